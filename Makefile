@@ -1,0 +1,36 @@
+# make run    the default study, packed onto every core; ends with results/report.html
+# make test   everything that must hold
+# make bench  how fast it is, here and now
+
+PYTHON ?= python3
+CORES ?= all
+READY := .venv/ready
+BIN := .venv/bin
+
+.PHONY: run test lint bench test-slurm
+
+run: $(READY)
+	$(BIN)/snakemake --cores $(CORES) --report results/report.html --report-after-run
+	@echo "Open results/report.html"
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakemake --lint
+
+bench: $(READY)
+	$(BIN)/python tests/benchmarks/run_all.py
+
+test-slurm: $(READY)
+	$(BIN)/python -m pytest -m slurm -s
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("allcores needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet pip==26.3
+	$(BIN)/python -m pip install --quiet --group run --group test
+	@touch $@

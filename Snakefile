@@ -1,0 +1,41 @@
+# allcores: train on every core there is, and see which way of using them is fastest.
+#
+# config/config.yaml says what is trained and explains every key; scripts/train.py is one training.
+
+from snakemake.utils import min_version
+
+min_version("9.0")
+
+
+if not workflow.overwrite_configfiles:
+
+    configfile: f"{workflow.basedir}/config/config.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/data.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/report.smk"
+
+
+localrules:
+    all,
+
+
+rule all:
+    default_target: True
+    input:
+        # The runs stand here as well as behind the tables, so that a deleted result is noticed.
+        [f"results/runs/{path}/metrics.json" for path in TABLE.runs],
+        expand("results/studies/{study}/{table}.html", study=TABLE.studies, table=TABLES),
+        expand(
+            "results/studies/{study}/{figure}.{suffix}",
+            study=TABLE.studies,
+            figure=FIGURES,
+            suffix=["png", "svg"],
+        ),
+    message:
+        "All tables and figures are in results/studies"

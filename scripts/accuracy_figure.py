@@ -1,0 +1,44 @@
+"""Plot held-out accuracy: every run as a dot, the mean of each cell with its 95 % interval."""
+
+import numpy as np
+import pandas as pd
+
+from allcores import metrics, style, tables
+
+
+def accuracy_figure(runs):
+    """One panel per dataset and model; a row per schedule and way of using the cores."""
+    colours = style.strategies(runs["strategy"])
+    shown = ["model", *tables.varying(runs, ["dataset", "train_size"])]
+    groups = list(runs.groupby(shown, sort=False))
+    rows = max(group.groupby(tables.CELL).ngroups for _, group in groups)
+    figure, axes = style.panels(len(groups), width=4.4, height=0.9 + 0.36 * rows, columns=3)
+    for panel, (names, group) in zip(axes, groups, strict=True):
+        labels = []
+        for row, (_, cell) in enumerate(group.groupby(tables.CELL, sort=False)):
+            colour, marker = colours[cell["strategy"].iloc[0]]
+            percent = 100 * cell["accuracy"].to_numpy()
+            panel.plot(percent, np.full(len(percent), row), "o", color=colour, alpha=0.3, ms=4)
+            panel.errorbar(
+                percent.mean(),
+                row,
+                xerr=metrics.interval(percent),
+                fmt=marker,
+                color=colour,
+                capsize=3,
+                ms=7,
+                mec="white",
+            )
+            labels.append(f"{cell['schedule'].iloc[0]}: {style.way(cell.iloc[0])}")
+        panel.set(
+            title=style.title(shown, names),
+            xlabel="held-out accuracy (%)",
+            yticks=range(len(labels)),
+            yticklabels=labels,
+        )
+        panel.invert_yaxis()
+    return figure
+
+
+if __name__ == "__main__":
+    style.save(accuracy_figure(pd.read_csv(snakemake.input.runs)), snakemake.output)

@@ -1,0 +1,114 @@
+"""Which samples each worker sees at each step, and what it makes of their pixels.
+
+Batch t of an epoch is a slice of one permutation of the training samples, drawn from (seed, epoch);
+worker r takes every W-th sample of it. Draws for augmentation belong to (seed, epoch, sample). So
+neither the number of workers nor a resume changes what is trained on, and no random state has to be
+saved.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+# Second words of the seeds, so that no two streams are the same.
+ORDER, AUGMENTATION, DROPOUT = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One worker's part of one global batch.
+
+    Attributes:
+        samples: positions in the dataset, (n,) int64.
+        weight: workers * n / batch; the average over the workers of weight * mean loss is the mean
+            loss of the global batch, however unevenly it divides.
+        batch: samples in the global batch.
+    """
+
+    samples: np.ndarray
+    weight: float
+    batch: int
+
+
+def count_batches(samples, batch_size):
+    """How many batches an epoch has; the last one may be short."""
+    return -(-samples // batch_size)
+
+
+def shards(indices, batch_size, seed, epoch, rank, workers):
+    """Yield this worker's Shard of every batch of an epoch.
+
+    Over all workers each of `indices` comes exactly once. A worker that gets nothing of a short
+    last batch is handed the batch's first sample with weight 0: every rank takes part in every
+    step.
+    """
+    order = np.random.default_rng([seed, ORDER, epoch]).permutation(indices)
+    for start in range(0, len(order), batch_size):
+        batch = order[start : start + batch_size]
+        mine = batch[rank::workers]
+        if len(mine):
+            yield Shard(mine, workers * len(mine) / len(batch), len(batch))
+        else:
+            yield Shard(batch[:1], 0.0, len(batch))
+
+
+def dropout_seed(seed, epoch, rank):
+    """A seed for torch's own generator during one epoch on one rank."""
+    return int(np.random.SeedSequence([seed, DROPOUT, epoch, rank]).generate_state(1)[0])
+
+
+class Pixels:
+    """Turn samples into a normalised float batch, augmented for training.
+
+    Args:
+        images: (N, C, H, W) uint8, usually memory-mapped.
+        mean, std: per channel, of pixels in 0..1, (C,) each.
+        crop: pad by that many zero pixels and cut out a window of the image's size at random.
+        flip: mirror every other image, at random.
+    """
+
+    def __init__(self, images, mean, std, crop=0, flip=False):
+        self.images = images
+        # Folding /255, -mean and /std into one multiplication and one addition per pixel.
+        self.scale = torch.tensor(1 / (255 * std), dtype=torch.float32).view(-1, 1, 1)
+        self.shift = torch.tensor(-mean / std, dtype=torch.float32).view(-1, 1, 1)
+        self.crop, self.flip = crop, flip
+
+    def start_epoch(self, seed, epoch):
+        """Draw crops and flips for every sample of the dataset."""
+        random = np.random.default_rng([seed, AUGMENTATION, epoch])
+        self.corners = random.integers(
+            0, 2 * self.crop + 1, size=(2, len(self.images)), dtype=np.uint8
+        )
+        self.flips = random.random(len(self.images), dtype=np.float32) < 0.5
+
+    def plain(self, samples):
+        """The images of samples as they are: (n,) int64 to (n, C, H, W) float32."""
+        return self._normalise(self.images[samples])
+
+    def augmented(self, samples):
+        """The images of samples, cropped and flipped as drawn for this epoch."""
+        pixels = self.images[samples]
+        if self.crop:
+            pixels = _crop(pixels, self.crop, *self.corners[:, samples])
+        if self.flip:
+            mirrored = self.flips[samples]
+            pixels[mirrored] = pixels[mirrored, :, :, ::-1]
+        return self._normalise(pixels)
+
+    def _normalise(self, pixels):
+        return torch.from_numpy(pixels).to(torch.float32).mul_(self.scale).add_(self.shift)
+
+
+def _crop(pixels, margin, top, left):
+    """Cut a window from each zero-padded image.
+
+    Args:
+        pixels: (n, C, H, W) uint8.
+        top, left: corner of each window in the padded image, (n,) integers in 0..2 * margin.
+    """
+    height, width = pixels.shape[2:]
+    padded = np.pad(pixels, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))
+    return windows[np.arange(len(pixels)), :, top, left]

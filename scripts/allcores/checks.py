@@ -1,0 +1,288 @@
+"""Check a config before anything starts: a line per finding, with its place and the remedy."""
+
+import difflib
+from collections import defaultdict
+from pathlib import Path
+
+import yaml
+from jsonschema import Draft202012Validator
+
+from allcores import registry, study
+
+SCHEMA = registry.LIBRARY.parents[1] / "workflow" / "schemas" / "config.schema.yaml"
+SECTIONS = {
+    "datasets": registry.datasets,
+    "schedules": registry.schedules,
+    "strategies": registry.strategies,
+}
+
+
+def findings(config, files=()):
+    """What is wrong with a config, one line each; nothing if it can be run.
+
+    Args:
+        config: the merged config.
+        files: the YAML files it came from, later ones on top: a line names file and line.
+    """
+    found = [*_of_schema(config), *_of_entries(config), *_of_studies(config)]
+    lines = _line_numbers(files)
+    return [_line(path, text, lines) for path, text in dict.fromkeys(found)]
+
+
+def too_large(table, cores):
+    """The runs that need more cores than there are, as one message; "" if there are none."""
+    groups = defaultdict(int)
+    for run in table.runs.values():
+        if run.cores > cores:
+            groups[run.strategy.label, run.workers, run.servers, run.threads_per_worker] += 1
+    cells = [
+        f"  {label} with {workers} workers{f' and {servers} servers' if servers else ''} x "
+        f"{threads} threads needs {(workers + servers) * threads} cores ({runs} runs)"
+        for (label, workers, servers, threads), runs in groups.items()
+    ]
+    if not cells:
+        return ""
+    return "\n".join(
+        [
+            f"Some runs need more cores than the {cores} of this call. Snakemake would run them on "
+            "fewer, and the tables would call them what they are not:",
+            *cells,
+            "Call snakemake with more --cores, or take these numbers out of `workers` and "
+            "`threads_per_worker`.",
+        ]
+    )
+
+
+def _of_schema(config):
+    validator = Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
+    for error in validator.iter_errors(config):
+        yield from _explain(error)
+
+
+def _explain(error):
+    """A schema violation in the words of a config's author."""
+    path = tuple(error.absolute_path)
+    if error.validator == "additionalProperties":
+        known = sorted(error.schema["properties"])
+        for key in sorted(set(error.instance) - set(known)):
+            yield (*path, key), f"unknown key; {_choices(key, known)}"
+    elif error.validator == "required":
+        missing = [key for key in error.validator_value if key not in error.instance]
+        yield path, f"lacks {', '.join(missing)}"
+    elif error.validator in ("anyOf", "const"):
+        allowed = " or ".join(_expected(schema) for schema in error.validator_value)
+        yield path, f"found {error.instance!r}; expected {allowed}"
+    elif error.validator == "pattern":
+        yield path, f"found {error.instance!r}; a label has letters, digits, _, - and . only"
+    elif error.validator == "uniqueItems":
+        yield path, f"found {error.instance!r}; nothing may be listed twice"
+    else:
+        yield path, f"found {error.instance!r}; expected {_expected(error.schema)}{_hint(error)}"
+
+
+def _expected(schema):
+    if "const" in schema:
+        return repr(schema["const"])
+    kinds = {
+        "object": "keys and values",
+        "array": "a list of at least one",
+        "string": "a text",
+        "integer": "a whole number",
+        "number": "a number",
+        "boolean": "true or false",
+        "null": "nothing",
+    }
+    types = schema.get("type", "object")
+    text = " or ".join(kinds[kind] for kind in ([types] if isinstance(types, str) else types))
+    for key, words in (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "up to")):
+        if key in schema:
+            text += f" {words} {schema[key]}"
+    return text
+
+
+def _hint(error):
+    return _number_hint(error.instance) if error.schema.get("type") == "number" else ""
+
+
+def _number_hint(value):
+    """YAML 1.1 reads 1e-3 as text."""
+    try:
+        return f"; YAML reads that as text: write {float(value)!r}" if value is not None else ""
+    except (TypeError, ValueError):
+        return ""
+
+
+def _choices(given, known):
+    close = difflib.get_close_matches(str(given), [str(k) for k in known], n=1)
+    meant = f" (did you mean {close[0]}?)" if close else ""
+    return f"known: {', '.join(map(str, known))}{meant}"
+
+
+def _mapping(value):
+    """The value if it is a mapping, else an empty one: the schema has told the rest."""
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value):
+    return value if isinstance(value, list) else []
+
+
+def _of_entries(config):
+    """Names and options in the sections datasets, schedules, strategies and models."""
+    for section, known in SECTIONS.items():
+        for label, entry in _mapping(config.get(section)).items():
+            entry = dict(_mapping(entry))
+            path = (section, label)
+            name = entry.pop("name", label)
+            if name not in known():
+                yield path, f"unknown {section[:-1]} {name!r}; {_choices(name, known())}"
+            else:
+                yield from _of_options(path, entry, known()[name])
+    for label, entry in _mapping(config.get("models")).items():
+        yield from _of_model(("models", label), label, _mapping(entry))
+
+
+def _of_model(path, label, entry):
+    name = study.model_name(label, entry)
+    try:
+        component = registry.model(str(name))
+    except KeyError:
+        yield path, f"unknown model {name!r}; {_choices(name, registry.models())}"
+    except ValueError as error:
+        yield (*path, "import"), f"{name} {error}"
+    else:
+        own = {"name", "import"} | study.HYPERPARAMETERS
+        yield from _of_options(path, {k: v for k, v in entry.items() if k not in own}, component)
+    for key, known in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
+        chosen = dict(_mapping(entry.get(key)))
+        if "name" not in chosen:
+            continue
+        given = chosen.pop("name")
+        name = registry.canonical(given, known)
+        if name is None:
+            yield (*path, key, "name"), f"unknown {key} {given!r}; {_choices(given, known)}"
+        else:
+            yield from _of_options((*path, key), chosen, known[name])
+
+
+def _of_options(path, given, component):
+    """Options against the signature of what they are given to."""
+    if component.options is None:
+        return
+    for key, value in given.items():
+        if key not in component.options:
+            yield (*path, key), f"unknown key; {_choices(key, component.options) or 'none'}"
+        elif isinstance(value, str) and isinstance(component.options[key], int | float):
+            yield (*path, key), f"found the text {value!r}; expected a number{_number_hint(value)}"
+    missing = [k for k, default in component.options.items() if default is ... and k not in given]
+    if missing:
+        yield path, f"lacks {', '.join(missing)}"
+
+
+def _of_studies(config):
+    for name, given in _mapping(config.get("studies")).items():
+        yield from _of_study(config, ("studies", name), study.STUDY_DEFAULTS | _mapping(given))
+
+
+def _of_study(config, path, given):
+    sound = True
+    for section, known in {**SECTIONS, "models": dict}.items():
+        defined = _mapping(config.get(section))
+        for position, label in enumerate(_list(given.get(section))):
+            if label not in defined and label not in known():
+                sound = False
+                yield (*path, section, position), _unknown_label(section, label, defined, known())
+    baseline = given.get("baseline")
+    if baseline is not None and baseline not in _list(given["strategies"]):
+        yield (*path, "baseline"), f"found {baseline!r}; {_choices(baseline, given['strategies'])}"
+    if sound:
+        yield from _of_batches(config, path, given)
+        yield from _of_splits(config, path, given)
+
+
+def _unknown_label(section, label, defined, known):
+    hint = ""
+    if section == "models" and label in registry.models():
+        hint = "; give it an entry in `models`, with its batch_size, epochs and optimizer"
+    return f"unknown {section[:-1]} {label!r}; {_choices(label, [*defined, *known])}{hint}"
+
+
+def _of_batches(config, path, given):
+    """Every worker has to get a part of every full batch."""
+    for position, label in enumerate(_list(given.get("models"))):
+        batch_size = _mapping(_mapping(config.get("models")).get(label)).get("batch_size")
+        for workers in _list(given["workers"]):
+            if (
+                isinstance(batch_size, int)
+                and isinstance(workers, int)
+                and 0 < batch_size < workers
+            ):
+                yield (
+                    (*path, "models", position),
+                    f"the batch of {batch_size} of {label!r} cannot be shared by {workers} "
+                    f"workers; expected batch_size of at least {workers}",
+                )
+
+
+def _of_splits(config, path, given):
+    """Folds, test sets and training-set sizes against what is known of the dataset."""
+    folds = given.get("folds")
+    for label in _list(given.get("datasets")):
+        chosen = study.choice(config, "datasets", label)
+        try:
+            outline = registry.outline(chosen)
+        except (KeyError, TypeError):  # told by _of_entries
+            continue
+        if outline is None:
+            continue
+        if isinstance(folds, int) and folds > outline.smallest_class:
+            yield (
+                (*path, "folds"),
+                f"found {folds}; the smallest class of {label!r} has {outline.smallest_class} "
+                "samples, so that many folds at most",
+            )
+        if folds == "test" and outline.test == 0:
+            yield (
+                (*path, "folds"),
+                f"{label!r} has no test set of its own; expected a number of folds",
+            )
+        available = outline.train
+        if isinstance(folds, int) and folds > 1:
+            available = outline.train * (folds - 1) // folds
+        for position, size in enumerate(_list(given["train_sizes"])):
+            if isinstance(size, int) and size > available:
+                yield (
+                    (*path, "train_sizes", position),
+                    f"found {size}; {label!r} leaves {available} samples to train on",
+                )
+
+
+def _line_numbers(files):
+    """Path of keys -> "file:line", for everything in the YAML files."""
+    lines = {}
+    for file in files:
+        node = yaml.compose(Path(file).read_text())
+        if node is not None:
+            _walk(node, (), file, lines)
+    return lines
+
+
+def _walk(node, path, file, lines):
+    lines.setdefault(path, f"{file}:{node.start_mark.line + 1}")
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            lines[*path, key.value] = f"{file}:{key.start_mark.line + 1}"
+            _walk(value, (*path, key.value), file, lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for position, value in enumerate(node.value):
+            lines[*path, position] = f"{file}:{value.start_mark.line + 1}"
+            _walk(value, (*path, position), file, lines)
+
+
+def _line(path, text, lines):
+    place = ".".join(str(part) for part in path)
+    known = path
+    while known and known not in lines:
+        known = known[:-1]
+    where = f"{lines[known]}: " if known else ""
+    return f"{where}{place or 'the config'}: {text}"

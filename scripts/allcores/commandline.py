@@ -1,0 +1,167 @@
+"""The flags of scripts/train.py, and the Run that they describe."""
+
+import argparse
+from pathlib import Path
+
+import yaml
+
+from allcores import registry, study
+from allcores.run import Run
+
+ROOT = registry.LIBRARY.parents[1]
+# For a model that the config has no entry for.
+DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
+
+
+def parse(arguments, description):
+    """The parsed flags; prints help or says what is wrong and exits, as argparse does."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+    def names(known):
+        return ", ".join(known)
+
+    what = parser.add_argument_group("what to train")
+    add = what.add_argument
+    add(
+        "--model",
+        metavar="NAME",
+        help=f"{names(registry.models())}; package.module:Net; or a label in the config",
+    )
+    add(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the model, such as width=0.5; may be repeated",
+    )
+    add(
+        "--dataset",
+        default="digits",
+        metavar="NAME",
+        help=f"{names(registry.datasets())}; or a label in the config (default: digits)",
+    )
+    add(
+        "--folds",
+        type=int,
+        default=5,
+        metavar="K",
+        help="hold out one of K folds (default: 5); 0: the dataset's own test set",
+    )
+    add("--fold", type=int, default=0, metavar="I", help="which fold, from 0 (default: 0)")
+    add("--train-size", type=int, metavar="N", help="train on N samples only")
+    add(
+        "--config",
+        type=Path,
+        default=ROOT / "config" / "config.yaml",
+        metavar="FILE",
+        help="where labels are looked up (default: config/config.yaml)",
+    )
+
+    add = parser.add_argument_group("how (default: as the config says of the model)").add_argument
+    add("--epochs", type=int, metavar="N")
+    add("--batch-size", type=int, metavar="N", help="samples per step, all workers together")
+    add("--optimizer", metavar="NAME", help="any of torch.optim")
+    add("--lr", type=float, metavar="RATE", help="learning rate where the schedule starts")
+    add(
+        "--schedule",
+        default="constant",
+        metavar="NAME",
+        help=f"{names(registry.schedules())} (default: constant)",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="decides folds, initial weights, order, augmentation (default: 0)",
+    )
+    add("--curves", action="store_true", help="score the held-out part after every epoch")
+
+    add = parser.add_argument_group("on which cores").add_argument
+    add(
+        "--strategy",
+        default="serial",
+        metavar="NAME",
+        help=f"{names(registry.strategies())}; or a label in the config (default: serial)",
+    )
+    add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
+    add("--threads", type=int, default=1, metavar="N", help="threads per process (default: 1)")
+
+    add = parser.add_argument_group("where").add_argument
+    add(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder for the results (default: in results/by_hand)",
+    )
+
+    add = parser.add_argument_group("how the workflow calls it").add_argument
+    add(
+        "--settings",
+        metavar="JSON",
+        help="the whole run, as metrics.json holds it; the flags above are ignored",
+    )
+    add("--data", type=Path, metavar="DIR", help="the prepared dataset")
+    add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
+    add("--work", type=Path, metavar="DIR", help="folder for checkpoints")
+    add(
+        "--cores",
+        type=int,
+        metavar="N",
+        help="the cores that this run was given; it refuses to run on fewer than it needs",
+    )
+    add("--die-with-parent", action="store_true", help="end when the calling process ends")
+
+    flags = parser.parse_args(arguments)
+    if not flags.settings and not flags.model:
+        parser.error("--model is missing; try --help")
+    return flags
+
+
+def run_of(flags):
+    """The Run that the flags describe, checked as a config with that one run would be.
+
+    Raises:
+        ValueError: something is unknown or does not fit; one line per finding.
+    """
+    if flags.settings:
+        return Run.from_json(flags.settings)
+    from allcores import checks  # the workflow has checked its runs: spare each of them the import
+
+    config = yaml.safe_load(flags.config.read_text())
+    label = flags.model.replace(":", ".")
+    entry = DEFAULT_ENTRY | (config["models"].get(label) or {})
+    if ":" in flags.model:
+        entry["import"] = flags.model
+    for key in ("epochs", "batch_size"):
+        if getattr(flags, key) is not None:
+            entry[key] = getattr(flags, key)
+    if flags.optimizer:  # the config's options are another optimizer's
+        entry["optimizer"] = {"name": flags.optimizer, "lr": entry["optimizer"]["lr"]}
+    if flags.lr is not None:
+        entry["optimizer"] = entry["optimizer"] | {"lr": flags.lr}
+    for option in flags.option:
+        key, _, value = option.partition("=")
+        entry[key] = yaml.safe_load(value)
+    asked = {
+        "datasets": [flags.dataset],
+        "folds": flags.folds or "test",
+        "models": [label],
+        "schedules": [flags.schedule],
+        "strategies": [flags.strategy],
+        "workers": [flags.workers],
+        "threads_per_worker": [flags.threads],
+        "seeds": [flags.seed],
+        "train_sizes": ["all" if flags.train_size is None else flags.train_size],
+        "curves": flags.curves,
+    }
+    config = config | {"models": {label: entry}, "studies": {"by_hand": asked}}
+    problems = checks.findings(config)
+    runs = [] if problems else study.expand(config).of("by_hand")
+    if not problems and not 0 <= flags.fold < len(runs):
+        problems = [f"--fold: found {flags.fold}; expected 0..{len(runs) - 1}"]
+    if problems:
+        raise ValueError("\n".join(problems))
+    return runs[flags.fold]

@@ -1,0 +1,120 @@
+"""What a run costs: seconds per phase, CPU time, memory, and how busy its cores were."""
+
+import os
+import platform
+import resource
+import threading
+import time
+from collections import defaultdict
+from pathlib import Path
+
+import psutil
+
+from allcores import cores
+
+SAMPLING_INTERVAL = 0.5  # seconds
+
+
+class Clock:
+    """Seconds per phase of the training; at any time it runs in one phase or is stopped."""
+
+    def __init__(self):
+        self.seconds = defaultdict(float)
+        self.phase = None
+
+    def enter(self, phase):
+        now = time.perf_counter()
+        if self.phase is not None:
+            self.seconds[self.phase] += now - self.since
+        self.phase, self.since = phase, now
+
+    def stop(self):
+        self.enter(None)
+
+    def take(self):
+        """The seconds per phase since the last take."""
+        taken, self.seconds = dict(self.seconds), defaultdict(float)
+        return taken
+
+
+def process_start():
+    """When this process was started, in seconds since 1970."""
+    return psutil.Process().create_time()
+
+
+class Watch(threading.Thread):
+    """Samples this process and its descendants while a run lasts.
+
+    Attributes:
+        trace: [(seconds since 1970, CPU seconds used so far), ...], from the start of the process.
+        peak_memory: the largest sum of proportional set sizes seen, in bytes; shared pages count
+            once.
+    """
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.trace = [(process_start(), 0.0)]
+        self.peak_memory = 0
+        self.over = threading.Event()
+        self._cpu_of_dead = 0.0
+        self._cpu_of_living = {}
+
+    def run(self):
+        while not self.over.wait(SAMPLING_INTERVAL):
+            self.sample()
+
+    def sample(self):
+        me = psutil.Process()
+        cpu, memory = {}, 0
+        for process in [me, *me.children(recursive=True)]:
+            try:
+                times = process.cpu_times()
+                cpu[process.pid] = times.user + times.system
+                memory += process.memory_full_info().pss
+            except psutil.Error:  # it ended between the listing and the reading
+                continue
+        self._cpu_of_dead += sum(
+            seconds for pid, seconds in self._cpu_of_living.items() if pid not in cpu
+        )
+        self._cpu_of_living = cpu
+        self.trace.append((time.time(), self._cpu_of_dead + sum(cpu.values())))
+        self.peak_memory = max(self.peak_memory, memory)
+
+    def finish(self):
+        """Stop sampling and add a last sample."""
+        self.over.set()
+        self.join()
+        self.sample()
+
+
+def cpu_seconds():
+    """User plus system time of this process and of its children that have ended."""
+    usages = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def machine():
+    """The record of where a run was made: processor, cores, memory, versions."""
+    import numpy
+    import torch
+
+    return {
+        "host": platform.node(),
+        "processor": _processor(),
+        "cores_of_machine": os.cpu_count(),
+        "cores_allowed": cores.allowed(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def _processor():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()

@@ -1,0 +1,202 @@
+"""Datasets at rest: written once, checked whenever they are opened, memory-mapped by every run.
+
+A dataset is a folder of images.npy, labels.npy, moments.npy and dataset.json. Splits are numbers
+per sample beside it; nothing is ever copied to make one.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+ARRAYS = ("images.npy", "labels.npy", "moments.npy")
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What is known of a dataset before it is loaded.
+
+    Attributes:
+        train, test: numbers of images in the training part and in its own test set.
+        smallest_class: images of the training part's rarest class.
+        size: height and width of the images, in pixels.
+    """
+
+    train: int
+    test: int
+    smallest_class: int
+    size: int
+
+
+@dataclass
+class Images:
+    """What a dataset's load() gives.
+
+    Attributes:
+        shape: (N, C, H, W) of all images; the training part comes first.
+        chunks: iterable of consecutive (n, C, H, W) uint8 arrays, N images in all.
+        labels: (N,) integers in 0 .. len(classes) - 1.
+        classes: the classes' names.
+        train: how many of the N are the training part; the rest are the dataset's own test set.
+    """
+
+    shape: tuple
+    chunks: object
+    labels: np.ndarray
+    classes: list
+    train: int
+
+
+@dataclass
+class Dataset:
+    """An opened dataset.
+
+    Attributes:
+        images: (N, C, H, W) uint8, memory-mapped.
+        labels: (N,) int64.
+        moments: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel.
+        info: what dataset.json says: shape, train, classes, mean, std, sha256.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+    moments: np.ndarray
+    info: dict
+
+    @property
+    def model_arguments(self):
+        """What a model has to know of it."""
+        _, channels, height, width = self.info["shape"]
+        return {
+            "channels": channels,
+            "image_size": (height, width),
+            "classes": len(self.info["classes"]),
+        }
+
+
+def write(folder, source):
+    """Write Images into a folder, dataset.json last.
+
+    Raises:
+        ValueError: the images and labels do not fit together.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    labels = np.asarray(source.labels, dtype=np.int64)
+    if len(labels) != source.shape[0]:
+        raise ValueError(f"{source.shape[0]} images, but {len(labels)} labels")
+    if len(labels) == 0 or labels.min() < 0 or labels.max() >= len(source.classes):
+        raise ValueError(f"labels must be one per image, in 0..{len(source.classes) - 1}")
+    images = np.lib.format.open_memmap(
+        folder / "images.npy", mode="w+", dtype=np.uint8, shape=source.shape
+    )
+    moments = np.empty((source.shape[0], 2, source.shape[1]), np.int64)
+    start = 0
+    for chunk in source.chunks:
+        rows = slice(start, start + len(chunk))
+        images[rows] = chunk
+        wide = chunk.astype(np.int64)
+        moments[rows, 0], moments[rows, 1] = wide.sum(axis=(2, 3)), (wide**2).sum(axis=(2, 3))
+        start += len(chunk)
+    assert start == source.shape[0], "a dataset's chunks must add up to its shape"
+    images.flush()
+    np.save(folder / "labels.npy", labels)
+    np.save(folder / "moments.npy", moments)
+    mean, std = channel_statistics(moments[: source.train], source.shape)
+    info = {
+        "shape": list(source.shape),
+        "train": source.train,
+        "classes": [str(name) for name in source.classes],
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+        "sha256": {name: sha256(folder / name) for name in ARRAYS},
+    }
+    write_text(folder / "dataset.json", json.dumps(info, indent=1))
+
+
+def open_dataset(folder):
+    """Open a dataset that write() made.
+
+    Raises:
+        ValueError: a file is missing, or differs from what was written.
+    """
+    folder = Path(folder)
+    info = json.loads((folder / "dataset.json").read_text())
+    for name in ARRAYS:
+        found = sha256(folder / name) if (folder / name).exists() else "no such file"
+        if found != info["sha256"][name]:
+            raise ValueError(
+                f"{folder / name} is not what was prepared: its SHA-256 should be "
+                f"{info['sha256'][name]}, found {found}. Delete the folder {folder} to prepare the "
+                "dataset anew"
+            )
+    return Dataset(
+        # Copy-on-write: torch wants writable memory, and nothing written may reach the file.
+        images=np.load(folder / "images.npy", mmap_mode="c"),
+        labels=np.load(folder / "labels.npy"),
+        moments=np.load(folder / "moments.npy"),
+        info=info,
+    )
+
+
+def channel_statistics(moments, shape):
+    """Mean and standard deviation per channel, of pixels in 0..1.
+
+    Args:
+        moments: (n, 2, C) int64 of the images that count.
+        shape: (N, C, H, W).
+    """
+    pixels = len(moments) * shape[2] * shape[3]
+    mean, mean_square = moments.sum(axis=0) / pixels / np.array([[255.0], [255.0**2]])
+    # An image set of one colour has no spread; dividing by 1 leaves it at zero.
+    std = np.sqrt(np.maximum(mean_square - mean**2, 0))
+    return mean, np.where(std > 0, std, 1.0)
+
+
+def assign_folds(labels, folds, seed):
+    """The fold in which each sample is held out: (N,) int64, stratified by class, seeded."""
+    from sklearn.model_selection import StratifiedKFold
+
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    fold_of = np.empty(len(labels), np.int64)
+    for fold, (_, held_out) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
+        fold_of[held_out] = fold
+    return fold_of
+
+
+def split(info, fold_of, fold, train_size, seed):
+    """Which samples a run trains on and which it is scored on.
+
+    Args:
+        info: of the dataset.
+        fold_of: what assign_folds gave for its training part; None: its own test set is held out.
+        fold: the fold to hold out.
+        train_size: use only that many training samples; they are the first of one seeded order, so
+            that smaller sets are nested in larger ones. None: all.
+
+    Returns:
+        (train, held_out), positions in the dataset, int64, ascending.
+    """
+    samples = np.arange(info["train"])
+    if fold_of is None:
+        train, held_out = samples, np.arange(info["train"], info["shape"][0])
+    else:
+        train, held_out = samples[fold_of != fold], samples[fold_of == fold]
+    if train_size is not None:
+        shuffled = np.random.default_rng([seed, info["train"]]).permutation(samples)
+        train = np.sort(shuffled[np.isin(shuffled, train)][:train_size])
+    return train, held_out
+
+
+def sha256(path):
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_text(path, text):
+    """Write beside, then rename: whoever looks sees the whole file or none."""
+    beside = Path(f"{path}.part")
+    beside.write_text(text)
+    beside.replace(path)

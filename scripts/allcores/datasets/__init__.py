@@ -1,0 +1,25 @@
+"""One file per dataset. Each has
+
+* load(folder, *, options...) -> data.Images, where folder holds the downloads;
+* outline(options...) -> data.Outline, or None where only load() can tell: so that a config that
+  asks for too many folds is refused at once, and long runs are told from short ones.
+
+None imports torch or torchvision before load() is called.
+"""
+
+from pathlib import Path
+
+from allcores import data, registry
+
+
+def prepare(choice, downloads, folder):
+    """Write the dataset that a Choice names into a folder; see data.write.
+
+    Args:
+        downloads: where each dataset has a folder of its own for the originals.
+
+    Raises:
+        ValueError: the originals are not to be had, or are not what they should be.
+    """
+    load = registry.datasets()[choice.name].load()
+    data.write(folder, load(Path(downloads) / choice.name, **choice.options))

@@ -1,0 +1,17 @@
+"""CIFAR-10: 60,000 colour photographs, 32 x 32, 10 classes, 10,000 of them the test set.
+
+Krizhevsky 2009, through torchvision.
+"""
+
+from allcores.data import Outline
+from allcores.datasets import _torchvision
+
+FILES = "cifar-10-python.tar.gz"
+
+
+def outline():
+    return Outline(train=50000, test=10000, smallest_class=5000, size=32)
+
+
+def load(folder):
+    return _torchvision.load("CIFAR10", folder, FILES)

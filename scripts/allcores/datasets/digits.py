@@ -1,0 +1,32 @@
+"""scikit-learn's 1,797 handwritten digits (UCI Optical Recognition, Alpaydin & Kaynak 1998).
+
+They come with scikit-learn: real training without a network. 8 x 8 pixels, scaled to 32 x 32.
+"""
+
+import numpy as np
+
+from allcores.data import Images, Outline
+
+SIDE = 32
+
+
+def outline():
+    return Outline(train=1797, test=0, smallest_class=174, size=SIDE)
+
+
+def load(folder):
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    small = (digits.images * (255 / 16)).round().astype(np.uint8)
+    images = np.stack(
+        [Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BILINEAR) for image in small]
+    )
+    return Images(
+        shape=(len(images), 1, SIDE, SIDE),
+        chunks=[images[:, None]],
+        labels=digits.target,
+        classes=list(digits.target_names),
+        train=len(images),
+    )

@@ -1,0 +1,28 @@
+"""Random images with random labels: for timing alone, at any size, ImageNet's by default."""
+
+import numpy as np
+
+from allcores.data import Images, Outline
+
+CHUNK = 64  # images made at a time
+
+
+def outline(count=1000, classes=1000, channels=3, size=224, test=0, seed=0):
+    return Outline(train=count, test=test, smallest_class=count // classes, size=size)
+
+
+def load(folder, *, count=1000, classes=1000, channels=3, size=224, test=0, seed=0):
+    """count training images and test test images of size x size pixels."""
+    total = count + test
+    random = np.random.default_rng(seed)
+    labels = np.concatenate([random.permutation(part) % classes for part in (count, test)])
+    return Images(
+        shape=(total, channels, size, size),
+        chunks=(
+            random.integers(0, 256, (min(CHUNK, total - start), channels, size, size), np.uint8)
+            for start in range(0, total, CHUNK)
+        ),
+        labels=labels,
+        classes=list(range(classes)),
+        train=count,
+    )

@@ -1,0 +1,166 @@
+"""World: who am I among how many; and the processes of a run: fork them, watch them, end them."""
+
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass, field
+from datetime import timedelta
+from multiprocessing import connection, get_context
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from allcores.costs import Clock
+from allcores.lifetime import die_with_parent
+
+# A dead rank is noticed by the parent at once; this bounds the wait for one that hangs.
+COLLECTIVE_TIMEOUT = timedelta(minutes=5)
+# When one rank dies, the others' complaints about it arrive within this time (seconds).
+GRACE = 0.5
+
+
+class RankFailedError(Exception):
+    """A process of the run raised or was killed; the message names its rank and says how."""
+
+
+@dataclass
+class World:
+    """This process among those of its run: ranks 0 .. workers - 1 train, those after them serve.
+
+    Attributes:
+        threads: intra-op threads of this process.
+        clock: seconds per phase of this process.
+    """
+
+    rank: int
+    workers: int
+    servers: int = 0
+    threads: int = 1
+    clock: Clock = field(default_factory=Clock)
+    worker_group: dist.ProcessGroup | None = None
+
+    @property
+    def size(self):
+        return self.workers + self.servers
+
+    @property
+    def is_server(self):
+        return self.rank >= self.workers
+
+    def sum(self, tensor):
+        """Sum a tensor over the workers, in place, and return it."""
+        if self.workers > 1:
+            dist.all_reduce(tensor, group=self.worker_group)
+        return tensor
+
+    def average(self, tensors):
+        """Average tensors over the workers, in place, in one exchange."""
+        tensors = list(tensors)
+        if self.workers == 1 or not tensors:
+            return
+        flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
+        self.sum(flat).div_(self.workers)
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.detach().copy_(part.view_as(tensor))
+
+    def join(self, rendezvous):
+        """Meet the other ranks through a file; loopback only, ports chosen by the system."""
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+        store = dist.FileStore(str(rendezvous), self.size)
+        dist.init_process_group(
+            "gloo", store=store, rank=self.rank, world_size=self.size, timeout=COLLECTIVE_TIMEOUT
+        )
+        self.worker_group = dist.group.WORLD
+        if self.servers:
+            self.worker_group = dist.new_group(list(range(self.workers)))
+
+
+def run_ranks(target, workers, servers, threads, once_forked):
+    """Run target(world) on every rank, each in a process forked from this one.
+
+    Forking after `import torch` but before any tensor work costs milliseconds where a fresh
+    interpreter costs seconds, and the processes share the pages of what is loaded.
+
+    Raises:
+        RankFailedError: a rank raised or died. The others have been killed by then.
+    """
+    fork = get_context("fork")
+    with tempfile.TemporaryDirectory(prefix="allcores-") as folder:  # mode 0700
+        ranks = {}
+        for rank in range(workers + servers):
+            world = World(rank, workers, servers, threads)
+            report, child_end = fork.Pipe(duplex=False)
+            process = fork.Process(
+                target=_life, args=(target, world, Path(folder) / "rendezvous", child_end)
+            )
+            process.start()
+            child_end.close()
+            ranks[rank] = process, report
+        try:
+            once_forked()  # threads may be started from here on, not earlier
+            _watch(ranks, workers)
+        finally:
+            for process, _ in ranks.values():
+                process.kill()
+                process.join()
+
+
+def _life(target, world, rendezvous, report):
+    """The life of one rank."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends the run
+    try:
+        torch.set_num_threads(world.threads)
+        world.join(rendezvous)
+        target(world)
+        dist.destroy_process_group()
+    except BaseException:
+        report.send((time.monotonic(), traceback.format_exc()))
+        sys.stdout.flush()
+        os._exit(1)  # no orderly shutdown: it could wait for the other ranks
+
+
+def _watch(ranks, workers):
+    """Wait until every rank has ended well; raise RankFailedError as soon as one has not."""
+    running = {process.sentinel: rank for rank, (process, _) in ranks.items()}
+    while running:
+        ended = [running.pop(sentinel) for sentinel in connection.wait(list(running))]
+        if any(_exit_code(ranks[rank]) != 0 for rank in ended):
+            time.sleep(GRACE)
+            raise RankFailedError(_verdict(ranks, workers))
+
+
+def _exit_code(rank):
+    process, _ = rank
+    process.join()
+    return process.exitcode
+
+
+def _verdict(ranks, workers):
+    """Which rank failed first, and how.
+
+    A killed rank sends nothing; the others then complain about their lost connection. So a signal
+    outweighs a traceback, and of several tracebacks the earliest tells the cause.
+    """
+    tracebacks = {}
+    for rank, (process, report) in ranks.items():
+        if process.exitcode is not None and process.exitcode < 0:
+            name = signal.Signals(-process.exitcode).name
+            return f"{_title(rank, workers)} (process {process.pid}) was killed by {name}"
+        try:
+            if report.poll():
+                tracebacks[rank] = report.recv()
+        except EOFError:  # it closed its end without a word
+            if process.exitcode:
+                tracebacks[rank] = (0.0, f"exited with status {process.exitcode}")
+    rank = min(tracebacks, key=lambda rank: tracebacks[rank][0])
+    return f"{_title(rank, workers)} failed:\n{tracebacks[rank][1]}"
+
+
+def _title(rank, workers):
+    return f"worker {rank} (rank {rank})" if rank < workers else f"server (rank {rank})"

@@ -1,0 +1,71 @@
+"""Import torch and torchvision without what this project never uses.
+
+`import torch` is most of the start-up of a run, so nothing may be added to it needlessly, and a
+torchvision that does not match torch must not stop us. Hence two stand-ins:
+
+* **torch.compile.** The first optimizer, DistributedDataParallel and torchvision each import
+  `torch._dynamo`, about 2 s per process, only to learn that nothing is being compiled. A stand-in
+  answers these few questions. Whoever needs more, a model of yours that calls `torch.compile`, say,
+  gets the real module.
+* **torchvision's compiled operators.** PyPI's torchvision for Linux is built against CUDA; beside a
+  CPU-only torch its library does not load, and `import torchvision` fails because it describes the
+  operators `nms` and `qnms`, which then do not exist. Declared here, they let the import pass.
+
+Nothing happens when this module is imported: both are functions.
+"""
+
+import importlib.util
+import sys
+import types
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+COMPILER = "torch._dynamo"
+
+
+class _RealCompilerOnDemand:
+    """An import hook: whoever imports another part of the compiler gets the real one."""
+
+    def find_spec(self, name, path=None, target=None):
+        if not name.startswith(f"{COMPILER}."):
+            return None
+        sys.meta_path.remove(self)
+        del sys.modules[f"{COMPILER}.utils"], sys.modules[COMPILER], sys.modules["torch"]._dynamo
+        return PathFinder.find_spec(name, importlib.import_module(COMPILER).__path__)
+
+
+def leave_out_the_compiler():
+    """Put the stand-in for torch.compile in place; to be called before torch is imported."""
+    compiler = types.ModuleType(COMPILER)
+    compiler.__path__ = []
+    compiler.disable = lambda fn, recursive=True, **_: fn
+    compiler.graph_break = lambda: None
+    compiler.trace_rules = types.SimpleNamespace(clear_lru_cache=lambda: None)
+    compiler.utils = types.ModuleType(f"{COMPILER}.utils")
+    compiler.utils.get_optimize_ddp_mode = lambda: "ddp_optimizer"
+    compiler.utils.is_compile_supported = lambda device_type: False
+    sys.modules[COMPILER] = compiler
+    sys.modules[f"{COMPILER}.utils"] = compiler.utils
+    sys.meta_path.insert(0, _RealCompilerOnDemand())
+    importlib.import_module("torch")._dynamo = compiler
+
+
+def import_torchvision(submodule):
+    """The module `torchvision.<submodule>`, whichever build of torchvision is installed."""
+    if "torchvision" not in sys.modules:
+        _declare_operators_that_do_not_load()
+    return importlib.import_module(f"torchvision.{submodule}")
+
+
+def _declare_operators_that_do_not_load():
+    import torch
+
+    folder = Path(importlib.util.find_spec("torchvision").submodule_search_locations[0])
+    try:
+        torch.ops.load_library(next(folder.glob("_C*")))
+    except OSError:
+        for operator in ("nms", "qnms"):
+            torch.library.define(
+                f"torchvision::{operator}",
+                "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+            )

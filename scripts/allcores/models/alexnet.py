@@ -1,0 +1,48 @@
+"""AlexNet (Krizhevsky 2014, "One weird trick"), with a stem and a head for small images too."""
+
+from torch import nn
+
+COST = {"alexnet": 75}
+
+
+def alexnet(channels, image_size, classes, width=1.0, dropout=0.5):
+    """torchvision's AlexNet for images of 64 pixels and more; smaller ones are not shrunk at once.
+
+    Args:
+        width: multiplies the numbers of channels and hidden units.
+        dropout: probability, in the classifier.
+    """
+    c1, c2, c3, c4, c5 = (max(1, round(width * n)) for n in (64, 192, 384, 256, 256))
+    hidden = max(1, round(width * 4096))
+    large = min(image_size) >= 64
+    side = 6 if large else 2
+    stem = (
+        {"kernel_size": 11, "stride": 4, "padding": 2}
+        if large
+        else {"kernel_size": 3, "padding": 1}
+    )
+    pool = {"kernel_size": 3, "stride": 2, "padding": 0 if large else 1}
+    return nn.Sequential(
+        nn.Conv2d(channels, c1, **stem),
+        nn.ReLU(),
+        nn.MaxPool2d(**pool),
+        nn.Conv2d(c1, c2, kernel_size=5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(**pool),
+        nn.Conv2d(c2, c3, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(c3, c4, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(c4, c5, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(**pool),
+        nn.AdaptiveAvgPool2d(side),
+        nn.Flatten(),
+        nn.Dropout(dropout),
+        nn.Linear(c5 * side**2, hidden),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(),
+        nn.Linear(hidden, classes),
+    )

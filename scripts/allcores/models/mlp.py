@@ -1,0 +1,22 @@
+"""A multilayer perceptron: the shallow network on which CPUs do well."""
+
+from itertools import pairwise
+from math import prod
+
+from torch import nn
+
+COST = {"mlp": 0.9}
+
+
+def mlp(channels, image_size, classes, hidden=(256, 256), width=1.0):
+    """Fully connected layers with ReLU.
+
+    Args:
+        hidden: units of the hidden layers.
+        width: multiplies them.
+    """
+    units = [channels * prod(image_size), *(max(1, round(width * n)) for n in hidden)]
+    layers = [nn.Flatten()]
+    for inputs, outputs in pairwise(units):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(units[-1], classes))

@@ -1,0 +1,32 @@
+"""torchvision's MobileNet v2 (Sandler et al. 2018), with a stem for small images."""
+
+from torch import nn
+
+from allcores.lean_torch import import_torchvision
+
+COST = {"mobilenet_v2": 88}
+
+
+def mobilenet_v2(channels, image_size, classes, width=1.0, dropout=0.2):
+    """With the CIFAR stem: images below 64 pixels are halved three times, not five.
+
+    Args:
+        width: multiplies the numbers of channels, the paper's alpha.
+        dropout: probability, in the classifier.
+    """
+    model = import_torchvision("models").MobileNetV2(
+        num_classes=classes, width_mult=width, dropout=dropout
+    )
+    stem = model.features[0][0]
+    small = min(image_size) < 64
+    model.features[0][0] = nn.Conv2d(
+        channels,
+        stem.out_channels,
+        kernel_size=3,
+        stride=1 if small else 2,
+        padding=1,
+        bias=False,
+    )
+    if small:
+        model.features[2].conv[1][0].stride = (1, 1)  # the first block that halves
+    return model

@@ -1,0 +1,27 @@
+"""torchvision's ResNets (He et al. 2016), with a stem for small images."""
+
+from torch import nn
+
+from allcores.lean_torch import import_torchvision
+
+COST = {"resnet18": 556, "resnet50": 1300}
+
+
+def resnet18(channels, image_size, classes):
+    """Basic blocks, 11.2 million weights for 10 classes."""
+    return _fit(import_torchvision("models").resnet18(num_classes=classes), channels, image_size)
+
+
+def resnet50(channels, image_size, classes):
+    """Bottleneck blocks, 23.5 million weights for 10 classes."""
+    return _fit(import_torchvision("models").resnet50(num_classes=classes), channels, image_size)
+
+
+def _fit(model, channels, image_size):
+    if min(image_size) < 64:
+        # The CIFAR stem: ImageNet's would leave 8 x 8 of 32 x 32 pixels before the first block.
+        model.conv1 = nn.Conv2d(channels, 64, kernel_size=3, padding=1, bias=False)
+        model.maxpool = nn.Identity()
+    else:
+        model.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
+    return model

@@ -1,0 +1,99 @@
+"""Run: everything that defines one training."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from typing import Any
+
+# Where a run's results lie under results/runs/, unique within a config; the workflow's wildcards.
+PATH = "{dataset}/{model}/{schedule}/{strategy}/w{workers}t{threads}/{split}/n{size}_seed{seed}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Something that a config names: the label it goes by there, what it is, and its options."""
+
+    label: str
+    name: str
+    options: dict[str, Any]
+
+    def to_json(self):
+        return _canonical(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text):
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: one cell of a study's grid.
+
+    Attributes:
+        batch_size: samples per step over all workers together.
+        crop, flip: augmentation, see batches.Pixels.
+        folds, fold: hold out that fold of so many; both None: hold out the dataset's own test set.
+        train_size: train on so many samples of the training part; None: on all.
+        servers: processes beside the workers that only serve.
+        seed: decides folds, initial weights, order of samples and augmentation.
+        curves: score the weights after every epoch, not only the last.
+    """
+
+    dataset: Choice
+    model: Choice
+    optimizer: Choice
+    loss: Choice
+    schedule: Choice
+    strategy: Choice
+    batch_size: int
+    epochs: int
+    crop: int
+    flip: bool
+    folds: int | None
+    fold: int | None
+    train_size: int | None
+    workers: int
+    servers: int
+    threads_per_worker: int
+    seed: int
+    curves: bool
+
+    @property
+    def cores(self):
+        """Processes times threads: what the run has to be given."""
+        return (self.workers + self.servers) * self.threads_per_worker
+
+    @property
+    def wildcards(self):
+        """The values that PATH is filled with."""
+        return {
+            "dataset": self.dataset.label,
+            "model": self.model.label,
+            "schedule": self.schedule.label,
+            "strategy": self.strategy.label,
+            "workers": self.workers,
+            "threads": self.threads_per_worker,
+            "split": "test" if self.folds is None else f"fold{self.fold}of{self.folds}",
+            "size": "all" if self.train_size is None else self.train_size,
+            "seed": self.seed,
+        }
+
+    @property
+    def path(self):
+        return PATH.format(**self.wildcards)
+
+    def to_json(self):
+        """One canonical line: equal runs give equal lines."""
+        return _canonical(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text):
+        values = json.loads(text)
+        for field in dataclasses.fields(cls):
+            if field.type is Choice:
+                values[field.name] = Choice(**values[field.name])
+        return cls(**values)
+
+
+def _canonical(values):
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))

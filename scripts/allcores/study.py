@@ -1,0 +1,135 @@
+"""From a config to the table of runs. No torch here: the Snakefile imports this."""
+
+import itertools
+from dataclasses import dataclass
+
+from allcores import registry
+from allcores.run import Choice, Run
+
+# What a study may leave out.
+STUDY_DEFAULTS = {
+    "schedules": ["constant"],
+    "strategies": ["serial"],
+    "workers": [1],
+    "threads_per_worker": [1],
+    "seeds": [0],
+    "train_sizes": ["all"],
+    "curves": False,
+    "exclusive": False,
+}
+# What a model's entry says of its training; its other keys are options of the model itself.
+HYPERPARAMETERS = {"batch_size", "epochs", "optimizer", "loss", "augmentation"}
+MODEL_DEFAULTS = {"loss": {"name": "CrossEntropyLoss"}, "augmentation": {}}
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a config asks for.
+
+    Attributes:
+        runs: path -> Run; what several studies ask for stands here once.
+        studies: name of a study -> paths of its runs.
+        exclusive: paths of the runs that must have the machine to themselves.
+    """
+
+    runs: dict
+    studies: dict
+    exclusive: frozenset
+
+    def of(self, study):
+        return [self.runs[path] for path in self.studies[study]]
+
+    def wildcards(self):
+        """Name of each wildcard of a run's path -> its values."""
+        values = [run.wildcards for run in self.runs.values()]
+        return {name: sorted({str(v[name]) for v in values}) for name in values[0]}
+
+
+def expand(config):
+    """The Table of a config that checks.findings() has nothing to say against."""
+    runs, studies, exclusive = {}, {}, set()
+    for name, study in config["studies"].items():
+        study = STUDY_DEFAULTS | study
+        cells = list(_cells(config, study))
+        for run in cells:
+            known = runs.setdefault(run.path, run)
+            if run.curves and not known.curves:
+                runs[run.path] = run
+        studies[name] = [run.path for run in cells]
+        exclusive |= set(studies[name]) if study["exclusive"] else set()
+    return Table(runs, studies, frozenset(exclusive))
+
+
+def _cells(config, study):
+    """The runs of one study, folds innermost."""
+    folds = None if study["folds"] == "test" else study["folds"]
+    grid = itertools.product(
+        [choice(config, "datasets", label) for label in study["datasets"]],
+        study["models"],
+        [choice(config, "schedules", label) for label in study["schedules"]],
+        processes(config, study),
+        study["threads_per_worker"],
+        study["train_sizes"],
+        study["seeds"],
+        [None] if folds is None else range(folds),
+    )
+    for dataset, model, schedule, (strategy, workers, servers), threads, size, seed, fold in grid:
+        yield Run(
+            dataset=dataset,
+            schedule=schedule,
+            strategy=strategy,
+            folds=folds,
+            fold=fold,
+            train_size=None if size == "all" else size,
+            workers=workers,
+            servers=servers,
+            threads_per_worker=threads,
+            seed=seed,
+            curves=study["curves"],
+            **training(model, config["models"][model]),
+        )
+
+
+def processes(config, study):
+    """(strategy, workers, servers) of each strategy at each number of workers.
+
+    A strategy that takes only one worker is listed once. One that takes an option `servers` has as
+    many server processes.
+    """
+    for label in study["strategies"]:
+        strategy = choice(config, "strategies", label)
+        component = registry.strategies()[strategy.name]
+        servers = strategy.options.get("servers", component.options.get("servers", 0))
+        counts = [1] if component.constants.get("one_worker") else study["workers"]
+        yield from ((strategy, workers, servers) for workers in counts)
+
+
+def choice(config, section, label):
+    """The entry of that label; a built-in needs no entry."""
+    entry = dict((config.get(section) or {}).get(label) or {})
+    return Choice(label, entry.pop("name", label), entry)
+
+
+def training(label, entry):
+    """The fields of a Run that a model's entry decides."""
+    entry = MODEL_DEFAULTS | entry
+    options = {k: v for k, v in entry.items() if k not in HYPERPARAMETERS | {"name", "import"}}
+    return {
+        "model": Choice(label, model_name(label, entry), options),
+        "optimizer": _torch_choice(entry["optimizer"], registry.optimizers()),
+        "loss": _torch_choice(entry["loss"], registry.losses()),
+        "batch_size": entry["batch_size"],
+        "epochs": entry["epochs"],
+        "crop": entry["augmentation"].get("crop", 0),
+        "flip": entry["augmentation"].get("flip", False),
+    }
+
+
+def model_name(label, entry):
+    """What a model's entry stands for: a built-in or an import path."""
+    return entry.get("import") or entry.get("name", label)
+
+
+def _torch_choice(entry, known):
+    name = registry.canonical(entry["name"], known)
+    return Choice(name, name, {k: v for k, v in entry.items() if k != "name"})

@@ -1,0 +1,95 @@
+"""How figures look: one colour and marker per strategy everywhere, readable in grey."""
+
+import itertools
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import seaborn as sns
+
+PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
+MARKERS = "osD^vP*Xp<>"
+
+sns.set_theme(
+    context="notebook",
+    style="ticks",
+    rc={
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "0.92",
+        "legend.frameon": False,
+        "figure.constrained_layout.use": True,
+        "savefig.dpi": 160,
+        "svg.fonttype": "none",
+        "font.size": 10,
+        "axes.titlesize": 11,
+        "axes.labelsize": 10,
+        "xtick.labelsize": 9,
+        "ytick.labelsize": 9,
+        "legend.fontsize": 9,
+    },
+)
+
+
+def strategies(names):
+    """Strategy -> (colour, marker), in the order in which the study lists them."""
+    colours = itertools.cycle(sns.color_palette("colorblind"))
+    return {
+        name: (colour, marker)
+        for name, colour, marker in zip(
+            dict.fromkeys(names), colours, itertools.cycle(MARKERS), strict=False
+        )
+    }
+
+
+def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
+    """A figure with count panels in rows of so many columns; returns it and the panels."""
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False, **options
+    )
+    for unused in axes.flat[count:]:
+        unused.set_visible(False)
+    return figure, list(axes.flat[:count])
+
+
+def legend_below(figure, axes):
+    """One legend for all panels, below them, each label once."""
+    entries = {}
+    for panel in axes:
+        entries |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    if entries:
+        figure.legend(
+            entries.values(),
+            entries.keys(),
+            loc="outside lower center",
+            ncols=min(len(entries), 4),
+        )
+
+
+def save(figure, output):
+    """Write the PNG and the SVG."""
+    figure.savefig(output.png)
+    figure.savefig(output.svg)
+    plt.close(figure)
+
+
+def way(row):
+    """A way of using the cores in words: "ddp, 2 workers"."""
+    text = row["strategy"]
+    if row["workers"] > 1:
+        text += f", {row['workers']} workers"
+    if row["threads"] > 1:
+        text += f", {row['threads']} threads each"
+    return text
+
+
+def title(columns, values):
+    """What a panel is of: "lenet" or "lenet, train_size 1000"."""
+    return ", ".join(
+        f"{value} samples" if column == "train_size" and value != "all" else str(value)
+        for column, value in zip(columns, values, strict=True)
+    )

@@ -1,0 +1,137 @@
+"""Tidy tables of a study's runs, and how a table is shown."""
+
+from html import escape
+
+import pandas as pd
+
+# What tells one cell of a study's grid from another; folds and seeds repeat a cell.
+CELL = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
+REPEAT = ["split", "seed"]
+
+
+def identify(metrics):
+    """The columns that say which run a row is of."""
+    settings = metrics["settings"]
+    folds = settings["folds"]
+    return {
+        "dataset": settings["dataset"]["label"],
+        "model": settings["model"]["label"],
+        "schedule": settings["schedule"]["label"],
+        "strategy": settings["strategy"]["label"],
+        "workers": settings["workers"],
+        "threads": settings["threads_per_worker"],
+        "train_size": settings["train_size"] or "all",
+        "split": "test" if folds is None else f"fold {settings['fold']} of {folds}",
+        "seed": settings["seed"],
+    }
+
+
+def runs(all_metrics):
+    """One row per run."""
+    return pd.DataFrame(
+        identify(metrics)
+        | {
+            "cores": _cores(metrics["settings"]),
+            "accuracy": metrics["accuracy"],
+            "loss": metrics["loss"],
+            "train_samples": metrics["train_samples"],
+            "held_out_samples": metrics["held_out_samples"],
+            "batch_size": metrics["settings"]["batch_size"],
+            "epochs": len(metrics["epochs"]),
+            "training_seconds": metrics["training_seconds"],
+            "start_up_seconds": metrics["start_up_seconds"],
+            "cpu_seconds": metrics["cpu_seconds"],
+            "peak_memory_mb": metrics["peak_memory_bytes"] / 1e6,
+            "started": metrics["started"],
+            "ended": metrics["ended"],
+        }
+        | {f"machine_{key}": value for key, value in metrics["machine"].items()}
+        for metrics in all_metrics
+    )
+
+
+def epochs(all_metrics):
+    """One row per run and epoch; a column per phase."""
+    return pd.DataFrame(
+        identify(metrics)
+        | {key: value for key, value in epoch.items() if key != "phases"}
+        | {f"{phase}_seconds": seconds for phase, seconds in epoch["phases"].items()}
+        for metrics in all_metrics
+        for epoch in metrics["epochs"]
+    )
+
+
+def classes(all_metrics):
+    """One row per run and class."""
+    return pd.DataFrame(
+        identify(metrics) | {"class": name, "samples": sum(row), "correct": row[position]}
+        for metrics in all_metrics
+        for position, (name, row) in enumerate(
+            zip(metrics["classes"], metrics["confusion"], strict=True)
+        )
+    )
+
+
+def confusion(all_metrics):
+    """One row per run, true class and predicted class."""
+    return pd.DataFrame(
+        identify(metrics) | {"true": true, "predicted": predicted, "samples": samples}
+        for metrics in all_metrics
+        for true, row in zip(metrics["classes"], metrics["confusion"], strict=True)
+        for predicted, samples in zip(metrics["classes"], row, strict=True)
+    )
+
+
+def ordered(frame):
+    """Its cells in the order in which they first appear: the config's."""
+    return frame.drop_duplicates(CELL)[CELL].reset_index(drop=True)
+
+
+def varying(frame, columns=CELL):
+    """Those of the columns that tell rows apart; the others need not be shown."""
+    return [column for column in columns if frame[column].nunique() > 1]
+
+
+def _cores(settings):
+    return (settings["workers"] + settings["servers"]) * settings["threads_per_worker"]
+
+
+STYLE = """
+<style>
+  body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 1.5em; }
+  table { border-collapse: collapse; }
+  th, td { padding: .3em .9em; border-bottom: 1px solid #ddd; }
+  th, td { text-align: right; white-space: nowrap; }
+  th { border-bottom: 2px solid #222; position: sticky; top: 0; background: #fff; }
+  td.text, th.text { text-align: left; }
+  tbody tr:hover { background: #f4f4f4; }
+</style>
+"""
+
+
+def html(frame, formats):
+    """A self-contained page that shows a table.
+
+    Args:
+        formats: column -> how a value of it is written; missing values are left empty. Columns
+            without a format are texts.
+    """
+    shown = frame.astype(object).where(frame.notna(), None)
+    for column, write in formats.items():
+        shown[column] = ["" if value is None else write(value) for value in shown[column]]
+    text = [column not in formats for column in shown.columns]
+    head = "".join(
+        _cell("th", name.replace("_", " "), t) for name, t in zip(shown, text, strict=True)
+    )
+    rows = "".join(
+        "<tr>" + "".join(_cell("td", v, t) for v, t in zip(row, text, strict=True)) + "</tr>\n"
+        for row in shown.itertuples(index=False)
+    )
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8">{STYLE}'
+        f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></html>"
+    )
+
+
+def _cell(tag, value, is_text):
+    return f"<{tag}{' class=text' if is_text else ''}>{escape(str(value))}</{tag}>"

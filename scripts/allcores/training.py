@@ -1,0 +1,84 @@
+"""The training loop: the same for every model, strategy and number of workers."""
+
+import torch
+
+from allcores import losses, models, registry
+from allcores.batches import Pixels, count_batches, dropout_seed, shards
+from allcores.progress import Progress
+from allcores.schedules import Schedule
+
+
+def train(run, dataset, mean, std, samples, work, world):
+    """Train as one rank of a run; the weights and the record of each epoch go to its work folder.
+
+    Args:
+        run: the Run.
+        dataset: the opened Dataset.
+        mean, std: per channel, of the training samples.
+        samples: the training samples, positions in the dataset, (n,) int64.
+        work: checkpoints.Work, where to resume from and save to.
+        world: launch.World, who I am.
+    """
+    torch.manual_seed(run.seed)
+    model = models.build(run.model, dataset)
+    optimizer = registry.optimizers()[run.optimizer.name].load()(
+        model.parameters(), **run.optimizer.options
+    )
+    strategy = registry.strategies()[run.strategy.name].load()(
+        model, optimizer, world, **run.strategy.options
+    )
+    if world.is_server:
+        return strategy.serve()
+
+    criterion = losses.build(run.loss.name, run.loss.options)
+    pixels = Pixels(dataset.images, mean, std, run.crop, run.flip)
+    labels = torch.from_numpy(dataset.labels)
+    batches = count_batches(len(samples), run.batch_size)
+    schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
+    progress, clock = Progress(run, len(samples), batches, world), world.clock
+
+    epochs = []
+    checkpoint = work.resume()
+    if checkpoint:
+        strategy.restore(checkpoint["strategy"])
+        schedule.restore(checkpoint["schedule"])
+        epochs = checkpoint["epochs"]
+        progress.resumed(len(epochs), batches)
+
+    for epoch in range(len(epochs), run.epochs):
+        torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
+        pixels.start_epoch(run.seed, epoch)
+        model.train()
+        lr, total_loss = schedule.lr, torch.zeros(1)
+        clock.enter("data")
+        for shard in shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers):
+            images, targets = pixels.augmented(shard.samples), labels[shard.samples]
+            clock.enter("compute")
+            loss = criterion(strategy.model(images), targets) * shard.weight
+            loss.backward()
+            strategy.step(schedule.lr)
+            clock.enter("data")
+            schedule.end_batch()
+            total_loss += loss.detach() * shard.batch
+            progress.batch()
+        clock.enter("wait")
+        mean_loss = float(world.sum(total_loss)) / world.workers / len(samples)
+        strategy.settle()
+        clock.stop()
+
+        schedule.end_epoch(mean_loss)
+        epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})
+        progress.epoch(len(epochs), epochs[-1])
+        if world.rank == 0:
+            if run.curves or len(epochs) == run.epochs:
+                work.save_weights(epoch, model.state_dict())
+            work.save(
+                {
+                    "strategy": strategy.state(),
+                    "schedule": schedule.state(),
+                    "epochs": epochs,
+                    "first_step": progress.first_step,
+                }
+            )
+    strategy.close()
+    progress.close()

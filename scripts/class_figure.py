@@ -1,0 +1,38 @@
+"""Plot accuracy per class of every cell of a study."""
+
+import pandas as pd
+import seaborn as sns
+
+from allcores import style, tables
+
+MOST_NUMBERS = 20  # classes; with more, the numbers would not fit into their boxes
+
+
+def class_figure(table):
+    """A heat map: a row per cell, a column per class."""
+    names = table.columns.difference(tables.CELL, sort=False)
+    varying = tables.varying(table, ["dataset", "train_size"])
+    labels = [
+        ", ".join([row["model"], row["schedule"], style.way(row), *(str(row[v]) for v in varying)])
+        for _, row in table.iterrows()
+    ]
+    width = 3.2 + 0.55 * min(len(names), MOST_NUMBERS)
+    figure, (panel,) = style.panels(1, width=width, height=1.2 + 0.3 * len(table))
+    sns.heatmap(
+        100 * table[names],
+        ax=panel,
+        cmap="viridis",
+        vmax=100,
+        annot=len(names) <= MOST_NUMBERS,
+        fmt=".0f",
+        annot_kws={"size": 8},
+        yticklabels=labels,
+        cbar_kws={"label": "held-out accuracy (%)"},
+    )
+    panel.set(xlabel="class", ylabel="")
+    panel.tick_params(axis="x", rotation=90 if max(map(len, names)) > 3 else 0)
+    return figure
+
+
+if __name__ == "__main__":
+    style.save(class_figure(pd.read_csv(snakemake.input.table)), snakemake.output)

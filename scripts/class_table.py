@@ -1,0 +1,25 @@
+"""Accuracy per class of every cell of a study, pooled over folds and seeds."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from allcores import tables
+
+
+def class_table(classes):
+    """One row per cell, one column per class, from one row per run and class."""
+    # Class names are texts, also where they look like numbers.
+    classes = classes.assign(**{"class": classes["class"].astype(str)})
+    sums = classes.groupby([*tables.CELL, "class"], sort=False)[["correct", "samples"]].sum()
+    accuracy = (sums["correct"] / sums["samples"]).unstack("class")
+    order = classes["class"].drop_duplicates()
+    return tables.ordered(classes).merge(accuracy[order].reset_index(), on=tables.CELL)
+
+
+if __name__ == "__main__":
+    table = class_table(pd.read_csv(snakemake.input.classes))
+    table.to_csv(snakemake.output.csv, index=False)
+    names = table.columns.difference(tables.CELL, sort=False)
+    formats = {"workers": str, "threads": str} | dict.fromkeys(names, "{:.1%}".format)
+    Path(snakemake.output.html).write_text(tables.html(table, formats))

@@ -1,0 +1,42 @@
+"""Plot which classes are taken for which, per model, pooled over folds, seeds and schedules."""
+
+import pandas as pd
+import seaborn as sns
+
+from allcores import style, tables
+
+MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their boxes
+
+
+def confusion_figure(confusion, strategy):
+    """One panel per dataset and model, of the runs of one strategy; each row sums to 100 %."""
+    pooled = confusion[confusion["strategy"] == strategy]
+    shown = ["model", *tables.varying(pooled, ["dataset", "train_size"])]
+    groups = list(pooled.groupby(shown, sort=False))
+    figure, axes = style.panels(len(groups), width=4.2, height=3.6, columns=3)
+    for panel, (names, group) in zip(axes, groups, strict=True):
+        counts = group.pivot_table(
+            index="true", columns="predicted", values="samples", aggfunc="sum", sort=False
+        )
+        percent = 100 * counts.div(counts.sum(axis=1), axis=0)
+        sns.heatmap(
+            percent,
+            ax=panel,
+            cmap="Greys",
+            vmin=0,
+            vmax=100,
+            annot=len(counts) <= MOST_NUMBERS,
+            fmt=".0f",
+            annot_kws={"size": 7},
+            square=True,
+            cbar_kws={"label": "% of the true class"},
+        )
+        panel.set(title=style.title(shown, names), xlabel="predicted class", ylabel="true class")
+    return figure
+
+
+if __name__ == "__main__":
+    style.save(
+        confusion_figure(pd.read_csv(snakemake.input.confusion), snakemake.params.baseline),
+        snakemake.output,
+    )

@@ -1,0 +1,49 @@
+"""Plot training loss against training time."""
+
+import pandas as pd
+
+from allcores import style, tables
+
+DASHES = ["-", "--", ":", "-."]
+
+
+def loss_figure(epochs):
+    """One panel per dataset and model: the mean over folds and seeds, and their range as a band."""
+    epochs = epochs.assign(
+        elapsed=epochs.groupby([*tables.CELL, *tables.REPEAT])["seconds"].cumsum()
+    )
+    colours = style.strategies(epochs["strategy"])
+    schedules = list(dict.fromkeys(epochs["schedule"]))
+    shown = ["model", *tables.varying(epochs, ["dataset", "train_size"])]
+    groups = list(epochs.groupby(shown, sort=False))
+    figure, axes = style.panels(len(groups))
+    for panel, (names, group) in zip(axes, groups, strict=True):
+        for _, cell in group.groupby(tables.CELL, sort=False):
+            first = cell.iloc[0]
+            colour, marker = colours[first["strategy"]]
+            per_epoch = cell.groupby("epoch").agg(
+                seconds=("elapsed", "mean"),
+                loss=("loss", "mean"),
+                low=("loss", "min"),
+                high=("loss", "max"),
+            )
+            panel.plot(
+                per_epoch["seconds"],
+                per_epoch["loss"],
+                color=colour,
+                marker=marker,
+                ms=4,
+                ls=DASHES[schedules.index(first["schedule"]) % len(DASHES)],
+                label=f"{style.way(first)} ({first['schedule']})",
+            )
+            panel.fill_between(
+                per_epoch["seconds"], per_epoch["low"], per_epoch["high"], color=colour, alpha=0.12
+            )
+        panel.set(title=style.title(shown, names), xlabel="training time (s)", yscale="log")
+    axes[0].set_ylabel("training loss")
+    style.legend_below(figure, axes)
+    return figure
+
+
+if __name__ == "__main__":
+    style.save(loss_figure(pd.read_csv(snakemake.input.epochs)), snakemake.output)

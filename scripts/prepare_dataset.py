@@ -1,0 +1,16 @@
+"""Download or make a dataset and write it as memory-mapped arrays."""
+
+import sys
+from pathlib import Path
+
+from allcores import datasets
+from allcores.run import Choice
+
+if __name__ == "__main__":
+    with Path(snakemake.log[0]).open("w") as sys.stdout:
+        sys.stderr = sys.stdout
+        datasets.prepare(
+            Choice.from_json(snakemake.params.settings),
+            downloads=snakemake.params.downloads,
+            folder=Path(snakemake.output.info).parent,
+        )

@@ -1,0 +1,61 @@
+"""Train one network once: by hand with the flags below, or as the workflow's rule `train`.
+
+    python scripts/train.py --model lenet --strategy ddp --workers 2 --epochs 3
+
+A model that the config has an entry for is trained as it says there, unless a flag says otherwise.
+A training that was killed goes on after its last epoch when it is called again.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from allcores import commandline, cores, datasets, lean_torch
+from allcores.lifetime import die_with_parent
+
+
+def main(flags):
+    if flags.die_with_parent:
+        die_with_parent()
+    run = commandline.run_of(flags)
+    if flags.cores is not None and flags.cores < run.cores:
+        raise ValueError(
+            f"this run needs {run.cores} cores ({run.workers + run.servers} processes x "
+            f"{run.threads_per_worker} threads), but was given {flags.cores}"
+        )
+    if run.cores > cores.allowed():
+        print(f"{run.cores} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
+    data_folder = flags.data or Path("results/data_by_hand") / run.dataset.label
+    if not flags.data:
+        datasets.prepare(run.dataset, "results/downloads", data_folder)
+
+    # numpy and torch read these when they are imported, so that has to wait until here.
+    cores.set_thread_variables(run.threads_per_worker)
+    lean_torch.leave_out_the_compiler()
+    from allcores.experiment import conduct
+
+    output = flags.output or Path("results/by_hand") / run.path
+    result = conduct(
+        run,
+        data_folder,
+        flags.fold_of,
+        work_folder=flags.work or Path("results/checkpoints/by_hand") / run.path,
+        output=output,
+    )
+    print(
+        f"accuracy {result['accuracy']:.2%} on {result['held_out_samples']:,} held-out samples; "
+        f"{result['training_seconds']:.2f} s of training; results in {output}"
+    )
+
+
+if __name__ == "__main__":
+    arguments = commandline.parse(sys.argv[1:], __doc__)
+    try:
+        main(arguments)
+    except ValueError as error:
+        sys.exit(f"train.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit("train.py: stopped; the same call goes on after the last whole epoch")
+    # Everything is written; tearing down torch's modules would take another 0.7 s of every run.
+    sys.stdout.flush()
+    os._exit(0)

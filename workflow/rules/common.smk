@@ -1,0 +1,78 @@
+# What the rules share: the table of runs, and what each run takes.
+
+import re
+import sys
+
+sys.path.insert(0, f"{workflow.basedir}/scripts")
+
+from allcores import checks, estimate, fingerprint, study
+from allcores.run import PATH
+
+TABLES = ["accuracy_table", "class_table", "speed_table"]
+FIGURES = [
+    "accuracy_figure",
+    "class_figure",
+    "confusion_figure",
+    "loss_figure",
+    "speedup_figure",
+    "utilisation_figure",
+]
+
+findings = checks.findings(config, workflow.configfiles)
+if findings:
+    raise WorkflowError("The configuration cannot be run:", *findings)
+
+TABLE = study.expand(config)
+
+
+def one_of(values):
+    return "|".join(re.escape(str(value)) for value in values)
+
+
+wildcard_constraints:
+    **{name: one_of(values) for name, values in TABLE.wildcards().items()},
+    study=one_of(TABLE.studies),
+    folds="[0-9]+",
+
+
+onstart:
+    too_large = checks.too_large(TABLE, local_cores()) if local_cores() else ""
+    if too_large:
+        raise WorkflowError(too_large)
+
+
+def local_cores():
+    """The cores of this call; None where a cluster has them."""
+    return workflow.global_resources["_cores"].value
+
+
+def run_of(wildcards):
+    return TABLE.runs[PATH.format(**wildcards)]
+
+
+def run_threads(wildcards):
+    """A run that must be alone claims every core; it uses its own only."""
+    run = run_of(wildcards)
+    return local_cores() or run.cores if run.path in TABLE.exclusive else run.cores
+
+
+def dataset_choice(wildcards):
+    return study.choice(config, "datasets", wildcards.dataset)
+
+
+def data_of(wildcards):
+    run = run_of(wildcards)
+    files = {"info": f"results/data/{run.dataset.label}/dataset.json"}
+    if run.folds is not None:
+        files["fold_of"] = f"results/data/{run.dataset.label}/{run.folds}folds_seed{run.seed}.npy"
+    return files
+
+
+def runs_of(wildcards):
+    return TABLE.of(wildcards.study)
+
+
+def baseline_of(wildcards):
+    """What speedups refer to: this strategy, with its fewest workers and threads."""
+    asked = config["studies"][wildcards.study]
+    return asked.get("baseline") or runs_of(wildcards)[0].strategy.label
