@@ -1,7 +1,6 @@
 """Check a config before anything starts: a line per finding, with its place and the remedy."""
 
 import difflib
-from collections import defaultdict
 from pathlib import Path
 
 import yaml
@@ -15,42 +14,41 @@ SECTIONS = {
     "schedules": registry.schedules,
     "strategies": registry.strategies,
 }
+SINGULAR = {
+    "datasets": "dataset",
+    "models": "model",
+    "schedules": "schedule",
+    "strategies": "strategy",
+}
 
 
-def findings(config, files=()):
+def findings(config, files=(), cores=None):
     """What is wrong with a config, one line each; nothing if it can be run.
 
     Args:
         config: the merged config.
         files: the YAML files it came from, later ones on top: a line names file and line.
+        cores: that the runs will be packed onto; None: unknown.
     """
-    found = [*_of_schema(config), *_of_entries(config), *_of_studies(config)]
+    found = [*_of_schema(config), *_of_entries(config), *_of_studies(config, cores)]
     lines = _line_numbers(files)
-    return [_line(path, text, lines) for path, text in dict.fromkeys(found)]
-
-
-def too_large(table, cores):
-    """The runs that need more cores than there are, as one message; "" if there are none."""
-    groups = defaultdict(int)
-    for run in table.runs.values():
-        if run.cores > cores:
-            groups[run.strategy.label, run.workers, run.servers, run.threads_per_worker] += 1
-    cells = [
-        f"  {label} with {workers} workers{f' and {servers} servers' if servers else ''} x "
-        f"{threads} threads needs {(workers + servers) * threads} cores ({runs} runs)"
-        for (label, workers, servers, threads), runs in groups.items()
+    placed = {(_place(path, lines), ".".join(map(str, path)), text) for path, text in found}
+    return [
+        f"{file}:{line}: {where or 'the config'}: {text}" if file else f"{where}: {text}"
+        for (file, line), where, text in sorted(placed)
     ]
-    if not cells:
-        return ""
-    return "\n".join(
-        [
-            f"Some runs need more cores than the {cores} of this call. Snakemake would run them on "
-            "fewer, and the tables would call them what they are not:",
-            *cells,
-            "Call snakemake with more --cores, or take these numbers out of `workers` and "
-            "`threads_per_worker`.",
-        ]
-    )
+
+
+def typed(config):
+    """The config with every text that spells a number or a truth value turned into that."""
+    if isinstance(config, dict):
+        return {key: typed(value) for key, value in config.items()}
+    if isinstance(config, list):
+        return [typed(value) for value in config]
+    if isinstance(config, str):
+        value = yaml.safe_load(config)
+        return value if isinstance(value, int | float) else config
+    return config
 
 
 def _of_schema(config):
@@ -113,9 +111,10 @@ def _number_hint(value):
 
 
 def _choices(given, known):
-    close = difflib.get_close_matches(str(given), [str(k) for k in known], n=1)
-    meant = f" (did you mean {close[0]}?)" if close else ""
-    return f"known: {', '.join(map(str, known))}{meant}"
+    by_lower_case = {str(name).lower(): name for name in known}
+    close = difflib.get_close_matches(str(given).lower(), by_lower_case, n=1)
+    meant = f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
+    return f"known: {', '.join(map(str, known)) or 'none'}{meant}"
 
 
 def _mapping(value):
@@ -135,7 +134,7 @@ def _of_entries(config):
             path = (section, label)
             name = entry.pop("name", label)
             if name not in known():
-                yield path, f"unknown {section[:-1]} {name!r}; {_choices(name, known())}"
+                yield path, f"unknown {SINGULAR[section]} {name!r}; {_choices(name, known())}"
             else:
                 yield from _of_options(path, entry, known()[name])
     for label, entry in _mapping(config.get("models")).items():
@@ -171,7 +170,7 @@ def _of_options(path, given, component):
         return
     for key, value in given.items():
         if key not in component.options:
-            yield (*path, key), f"unknown key; {_choices(key, component.options) or 'none'}"
+            yield (*path, key), f"unknown key; {_choices(key, component.options)}"
         elif isinstance(value, str) and isinstance(component.options[key], int | float):
             yield (*path, key), f"found the text {value!r}; expected a number{_number_hint(value)}"
     missing = [k for k, default in component.options.items() if default is ... and k not in given]
@@ -179,12 +178,13 @@ def _of_options(path, given, component):
         yield path, f"lacks {', '.join(missing)}"
 
 
-def _of_studies(config):
+def _of_studies(config, cores):
     for name, given in _mapping(config.get("studies")).items():
-        yield from _of_study(config, ("studies", name), study.STUDY_DEFAULTS | _mapping(given))
+        given = study.STUDY_DEFAULTS | _mapping(given)
+        yield from _of_study(config, ("studies", name), given, cores)
 
 
-def _of_study(config, path, given):
+def _of_study(config, path, given, cores):
     sound = True
     for section, known in {**SECTIONS, "models": dict}.items():
         defined = _mapping(config.get(section))
@@ -198,13 +198,14 @@ def _of_study(config, path, given):
     if sound:
         yield from _of_batches(config, path, given)
         yield from _of_splits(config, path, given)
+        yield from _of_cores(config, path, given, cores or float("inf"))
 
 
 def _unknown_label(section, label, defined, known):
     hint = ""
     if section == "models" and label in registry.models():
         hint = "; give it an entry in `models`, with its batch_size, epochs and optimizer"
-    return f"unknown {section[:-1]} {label!r}; {_choices(label, [*defined, *known])}{hint}"
+    return f"unknown {SINGULAR[section]} {label!r}; {_choices(label, [*defined, *known])}{hint}"
 
 
 def _of_batches(config, path, given):
@@ -221,6 +222,26 @@ def _of_batches(config, path, given):
                     (*path, "models", position),
                     f"the batch of {batch_size} of {label!r} cannot be shared by {workers} "
                     f"workers; expected batch_size of at least {workers}",
+                )
+
+
+def _of_cores(config, path, given, cores):
+    """Snakemake would run what is too large on fewer cores, and tables would not say so."""
+    counts = [
+        [count for count in _list(given[key]) if isinstance(count, int) and count > 0]
+        for key in ("workers", "threads_per_worker")
+    ]
+    given = given | {"workers": counts[0]}
+    for strategy, workers, servers in study.processes(config, given):
+        for threads in counts[1]:
+            needed = (workers + servers) * threads
+            if needed > cores:
+                yield (
+                    (*path, "workers"),
+                    f"{strategy.label} with {workers} workers"
+                    f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
+                    f"{needed} cores; this call has {cores}: give it --cores {needed}, or ask for "
+                    "fewer workers or threads",
                 )
 
 
@@ -258,31 +279,30 @@ def _of_splits(config, path, given):
 
 
 def _line_numbers(files):
-    """Path of keys -> "file:line", for everything in the YAML files."""
+    """Path of keys -> (file, line), for everything in the YAML files."""
     lines = {}
     for file in files:
         node = yaml.compose(Path(file).read_text())
         if node is not None:
-            _walk(node, (), file, lines)
+            _walk(node, (), str(file), lines)
     return lines
 
 
 def _walk(node, path, file, lines):
-    lines.setdefault(path, f"{file}:{node.start_mark.line + 1}")
+    """Note the lines of a node and of all below it."""
+    lines.setdefault(path, (file, node.start_mark.line + 1))
+    children = []
     if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            lines[*path, key.value] = f"{file}:{key.start_mark.line + 1}"
-            _walk(value, (*path, key.value), file, lines)
+        children = [(key.value, key.start_mark, value) for key, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
-        for position, value in enumerate(node.value):
-            lines[*path, position] = f"{file}:{value.start_mark.line + 1}"
-            _walk(value, (*path, position), file, lines)
+        children = [(i, value.start_mark, value) for i, value in enumerate(node.value)]
+    for key, mark, child in children:
+        lines[*path, key] = (file, mark.line + 1)
+        _walk(child, (*path, key), file, lines)
 
 
-def _line(path, text, lines):
-    place = ".".join(str(part) for part in path)
-    known = path
-    while known and known not in lines:
-        known = known[:-1]
-    where = f"{lines[known]}: " if known else ""
-    return f"{where}{place or 'the config'}: {text}"
+def _place(path, lines):
+    """Where the innermost part of the path that is written in a file stands; ("", 0): nowhere."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, ("", 0))

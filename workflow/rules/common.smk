@@ -7,6 +7,7 @@ sys.path.insert(0, f"{workflow.basedir}/scripts")
 
 from allcores import checks, estimate, fingerprint, study
 from allcores.run import PATH
+from snakemake.utils import update_config
 
 TABLES = ["accuracy_table", "class_table", "speed_table"]
 FIGURES = [
@@ -18,9 +19,26 @@ FIGURES = [
     "utilisation_figure",
 ]
 
-findings = checks.findings(config, workflow.configfiles)
-if findings:
-    raise WorkflowError("The configuration cannot be run:", *findings)
+
+# Numbers inside of what --config gives arrive as texts.
+update_config(config, checks.typed(workflow.config_settings.overwrite_config))
+
+
+def check(cores):
+    findings = checks.findings(config, workflow.configfiles, cores)
+    if findings:
+        # Not a WorkflowError: Snakemake would put lines of this file below the findings.
+        sys.exit("\n".join(["The configuration cannot be run:", *findings]))
+
+
+def local_cores():
+    """The cores of this call; None where a cluster has them."""
+    return workflow.global_resources["_cores"].value
+
+
+# A dry run without --cores says 1; a job on a cluster says its own.
+told_cores = workflow.is_main_process and local_cores() not in (None, 1)
+check(local_cores() if told_cores else None)
 
 TABLE = study.expand(config)
 
@@ -36,14 +54,7 @@ wildcard_constraints:
 
 
 onstart:
-    too_large = checks.too_large(TABLE, local_cores()) if local_cores() else ""
-    if too_large:
-        raise WorkflowError(too_large)
-
-
-def local_cores():
-    """The cores of this call; None where a cluster has them."""
-    return workflow.global_resources["_cores"].value
+    check(local_cores())
 
 
 def run_of(wildcards):
