@@ -32,9 +32,12 @@ def findings(config, files=(), cores=None):
     """
     found = [*_of_schema(config), *_of_entries(config), *_of_studies(config, cores)]
     lines = _line_numbers(files)
-    placed = {(_place(path, lines), ".".join(map(str, path)), text) for path, text in found}
+    placed = {
+        (_place(path, lines), ".".join(map(str, path)) or "the config", text)
+        for path, text in found
+    }
     return [
-        f"{file}:{line}: {where or 'the config'}: {text}" if file else f"{where}: {text}"
+        f"{file}:{line}: {where}: {text}" if file else f"{where}: {text}"
         for (file, line), where, text in sorted(placed)
     ]
 
@@ -137,6 +140,8 @@ def _of_entries(config):
                 yield path, f"unknown {SINGULAR[section]} {name!r}; {_choices(name, known())}"
             else:
                 yield from _of_options(path, entry, known()[name])
+            if section == "datasets" and "path" in entry and not Path(entry["path"]).exists():
+                yield (*path, "path"), f"there is no {entry['path']} (from {Path.cwd()})"
     for label, entry in _mapping(config.get("models")).items():
         yield from _of_model(("models", label), label, _mapping(entry))
 

@@ -149,9 +149,10 @@ def channel_statistics(moments, shape):
         shape: (N, C, H, W).
     """
     pixels = len(moments) * shape[2] * shape[3]
-    mean, mean_square = moments.sum(axis=0) / pixels / np.array([[255.0], [255.0**2]])
-    # An image set of one colour has no spread; dividing by 1 leaves it at zero.
-    std = np.sqrt(np.maximum(mean_square - mean**2, 0))
+    # Python's integers: exact, so that images of one colour have a spread of zero and not almost.
+    sums, squares = moments.sum(axis=0).astype(object)
+    mean = (sums / pixels).astype(float) / 255
+    std = np.sqrt(((pixels * squares - sums**2) / pixels**2).astype(float)) / 255
     return mean, np.where(std > 0, std, 1.0)
 
 

@@ -66,7 +66,7 @@ def conduct(run, data_folder, fold_file, work_folder, output):
         "start_up_seconds": trained["first_step"] - watch.trace[0][0],
         "cpu_seconds": costs.cpu_seconds(),
         "peak_memory_bytes": watch.peak_memory,
-        "machine": costs.machine(),
+        "machine": costs.machine() | {"threads_per_process": trained["threads"]},
     }
     results.write_metrics(output / "metrics.json", metrics)
     work.remove()

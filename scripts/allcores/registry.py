@@ -32,8 +32,8 @@ SUPPLIED = {
     "reduce",
     "size_average",
 }
-# These need a closure or sparse gradients, which a step after backward() does not give.
-UNUSABLE_OPTIMIZERS = {"LBFGS", "SparseAdam"}
+# These need a closure, weights that are matrices, sparse gradients.
+UNUSABLE_OPTIMIZERS = {"LBFGS", "Muon", "SparseAdam"}
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ def train(run, dataset, mean, std, samples, work, world):
                     "schedule": schedule.state(),
                     "epochs": epochs,
                     "first_step": progress.first_step,
+                    "threads": torch.get_num_threads(),
                 }
             )
     strategy.close()

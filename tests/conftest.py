@@ -1,0 +1,107 @@
+"""Real runs of tiny problems, made in one line."""
+
+from allcores import cores, lean_torch
+
+# As scripts/train.py does, before torch is imported: several tests fork from this process.
+cores.set_thread_variables(1)
+lean_torch.leave_out_the_compiler()
+
+import dataclasses  # noqa: E402
+import os  # noqa: E402
+import subprocess  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+from allcores import datasets, experiment  # noqa: E402
+from allcores.run import Choice, Run  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+# Nothing of the calling environment's own threads or allotment may reach what a test starts.
+ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "OMP_", "MKL_"))}
+
+RUN = Run(
+    # 53 training samples: no batch size or number of workers divides them.
+    dataset=Choice("tiny", "synthetic", {"count": 53, "test": 20, "size": 8, "classes": 3}),
+    model=Choice("mlp", "mlp", {"hidden": [7]}),
+    optimizer=Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9}),
+    loss=Choice("CrossEntropyLoss", "CrossEntropyLoss", {}),
+    schedule=Choice("cosine", "cosine", {}),
+    strategy=Choice("serial", "serial", {}),
+    batch_size=10,
+    epochs=2,
+    crop=1,
+    flip=True,
+    folds=None,
+    fold=None,
+    train_size=None,
+    workers=1,
+    servers=0,
+    threads_per_worker=1,
+    seed=0,
+    curves=False,
+)
+# Batch norm and dropout, which an MLP lacks.
+LENET = Choice("lenet", "lenet", {"width": 0.3})
+MOBILENET = Choice("mobilenet", "mobilenet", {"width": 0.1})
+DDP = Choice("ddp", "ddp", {})
+
+
+def vary(run=RUN, **changes):
+    """The run, otherwise configured."""
+    return dataclasses.replace(run, **changes)
+
+
+class Laboratory:
+    """Conducts runs in a folder of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def data(self, choice=RUN.dataset):
+        folder = self.folder / "data" / choice.label
+        if not folder.exists():
+            datasets.prepare(choice, self.folder / "downloads", folder)
+        return folder
+
+    def conduct(self, run, name="run"):
+        """What metrics.json says, and the final weights."""
+        output = self.folder / name
+        metrics = experiment.conduct(run, self.data(run.dataset), None, self.work(name), output)
+        torch.set_num_threads(1)
+        return metrics, torch.load(output / "weights.pt")
+
+    def work(self, name):
+        return self.folder / "work" / name
+
+    def train(self, run, name="run", **popen):
+        """The same by scripts/train.py, as a process."""
+        return subprocess.Popen(
+            [
+                sys.executable,
+                ROOT / "scripts" / "train.py",
+                f"--settings={run.to_json()}",
+                f"--data={self.data(run.dataset)}",
+                f"--output={self.folder / name}",
+                f"--work={self.work(name)}",
+            ],
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.folder,
+            env=ENVIRONMENT,
+            **popen,
+        )
+
+
+@pytest.fixture
+def laboratory(tmp_path):
+    return Laboratory(tmp_path)
+
+
+def same_weights(one, other):
+    """Bit for bit."""
+    assert one.keys() == other.keys()
+    return all(torch.equal(one[key], other[key]) for key in one)

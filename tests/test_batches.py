@@ -1,0 +1,115 @@
+"""Which samples each worker sees, and what it makes of their pixels."""
+
+import numpy as np
+import pytest
+import torch
+
+from allcores.batches import Pixels, count_batches, dropout_seed, shards
+
+INDICES = np.arange(100, 153)  # 53 of them
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize("batch_size", [8, 10, 53, 64])
+def test_each_sample_is_seen_once_per_epoch(workers, batch_size):
+    seen = [
+        sample
+        for rank in range(workers)
+        for shard in shards(INDICES, batch_size, 0, 0, rank, workers)
+        if shard.weight > 0
+        for sample in shard.samples
+    ]
+    assert sorted(seen) == list(INDICES)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5, 8])
+def test_the_workers_share_the_batches_of_one(workers):
+    alone = [set(shard.samples) for shard in shards(INDICES, 10, 7, 3, 0, 1)]
+    shared = zip(
+        *(shards(INDICES, 10, 7, 3, rank, workers) for rank in range(workers)), strict=True
+    )
+    for batch, parts in zip(alone, shared, strict=True):
+        assert set().union(*(part.samples for part in parts if part.weight)) == batch
+        # The average of the workers' weighted mean losses is the mean over the batch.
+        assert sum(part.weight for part in parts) == pytest.approx(workers)
+        for part in parts:
+            assert part.batch == len(batch)
+            if part.weight:
+                assert part.weight == pytest.approx(workers * len(part.samples) / len(batch))
+
+
+def test_a_worker_without_samples_takes_part_with_weight_zero():
+    last = [list(shards(INDICES, 10, 0, 0, rank, 5))[-1] for rank in range(5)]
+    assert [shard.weight for shard in last] == [5 / 3, 5 / 3, 5 / 3, 0, 0]
+    assert all(len(shard.samples) == 1 for shard in last)
+
+
+def test_order_depends_on_seed_and_epoch_alone():
+    def order(seed, epoch):
+        return [list(shard.samples) for shard in shards(INDICES, 10, seed, epoch, 0, 1)]
+
+    assert order(0, 0) == order(0, 0)
+    assert order(0, 0) != order(0, 1) != order(1, 0)
+
+
+def test_count_batches():
+    assert [count_batches(n, 10) for n in (1, 9, 10, 11, 53)] == [1, 1, 1, 2, 6]
+    assert len(list(shards(INDICES, 10, 0, 0, 0, 1))) == count_batches(53, 10)
+
+
+def test_dropout_differs_between_ranks_and_epochs():
+    seeds = {dropout_seed(0, epoch, rank) for epoch in range(3) for rank in range(3)}
+    assert len(seeds) == 9
+
+
+def pixels(crop=0, flip=False, size=6, count=40):
+    images = np.random.default_rng(0).integers(0, 256, (count, 3, size, size), np.uint8)
+    half = np.full(3, 0.5)
+    result = Pixels(images, half, half / 2, crop, flip)
+    result.start_epoch(seed=0, epoch=0)
+    return images, result
+
+
+def test_plain_pixels_are_normalised():
+    images, made = pixels()
+    expected = (torch.from_numpy(images[:4]).double() / 255 - 0.5) / 0.25
+    torch.testing.assert_close(made.plain(np.arange(4)), expected.float())
+
+
+def test_every_augmented_image_is_a_shifted_or_mirrored_original():
+    images, made = pixels(crop=2, flip=True)
+    samples = np.arange(len(images))
+    augmented = made.augmented(samples)
+    padded = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)))
+    found = set()
+    for sample in samples:
+        windows = {
+            (top, left, mirrored): made._normalise(
+                padded[sample, :, top : top + 6, left : left + 6][
+                    :, :, :: -1 if mirrored else 1
+                ].copy()[None]
+            )[0]
+            for top in range(5)
+            for left in range(5)
+            for mirrored in (False, True)
+        }
+        matches = [k for k, window in windows.items() if torch.equal(window, augmented[sample])]
+        assert len(matches) == 1
+        found.add(matches[0])
+    assert len(found) > 20, "the samples of a batch are augmented differently"
+    assert {mirrored for *_, mirrored in found} == {False, True}
+
+
+def test_augmentation_belongs_to_seed_epoch_and_sample():
+    _, made = pixels(crop=2, flip=True)
+    whole = made.augmented(np.arange(40))
+    assert torch.equal(made.augmented(np.array([31, 4])), whole[[31, 4]])
+    made.start_epoch(seed=0, epoch=1)
+    assert not torch.equal(made.augmented(np.arange(40)), whole)
+
+
+def test_augmentation_leaves_the_dataset_alone():
+    images, made = pixels(crop=2, flip=True)
+    before = images.copy()
+    made.augmented(np.arange(40))
+    assert np.array_equal(images, before)

@@ -1,0 +1,147 @@
+"""A config's mistakes: all of them, a line each, with place and remedy."""
+
+import copy
+import re
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from allcores import checks
+
+GOOD = yaml.safe_load("""
+models:
+  lenet: {batch_size: 8, epochs: 1, optimizer: {name: adam, lr: 0.1}}
+studies:
+  first: {datasets: [digits], folds: 3, models: [lenet], strategies: [serial, ddp], workers: [1, 2]}
+""")
+
+
+def found(change, **options):
+    config = copy.deepcopy(GOOD)
+    change(config)
+    return checks.findings(config, **options)
+
+
+def put(*path, value):
+    def change(config):
+        for key in path[:-1]:
+            config = config.setdefault(key, {}) if isinstance(config, dict) else config[key]
+        config[path[-1]] = value
+
+    return change
+
+
+def test_a_sound_config_has_no_findings():
+    assert checks.findings(GOOD, cores=2) == []
+    default = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
+    assert checks.findings(default, cores=2) == []
+
+
+STUDY = ("studies", "first")
+LENET = ("models", "lenet")
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (put("studys", value={}), "studys: unknown key; known: .*did you mean studies"),
+        (put(*STUDY, "fold", value=3), "studies.first.fold: unknown key.*did you mean folds"),
+        (
+            put(*STUDY, "folds", value=1),
+            "studies.first.folds: found 1; expected a whole number from 2",
+        ),
+        (
+            put(*STUDY, "folds", value=175),
+            "found 175; the smallest class of 'digits' has 174 samples",
+        ),
+        (put(*STUDY, "folds", value="test"), "'digits' has no test set of its own"),
+        (
+            put(*STUDY, "workers", value=[0]),
+            "studies.first.workers.0: found 0; expected a whole number",
+        ),
+        (put(*STUDY, "workers", value=[]), "studies.first.workers: found .*; expected a list"),
+        (
+            put(*STUDY, "workers", value=[9]),
+            "the batch of 8 of 'lenet' cannot be shared by 9 workers",
+        ),
+        (put(*STUDY, "seeds", value=[1, 1]), "studies.first.seeds: .*nothing may be listed twice"),
+        (put(*STUDY, "train_sizes", value=[1200]), "found 1200; 'digits' leaves 1198 samples"),
+        (put(*STUDY, "baseline", value="sreial"), "found 'sreial'; .*did you mean serial"),
+        (put(*STUDY, "models", value=["lent"]), "unknown model 'lent'; .*did you mean lenet"),
+        (
+            put(*STUDY, "models", value=["mlp"]),
+            "unknown model 'mlp'; .*give it an entry in `models`",
+        ),
+        (put(*STUDY, "datasets", value=["digit"]), "unknown dataset 'digit'.*did you mean digits"),
+        (
+            put(*STUDY, "schedules", value=["cos"]),
+            "unknown schedule 'cos'; known: constant, cosine",
+        ),
+        (put(*STUDY, "strategies", value=["dpp"]), "unknown strategy 'dpp'; .*did you mean ddp"),
+        (put("strategies", "x", value={"name": "dp"}), "strategies.x: unknown strategy 'dp'"),
+        (put("strategies", "ddp", value={"bucket": 1}), "strategies.ddp.bucket: .*bucket_mb"),
+        (put("datasets", "photos", value={"name": "npz"}), "datasets.photos: lacks path"),
+        (
+            put("datasets", "p", value={"name": "npz", "path": "no.npz"}),
+            "datasets.p.path: .*no.npz",
+        ),
+        (put("datasets", "a b", value={"name": "digits"}), "found 'a b'; a label has letters"),
+        (put(*LENET, "widht", value=2), "models.lenet.widht: .*did you mean width"),
+        (put(*LENET, "width", value="0.5x"), "found the text '0.5x'; expected a number"),
+        (put(*LENET, "name", value="lennet"), "unknown model 'lennet'; .*did you mean lenet"),
+        (put(*LENET, "import", value="no.such:Net"), "no.such:Net cannot be imported"),
+        (put(*LENET, "optimizer", "name", value="adm"), "unknown optimizer 'adm'.*mean Adam"),
+        (put(*LENET, "optimizer", "lr", value="1e-3"), "found '1e-3'.*write 0.001"),
+        (put(*LENET, "optimizer", "eps", value="1e-8"), "the text '1e-8'.*write 1e-08"),
+        (put(*LENET, "optimizer", "beta", value=1), "models.lenet.optimizer.beta: unknown key"),
+        (put(*LENET, "loss", value={"name": "entropy"}), "unknown loss 'entropy'"),
+        (put(*LENET, "augmentation", value={"flop": True}), "flop: unknown key.*mean flip"),
+        (put(*LENET, "epochs", value=0), "models.lenet.epochs: found 0"),
+        (lambda config: config["models"]["lenet"].pop("epochs"), "models.lenet: lacks epochs"),
+        (lambda config: config.pop("models"), "the config: lacks models"),
+    ],
+)
+def test_each_mistake_is_one_line_that_says_where_and_what_is_allowed(change, line):
+    findings = found(change)
+    assert any(re.search(line, finding) for finding in findings), findings
+    assert all("\n" not in finding for finding in findings)
+
+
+def test_a_cell_that_needs_too_many_cores():
+    (finding,) = found(put(*STUDY, "threads_per_worker", value=[2]), cores=3)
+    assert "studies.first.workers: ddp with 2 workers x 2 threads needs 4 cores" in finding
+    assert "this call has 3: give it --cores 4" in finding
+
+
+def test_all_findings_come_at_once_with_file_and_line(tmp_path):
+    text = """models:
+  lenet:
+    batch_size: 8
+    epochs: 0
+    optimizer: {name: adm, lr: 0.1}
+studies:
+  first:
+    datasets: [digits]
+    folds: 1
+    models:
+      - lenet
+      - lent
+"""
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    findings = checks.findings(yaml.safe_load(text), [file])
+    assert [finding.split(": ")[0] for finding in findings] == [
+        f"{file}:{line}" for line in (4, 5, 9, 12)
+    ]
+
+
+def test_what_the_command_line_gives_is_typed():
+    given = {"epochs": "3", "lr": "0.1", "flip": "true", "name": "adam", "workers": ["1", "2"]}
+    assert checks.typed(given) == {
+        "epochs": 3,
+        "lr": 0.1,
+        "flip": True,
+        "name": "adam",
+        "workers": [1, 2],
+    }

@@ -1,0 +1,144 @@
+"""The processes of a run: threads, failures, exchange."""
+
+import os
+import signal
+import stat
+import time
+
+import psutil
+import pytest
+import torch
+
+from allcores import cores, launch
+
+
+def run(target, workers=3, servers=0, threads=1):
+    launch.run_ranks(target, workers, servers, threads, once_forked=int)
+
+
+def test_sum_and_average(tmp_path):
+    def target(world):
+        total = world.sum(torch.tensor([float(world.rank)]))
+        tensors = [torch.full((2, 3), float(world.rank)), torch.tensor(world.rank * 10.0)]
+        world.average(tensors)
+        world.average([])
+        torch.save((total, tensors), tmp_path / str(world.rank))
+
+    run(target)
+    for rank in range(3):
+        total, (matrix, number) = torch.load(tmp_path / str(rank))
+        assert total == 3
+        assert torch.equal(matrix, torch.ones(2, 3))
+        assert number == 10
+
+
+def test_servers_are_ranks_that_do_not_work(tmp_path):
+    def target(world):
+        if not world.is_server:
+            world.sum(torch.ones(1))
+        (tmp_path / f"{world.rank}-{world.is_server}").touch()
+
+    run(target, workers=2, servers=1)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["0-False", "1-False", "2-True"]
+
+
+def test_an_exception_is_reported_with_rank_and_traceback():
+    def target(world):
+        if world.rank == 1:
+            raise RuntimeError("my own mistake")
+        world.sum(torch.ones(1))
+
+    began = time.monotonic()
+    with pytest.raises(launch.RankFailedError) as failure:
+        run(target)
+    assert time.monotonic() - began < 5
+    text = str(failure.value)
+    assert text.startswith("worker 1 (rank 1) failed:")
+    assert 'raise RuntimeError("my own mistake")' in text
+
+
+@pytest.mark.parametrize("others", ["in an exchange", "computing", "asleep"])
+def test_a_killed_rank_is_named_whatever_the_others_do(others):
+    def target(world):
+        if world.rank == 2:
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif others == "in an exchange":
+            world.sum(torch.ones(1))
+        elif others == "computing":
+            while True:
+                torch.ones(10).sum()
+        else:
+            time.sleep(1000)
+
+    began = time.monotonic()
+    with pytest.raises(launch.RankFailedError, match=r"worker 2 \(rank 2\).*killed by SIGKILL"):
+        run(target)
+    assert time.monotonic() - began < 5
+
+
+def test_a_rank_that_exits_is_reported():
+    def target(world):
+        if world.rank == 0:
+            os._exit(7)
+        time.sleep(1000)
+
+    with pytest.raises(launch.RankFailedError, match=r"worker 0 .*\nexited with status 7"):
+        run(target, workers=2)
+
+
+def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def target(world):
+        (folder,) = tmp_path.iterdir()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+    run(target)
+    assert not list(tmp_path.iterdir())
+
+
+def test_ranks_listen_on_loopback_only(tmp_path):
+    def target(world):
+        world.sum(torch.ones(1))
+        listening = [
+            connection.laddr.ip
+            for connection in psutil.Process().net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        (tmp_path / str(world.rank)).write_text(" ".join(listening))
+        world.sum(torch.ones(1))
+
+    run(target)
+    addresses = {ip for file in tmp_path.iterdir() for ip in file.read_text().split()}
+    assert addresses <= {"127.0.0.1", "::1"}
+
+
+def test_each_process_has_its_share_of_threads(tmp_path):
+    def target(world):
+        (tmp_path / str(world.rank)).write_text(str(torch.get_num_threads()))
+
+    run(target, workers=2, threads=1)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["1", "1"]
+
+
+def test_core_budget(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(12))
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    assert cores.allowed() == 12
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert cores.allowed() == 12
+    (tmp_path / "cpu.max").write_text("350000 100000\n")
+    assert cores.allowed() == 3
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert cores.allowed() == 1
+    (tmp_path / "cpu.max").unlink()
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert cores.allowed() == 12
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("800000\n")
+    assert cores.allowed() == 8
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
+    assert cores.allowed() == 4

@@ -1,0 +1,112 @@
+"""Every model: any number of channels, image size and classes; forward, backward and widths."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from conftest import ENVIRONMENT, ROOT
+
+from allcores import models, registry
+from allcores.run import Choice
+
+NARROW = {"width": 0.1}
+
+
+def build(name, channels, image_size, classes, **options):
+    class Dataset:
+        model_arguments = {"channels": channels, "image_size": image_size, "classes": classes}  # noqa: RUF012
+
+    torch.manual_seed(0)
+    return models.build(Choice(name, name, options), Dataset)
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def narrow(name):
+    return NARROW if "width" in registry.models()[name].options else {}
+
+
+@pytest.mark.parametrize("name", registry.models())
+@pytest.mark.parametrize(
+    ("channels", "image_size", "classes"),
+    [(1, (8, 8), 2), (3, (28, 28), 10), (1, (32, 48), 5), (2, (65, 70), 3)],
+)
+def test_any_channels_size_and_classes(name, channels, image_size, classes):
+    model = build(name, channels, image_size, classes, **narrow(name))
+    scores = model(torch.randn(3, channels, *image_size))
+    assert scores.shape == (3, classes)
+    scores.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", [name for name in registry.models() if narrow(name)])
+def test_width_multiplies(name):
+    sizes = [count(build(name, 3, (32, 32), 10, width=width)) for width in (0.25, 0.5)]
+    assert sizes[0] < sizes[1]
+
+
+def test_sizes_known_from_the_literature():
+    assert count(build("lenet", 3, (32, 32), 10)) == 62_006
+    assert count(build("vgg11", 3, (32, 32), 10)) == pytest.approx(9.2e6, rel=0.01)
+    assert count(build("vgg19", 3, (32, 32), 10)) == pytest.approx(20.0e6, rel=0.01)
+    assert count(build("resnet18", 3, (32, 32), 10)) == pytest.approx(11.17e6, rel=0.01)
+    assert count(build("resnet50", 3, (224, 224), 1000)) == 25_557_032
+    assert count(build("mobilenet", 3, (32, 32), 10)) == pytest.approx(3.2e6, rel=0.01)
+    assert count(build("mobilenet_v2", 3, (224, 224), 1000)) == 3_504_872
+    assert count(build("mlp", 1, (28, 28), 10)) == 784 * 256 + 256 + 256 * 257 + 2570
+
+
+def test_dropout_is_an_option():
+    model = build("alexnet", 3, (32, 32), 10, dropout=0.25, **NARROW)
+    rates = {module.p for module in model.modules() if isinstance(module, torch.nn.Dropout)}
+    assert rates == {0.25}
+
+
+OWN = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, classes, hidden=5):
+        super().__init__(nn.Flatten(), nn.LazyLinear(hidden), nn.Linear(hidden, classes))
+
+class Fixed(nn.Linear):
+    pass
+"""
+
+
+def test_a_model_of_your_own_is_told_what_it_asks_for(tmp_path, monkeypatch):
+    (tmp_path / "own_nets.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    model = build("own_nets:Net", 1, (4, 4), 3, hidden=6)
+    assert model(torch.randn(2, 1, 4, 4)).shape == (2, 3)
+    assert model[2].in_features == 6
+    with pytest.raises(ValueError, match="defines no Nets; it has Net, Fixed"):
+        registry.imported("own_nets:Nets")
+    with pytest.raises(ValueError, match="cannot be imported"):
+        registry.imported("own_nest:Net")
+
+
+COMPILE = """
+import sys
+sys.path.insert(0, "scripts")
+from allcores import lean_torch
+lean_torch.leave_out_the_compiler()
+import torch
+optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)])
+optimizer.step()
+assert not hasattr(sys.modules["torch._dynamo"], "__file__"), "the compiler was imported after all"
+print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item())
+optimizer.step()
+torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()
+"""
+
+
+def test_the_compiler_is_left_out_until_somebody_compiles():
+    run = subprocess.run(
+        [sys.executable, "-c", COMPILE], cwd=ROOT, env=ENVIRONMENT, text=True, capture_output=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "2.0\n"

@@ -1,0 +1,111 @@
+"""Schedules and losses: torch's own, by name."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conftest import vary
+
+from allcores import losses, registry
+from allcores.run import Choice
+from allcores.schedules import Schedule
+
+
+def rates(name, steps=20, losses_per_epoch=None, **options):
+    schedule = Schedule(Choice(name, name, options), 0.1, steps)
+    found = []
+    for step in range(steps):
+        found.append(schedule.lr)
+        schedule.end_batch()
+        if losses_per_epoch and step % 2 == 1:
+            schedule.end_epoch(losses_per_epoch[step // 2])
+    return found
+
+
+def test_constant():
+    assert set(rates("constant")) == {0.1}
+
+
+def test_cosine_falls_to_its_floor():
+    found = rates("cosine", floor=0.01)
+    assert found[0] == 0.1
+    assert found == sorted(found, reverse=True)
+    assert found[10] == pytest.approx(0.055)
+    assert found[-1] == pytest.approx(0.01, abs=0.001)
+
+
+def test_warm_restarts():
+    found = rates("warm", cycles=4)
+    assert [step for step in range(20) if found[step] == 0.1] == [0, 5, 10, 15]
+    found = rates("warm", steps=21, cycles=3, growth=2)
+    assert [step for step in range(21) if found[step] == 0.1] == [0, 3, 9]
+
+
+def test_multistep():
+    assert rates("multistep", milestones=[0.5, 0.75]) == pytest.approx(
+        [0.1] * 10 + [0.01] * 5 + [0.001] * 5
+    )
+
+
+def test_onecycle_goes_up_and_down():
+    found = rates("onecycle", warm_up=0.25)
+    assert max(found) == pytest.approx(0.1)
+    assert found.index(max(found)) == 4
+    assert found[0] < 0.01 > found[-1]
+
+
+def test_plateau_reacts_to_the_loss():
+    improving = rates("plateau", losses_per_epoch=[10 - k for k in range(10)], patience=1)
+    assert set(improving) == {0.1}
+    stuck = rates("plateau", losses_per_epoch=[1.0] * 10, patience=1)
+    assert stuck[-1] == pytest.approx(0.1 * 0.1**4)
+
+
+@pytest.mark.parametrize("name", registry.schedules())
+@pytest.mark.parametrize("steps", [1, 2, 20])
+def test_a_restored_schedule_goes_on_where_it_was(name, steps, tmp_path):
+    def made():
+        return Schedule(Choice(name, name, {}), 0.1, steps)
+
+    whole, first = made(), made()
+    for _ in range(steps // 2):
+        whole.end_batch()
+        first.end_batch()
+        whole.end_epoch(1.0)
+        first.end_epoch(1.0)
+    torch.save(first.state(), tmp_path / "state.pt")
+    second = made()
+    second.restore(torch.load(tmp_path / "state.pt"))
+    for _ in range(steps - steps // 2):
+        assert second.lr == whole.lr
+        whole.end_batch()
+        second.end_batch()
+
+
+@pytest.mark.parametrize("name", registry.losses())
+def test_every_loss_takes_scores_and_classes(name):
+    scores = torch.randn(6, 4, requires_grad=True)
+    loss = losses.build(name, {})(F.log_softmax(scores, dim=1), torch.arange(6) % 4)
+    loss.backward()
+    assert loss.shape == ()
+    assert scores.grad.abs().sum() > 0
+
+
+def test_losses_take_options():
+    scores, labels = torch.randn(5, 3), torch.arange(5) % 3
+    smoothed = losses.build("CrossEntropyLoss", {"label_smoothing": 0.1})(scores, labels)
+    assert smoothed == F.cross_entropy(scores, labels, label_smoothing=0.1)
+
+
+@pytest.mark.parametrize("name", registry.optimizers())
+def test_every_optimizer_trains(laboratory, name):
+    run = vary(optimizer=Choice(name, name, {"lr": 0.001}), epochs=1)
+    metrics, _ = laboratory.conduct(run)
+    assert metrics["epochs"][0]["loss"] > 0
+
+
+def test_names_may_be_written_as_one_likes():
+    known = registry.losses()
+    for name in ("cross_entropy", "CrossEntropyLoss", "crossentropy"):
+        assert registry.canonical(name, known) == "CrossEntropyLoss"
+    assert registry.canonical("adamw", registry.optimizers()) == "AdamW"
+    assert registry.canonical("adm", registry.optimizers()) is None

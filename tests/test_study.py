@@ -1,0 +1,86 @@
+"""From a config to the table of runs."""
+
+import json
+
+import yaml
+
+from allcores import estimate, study
+from allcores.run import Run
+
+CONFIG = yaml.safe_load("""
+models:
+  lenet: {batch_size: 8, epochs: 1, optimizer: {name: adam, lr: 0.1}}
+  small: {name: lenet, width: 0.5, batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: 0.1}}
+strategies:
+  big_buckets: {name: ddp, bucket_mb: 100}
+studies:
+  one: {datasets: [digits], folds: 3, models: [lenet], strategies: [serial, ddp], workers: [1, 2]}
+  two:
+    datasets: [digits]
+    folds: 3
+    models: [lenet, small]
+    strategies: [serial, big_buckets]
+    workers: [2]
+    seeds: [0, 1]
+    curves: true
+    exclusive: true
+  three: {datasets: [mnist], folds: test, models: [lenet], train_sizes: [100, all]}
+""")
+
+
+def test_a_study_is_a_grid():
+    table = study.expand(CONFIG)
+    # serial ignores workers; ddp comes with 1 and 2.
+    assert len(table.studies["one"]) == 3 * (1 + 2)
+    assert len(table.studies["two"]) == 3 * 2 * 2 * 2
+    assert len(table.studies["three"]) == 2
+
+
+def test_equal_runs_of_two_studies_are_trained_once():
+    table = study.expand(CONFIG)
+    shared = set(table.studies["one"]) & set(table.studies["two"])
+    assert len(shared) == 3, "serial LeNet with seed 0, three folds"
+    assert len(table.runs) == 9 + 24 + 2 - 3
+    assert all(table.runs[path].curves for path in shared), "what either study wants is recorded"
+    assert table.exclusive == set(table.studies["two"])
+
+
+def test_paths_tell_runs_apart():
+    runs = study.expand(CONFIG).runs
+    assert len({run.to_json() for run in runs.values()}) == len(runs)
+    assert "digits/small/constant/big_buckets/w2t1/fold2of3/nall_seed1" in runs
+    assert "mnist/lenet/constant/serial/w1t1/test/n100_seed0" in runs
+    run = runs["digits/small/constant/big_buckets/w2t1/fold2of3/nall_seed1"]
+    assert run.model.name == "lenet"
+    assert run.model.options == {"width": 0.5}
+    assert run.strategy.options == {"bucket_mb": 100}
+    assert run.cores == 2
+
+
+def test_settings_are_canonical():
+    run = next(iter(study.expand(CONFIG).runs.values()))
+    assert Run.from_json(run.to_json()) == run
+    reordered = json.dumps(json.loads(run.to_json()), indent=2)
+    assert Run.from_json(reordered).to_json() == run.to_json()
+
+
+def test_longer_runs_are_expected_to_take_longer():
+    config = yaml.safe_load("""
+models:
+  lenet: &a {batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}
+  longer: {<<: *a, name: lenet, epochs: 4}
+  vgg19: *a
+  vgg11: *a
+  narrow: {<<: *a, name: vgg11, width: 0.5}
+studies:
+  all: {datasets: [cifar10], folds: test, models: [lenet, longer, vgg19, vgg11, narrow]}
+  few: {datasets: [cifar10], folds: test, models: [vgg19], train_sizes: [100]}
+  two: {datasets: [cifar10], folds: test, models: [vgg19], strategies: [ddp], workers: [2]}
+""")
+    runs = study.expand(config).runs.values()
+    seconds = {(r.model.label, r.train_size, r.workers): estimate.seconds(r) for r in runs}
+    ordered = sorted(seconds, key=seconds.get)
+    assert ordered.index(("lenet", None, 1)) < ordered.index(("longer", None, 1))
+    assert ordered.index(("narrow", None, 1)) < ordered.index(("vgg11", None, 1))
+    assert ordered[-3:] == [("vgg11", None, 1), ("vgg19", None, 2), ("vgg19", None, 1)]
+    assert all(estimate.minutes(run) >= 30 and estimate.memory_mb(run) > 500 for run in runs)
