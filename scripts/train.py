@@ -26,7 +26,7 @@ def main(flags):
     if run.cores > cores.allowed():
         print(f"{run.cores} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
     data_folder = flags.data or Path("results/data_by_hand") / run.dataset.label
-    if not flags.data:
+    if not flags.data and not datasets.is_prepared(run.dataset, data_folder):
         datasets.prepare(run.dataset, "results/downloads", data_folder)
 
     # numpy and torch read these when they are imported, so that has to wait until here.

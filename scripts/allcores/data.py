@@ -76,8 +76,11 @@ class Dataset:
         }
 
 
-def write(folder, source):
+def write(folder, source, made_from=""):
     """Write Images into a folder, dataset.json last.
+
+    Args:
+        made_from: kept in dataset.json, to tell whether the dataset has to be made anew.
 
     Raises:
         ValueError: the images and labels do not fit together.
@@ -106,6 +109,7 @@ def write(folder, source):
     np.save(folder / "moments.npy", moments)
     mean, std = channel_statistics(moments[: source.train], source.shape)
     info = {
+        "made_from": made_from,
         "shape": list(source.shape),
         "train": source.train,
         "classes": [str(name) for name in source.classes],

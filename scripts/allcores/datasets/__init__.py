@@ -7,9 +7,10 @@
 None imports torch or torchvision before load() is called.
 """
 
+import json
 from pathlib import Path
 
-from allcores import data, registry
+from allcores import data, fingerprint, registry
 
 
 def prepare(choice, downloads, folder):
@@ -22,4 +23,20 @@ def prepare(choice, downloads, folder):
         ValueError: the originals are not to be had, or are not what they should be.
     """
     load = registry.datasets()[choice.name].load()
-    data.write(folder, load(Path(downloads) / choice.name, **choice.options))
+    images = load(Path(downloads) / choice.name, **choice.options)
+    data.write(folder, images, made_from=_identity(choice))
+
+
+def is_prepared(choice, folder):
+    """Whether the folder holds what prepare() would write; never of files that may have changed."""
+    info = Path(folder) / "dataset.json"
+    unchanging = "path" not in choice.options
+    return (
+        unchanging
+        and info.exists()
+        and json.loads(info.read_text())["made_from"] == _identity(choice)
+    )
+
+
+def _identity(choice):
+    return f"{choice.to_json()} {fingerprint.of_dataset(choice.name)}"

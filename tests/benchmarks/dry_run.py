@@ -1,0 +1,53 @@
+"""How long a dry run of many trainings takes."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import ROOT, report
+
+CONFIG = """
+models:
+  lenet: {{batch_size: 32, epochs: 1, optimizer: {{name: adam, lr: 0.001}}}}
+studies:
+  many:
+    datasets: [digits]
+    folds: 10
+    models: [lenet]
+    schedules: [constant, cosine]
+    strategies: [ddp]
+    workers: [1, 2]
+    seeds: {seeds}
+"""
+
+
+def dry_run(runs):
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.yaml"
+        config.write_text(CONFIG.format(seeds=list(range(runs // 40))))
+        began = time.perf_counter()
+        done = subprocess.run(
+            [
+                *[sys.executable, "-m", "snakemake", "-n", "-q", "-s", ROOT / "Snakefile"],
+                *["--cores", "2", "--configfile", config],
+            ],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        took = time.perf_counter() - began
+        assert f" {runs}\n" in done.stdout + done.stderr
+        return took
+
+
+if __name__ == "__main__":
+    report(
+        "dry_run",
+        [
+            ("dry run of 1,000 trainings", "s", [dry_run(1000) for _ in range(3)]),
+            ("dry run of 10,000 trainings", "s", [dry_run(10_000) for _ in range(3)]),
+        ],
+    )

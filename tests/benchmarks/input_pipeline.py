@@ -1,0 +1,98 @@
+"""What the input pipeline costs, for LeNet on one core.
+
+Augmenting whole batches of uint8 arrays, against the usual way: a DataLoader with torchvision's
+transforms on one image at a time.
+"""
+
+import time
+
+from measure import in_turn, ratios, report
+
+from allcores import cores, lean_torch
+
+cores.set_thread_variables(1)
+lean_torch.leave_out_the_compiler()
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from PIL import Image  # noqa: E402
+
+from allcores.batches import Pixels, shards  # noqa: E402
+from allcores.lean_torch import import_torchvision  # noqa: E402
+from allcores.models.lenet import lenet  # noqa: E402
+
+BATCH_SIZE, IMAGES, REPEATS = 32, 1600, 7
+MEAN, STD = np.array([0.49, 0.48, 0.45]), np.array([0.25, 0.24, 0.26])
+
+torch.set_num_threads(1)
+random = np.random.default_rng(0)
+images = random.integers(0, 256, (IMAGES, 3, 32, 32), np.uint8)
+labels = random.integers(0, 10, IMAGES)
+transforms = import_torchvision("transforms")
+
+
+class OneByOne(torch.utils.data.Dataset):
+    """As torchvision's CIFAR10: an image at a time, through PIL."""
+
+    def __init__(self):
+        self.pictures = images.transpose(0, 2, 3, 1).copy()
+        self.transform = transforms.Compose(
+            [
+                transforms.RandomCrop(32, padding=4),
+                transforms.RandomHorizontalFlip(),
+                transforms.ToTensor(),
+                transforms.Normalize(MEAN.tolist(), STD.tolist()),
+            ]
+        )
+
+    def __len__(self):
+        return IMAGES
+
+    def __getitem__(self, index):
+        return self.transform(Image.fromarray(self.pictures[index])), int(labels[index])
+
+
+def whole_batches():
+    pixels = Pixels(images, MEAN, STD, crop=4, flip=True)
+    pixels.start_epoch(0, 0)
+    targets = torch.from_numpy(labels)
+    for shard in shards(np.arange(IMAGES), BATCH_SIZE, 0, 0, 0, 1):
+        yield pixels.augmented(shard.samples), targets[shard.samples]
+
+
+def one_by_one():
+    return torch.utils.data.DataLoader(OneByOne(), batch_size=BATCH_SIZE, shuffle=True)
+
+
+def images_per_second(batches, compute=True):
+    model = lenet(3, (32, 32), 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    began = time.perf_counter()
+    for batch, targets in batches():
+        if compute:
+            torch.nn.functional.cross_entropy(model(batch), targets).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return IMAGES / (time.perf_counter() - began)
+
+
+if __name__ == "__main__":
+    found = in_turn(
+        {
+            "ours": lambda: images_per_second(whole_batches),
+            "usual": lambda: images_per_second(one_by_one),
+            "ours, input only": lambda: images_per_second(whole_batches, compute=False),
+            "usual, input only": lambda: images_per_second(one_by_one, compute=False),
+        },
+        REPEATS,
+    )
+    report(
+        "input_pipeline",
+        [
+            ("LeNet end to end, whole-batch augmentation", "images/s", found["ours"]),
+            ("LeNet end to end, DataLoader, image by image", "images/s", found["usual"]),
+            ("end to end, ours / usual", "x", ratios(found["ours"], found["usual"])),
+            ("input alone, whole-batch augmentation", "images/s", found["ours, input only"]),
+            ("input alone, DataLoader, image by image", "images/s", found["usual, input only"]),
+        ],
+    )

@@ -1,0 +1,65 @@
+"""Measure alternatives side by side: in turn, several times, medians; print and keep as CSV."""
+
+import csv
+import statistics
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+RESULTS = Path("results/bench")
+
+
+def in_turn(alternatives, repeats):
+    """Call the alternatives in turn, `repeats` times after one warm-up.
+
+    Args:
+        alternatives: name -> function that returns what is measured.
+
+    Returns:
+        name -> list of the measurements.
+    """
+    found = {name: [] for name in alternatives}
+    for repeat in range(repeats + 1):
+        for name, measure in alternatives.items():
+            value = measure()
+            if repeat:
+                found[name].append(value)
+    return found
+
+
+def report(bench, rows):
+    """Print a table of (what, unit, values) with medians and range, and write it as CSV.
+
+    Args:
+        bench: name of the benchmark.
+        rows: [(what, unit, [measurements]), ...].
+    """
+    table = [
+        {
+            "what": what,
+            "unit": unit,
+            "median": statistics.median(values),
+            "min": min(values),
+            "max": max(values),
+            "repeats": len(values),
+        }
+        for what, unit, values in rows
+    ]
+    print(f"\n{bench}")
+    for row in table:
+        print(
+            f"  {row['what']:58} {row['median']:10.3f} {row['unit']:9} "
+            f"({row['min']:.3f} .. {row['max']:.3f}, {row['repeats']} x)"
+        )
+    sys.stdout.flush()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with (RESULTS / f"{bench}.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, table[0])
+        writer.writeheader()
+        writer.writerows(table)
+
+
+def ratios(numerators, denominators):
+    """Pair by pair, so that a machine whose speed drifts does not matter."""
+    return [a / b for a, b in zip(numerators, denominators, strict=True)]

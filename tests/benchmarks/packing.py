@@ -1,0 +1,65 @@
+"""A campaign of 30 runs of mixed length and width, packed by Snakemake: makespan against the area.
+
+The lower bound is the sum of each run's core-seconds, from the start of its process to its end,
+divided by the cores. The makespan counts from the start of snakemake to the end of the last run.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import ROOT, report
+
+from allcores import cores, results
+
+CONFIG = """
+models:
+  short: {name: lenet, batch_size: 32, epochs: 2, optimizer: {name: adam, lr: 0.002}}
+  medium: {name: lenet, batch_size: 32, epochs: 8, optimizer: {name: adam, lr: 0.002}}
+  long: {name: vgg11, width: 0.125, batch_size: 32, epochs: 6, optimizer: {name: sgd, lr: 0.05}}
+studies:
+  mixed:
+    datasets: [digits]
+    folds: 5
+    models: [short, medium, long]
+    strategies: [serial, ddp]
+    workers: [2]
+"""
+
+
+if __name__ == "__main__":
+    available = cores.allowed()
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.yaml"
+        config.write_text(CONFIG)
+        command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "-q", "all"]
+        command += ["--cores", str(available), "--configfile", config]
+        began = time.time()
+        with (Path(folder) / "log").open("w") as log:
+            subprocess.run(command, cwd=folder, check=True, stdout=log, stderr=log)
+        runs = [results.read_metrics(p) for p in Path(folder).glob("results/runs/**/metrics.json")]
+    assert len(runs) == 30
+    makespan = max(run["ended"] for run in runs) - began
+    first = min(run["started"] for run in runs)
+    area = sum(
+        (run["ended"] - run["started"])
+        * run["settings"]["workers"]
+        * run["settings"]["threads_per_worker"]
+        for run in runs
+    )
+    report(
+        "packing",
+        [
+            (f"30 runs on {available} cores, from the call of snakemake", "s", [makespan]),
+            ("from the start of the first run", "s", [makespan - (first - began)]),
+            ("lower bound: core-seconds / cores", "s", [area / available]),
+            ("makespan / lower bound", "x", [makespan / (area / available)]),
+            (
+                "without snakemake's own start and data",
+                "x",
+                [(makespan - first + began) / (area / available)],
+            ),
+        ],
+    )

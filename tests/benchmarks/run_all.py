@@ -1,0 +1,12 @@
+"""All benchmarks, or those named: python tests/benchmarks/run_all.py input_pipeline start_up"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ALL = ("input_pipeline", "start_up", "dry_run", "packing")
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or ALL:
+        subprocess.run([sys.executable, HERE / f"{name}.py"], check=True)

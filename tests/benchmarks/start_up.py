@@ -1,0 +1,71 @@
+"""From the start of the process to the end of the first training step, as each run records it."""
+
+import dataclasses
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from measure import ROOT, in_turn, report
+
+from allcores import commandline, data, datasets, results
+
+REPEATS = 7
+
+
+def run_of(*flags):
+    flags = commandline.parse(["--model=lenet", "--train-size=64", "--epochs=1", *flags], "")
+    return commandline.run_of(flags)
+
+
+def start_up(run, folder):
+    output = Path(folder) / "output"
+    command = [sys.executable, ROOT / "scripts" / "train.py", "--settings", run.to_json()]
+    command += ["--data", f"{folder}/data", "--fold-of", f"{folder}/folds.npy"]
+    command += ["--output", output, "--work", f"{folder}/work"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return results.read_metrics(output / "metrics.json")["start_up_seconds"]
+
+
+def imports_of_torch(folder):
+    code = "import time; t = time.perf_counter(); import torch; print(time.perf_counter() - t)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(run.stdout)
+
+
+if __name__ == "__main__":
+    serial = run_of()
+    four = run_of("--strategy=ddp", "--workers=4")
+    with tempfile.TemporaryDirectory() as folder:
+        datasets.prepare(serial.dataset, folder, f"{folder}/data")
+        opened = data.open_dataset(f"{folder}/data")
+        np.save(f"{folder}/folds.npy", data.assign_folds(opened.labels, 5, 0))
+        found = in_turn(
+            {
+                "import torch": lambda: imports_of_torch(folder),
+                "serial": lambda: start_up(serial, folder),
+                "ddp": lambda: start_up(four, folder),
+                "vgg": lambda: start_up(
+                    dataclasses.replace(
+                        serial,
+                        model=dataclasses.replace(
+                            serial.model, name="vgg11", options={"width": 0.1}
+                        ),
+                    ),
+                    folder,
+                ),
+            },
+            REPEATS,
+        )
+    differences = [ddp - one for ddp, one in zip(found["ddp"], found["serial"], strict=True)]
+    report(
+        "start_up",
+        [
+            ("`import torch` alone", "s", found["import torch"]),
+            ("serial, LeNet: process start to first step", "s", found["serial"]),
+            ("serial, VGG-11 (imports torchvision)", "s", found["vgg"]),
+            ("ddp with 4 workers, LeNet", "s", found["ddp"]),
+            ("ddp with 4 workers - serial", "s", differences),
+        ],
+    )

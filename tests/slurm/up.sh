@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Bring up a real SLURM (munge, slurmctld, slurmd) on this one machine, without systemd, as root.
+#
+#   LAB=/some/folder tests/slurm/up.sh && . /some/folder/env.sh && sinfo
+#
+# All state lies in $LAB; down.sh ends it. Nodes n1 .. nN listen on 127.0.0.11 and up. Installs Debian's
+# packages where they are missing.
+set -euo pipefail
+LAB=${LAB:?the folder for all state}
+NODES=${NODES:-2} CPUS=${CPUS:-2} MEMORY=${MEMORY:-8000} PORT=${PORT:-16817}
+HOST=$(hostname -s)
+say() { echo "[slurm up] $*"; }
+die() { echo "[slurm up] ERROR: $*" >&2; tail -n 15 "$LAB"/log/*.log >&2 2>/dev/null || true; exit 1; }
+
+[ "$(id -u)" = 0 ] || die "needs root"
+
+missing=()
+for pair in munged:munge slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client; do
+  command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+  say "apt-get install ${missing[*]}"
+  export DEBIAN_FRONTEND=noninteractive
+  # The packages must not start anything themselves: policy-rc.d says so for the time being.
+  policy=/usr/sbin/policy-rc.d
+  [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' >$policy; chmod 755 $policy; trap 'rm -f $policy' EXIT; }
+  apt-get update -qq >/dev/null
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+mkdir -p "$LAB"/{etc,log,run,state,spool}
+[ -s "$LAB/etc/munge.key" ] || (umask 077; dd if=/dev/urandom of="$LAB/etc/munge.key" bs=128 count=1 status=none)
+{
+  echo "127.0.0.1 localhost $HOST"
+  for i in $(seq "$NODES"); do echo "127.0.0.$((10 + i)) n$i"; done
+} >"$LAB/etc/hosts"
+{
+  cat <<CONF
+ClusterName=lab
+SlurmctldHost=$HOST(127.0.0.1)
+SlurmctldPort=$PORT
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket=$LAB/run/munge.sock
+StateSaveLocation=$LAB/state
+SlurmdSpoolDir=$LAB/spool/%n
+SlurmctldPidFile=$LAB/run/slurmctld.pid
+SlurmdPidFile=$LAB/run/slurmd.%n.pid
+SlurmctldLogFile=$LAB/log/slurmctld.log
+SlurmdLogFile=$LAB/log/slurmd.%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+SwitchType=switch/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+# The numbers of CPUs below are believed, whatever the machine has.
+SlurmdParameters=config_overrides
+DefMemPerCPU=100
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_min_interval=200000,bf_interval=2
+KillWait=20
+# Ended jobs stay visible to squeue, by which Snakemake asks for them.
+MinJobAge=600
+ReturnToService=2
+AccountingStorageType=accounting_storage/none
+CONF
+  for i in $(seq "$NODES"); do
+    echo "NodeName=n$i NodeHostname=$HOST NodeAddr=127.0.0.$((10 + i)) Port=$((PORT + i)) CPUs=$CPUS RealMemory=$MEMORY State=UNKNOWN"
+  done
+  echo "PartitionName=main Nodes=ALL Default=YES DefaultTime=10 MaxTime=INFINITE State=UP"
+} >"$LAB/etc/slurm.conf"
+: >"$LAB/etc/cgroup.conf"
+echo "export SLURM_CONF=$LAB/etc/slurm.conf" >"$LAB/env.sh"
+export SLURM_CONF=$LAB/etc/slurm.conf
+
+munged --key-file="$LAB/etc/munge.key" --socket="$LAB/run/munge.sock" --pid-file="$LAB/run/munged.pid" \
+  --log-file="$LAB/log/munged.log" --seed-file="$LAB/run/munged.seed" || die "munged"
+slurmctld || die "slurmctld"
+
+# Inside a job Snakemake's executor removes SLURM_CONF, so slurm.conf has to be at its default place there:
+# each slurmd gets a mount namespace in which it is. Where that is not allowed (a container without
+# CAP_SYS_ADMIN), the default place becomes a link for the time being.
+mkdir -p /etc/slurm
+if unshare --mount --uts true 2>/dev/null; then
+  inside='mount --bind "$1/etc/hosts" /etc/hosts && mount --bind "$1/etc" /etc/slurm && hostname "$2" && exec slurmd -N "$2"'
+  start() { unshare --mount --uts --propagation slave bash -c "$inside" _ "$LAB" "$1"; }
+else
+  [ ! -e /etc/slurm/slurm.conf ] || [ -L /etc/slurm/slurm.conf ] || die "/etc/slurm/slurm.conf is in the way"
+  ln -sfn "$LAB/etc/slurm.conf" /etc/slurm/slurm.conf
+  start() { slurmd -N "$1"; }
+fi
+for i in $(seq "$NODES"); do mkdir -p "$LAB/spool/n$i"; start "n$i" || die "slurmd n$i"; done
+
+for _ in $(seq 150); do
+  up=$(sinfo -h -N -o '%N %t' 2>/dev/null | grep -cE ' (idle|mix|alloc)$' || true)
+  [ "$up" = "$NODES" ] && { say "$NODES nodes of $CPUS CPUs are up"; exit 0; }
+  sleep 0.2
+done
+sinfo -N -l >&2 || true
+die "only $up of $NODES nodes came up"

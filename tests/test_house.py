@@ -1,0 +1,76 @@
+"""What holds for the project's own files."""
+
+import ast
+import re
+import tomllib
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from allcores import registry
+
+LIBRARY = sorted((ROOT / "scripts").rglob("*.py"))
+
+
+def pins(lines):
+    return dict(re.fullmatch(r"([\w.-]+)==([\w.]+)", line).groups() for line in lines)
+
+
+def test_environment_yml_is_in_step_with_the_pins():
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    names = {
+        "torch": "pytorch-cpu",
+        "snakemake": "snakemake-minimal",
+        "matplotlib": "matplotlib-base",
+        "seaborn": "seaborn-base",
+    }
+    expected = {names.get(k, k): v for k, v in pins(groups["run"] + groups["test"]).items()}
+    assert conda[0] == "python>=3.11"
+    assert pins(conda[1:]) == expected
+
+
+def test_what_is_installed_is_what_is_pinned():
+    from importlib.metadata import version
+
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    for package, pinned in pins(groups["run"] + groups["test"]).items():
+        assert version(package).partition("+")[0] == pinned, package
+
+
+@pytest.mark.parametrize("file", LIBRARY, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_file_is_too_long_to_read(file):
+    assert len(file.read_text().splitlines()) <= 400
+
+
+def test_nothing_outside_a_strategys_file_knows_its_name():
+    for file in LIBRARY:
+        if file.parent.name != "strategies":
+            texts = {
+                node.value
+                for node in ast.walk(ast.parse(file.read_text()))
+                if isinstance(node, ast.Constant) and isinstance(node.value, str)
+            }
+            # Where a default is needed, it is that of the config or of the command line.
+            if file.stem not in ("study", "commandline"):
+                assert not texts & set(registry.strategies()), file
+
+
+def test_the_loop_imports_no_strategy_and_no_strategy_the_loop():
+    for file in (ROOT / "scripts" / "allcores" / "strategies").glob("*.py"):
+        assert "training" not in file.read_text()
+    loop = (ROOT / "scripts" / "allcores" / "training.py").read_text()
+    assert "import strategies" not in loop and "allcores.strategies" not in loop
+
+
+@pytest.mark.parametrize("file", LIBRARY, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_module_says_what_it_is(file):
+    assert file.read_text() == "" or ast.get_docstring(ast.parse(file.read_text()))
+
+
+def test_the_default_config_names_everything_built_in():
+    text = (ROOT / "config" / "config.yaml").read_text()
+    known = (registry.models, registry.datasets, registry.schedules, registry.strategies)
+    for name in (name for names in known for name in names()):
+        assert re.search(rf"\b{name}\b", text), name

@@ -1,0 +1,139 @@
+"""Tables from runs whose numbers can be checked by hand."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT, vary
+
+from allcores import metrics, results, tables
+from allcores.run import Choice
+
+
+def script(name):
+    """A script of the workflow as a module, without its main part."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def made(strategy, workers, fold, accuracy, seconds):
+    """The metrics of a run with the given accuracy on 10 samples of two classes."""
+    run = vary(strategy=Choice(strategy, strategy, {}), workers=workers, folds=2, fold=fold)
+    right = round(10 * accuracy)
+    epochs = [
+        {"epoch": 1, "loss": 2.0, "lr": 0.1, "seconds": 99.0, "phases": {"compute": 99.0}},
+        {"epoch": 2, "loss": 1.0, "lr": 0.1, "seconds": seconds, "phases": {"compute": seconds}},
+    ]
+    return {
+        "settings": json.loads(run.to_json()),
+        "classes": ["0", "1"],
+        "accuracy": accuracy,
+        "loss": 0.5,
+        "confusion": [[5, 0], [10 - right, right - 5]],
+        "epochs": epochs,
+        "training_seconds": 99.0 + seconds,
+        "train_samples": 100,
+        "held_out_samples": 10,
+        "started": 0.0,
+        "ended": 200.0,
+        "start_up_seconds": 3.0,
+        "cpu_seconds": 100.0,
+        "peak_memory_bytes": 1e8,
+        "machine": {"cores_allowed": 2},
+    }
+
+
+RUNS = [
+    made("serial", 1, 0, 0.8, 10.0),
+    made("serial", 1, 1, 0.9, 12.0),
+    made("ddp", 2, 0, 0.7, 5.0),
+    made("ddp", 2, 1, 0.9, 6.0),
+]
+
+
+def test_accuracy_table():
+    runs = tables.runs(RUNS)
+    runs["core_seconds"] = runs["training_seconds"] * runs["cores"]
+    table = script("accuracy_table").accuracy_table(runs)
+    assert list(table["strategy"]) == ["serial", "ddp"]
+    assert list(table["runs"]) == [2, 2]
+    assert list(table["accuracy"]) == pytest.approx([0.85, 0.8])
+    assert list(table["standard_deviation"]) == pytest.approx([0.0707107, 0.1414214])
+    # Student's t for one degree of freedom: 12.706.
+    assert list(table["interval_95"]) == pytest.approx([12.7062 * 0.05, 12.7062 * 0.1], rel=1e-5)
+    assert list(table["seconds"]) == pytest.approx([110, 104.5])
+    assert list(table["core_seconds"]) == pytest.approx([110, 209])
+
+
+def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
+    table = script("speed_table").speed_table(tables.runs(RUNS), tables.epochs(RUNS), "serial")
+    serial, ddp = table.to_dict("records")
+    assert serial["images_per_second"] == pytest.approx((100 / 10 + 100 / 12) / 2)
+    assert (ddp["slowest"], ddp["fastest"]) == pytest.approx((100 / 6, 100 / 5))
+    assert serial["speedup"] == serial["efficiency"] == 1
+    assert ddp["speedup"] == pytest.approx(2)
+    assert ddp["efficiency"] == pytest.approx(1)
+    assert ddp["compute"] == pytest.approx(1)
+
+
+def test_a_single_epoch_is_better_than_none():
+    one = [metrics | {"epochs": metrics["epochs"][:1]} for metrics in RUNS]
+    table = script("speed_table").speed_table(tables.runs(one), tables.epochs(one), "serial")
+    assert table["images_per_second"].iloc[0] == pytest.approx(100 / 99)
+
+
+def test_class_table_pools_folds():
+    table = script("class_table").class_table(tables.classes(RUNS))
+    assert list(table["0"]) == [1.0, 1.0]
+    assert list(table["1"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
+
+
+def test_interval():
+    assert np.isnan(metrics.interval([0.5]))
+    assert metrics.interval([1.0, 2.0, 3.0]) == pytest.approx(2.48414, rel=1e-5)
+
+
+def test_accuracy_of_classes_without_samples():
+    confusion = np.array([[3, 1], [0, 0]])
+    assert metrics.accuracy(confusion) == 0.75
+    found = metrics.accuracy_per_class(confusion)
+    assert found[0] == 0.75
+    assert np.isnan(found[1])
+    assert np.isnan(metrics.accuracy(np.zeros((2, 2))))
+
+
+def test_confusion_matrix_has_true_classes_in_rows():
+    found = metrics.confusion_matrix(np.array([0, 0, 1]), np.array([0, 2, 1]), 3)
+    assert found.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
+
+
+def test_tables_are_readable_pages():
+    frame = pd.DataFrame({"model": ["<b>"], "accuracy": [0.5], "interval_95": [np.nan]})
+    page = tables.html(frame, {"accuracy": "{:.1%}".format, "interval_95": "± {:.1%}".format})
+    assert "<td class=text>&lt;b&gt;</td><td>50.0%</td><td></td>" in page
+    assert "<th>interval 95</th>" in page
+
+
+def test_collect_refuses_results_of_other_settings(tmp_path):
+    path = tmp_path / "metrics.json"
+    results.write_metrics(path, RUNS[0])
+    wanted = json.dumps(RUNS[0]["settings"])
+    assert script("collect").read(path, wanted) == RUNS[0]
+    other = json.dumps(RUNS[0]["settings"] | {"epochs": 5})
+    with pytest.raises(ValueError, match="trained with other settings than the config's: epochs"):
+        script("collect").read(path, other)
+
+
+def test_utilisation_adds_runs_up_and_cuts_pauses_out():
+    # Two runs side by side, each on one core for 10 s; an hour later a third on two cores for 5 s.
+    rows = [("a", 0, 0), ("a", 10, 10), ("b", 0, 0), ("b", 10, 10), ("c", 3600, 0), ("c", 3605, 10)]
+    frame = pd.DataFrame(rows, columns=["model", "time", "cpu_seconds"])
+    for column in [*tables.CELL, *tables.REPEAT]:
+        frame[column] = frame["model"] if column == "model" else 0
+    edges, busy = script("utilisation_figure").busy_cores(frame)
+    assert edges[-1] == pytest.approx(15)
+    assert busy == pytest.approx(np.full(len(busy), 2.0))

@@ -1,0 +1,93 @@
+"""scripts/train.py by hand."""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import ENVIRONMENT, ROOT
+
+from allcores import commandline, registry, results
+
+
+def train(*flags, cwd):
+    return subprocess.run(
+        [sys.executable, ROOT / "scripts" / "train.py", *flags],
+        cwd=cwd,
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+    )
+
+
+def test_help_names_everything_that_may_be_asked_for(tmp_path):
+    run = train("--help", cwd=tmp_path)
+    assert run.returncode == 0
+    known = (registry.models, registry.datasets, registry.schedules, registry.strategies)
+    for name in (name for names in known for name in names()):
+        assert name in run.stdout
+
+
+def test_by_hand_it_prints_accuracy_and_seconds(tmp_path):
+    flags = ["--model=lenet", "--train-size=200", "--epochs=2", "--strategy=ddp", "--workers=2"]
+    run = train(*flags, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "epoch 2/2" in run.stdout
+    assert "held-out samples" in run.stdout
+    (path,) = tmp_path.glob("results/by_hand/**/metrics.json")
+    metrics = results.read_metrics(path)
+    assert metrics["train_samples"] == 200
+    # What the config says of the model holds where no flag says otherwise.
+    assert metrics["settings"]["batch_size"] == 32
+    assert metrics["settings"]["crop"] == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--model=lent"], "unknown model 'lent'"),
+        (["--model=lenet", "--option=widht=2"], "unknown key; known: width"),
+        (["--model=lenet", "--folds=3", "--fold=3"], "--fold: found 3; expected 0..2"),
+        (["--model=lenet", "--folds=0"], "has no test set of its own"),
+        (["--model=lenet", "--strategy=dpp"], "unknown strategy 'dpp'"),
+        (["--model=lenet", "--workers=99", "--strategy=ddp"], "cannot be shared by 99 workers"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(tmp_path, flags, message):
+    run = train(*flags, cwd=tmp_path)
+    assert run.returncode == 1
+    assert message in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_flags_outweigh_the_config():
+    def run_of(*flags):
+        return commandline.run_of(commandline.parse(["--model=lenet", *flags], ""))
+
+    assert run_of().optimizer.options == {"lr": 0.002}
+    assert run_of("--lr=0.1").optimizer.options == {"lr": 0.1}
+    changed = run_of("--optimizer=sgd", "--epochs=7", "--batch-size=5", "--option=width=0.5")
+    assert changed.optimizer.name == "SGD"
+    assert (changed.epochs, changed.batch_size) == (7, 5)
+    assert changed.model.options == {"width": 0.5}
+    assert run_of("--folds=3", "--fold=2").fold == 2
+
+
+def test_a_dataset_is_prepared_once(tmp_path):
+    flags = ["--model=mlp", "--train-size=64", "--epochs=1"]
+    assert train(*flags, cwd=tmp_path).returncode == 0
+    (info,) = tmp_path.glob("results/data_by_hand/digits/dataset.json")
+    made = info.stat().st_mtime_ns
+    assert train(*flags, cwd=tmp_path).returncode == 0
+    assert info.stat().st_mtime_ns == made
+    info.write_text(info.read_text().replace(" code ", " other code "))
+    assert train(*flags, cwd=tmp_path).returncode == 0
+    assert info.stat().st_mtime_ns > made
+
+
+def test_it_refuses_to_run_on_fewer_cores_than_it_needs(tmp_path):
+    settings = commandline.run_of(
+        commandline.parse(["--model=lenet", "--strategy=ddp", "--workers=2"], "")
+    ).to_json()
+    run = train(f"--settings={settings}", "--cores=1", cwd=tmp_path)
+    assert run.returncode == 1
+    assert "this run needs 2 cores (2 processes x 1 threads), but was given 1" in run.stderr

@@ -1,0 +1,354 @@
+"""The workflow as its users call it: a miniature study from end to end, and what reruns when."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ENVIRONMENT, ROOT
+
+MINIATURE = """
+models:
+  lenet: {width: 0.5, batch_size: 16, epochs: 2, optimizer: {name: adam, lr: 0.003}}
+  mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
+datasets:
+  tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
+schedules:
+  cosine: {}
+strategies:
+  serial: {}
+studies:
+  first:
+    datasets: [tiny]
+    folds: 2
+    models: [lenet, mlp]
+    schedules: [cosine]
+    strategies: [serial, ddp]
+    workers: [2]
+"""
+# For each model serial and ddp, two folds.
+RUNS = 8
+COPIED = ("Snakefile", "config", "workflow", "scripts", "profiles", "environment.yml")
+
+
+class Project:
+    """A copy of the project with a config of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.config = folder / "mine.yaml"
+
+    def snakemake(self, *arguments, cores="2", cwd=None, **popen):
+        command = [sys.executable, "-m", "snakemake", "-s", self.folder / "Snakefile"]
+        command += ["--configfile", self.config, "--cores", cores, *arguments]
+        return subprocess.Popen(
+            command,
+            cwd=cwd or self.folder,
+            env=ENVIRONMENT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            **popen,
+        )
+
+    def call(self, *arguments, expect=0, **options):
+        process = self.snakemake(*arguments, **options)
+        output, _ = process.communicate(timeout=280)
+        assert process.returncode == expect, output
+        return output
+
+    def planned(self, *arguments, **options):
+        """Rule -> how many jobs a dry run plans."""
+        output = self.call("-n", *arguments, **options)
+        stats = output.rpartition("Job stats:")[2]
+        return {name: int(n) for name, n in re.findall(r"^(\w+) +(\d+)$", stats, re.MULTILINE)}
+
+    def trains(self, *arguments, **options):
+        return self.planned(*arguments, **options).get("train", 0)
+
+    def edit(self, path, old, new):
+        file = self.folder / path
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+
+    def configure(self, change):
+        config = yaml.safe_load(self.config.read_text())
+        change(config)
+        self.config.write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def copy(folder):
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, folder / name, ignore=ignored, symlinks=True)
+        else:
+            shutil.copy2(source, folder / name)
+    project = Project(folder)
+    project.config.write_text(MINIATURE)
+    return project
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The miniature study, run once."""
+    project = copy(tmp_path_factory.mktemp("finished"))
+    project.output = project.call("--report", "results/report.html", "--report-after-run")
+    return project
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    """A copy of the finished study that a test may change; it stands in another place, too."""
+    folder = tmp_path / "moved"
+    shutil.copytree(finished.folder, folder, symlinks=True)
+    return Project(folder)
+
+
+def test_the_study_ends_with_tables_figures_and_report(finished):
+    study = finished.folder / "results" / "studies" / "first"
+    table = pd.read_csv(study / "accuracy_table.csv")
+    assert len(table) == 4
+    assert set(table["runs"]) == {2}
+    assert len(pd.read_csv(study / "runs.csv")) == RUNS
+    assert len(pd.read_csv(study / "epochs.csv")) == 2 * RUNS
+    speed = pd.read_csv(study / "speed_table.csv")
+    assert speed.loc[speed["strategy"] == "serial", "speedup"].eq(1).all()
+    for name in ("accuracy", "class", "confusion", "loss", "speedup", "utilisation"):
+        assert (study / f"{name}_figure.png").stat().st_size > 5000
+        assert (study / f"{name}_figure.svg").read_text().startswith("<?xml")
+    report = (finished.folder / "results" / "report.html").read_text()
+    assert not re.search(r'(src|href)="https?://', report), "it opens offline"
+    for caption in ("Baseline", "95 %", "Confusion"):
+        assert caption in report
+    assert "steps (100%) done" in finished.output
+    assert not list((finished.folder / "results" / "checkpoints").rglob("*.pt"))
+
+
+def test_folds_are_the_same_for_every_model_and_strategy(finished):
+    paths = (finished.folder / "results" / "runs").rglob("metrics.json")
+    metrics = [json.loads(path.read_text()) for path in paths]
+    assert len(metrics) == RUNS
+    for fold in range(2):
+        of_fold = [m for m in metrics if m["settings"]["fold"] == fold]
+        assert len({m["held_out_samples"] for m in of_fold}) == 1
+        rows = {tuple(map(sum, m["confusion"])) for m in of_fold}
+        assert rows == {(10, 10, 10)}
+
+
+def test_nothing_to_do(project):
+    assert project.planned() == {}
+
+
+def test_a_hyperparameter_reruns_that_model_and_the_aggregates(project):
+    project.edit("mine.yaml", "lr: 0.003", "lr: 0.004")
+    planned = project.planned()
+    assert planned["train"] == RUNS / 2
+    assert planned["collect"] == 1
+    assert "prepare_dataset" not in planned
+
+
+@pytest.mark.parametrize(
+    ("change", "new"),
+    [
+        (lambda c: c["models"].update(more=c["models"]["mlp"] | {"name": "mlp"}), 0),
+        (lambda c: c["studies"]["first"]["strategies"].append("data_parallel"), 4),
+        (lambda c: c["studies"]["first"].update(workers=[1, 2]), 4),
+        (lambda c: c["studies"]["first"].update(seeds=[0, 1]), RUNS),
+        (lambda c: c["studies"].update(second=c["studies"]["first"]), 0),
+        (lambda c: c["studies"]["first"].update(folds=3), 12),
+    ],
+    ids=["unused model", "strategy", "workers", "seed", "equal study", "folds"],
+)
+def test_what_is_new_is_trained_and_nothing_else(project, change, new):
+    project.configure(change)
+    assert project.trains() == new
+
+
+def test_a_new_model_trains_only_its_runs(project):
+    def change(config):
+        config["models"]["wide"] = config["models"]["mlp"] | {"name": "mlp", "hidden": [32]}
+        config["studies"]["first"]["models"].append("wide")
+
+    project.configure(change)
+    assert project.trains() == RUNS / 2
+
+
+def test_the_order_of_keys_does_not_matter(project):
+    config = yaml.safe_load(project.config.read_text())
+    project.config.write_text(yaml.safe_dump(config, sort_keys=True) + "# a comment\n")
+    assert project.planned() == {}
+
+
+LIBRARY = "scripts/allcores"
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "runs"),
+    [
+        (f"{LIBRARY}/strategies/ddp.py", "bucket_mb=25", "bucket_mb=26", RUNS / 2),
+        (f"{LIBRARY}/models/lenet.py", "kernel_size=5", "kernel_size=3", RUNS / 2),
+        (f"{LIBRARY}/models/vgg.py", "padding=1", "padding=2", 0),
+        (f"{LIBRARY}/training.py", "model.train()", "model.train(True)", RUNS),
+        (f"{LIBRARY}/training.py", "model.train()", "model.train()  # a comment", 0),
+        (f"{LIBRARY}/training.py", "The training loop", "The loop", 0),
+        (f"{LIBRARY}/strategies/base.py", "self.world = world", "self.world = (world)", 0),
+        (
+            f"{LIBRARY}/style.py",
+            "PANEL_WIDTH, PANEL_HEIGHT = 3.6",
+            "PANEL_WIDTH, PANEL_HEIGHT = 4",
+            0,
+        ),
+        ("scripts/loss_figure.py", 'yscale="log"', 'yscale="linear"', 0),
+        (f"{LIBRARY}/commandline.py", "default=5", "default=6", 0),
+        ("workflow/rules/train.smk", "exec {params", "exec  {params", 0),
+        ("profiles/default/config.yaml", "keep-going: true", "keep-going: false", 0),
+    ],
+    ids=lambda value: value.removeprefix(LIBRARY) if isinstance(value, str) else None,
+)
+def test_an_edit_reruns_what_it_can_change(project, path, old, new, runs):
+    project.edit(path, old, new)
+    assert project.trains() == runs
+
+
+def test_an_edited_plot_is_plotted_again(project):
+    project.edit("scripts/loss_figure.py", 'yscale="log"', 'yscale="linear"')
+    assert project.planned() == {"loss_figure": 1, "all": 1, "total": 2}
+
+
+def test_other_cores_and_fresh_file_times_rerun_nothing(project):
+    now = time.time()
+    for file in project.folder.rglob("*"):
+        if file.is_file() and "results" not in file.parts and ".snakemake" not in file.parts:
+            os.utime(file, (now, now))
+    for file in (project.folder / "results" / "data").rglob("*.*"):
+        os.utime(file, (now, now))
+    assert project.trains(cores="4") == 0
+
+
+def one_result(project):
+    return next((project.folder / "results" / "runs").rglob("metrics.json"))
+
+
+def test_a_deleted_result_is_noticed(project):
+    one_result(project).unlink()
+    planned = project.planned()
+    assert planned["train"] == 1
+    assert planned["collect"] == 1
+
+
+def test_an_edited_result_is_noticed_and_refused(project):
+    path = one_result(project)
+    path.write_text(path.read_text().replace('"accuracy"', '"acuracy"'))
+    planned = project.planned()
+    assert planned["collect"] == 1
+    assert "train" not in planned
+    output = project.call(expect=1)
+    assert "was changed after the training that wrote it. Delete it to train again" in output
+
+
+def test_another_working_directory(finished, tmp_path):
+    planned = finished.planned(cwd=tmp_path)
+    assert planned["train"] == RUNS
+
+
+def test_config_on_the_command_line(finished):
+    assert finished.trains("--config", "models={mlp: {epochs: 3}}") == RUNS / 2
+
+
+def test_mistakes_are_told_before_any_job(tmp_path):
+    project = copy(tmp_path)
+    project.edit("mine.yaml", "folds: 2", "folds: 1")
+    project.edit("mine.yaml", "name: sgd", "name: sdg")
+    output = project.call(expect=1)
+    assert f"{project.config}:16: studies.first.folds: found 1;" in output
+    assert f"{project.config}:4: models.mlp.optimizer.name: unknown optimizer 'sdg';" in output
+    assert "Traceback" not in output
+    assert not (tmp_path / "results").exists()
+
+
+def test_cells_that_need_more_cores_than_there_are_stop_the_call(tmp_path):
+    project = copy(tmp_path)
+    project.configure(lambda config: config["studies"]["first"].update(workers=[1, 3]))
+    for cores in "1", "2":
+        output = project.call(expect=1, cores=cores)
+        assert "ddp with 3 workers x 1 threads needs 3 cores" in output
+        assert f"this call has {cores}: give it --cores 3" in output
+    assert not (tmp_path / "results").exists()
+    assert project.trains(cores="1") == 12, "a dry run without --cores looks like this"
+
+
+def test_parsing_imports_no_torch(finished):
+    code = (
+        "import sys, snakemake.cli as cli\ntry: cli.main(sys.argv[1:])\nexcept SystemExit: pass\n"
+    )
+    code += "print([name for name in ('torch', 'pandas', 'sklearn') if name in sys.modules])"
+    arguments = ["-n", "--cores", "2", "--configfile", str(finished.config)]
+    run = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=finished.folder,
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+    )
+    assert run.stdout.splitlines()[-1] == "[]", run.stdout + run.stderr
+
+
+def training_processes(folder):
+    """Processes whose command line names this project's train.py."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes().decode()
+        except OSError:
+            continue
+        if f"{folder}/scripts/train.py" in command and "--settings" in command:
+            found.append(int(entry.name))
+    return found
+
+
+def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
+    project = copy(tmp_path)
+
+    def one_long_run(config):
+        config["models"]["mlp"]["epochs"] = 3000
+        config["studies"]["first"].update(models=["mlp"], strategies=["ddp"])
+
+    project.configure(one_long_run)
+    process = project.snakemake()
+    checkpoints = tmp_path / "results" / "checkpoints"
+    end = time.monotonic() + 60
+    while not list(checkpoints.rglob("latest.pt")):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.1)
+    assert len(training_processes(tmp_path)) == 3, "the program and two workers"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    end = time.monotonic() + 5
+    while training_processes(tmp_path):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    process.stdout.close()
+
+    project.call("--unlock")
+    assert project.trains() == 2
+    process = project.snakemake()
+    end = time.monotonic() + 60
+    resumed = False
+    while not resumed:
+        assert time.monotonic() < end and process.poll() is None
+        logs = (tmp_path / "results" / "logs" / "train").rglob("*.log")
+        resumed = any("resumed after epoch" in log.read_text() for log in logs)
+        time.sleep(0.1)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
