@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from allcores import commandline, cores, datasets, lean_torch
-from allcores.lifetime import die_with_parent
+from allcores.lifetime import RankFailedError, die_with_parent
 
 
 def main(flags):
@@ -31,17 +31,14 @@ def main(flags):
 
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(run.threads_per_worker)
-    lean_torch.leave_out_the_compiler()
+    lean_torch.import_torch()
     from allcores.experiment import conduct
 
-    output = flags.output or Path("results/by_hand") / run.path
-    result = conduct(
-        run,
-        data_folder,
-        flags.fold_of,
-        work_folder=flags.work or Path("results/checkpoints/by_hand") / run.path,
-        output=output,
-    )
+    # Another folder for other settings, so that two trainings by hand never meet in one.
+    name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
+    work = flags.work or Path("results/checkpoints/by_hand") / name
+    output = flags.output or Path("results/by_hand") / name
+    result = conduct(run, data_folder, flags.fold_of, work, output)
     print(
         f"accuracy {result['accuracy']:.2%} on {result['held_out_samples']:,} held-out samples; "
         f"{result['training_seconds']:.2f} s of training; results in {output}"
@@ -52,7 +49,7 @@ if __name__ == "__main__":
     arguments = commandline.parse(sys.argv[1:], __doc__)
     try:
         main(arguments)
-    except ValueError as error:
+    except (ValueError, RankFailedError) as error:
         sys.exit(f"train.py: {error}")
     except KeyboardInterrupt:
         sys.exit("train.py: stopped; the same call goes on after the last whole epoch")

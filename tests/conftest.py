@@ -4,7 +4,7 @@ from allcores import cores, lean_torch
 
 # As scripts/train.py does, before torch is imported: several tests fork from this process.
 cores.set_thread_variables(1)
-lean_torch.leave_out_the_compiler()
+lean_torch.import_torch()
 
 import dataclasses  # noqa: E402
 import os  # noqa: E402

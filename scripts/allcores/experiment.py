@@ -27,7 +27,7 @@ def conduct(run, data_folder, fold_file, work_folder, output):
 
     Raises:
         ValueError: the data are not what was prepared, or the split leaves nothing to train on.
-        launch.RankFailedError: a process of the run died.
+        lifetime.RankFailedError: a process of the run died.
     """
     dataset = data.open_dataset(data_folder)
     fold_of = _fold_of(run, dataset, fold_file)

@@ -15,16 +15,12 @@ import torch
 import torch.distributed as dist
 
 from allcores.costs import Clock
-from allcores.lifetime import die_with_parent
+from allcores.lifetime import RankFailedError, die_with_parent
 
 # A dead rank is noticed by the parent at once; this bounds the wait for one that hangs.
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
-
-
-class RankFailedError(Exception):
-    """A process of the run raised or was killed; the message names its rank and says how."""
 
 
 @dataclass

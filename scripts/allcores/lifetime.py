@@ -1,10 +1,14 @@
-"""End when the calling process ends, so that nothing is left running."""
+"""How processes end: with the one that called them, and when one of a run fails."""
 
 import ctypes
 import os
 import signal
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+
+
+class RankFailedError(Exception):
+    """A process of a run raised or was killed; the message names its rank and says how."""
 
 
 def die_with_parent():

@@ -16,21 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LIBRARY = Path(__file__).parent
-# What the project itself passes in; everything else that a component takes is an option.
+# What the project itself passes to each kind of component; all else that one takes is an option.
 SUPPLIED = {
-    "self",
-    "model",
-    "optimizer",
-    "world",
-    "channels",
-    "image_size",
-    "classes",
-    "folder",
-    "total_steps",
-    "params",
-    "reduction",
-    "reduce",
-    "size_average",
+    "strategies": {"self", "model", "optimizer", "world"},
+    "datasets": {"folder"},
+    "models": {"self", "channels", "image_size", "classes"},
+    "schedules": {"optimizer", "total_steps"},
+    "optimizers": {"self", "params"},
+    "losses": {"self", "reduction", "reduce", "size_average"},
 }
 # These need a closure, weights that are matrices, sparse gradients.
 UNUSABLE_OPTIMIZERS = {"LBFGS", "Muon", "SparseAdam"}
@@ -88,7 +81,7 @@ def _default(node):
         return ast.unparse(node)
 
 
-def _component(name, module, file, node, inherited="**anything"):
+def _component(kind, name, module, file, node, inherited="**anything"):
     args = _signature(node, inherited)
     positional = args.posonlyargs + args.args
     defaults = [None] * (len(positional) - len(args.defaults)) + args.defaults
@@ -102,7 +95,7 @@ def _component(name, module, file, node, inherited="**anything"):
         file=file,
         options=None
         if args.kwarg
-        else {k: _default(v) for k, v in defaults_of.items() if k not in SUPPLIED},
+        else {k: _default(v) for k, v in defaults_of.items() if k not in SUPPLIED[kind]},
         arguments=frozenset(defaults_of),
         constants=_literals(_parse(file).body)
         | (_literals(node.body) if isinstance(node, ast.ClassDef) else {}),
@@ -130,6 +123,7 @@ def strategies():
     """Name -> Component: the class in each file of strategies/."""
     return {
         file.stem: _component(
+            "strategies",
             file.stem,
             f"allcores.strategies.{file.stem}",
             file,
@@ -145,6 +139,7 @@ def datasets():
     """Name -> Component: the function `load` in each file of datasets/."""
     return {
         file.stem: _component(
+            "datasets",
             file.stem,
             f"allcores.datasets.{file.stem}",
             file,
@@ -158,7 +153,7 @@ def datasets():
 def models():
     """Name -> Component: the public functions in the files of models/."""
     return {
-        node.name: _component(node.name, f"allcores.models.{file.stem}", file, node)
+        node.name: _component("models", node.name, f"allcores.models.{file.stem}", file, node)
         for file in _files("models")
         for node in _public(file, ast.FunctionDef)
     }
@@ -169,7 +164,7 @@ def schedules():
     """Name -> Component: the public functions of schedules.py."""
     file = LIBRARY / "schedules.py"
     return {
-        node.name: _component(node.name, "allcores.schedules", file, node)
+        node.name: _component("schedules", node.name, "allcores.schedules", file, node)
         for node in _public(file, ast.FunctionDef)
     }
 
@@ -186,7 +181,7 @@ def optimizers():
                 classes = {node.name: node for node in _public(file, ast.ClassDef)}
                 if alias.name in classes and alias.name not in UNUSABLE_OPTIMIZERS | {"Optimizer"}:
                     found[alias.name] = _component(
-                        alias.name, "torch.optim", file, classes[alias.name]
+                        "optimizers", alias.name, "torch.optim", file, classes[alias.name]
                     )
     return found
 
@@ -198,7 +193,7 @@ def losses():
     names = usable["CLASS_TARGETS"] + usable["ONE_HOT_TARGETS"]
     file = _installed("torch") / "nn" / "modules" / "loss.py"
     return {
-        node.name: _component(node.name, "torch.nn", file, node)
+        node.name: _component("losses", node.name, "torch.nn", file, node)
         for node in _public(file, ast.ClassDef)
         if node.name in names
     }
@@ -225,7 +220,7 @@ def imported(path):
     known = {n.name: n for n in _public(file, (ast.FunctionDef, ast.ClassDef))}
     if attribute not in known:
         raise ValueError(f"{file} defines no {attribute}; it has {', '.join(known)}")
-    return _component(path, module, file, known[attribute])
+    return _component("models", path, module, file, known[attribute])
 
 
 def model(name):

@@ -1,6 +1,7 @@
 """Run: everything that defines one training."""
 
 import dataclasses
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -81,6 +82,11 @@ class Run:
     @property
     def path(self):
         return PATH.format(**self.wildcards)
+
+    @property
+    def digest(self):
+        """Eight letters that tell runs apart."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
 
     def to_json(self):
         """One canonical line: equal runs give equal lines."""

@@ -11,7 +11,7 @@ from measure import in_turn, ratios, report
 from allcores import cores, lean_torch
 
 cores.set_thread_variables(1)
-lean_torch.leave_out_the_compiler()
+lean_torch.import_torch()
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402

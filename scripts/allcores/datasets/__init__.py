@@ -34,7 +34,7 @@ def is_prepared(choice, folder):
     return (
         unchanging
         and info.exists()
-        and json.loads(info.read_text())["made_from"] == _identity(choice)
+        and json.loads(info.read_text()).get("made_from") == _identity(choice)
     )
 
 
