@@ -4,7 +4,7 @@
 #   LAB=/some/folder tests/slurm/up.sh && . /some/folder/env.sh && sinfo
 #
 # All state lies in $LAB; down.sh ends it. Nodes n1 .. nN listen on 127.0.0.11 and up. Installs Debian's
-# packages where they are missing.
+# packages where they are missing; ends with status 77 where that cannot be done.
 set -euo pipefail
 LAB=${LAB:?the folder for all state}
 NODES=${NODES:-2} CPUS=${CPUS:-2} MEMORY=${MEMORY:-8000} PORT=${PORT:-16817}
@@ -12,7 +12,10 @@ HOST=$(hostname -s)
 say() { echo "[slurm up] $*"; }
 die() { echo "[slurm up] ERROR: $*" >&2; tail -n 15 "$LAB"/log/*.log >&2 2>/dev/null || true; exit 1; }
 
-[ "$(id -u)" = 0 ] || die "needs root"
+cannot() { echo "$*" >&2; exit 77; }
+
+[ "$(id -u)" = 0 ] || cannot "SLURM cannot be installed here: that takes root"
+command -v apt-get >/dev/null || cannot "SLURM cannot be installed here: that takes Debian's packages"
 
 missing=()
 for pair in munged:munge slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client; do
@@ -24,8 +27,8 @@ if [ ${#missing[@]} -gt 0 ]; then
   # The packages must not start anything themselves: policy-rc.d says so for the time being.
   policy=/usr/sbin/policy-rc.d
   [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' >$policy; chmod 755 $policy; trap 'rm -f $policy' EXIT; }
-  apt-get update -qq >/dev/null
-  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
+    cannot "SLURM cannot be installed here: apt-get failed"
 fi
 
 mkdir -p "$LAB"/{etc,log,run,state,spool}
