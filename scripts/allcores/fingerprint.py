@@ -18,6 +18,11 @@ def of_run(run):
     return _of_files(tuple(registry.LIBRARY / f"{name}.py" for name in ROOTS) + files)
 
 
+def identity(run):
+    """All that decides what a Run ends with, but for the data: its settings and its code."""
+    return f"{run.to_json()} {of_run(run)}"
+
+
 def of_dataset(name):
     """The fingerprint of the code that prepares a dataset."""
     return _of_files((registry.LIBRARY / "data.py", registry.datasets()[name].file))

@@ -1,6 +1,7 @@
 """Run: everything that defines one training."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class Run:
             "seed": self.seed,
         }
 
-    @property
+    @functools.cached_property
     def path(self):
         return PATH.format(**self.wildcards)
 
@@ -90,6 +91,10 @@ class Run:
 
     def to_json(self):
         """One canonical line: equal runs give equal lines."""
+        return self._json
+
+    @functools.cached_property
+    def _json(self):
         return _canonical(dataclasses.asdict(self))
 
     @classmethod

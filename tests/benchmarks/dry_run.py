@@ -30,7 +30,7 @@ def dry_run(runs):
         began = time.perf_counter()
         done = subprocess.run(
             [
-                *[sys.executable, "-m", "snakemake", "-n", "-q", "-s", ROOT / "Snakefile"],
+                *[sys.executable, "-m", "snakemake", "-n", "-q", "rules", "-s", ROOT / "Snakefile"],
                 *["--cores", "2", "--configfile", config],
             ],
             cwd=folder,

@@ -42,6 +42,13 @@ check(local_cores() if told_cores else None)
 
 TABLE = study.expand(config)
 
+# On a cluster, too, a run that must be alone gets a node to itself. Each function costs every dry run.
+CLUSTER_RESOURCES = {}
+if TABLE.exclusive:
+    CLUSTER_RESOURCES["slurm_extra"] = lambda wildcards: (
+        "--exclusive" if run_of(wildcards).path in TABLE.exclusive else ""
+    )
+
 
 def one_of(values):
     return "|".join(re.escape(str(value)) for value in values)
@@ -73,10 +80,23 @@ def dataset_choice(wildcards):
 
 def data_of(wildcards):
     run = run_of(wildcards)
-    files = {"info": f"results/data/{run.dataset.label}/dataset.json"}
-    if run.folds is not None:
-        files["fold_of"] = f"results/data/{run.dataset.label}/{run.folds}folds_seed{run.seed}.npy"
-    return files
+    folder = f"results/data/{run.dataset.label}"
+    folds = f"{folder}/{run.folds}folds_seed{run.seed}.npy"
+    return [f"{folder}/dataset.json"] + ([] if run.folds is None else [folds])
+
+
+def train_command(wildcards, input):
+    """The call of scripts/train.py for a run."""
+    run = run_of(wildcards)
+    return [
+        *[sys.executable, f"{workflow.basedir}/scripts/train.py"],
+        *["--settings", run.to_json()],
+        *["--data", f"results/data/{run.dataset.label}"],
+        *[word for file in input[1:] for word in ("--fold-of", file)],
+        *["--output", f"results/runs/{run.path}"],
+        # No output of the rule: those of a job that fails are deleted, and from this it resumes.
+        *["--work", f"results/checkpoints/{run.path}"],
+    ]
 
 
 def runs_of(wildcards):
