@@ -17,9 +17,9 @@ rule train:
         "../../environment.yml"
     threads: run_threads
     resources:
+        **CLUSTER_RESOURCES,
         mem_mb=lambda wildcards, attempt: attempt * estimate.memory_mb(run_of(wildcards)),
         runtime=lambda wildcards, attempt: attempt * estimate.minutes(run_of(wildcards)),
-        **CLUSTER_RESOURCES,
     params:
         # All that decides the result, in one string: Snakemake compares it with that of the last time.
         decisive=lambda wildcards: fingerprint.identity(run_of(wildcards)),
