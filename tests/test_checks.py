@@ -93,6 +93,7 @@ LENET = ("models", "lenet")
         (put(*LENET, "import", value="no.such:Net"), "no.such:Net cannot be imported"),
         (put(*LENET, "optimizer", "name", value="adm"), "unknown optimizer 'adm'.*mean Adam"),
         (put(*LENET, "optimizer", "lr", value="1e-3"), "found '1e-3'.*write 0.001"),
+        (put(*LENET, "optimizer", "lr", value=-0.1), "found -0.1; expected a number above 0$"),
         (put(*LENET, "optimizer", "eps", value="1e-8"), "the text '1e-8'.*write 1e-08"),
         (put(*LENET, "optimizer", "beta", value=1), "models.lenet.optimizer.beta: unknown key"),
         (put(*LENET, "loss", value={"name": "entropy"}), "unknown loss 'entropy'"),

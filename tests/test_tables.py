@@ -112,9 +112,12 @@ def test_confusion_matrix_has_true_classes_in_rows():
 
 
 def test_tables_are_readable_pages():
-    frame = pd.DataFrame({"model": ["<b>"], "accuracy": [0.5], "interval_95": [np.nan]})
+    frame = pd.DataFrame(
+        {"dataset": ["d", "d"], "model": ["<b>", "c"], "accuracy": [0.5, 1], "interval_95": np.nan}
+    )
     page = tables.html(frame, {"accuracy": "{:.1%}".format, "interval_95": "± {:.1%}".format})
     assert "<td class=text>&lt;b&gt;</td><td>50.0%</td><td></td>" in page
+    assert "<p>dataset: d</p>" in page
     assert "<th>interval 95</th>" in page
 
 

@@ -156,7 +156,7 @@ def interrupted(laboratory, run):
     """A work folder as a run leaves it that was killed after two epochs."""
     work = Work(laboratory.work("run"), identity_of(laboratory, run))
     epochs = [{"loss": 1.0, "lr": 0.1, "phases": {"compute": 1.0}}] * 2
-    work.save({"epochs": epochs, "strategy": {}, "schedule": {}, "first_step": 0.0})
+    work.save({"epochs": epochs, "strategy": {}, "schedule": {}, "start_up_seconds": 0.0})
 
 
 def identity_of(laboratory, run):

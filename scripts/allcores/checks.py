@@ -78,7 +78,9 @@ def _explain(error):
     elif error.validator == "uniqueItems":
         yield path, f"found {error.instance!r}; nothing may be listed twice"
     else:
-        yield path, f"found {error.instance!r}; expected {_expected(error.schema)}{_hint(error)}"
+        is_text = isinstance(error.instance, str) and error.schema.get("type") == "number"
+        hint = _number_hint(error.instance) if is_text else ""
+        yield path, f"found {error.instance!r}; expected {_expected(error.schema)}{hint}"
 
 
 def _expected(schema):
@@ -101,15 +103,11 @@ def _expected(schema):
     return text
 
 
-def _hint(error):
-    return _number_hint(error.instance) if error.schema.get("type") == "number" else ""
-
-
 def _number_hint(value):
-    """YAML 1.1 reads 1e-3 as text."""
+    """What to write instead of 1e-3, which YAML 1.1 reads as text."""
     try:
-        return f"; YAML reads that as text: write {float(value)!r}" if value is not None else ""
-    except (TypeError, ValueError):
+        return f"; YAML reads that as text: write {float(value)!r}"
+    except ValueError:
         return ""
 
 

@@ -37,12 +37,12 @@ class Clock:
         return taken
 
 
-def process_start():
-    """When this process was started, in seconds since 1970, to a hundredth.
+def process_start(pid="self"):
+    """When a process was started, in seconds since 1970, to a hundredth.
 
     psutil's create_time() adds the time of boot, which Linux tells in whole seconds only.
     """
-    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     after_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc_pid_stat(5)
     return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - after_boot)
 

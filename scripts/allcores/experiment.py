@@ -63,7 +63,7 @@ def conduct(run, data_folder, fold_file, work_folder, output):
         "held_out_samples": len(held_out),
         "started": watch.trace[0][0],
         "ended": time.time(),
-        "start_up_seconds": trained["first_step"] - watch.trace[0][0],
+        "start_up_seconds": trained["start_up_seconds"],
         "cpu_seconds": costs.cpu_seconds(),
         "peak_memory_bytes": watch.peak_memory,
         "machine": costs.machine() | {"threads_per_process": trained["threads"]},

@@ -1,21 +1,25 @@
 """What a run tells of its training: a bar on a terminal, a line per epoch everywhere."""
 
+import os
 import sys
 import time
 
 from tqdm import tqdm
+
+from allcores.costs import process_start
 
 
 class Progress:
     """The first worker's voice; the other ranks' are silent.
 
     Attributes:
-        first_step: when the first training step of this process ended, in seconds since 1970.
+        start_up: seconds from the start of the program, this process's parent, to the end of the
+            first training step.
     """
 
     def __init__(self, run, samples, batches, world):
         self.run, self.samples, self.silent = run, samples, world.rank != 0
-        self.first_step = None
+        self.start_up = None
         self.bar = tqdm(
             total=run.epochs * batches,
             unit=" batches",
@@ -29,8 +33,8 @@ class Progress:
 
     def batch(self):
         self.bar.update()
-        if self.first_step is None:
-            self.first_step = time.time()
+        if self.start_up is None:
+            self.start_up = time.time() - process_start(os.getppid())
 
     def epoch(self, done, record):
         """Say how the epoch went that `record` is of."""

@@ -110,14 +110,18 @@ STYLE = """
 
 
 def html(frame, formats):
-    """A self-contained page that shows a table.
+    """A self-contained page that shows a table; what is the same in all rows stands above it.
 
     Args:
         formats: column -> how a value of it is written; missing values are left empty. Columns
             without a format are texts.
     """
+    same = [name for name in CELL if name in frame and frame[name].nunique() == 1]
+    above = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
+    frame = frame.drop(columns=same)
     shown = frame.astype(object).where(frame.notna(), None)
-    for column, write in formats.items():
+    for column in shown.columns.intersection(list(formats)):
+        write = formats[column]
         shown[column] = ["" if value is None else write(value) for value in shown[column]]
     text = [column not in formats for column in shown.columns]
     head = "".join(
@@ -129,6 +133,7 @@ def html(frame, formats):
     )
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8">{STYLE}'
+        f"<p>{escape(above)}</p>"
         f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></html>"
     )
 

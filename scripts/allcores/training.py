@@ -77,7 +77,7 @@ def train(run, dataset, mean, std, samples, work, world):
                     "strategy": strategy.state(),
                     "schedule": schedule.state(),
                     "epochs": epochs,
-                    "first_step": progress.first_step,
+                    "start_up_seconds": progress.start_up,
                     "threads": torch.get_num_threads(),
                 }
             )

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-# Millions of multiply-adds per 32 x 32 image, forward: by it the longest runs are started first.
+# Millions of multiply-adds per 32 x 32 image, forward: by them the longest runs are started first.
 COST = {"lenet": 0.6}
 
 
