@@ -47,12 +47,17 @@ def main(flags):
 
 if __name__ == "__main__":
     arguments = commandline.parse(sys.argv[1:], __doc__)
+    status = 1
     try:
         main(arguments)
+        status = 0
     except (ValueError, RankFailedError) as error:
-        sys.exit(f"train.py: {error}")
+        print(f"train.py: {error}", file=sys.stderr)
     except KeyboardInterrupt:
-        sys.exit("train.py: stopped; the same call goes on after the last whole epoch")
+        print(
+            "train.py: stopped; the same call goes on after the last whole epoch", file=sys.stderr
+        )
     # Everything is written; tearing down torch's modules would take another 0.7 s of every run.
     sys.stdout.flush()
-    os._exit(0)
+    sys.stderr.flush()
+    os._exit(status)

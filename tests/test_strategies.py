@@ -103,7 +103,7 @@ def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def wait_for(condition, seconds=30):
+def wait_for(condition, seconds=120):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
@@ -135,7 +135,7 @@ def test_a_killed_rank_ends_the_run_with_its_name(laboratory, strategy):
     time.sleep(random.random() / 2)
     os.kill(ranks[victim], signal.SIGKILL)
     killed = time.monotonic()
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=60)
     assert time.monotonic() - killed < 5
     assert process.returncode == 1
     assert (
@@ -155,7 +155,7 @@ def test_ctrl_c_ends_all_and_says_how_to_go_on(laboratory):
     process, ranks = started(laboratory, vary(ENDLESS, strategy=DDP, workers=2))
     for pid in [process.pid, *ranks]:  # as a terminal does: to the whole foreground group
         os.kill(pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=5)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "the same call goes on after the last whole epoch" in output
     assert "Traceback" not in output
@@ -173,5 +173,5 @@ def test_twenty_runs_side_by_side_do_not_collide(laboratory):
         for number, strategy in enumerate(strategies)
     ]
     for process in processes:
-        output, _ = process.communicate(timeout=240)
+        output, _ = process.communicate(timeout=900)
         assert process.returncode == 0, output

@@ -144,7 +144,7 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, stra
     assert 0 < done < run.epochs, "killed in the middle"
 
     process = laboratory.train(run, "killed")
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     assert f"resumed after epoch {done} of 25" in output
     resumed = torch.load(laboratory.folder / "killed" / "weights.pt")
@@ -205,7 +205,7 @@ def test_an_edited_result_is_noticed(laboratory):
 def test_two_threads_use_two_cores_and_no_more(laboratory):
     run = vary(threads_per_worker=2, epochs=1)
     process = laboratory.train(run)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     metrics = results.read_metrics(laboratory.folder / "run" / "metrics.json")
     assert metrics["machine"]["threads_per_process"] == 2
