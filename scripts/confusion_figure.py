@@ -29,9 +29,12 @@ def confusion_figure(confusion, strategy):
             fmt=".0f",
             annot_kws={"size": 7},
             square=True,
+            cbar=panel is axes[-1],
             cbar_kws={"label": "% of the true class"},
         )
-        panel.set(title=style.title(shown, names), xlabel="predicted class", ylabel="true class")
+        panel.tick_params(axis="y", rotation=0)
+        panel.set(title=style.title(shown, names), xlabel="predicted class", ylabel="")
+    axes[0].set_ylabel("true class")
     return figure
 
 
