@@ -20,7 +20,7 @@ def main(flags):
     run = commandline.run_of(flags)
     if flags.cores is not None and flags.cores < run.cores:
         raise ValueError(
-            f"this run needs {run.cores} cores ({run.workers + run.servers} processes x "
+            f"this run needs {run.cores} cores ({run.processes} processes x "
             f"{run.threads_per_worker} threads), but was given {flags.cores}"
         )
     if run.cores > cores.allowed():

@@ -31,8 +31,7 @@ def minutes(run):
 def memory_mb(run):
     """Expected peak memory of a Run in megabytes; generous: a cluster kills what exceeds it."""
     _, size = _images(run)
-    processes = run.workers + run.servers
-    return round(PROCESS_MB * (1 + processes) + ACTIVATION_MB * run.batch_size * size**2)
+    return round(PROCESS_MB * (1 + run.processes) + ACTIVATION_MB * run.batch_size * size**2)
 
 
 def _images(run):

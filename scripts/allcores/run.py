@@ -61,9 +61,13 @@ class Run:
     curves: bool
 
     @property
+    def processes(self):
+        return self.workers + self.servers
+
+    @property
     def cores(self):
         """Processes times threads: what the run has to be given."""
-        return (self.workers + self.servers) * self.threads_per_worker
+        return self.processes * self.threads_per_worker
 
     @property
     def wildcards(self):
