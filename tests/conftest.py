@@ -34,6 +34,7 @@ RUN = Run(
     epochs=2,
     crop=1,
     flip=True,
+    memory_format="contiguous",
     folds=None,
     fold=None,
     train_size=None,

@@ -98,6 +98,7 @@ LENET = ("models", "lenet")
         (put(*LENET, "optimizer", "beta", value=1), "models.lenet.optimizer.beta: unknown key"),
         (put(*LENET, "loss", value={"name": "entropy"}), "unknown loss 'entropy'"),
         (put(*LENET, "augmentation", value={"flop": True}), "flop: unknown key.*mean flip"),
+        (put(*LENET, "memory_format", value="channel_last"), "'channel_last'.*mean channels_last"),
         (put(*LENET, "epochs", value=0), "models.lenet.epochs: found 0"),
         (lambda config: config["models"]["lenet"].pop("epochs"), "models.lenet: lacks epochs"),
         (lambda config: config.pop("models"), "the config: lacks models"),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT
+from conftest import ENVIRONMENT, ROOT, vary
 
 from allcores import models, registry
 from allcores.run import Choice
@@ -18,7 +18,7 @@ def build(name, channels, image_size, classes, **options):
         model_arguments = {"channels": channels, "image_size": image_size, "classes": classes}  # noqa: RUF012
 
     torch.manual_seed(0)
-    return models.build(Choice(name, name, options), Dataset)
+    return models.build(vary(model=Choice(name, name, options)), Dataset)
 
 
 def count(model):
@@ -70,7 +70,7 @@ from torch import nn
 
 class Net(nn.Sequential):
     def __init__(self, classes, hidden=5):
-        super().__init__(nn.Flatten(), nn.LazyLinear(hidden), nn.Linear(hidden, classes))
+        super().__init__(nn.Flatten(), nn.Linear(16, hidden), nn.Linear(hidden, classes))
 
 class Fixed(nn.Linear):
     pass

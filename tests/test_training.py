@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import DDP, MOBILENET, RUN, same_weights, vary
+from conftest import DDP, LENET, MOBILENET, RUN, same_weights, vary
 
 from allcores import data, results
 from allcores.checkpoints import Work
@@ -94,7 +94,7 @@ def test_scoring_is_exact_and_without_augmentation(laboratory):
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
     from allcores import models
 
-    model = models.build(run.model, opened)
+    model = models.build(run, opened)
     model.load_state_dict(weights)
     model.eval()
     confusion = np.zeros((3, 3), int)
@@ -102,6 +102,19 @@ def test_scoring_is_exact_and_without_augmentation(laboratory):
         pixels = (torch.tensor(image) / 255 - mean) / std
         confusion[label, model(pixels[None].float()).argmax()] += 1
     assert metrics["confusion"] == confusion.tolist()
+
+
+def test_channels_last_changes_the_layout_only(laboratory):
+    run = vary(model=LENET)
+    _, expected = laboratory.conduct(run, "contiguous")
+    _, weights = laboratory.conduct(vary(run, memory_format="channels_last"), "channels_last")
+    assert any(
+        tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
+        for tensor in weights.values()
+        if tensor.dim() == 4
+    )
+    for name, tensor in expected.items():
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-3, atol=1e-4)
 
 
 def test_an_altered_dataset_is_an_error_not_a_training(laboratory):

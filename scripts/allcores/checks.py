@@ -73,6 +73,8 @@ def _explain(error):
     elif error.validator in ("anyOf", "const"):
         allowed = " or ".join(_expected(schema) for schema in error.validator_value)
         yield path, f"found {error.instance!r}; expected {allowed}"
+    elif error.validator == "enum":
+        yield path, f"found {error.instance!r}; {_choices(error.instance, error.validator_value)}"
     elif error.validator == "pattern":
         yield path, f"found {error.instance!r}; a label has letters, digits, _, - and . only"
     elif error.validator == "uniqueItems":

@@ -21,7 +21,7 @@ def evaluate(run, dataset, mean, std, held_out, weights):
     Returns:
         {"accuracy": float, "loss": float, "confusion": (classes, classes) nested lists}
     """
-    model = models.build(run.model, dataset)
+    model = models.build(run, dataset)
     model.load_state_dict(weights)
     model.eval()
     criterion = losses.build(run.loss.name, run.loss.options)

@@ -34,6 +34,7 @@ class Run:
     Attributes:
         batch_size: samples per step over all workers together.
         crop, flip: augmentation, see batches.Pixels.
+        memory_format: how images and weights lie in memory: "contiguous" or "channels_last".
         folds, fold: hold out that fold of so many; both None: hold out the dataset's own test set.
         train_size: train on so many samples of the training part; None: on all.
         servers: processes beside the workers that only serve.
@@ -51,6 +52,7 @@ class Run:
     epochs: int
     crop: int
     flip: bool
+    memory_format: str
     folds: int | None
     fold: int | None
     train_size: int | None

@@ -18,8 +18,12 @@ STUDY_DEFAULTS = {
     "exclusive": False,
 }
 # What a model's entry says of its training; its other keys are options of the model itself.
-HYPERPARAMETERS = {"batch_size", "epochs", "optimizer", "loss", "augmentation"}
-MODEL_DEFAULTS = {"loss": {"name": "CrossEntropyLoss"}, "augmentation": {}}
+HYPERPARAMETERS = {"batch_size", "epochs", "optimizer", "loss", "augmentation", "memory_format"}
+MODEL_DEFAULTS = {
+    "loss": {"name": "CrossEntropyLoss"},
+    "augmentation": {},
+    "memory_format": "contiguous",
+}
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,7 @@ def training(label, entry):
         "epochs": entry["epochs"],
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
+        "memory_format": entry["memory_format"],
     }
 
 

@@ -20,7 +20,7 @@ def train(run, dataset, mean, std, samples, work, world):
         world: launch.World, who I am.
     """
     torch.manual_seed(run.seed)
-    model = models.build(run.model, dataset)
+    model = models.build(run, dataset)
     optimizer = registry.optimizers()[run.optimizer.name].load()(
         model.parameters(), **run.optimizer.options
     )

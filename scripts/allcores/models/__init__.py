@@ -1,18 +1,24 @@
 """Models for any number of channels, image size and classes; each public function is one."""
 
+import torch
+
 from allcores import registry
 
+MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
-def build(choice, dataset):
-    """The model that a Choice names, for the images of a Dataset.
+
+def build(run, dataset):
+    """The model of a Run, for the images of a Dataset.
 
     Of `channels`, `image_size` and `classes` it is passed those that it takes by name, so that any
     importable module fits, also one that is written for one data set.
     """
-    component = registry.model(choice.name)
+    component = registry.model(run.model.name)
     fitting = {
         name: value
         for name, value in dataset.model_arguments.items()
         if name in component.arguments
     }
-    return component.load()(**fitting, **choice.options)
+    model = component.load()(**fitting, **run.model.options)
+    # Convolutions take on the format of their weights, whatever that of the images is.
+    return model.to(memory_format=MEMORY_FORMATS[run.memory_format])
