@@ -20,7 +20,7 @@ class Choice:
     options: dict[str, Any]
 
     def to_json(self):
-        return _canonical(dataclasses.asdict(self))
+        return _canonical(self)
 
     @classmethod
     def from_json(cls, text):
@@ -101,7 +101,7 @@ class Run:
 
     @functools.cached_property
     def _json(self):
-        return _canonical(dataclasses.asdict(self))
+        return _canonical(self)
 
     @classmethod
     def from_json(cls, text):
@@ -112,5 +112,8 @@ class Run:
         return cls(**values)
 
 
-def _canonical(values):
-    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+def _canonical(value):
+    """A dataclass as one line; vars() costs a dry run less than dataclasses.asdict()."""
+    fields = {field.name for field in dataclasses.fields(value)}
+    values = {key: entry for key, entry in vars(value).items() if key in fields}
+    return json.dumps(values, default=vars, sort_keys=True, separators=(",", ":"))

@@ -1,7 +1,12 @@
 # What the rules share: the table of runs, and what each run takes.
 
+import gc
 import re
 import sys
+
+# Snakemake keeps every job in memory, and none of them is garbage: looking for some less often saves a
+# large dry run a tenth of its time.
+gc.set_threshold(200_000)
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
