@@ -15,7 +15,7 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from allcores import datasets, experiment  # noqa: E402
+from allcores import datasets, experiment, study  # noqa: E402
 from allcores.run import Choice, Run  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +53,14 @@ DDP = Choice("ddp", "ddp", {})
 def vary(run=RUN, **changes):
     """The run, otherwise configured."""
     return dataclasses.replace(run, **changes)
+
+
+def using(strategy, workers, run=RUN, **changes):
+    """The run with a strategy, on so many workers if it takes more than one."""
+    section = {"strategies": {strategy.label: {"name": strategy.name} | strategy.options}}
+    asked = {"strategies": [strategy.label], "workers": [workers]}
+    ((_, workers, servers),) = study.processes(section, asked)
+    return vary(run, strategy=strategy, workers=workers, servers=servers, **changes)
 
 
 class Laboratory:

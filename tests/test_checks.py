@@ -34,8 +34,15 @@ def put(*path, value):
 
 def test_a_sound_config_has_no_findings():
     assert checks.findings(GOOD, cores=2) == []
-    default = yaml.safe_load((ROOT / "config" / "config.yaml").read_text())
-    assert checks.findings(default, cores=2) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "cores"), [("config", 2), ("strategies", 4), ("strategies_cifar10", 6)]
+)
+def test_the_studies_that_come_along_have_no_findings(name, cores):
+    config = yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())
+    assert checks.findings(config, cores=cores) == []
+    assert checks.findings(config, cores=cores - 1) != []
 
 
 STUDY = ("studies", "first")
@@ -98,6 +105,18 @@ LENET = ("models", "lenet")
         (put(*LENET, "optimizer", "beta", value=1), "models.lenet.optimizer.beta: unknown key"),
         (put(*LENET, "loss", value={"name": "entropy"}), "unknown loss 'entropy'"),
         (put(*LENET, "augmentation", value={"flop": True}), "flop: unknown key.*mean flip"),
+        (put("strategies", "ddp", value={"hook": "fp61"}), "ddp.hook: found 'fp61'.*mean fp16"),
+        (
+            put("strategies", "ps", value={"name": "parameter_server", "servers": 0}),
+            "strategies.ps.servers: found 0; expected a whole number from 1",
+        ),
+        (
+            lambda config: (
+                put(*LENET, "optimizer", "name", value="adafactor")(config),
+                put(*STUDY, "strategies", value=["serial", "ddp", "ring"])(config),
+            ),
+            r"strategies\.2: ring treats every weight alone, which Adafactor of 'lenet' does not",
+        ),
         (put(*LENET, "memory_format", value="channel_last"), "'channel_last'.*mean channels_last"),
         (put(*LENET, "epochs", value=0), "models.lenet.epochs: found 0"),
         (lambda config: config["models"]["lenet"].pop("epochs"), "models.lenet: lacks epochs"),

@@ -178,9 +178,21 @@ def _of_options(path, given, component):
             yield (*path, key), f"unknown key; {_choices(key, component.options)}"
         elif isinstance(value, str) and isinstance(component.options[key], int | float):
             yield (*path, key), f"found the text {value!r}; expected a number{_number_hint(value)}"
+        else:
+            yield from _of_allowed(
+                (*path, key), value, component.constants.get("ALLOWED", {}).get(key)
+            )
     missing = [k for k, default in component.options.items() if default is ... and k not in given]
     if missing:
         yield path, f"lacks {', '.join(missing)}"
+
+
+def _of_allowed(path, value, allowed):
+    """A value against what its component's file says: one of a tuple, or a number from this on."""
+    if isinstance(allowed, tuple) and value not in allowed:
+        yield path, f"found {value!r}; {_choices(value, allowed)}"
+    elif isinstance(allowed, int) and (not isinstance(value, int) or value < allowed):
+        yield path, f"found {value!r}; expected a whole number from {allowed}"
 
 
 def _of_studies(config, cores):
@@ -202,6 +214,7 @@ def _of_study(config, path, given, cores):
         yield (*path, "baseline"), f"found {baseline!r}; {_choices(baseline, given['strategies'])}"
     if sound:
         yield from _of_batches(config, path, given)
+        yield from _of_optimizers(config, path, given)
         yield from _of_splits(config, path, given)
         yield from _of_cores(config, path, given, cores or float("inf"))
 
@@ -227,6 +240,24 @@ def _of_batches(config, path, given):
                     (*path, "models", position),
                     f"the batch of {batch_size} of {label!r} cannot be shared by {workers} "
                     f"workers; expected batch_size of at least {workers}",
+                )
+
+
+def _of_optimizers(config, path, given):
+    """A strategy that updates slices of one vector cannot serve an optimizer that needs shapes."""
+    for position, label in enumerate(_list(given["strategies"])):
+        strategy = registry.strategies()[study.choice(config, "strategies", label).name]
+        if not strategy.constants.get("element_wise"):
+            continue
+        for model in _list(given.get("models")):
+            entry = _mapping(_mapping(config.get("models")).get(model))
+            chosen = _mapping(entry.get("optimizer")).get("name")
+            name = registry.canonical(chosen, registry.optimizers())
+            if name in registry.WHOLE_TENSOR_OPTIMIZERS:
+                yield (
+                    (*path, "strategies", position),
+                    f"{label} treats every weight alone, which {name} of {model!r} does not; "
+                    "expected another strategy or another optimizer",
                 )
 
 

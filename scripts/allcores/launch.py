@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from allcores.costs import Clock
 from allcores.lifetime import RankFailedError, die_with_parent
+from allcores.shared import SharedMemory
 
 # A dead rank is noticed by the parent at once; this bounds the wait for one that hangs.
 COLLECTIVE_TIMEOUT = timedelta(minutes=5)
@@ -30,6 +31,7 @@ class World:
     Attributes:
         threads: intra-op threads of this process.
         clock: seconds per phase of this process.
+        shared: memory and a lock that all processes of the run share.
     """
 
     rank: int
@@ -37,6 +39,7 @@ class World:
     servers: int = 0
     threads: int = 1
     clock: Clock = field(default_factory=Clock)
+    shared: SharedMemory | None = None
     worker_group: dist.ProcessGroup | None = None
 
     @property
@@ -64,6 +67,42 @@ class World:
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.detach().copy_(part.view_as(tensor))
 
+    def broadcast(self, value):
+        """What rank 0 has for `value`, on every worker: tensors and plain values."""
+        box = [value]
+        if self.workers > 1:
+            dist.broadcast_object_list(box, src=0, group=self.worker_group)
+        return box[0]
+
+    def send(self, tensor, rank, tag=0):
+        """Begin to send a tensor to a rank; wait() on what this returns before changing it."""
+        return dist.group.WORLD.send([tensor], rank, tag)
+
+    def receive(self, tensor, rank, tag=0):
+        """Begin to receive a tensor from a rank; wait() on what this returns before using it.
+
+        Those of one sender and tag arrive in the order in which they were sent.
+        """
+        return dist.group.WORLD.recv([tensor], rank, tag)
+
+    def receive_from_any(self, tensor):
+        """Receive a tensor with tag 0 from whoever sends one, and return that rank."""
+        return dist.recv(tensor)
+
+    def send_value(self, value, rank):
+        """Send plain values and tensors."""
+        dist.send_object_list([value], rank)
+
+    def receive_value(self, rank):
+        box = [None]
+        dist.recv_object_list(box, rank)
+        return box[0]
+
+    def barrier(self):
+        """Wait until every worker is here."""
+        if self.workers > 1:
+            dist.barrier(self.worker_group)
+
     def join(self, rendezvous):
         """Meet the other ranks through a file; loopback only, ports chosen by the system."""
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -85,11 +124,11 @@ def run_ranks(target, workers, servers, threads, once_forked):
     Raises:
         RankFailedError: a rank raised or died. The others have been killed by then.
     """
-    fork = get_context("fork")
+    fork, shared = get_context("fork"), SharedMemory()
     with tempfile.TemporaryDirectory(prefix="allcores-") as folder:  # mode 0700
         ranks = {}
         for rank in range(workers + servers):
-            world = World(rank, workers, servers, threads)
+            world = World(rank, workers, servers, threads, shared=shared)
             report, child_end = fork.Pipe(duplex=False)
             process = fork.Process(
                 target=_life, args=(target, world, Path(folder) / "rendezvous", child_end)
@@ -104,6 +143,7 @@ def run_ranks(target, workers, servers, threads, once_forked):
             for process, _ in ranks.values():
                 process.kill()
                 process.join()
+            shared.close()
 
 
 def _life(target, world, rendezvous, report):

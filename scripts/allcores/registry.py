@@ -18,7 +18,7 @@ from pathlib import Path
 LIBRARY = Path(__file__).parent
 # What the project itself passes to each kind of component; all else that one takes is an option.
 SUPPLIED = {
-    "strategies": {"self", "model", "optimizer", "world"},
+    "strategies": {"self", "model", "make_optimizer", "world"},
     "datasets": {"folder"},
     "models": {"self", "channels", "image_size", "classes"},
     "schedules": {"optimizer", "total_steps"},
@@ -27,6 +27,8 @@ SUPPLIED = {
 }
 # These need a closure, weights that are matrices, sparse gradients.
 UNUSABLE_OPTIMIZERS = {"LBFGS", "Muon", "SparseAdam"}
+# These look at a tensor as a whole, not at each of its elements alone.
+WHOLE_TENSOR_OPTIMIZERS = {"Adafactor"}
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ def strategies():
             f"allcores.strategies.{file.stem}",
             file,
             _public(file, ast.ClassDef)[-1],
-            inherited="self, model, optimizer, world",
+            inherited="self, model, make_optimizer, world",
         )
         for file in _files("strategies")
     }

@@ -22,10 +22,8 @@ def metrics(run, code, info, trained, scores):
     epochs = [
         {
             "epoch": number + 1,
-            "loss": record["loss"],
-            "lr": record["lr"],
+            **record,
             "seconds": sum(record["phases"].values()),
-            "phases": record["phases"],
             "accuracy": scores[number]["accuracy"] if number in scores else None,
             "held_out_loss": scores[number]["loss"] if number in scores else None,
         }

@@ -1,5 +1,7 @@
 """The training loop: the same for every model, strategy and number of workers."""
 
+from functools import partial
+
 import torch
 
 from allcores import losses, models, registry
@@ -21,12 +23,15 @@ def train(run, dataset, mean, std, samples, work, world):
     """
     torch.manual_seed(run.seed)
     model = models.build(run, dataset)
-    optimizer = registry.optimizers()[run.optimizer.name].load()(
-        model.parameters(), **run.optimizer.options
+    make_optimizer = partial(
+        registry.optimizers()[run.optimizer.name].load(), **run.optimizer.options
     )
     strategy = registry.strategies()[run.strategy.name].load()(
-        model, optimizer, world, **run.strategy.options
+        model, make_optimizer, world, **run.strategy.options
     )
+    checkpoint = work.resume()
+    if checkpoint:
+        strategy.restore(checkpoint["strategy"])
     if world.is_server:
         return strategy.serve()
 
@@ -38,9 +43,7 @@ def train(run, dataset, mean, std, samples, work, world):
     progress, clock = Progress(run, len(samples), batches, world), world.clock
 
     epochs = []
-    checkpoint = work.resume()
     if checkpoint:
-        strategy.restore(checkpoint["strategy"])
         schedule.restore(checkpoint["schedule"])
         epochs = checkpoint["epochs"]
         progress.resumed(len(epochs), batches)
@@ -70,6 +73,7 @@ def train(run, dataset, mean, std, samples, work, world):
         epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})
         progress.epoch(len(epochs), epochs[-1])
         if world.rank == 0:
+            epochs[-1] |= strategy.record()
             if run.curves or len(epochs) == run.epochs:
                 work.save_weights(epoch, model.state_dict())
             work.save(
@@ -81,5 +85,6 @@ def train(run, dataset, mean, std, samples, work, world):
                     "threads": torch.get_num_threads(),
                 }
             )
+        world.barrier()  # weights may be shared and servers be asked: nobody goes on before that
     strategy.close()
     progress.close()

@@ -1,19 +1,30 @@
 """The contract: a strategy turns this worker's gradient into this worker's next weights."""
 
+import torch
+
 
 class Strategy:
     """What the training loop may ask of any way of sharing the work.
 
-    Constructor: Strategy(model, optimizer, world, *, options...), called on every rank with equal
-    weights. The loss of each worker is weighted by its share of the batch, so that the *average*
-    of the workers' gradients is the gradient of the global batch.
+    Constructor: Strategy(model, make_optimizer, world, *, options...), called on every rank with
+    equal weights; make_optimizer(parameters) gives the optimizer that the config asks for. The loss
+    of each worker is weighted by its share of the batch, so that the *average* of the workers'
+    gradients is the gradient of the global batch.
+
+    Learning rate of asynchronous strategies, the same for all of them: an update that stands for a
+    part of a global batch is made with that part of the learning rate. With W workers, each
+    worker's gradient is applied with lr / W: a round of W updates moves the weights as far as one
+    update of serial training with lr.
 
     Attributes:
         model: what the loop calls forward on.
         one_worker: True for a strategy that never uses a second worker.
+        element_wise: True for one that updates the model as one vector, which suits optimizers
+            that treat every element alone.
     """
 
     one_worker = False
+    element_wise = False
 
     def __init__(self, model, optimizer, world):
         self.model = model
@@ -32,12 +43,16 @@ class Strategy:
         """
         self.world.average(buffer for buffer in self.module.buffers() if buffer.is_floating_point())
 
+    def record(self):
+        """What else to write down of the epoch that ended, as plain values; asked on rank 0."""
+        return {}
+
     def state(self):
-        """All that a resumed run needs, as tensors and plain values."""
+        """All that a resumed run needs, as tensors and plain values; asked on rank 0."""
         return {"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def restore(self, state):
-        """Take up what state() gave."""
+        """Take up what state() gave; called on every rank, servers included."""
         self.module.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
 
@@ -49,9 +64,13 @@ class Strategy:
         """Tell the servers that I am done."""
 
     def update(self, lr):
-        """The local update that most strategies end their step with."""
+        """The optimizer's update, the last part of most steps."""
         self.world.clock.enter("update")
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
-        self.optimizer.zero_grad()
+
+    def moments(self):
+        """The tensors in the optimizer's state that hold a number per weight."""
+        values = [value for state in self.optimizer.state.values() for value in state.values()]
+        return [value for value in values if torch.is_tensor(value) and value.dim()]

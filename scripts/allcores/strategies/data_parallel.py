@@ -17,9 +17,10 @@ class DataParallel(Strategy):
 
     one_worker = True
 
-    def __init__(self, model, optimizer, world):
-        super().__init__(model, optimizer, world)
+    def __init__(self, model, make_optimizer, world):
+        super().__init__(model, make_optimizer(model.parameters()), world)
         self.model = torch.nn.DataParallel(model)
 
     def step(self, lr):
         self.update(lr)
+        self.optimizer.zero_grad()

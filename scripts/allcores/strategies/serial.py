@@ -8,5 +8,9 @@ class Serial(Strategy):
 
     one_worker = True
 
+    def __init__(self, model, make_optimizer, world):
+        super().__init__(model, make_optimizer(model.parameters()), world)
+
     def step(self, lr):
         self.update(lr)
+        self.optimizer.zero_grad()

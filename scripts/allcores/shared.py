@@ -1,0 +1,44 @@
+"""Memory and a lock that the processes of one run share."""
+
+import contextlib
+import fcntl
+import math
+import mmap
+import os
+
+import torch
+
+
+class SharedMemory:
+    """Hands out tensors that all processes of a run see.
+
+    Made before the processes are forked. The memory is an anonymous file (memfd_create(2)): it has
+    no name in /dev/shm that could be left behind or collide, nor the limit that containers put on
+    that folder, and it is gone with the last process.
+    """
+
+    def __init__(self):
+        self.file = os.memfd_create("allcores")
+        self.size = 0
+
+    def zeros(self, shape, dtype):
+        """A tensor of zeros; every process has to ask for the same tensors in the same order."""
+        length = max(1, math.prod(shape)) * dtype.itemsize
+        length += -length % mmap.PAGESIZE
+        os.posix_fallocate(self.file, self.size, length)  # grows the file, never shrinks it
+        memory = mmap.mmap(self.file, length, offset=self.size)
+        self.size += length
+        return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape)).view(shape)
+
+    def close(self):
+        """Let go of the file; what has been handed out lives on until it is let go of, too."""
+        os.close(self.file)
+
+    @contextlib.contextmanager
+    def lock(self):
+        """Hold the one lock of the run; the kernel frees it when its holder dies."""
+        fcntl.lockf(self.file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self.file, fcntl.LOCK_UN)

@@ -1,0 +1,71 @@
+"""A model as one vector."""
+
+import pytest
+import torch
+from torch import nn
+
+from allcores.flat import Flat
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 2))
+
+
+IMAGES = torch.randn(5, 3, 4, 4, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_values_strides_and_gradients_stay_those_of_the_model(memory_format):
+    model, other = (network().to(memory_format=memory_format) for _ in range(2))
+    flat = Flat(model)
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+        assert mine.stride() == theirs.stride()
+    for each in (model, other):
+        each(IMAGES).square().sum().backward()
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine.grad, theirs.grad)
+    assert flat.gradient.norm() == pytest.approx(
+        torch.cat([p.grad.flatten() for p in other.parameters()]).norm().item(), rel=1e-5
+    )
+
+
+def test_the_vector_is_the_model():
+    model = network()
+    flat = Flat(model)
+    assert len(flat.weights) == sum(p.numel() for p in model.parameters())
+    flat.weights.fill_(0.5)
+    assert all((p == 0.5).all() for p in model.parameters())
+    model(IMAGES).sum().backward()
+    before = flat.gradient.clone()
+    model(IMAGES).sum().backward()  # autograd adds into the vector; it does not replace it
+    torch.testing.assert_close(flat.gradient, 2 * before)
+
+
+def test_frozen_parameters_stay_out():
+    model = network()
+    model[0].weight.requires_grad_(False)
+    frozen = model[0].weight.clone()
+    Flat(model).weights.fill_(0.5)
+    assert torch.equal(model[0].weight, frozen)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_slices_cover_the_vector_once(count):
+    flat = Flat(network())
+    parts = flat.slices(count)
+    flat.weights.copy_(torch.arange(len(flat.weights)))
+    assert torch.equal(torch.cat([part.data for part in parts]), flat.weights)
+    flat.gradient.copy_(flat.weights)
+    assert torch.equal(torch.cat([part.grad for part in parts]), flat.weights)
+    for part in parts:
+        part.data.zero_()
+    assert not flat.weights.any()
+
+
+def test_one_vector_has_one_dtype():
+    model = network()
+    model[3].double()
+    with pytest.raises(ValueError, match=r"one vector; found .*float64"):
+        Flat(model)
