@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALL = ("input_pipeline", "start_up", "dry_run", "packing")
+ALL = ("input_pipeline", "start_up", "dry_run", "packing", "ring")
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ALL:
