@@ -1,0 +1,27 @@
+"""Staleness: how many updates came between the reading of weights and the update made from them."""
+
+import torch
+
+# The last bin holds what is above it, too.
+BINS = 256
+
+
+class Staleness:
+    """Counts updates by their staleness."""
+
+    def __init__(self):
+        self.counts = torch.zeros(BINS, dtype=torch.int64)
+
+    def add(self, staleness):
+        self.counts[min(staleness, BINS - 1)] += 1
+
+    def take(self):
+        """How many updates there were of each staleness, (BINS,) int64, since the last take."""
+        taken, self.counts = self.counts, torch.zeros_like(self.counts)
+        return taken
+
+
+def as_list(counts):
+    """The counts without the empty bins at the end."""
+    filled = counts.nonzero()
+    return counts[: int(filled[-1]) + 1 if len(filled) else 0].tolist()

@@ -1,0 +1,67 @@
+"""What the parameter servers share: slices, requests, and the way of a state to and from them."""
+
+import torch
+
+from allcores.flat import Flat
+from allcores.strategies.base import Strategy
+
+# What a worker asks a server for.
+PUSH, PULL, REPORT, STATE, STOP = range(5)
+# The tag of gradients, so that none is taken for a request.
+GRADIENT = 1
+
+
+class ServedStrategy(Strategy):
+    """Servers hold the weights and the optimizer, each for its slice of the vector.
+
+    Workers talk to all servers, servers to all workers, nobody to their like. A request is a
+    message of three numbers: what is asked for, a learning rate and a version of the weights.
+    """
+
+    def __init__(self, model, make_optimizer, world, servers):
+        self.flat = Flat(model)
+        self.slices = self.flat.slices(servers)
+        self.servers = list(range(world.workers, world.size))
+        mine = self.slices[world.rank - world.workers] if world.is_server else self.flat.whole
+        super().__init__(model, make_optimizer([mine]), world)
+        self.weights, self.gradient = mine.data, mine.grad
+
+    def state(self):
+        return {
+            "model": self.module.state_dict(),
+            "servers": [self.ask(server, STATE) for server in self.servers],
+        }
+
+    def restore(self, state):
+        self.module.load_state_dict(state["model"])
+        if self.world.is_server:
+            optimizer = state["servers"][self.world.rank - self.world.workers]
+            self.optimizer.load_state_dict(optimizer)
+
+    def close(self):
+        if self.world.rank == 0:
+            for server in self.servers:
+                self.request(server, STOP)
+
+    def request(self, server, what, lr=0.0, version=0):
+        """Ask a server for something."""
+        message = torch.tensor([what, lr, version], dtype=torch.float64)
+        self.world.send(message, server).wait()
+
+    def ask(self, server, what):
+        """Ask a server for a value."""
+        self.request(server, what)
+        return self.world.receive_value(server)
+
+    def requests(self):
+        """A server's day: yield (worker, what, lr, version) of each request until one says STOP."""
+        message = torch.empty(3, dtype=torch.float64)
+        while True:
+            worker = self.world.receive_from_any(message)
+            what, lr, version = message.tolist()
+            if what == STOP:
+                return
+            if what == STATE:
+                self.world.send_value(self.optimizer.state_dict(), worker)
+            else:
+                yield worker, what, lr, int(version)

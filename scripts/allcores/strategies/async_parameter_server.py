@@ -1,0 +1,105 @@
+"""Asynchronous parameter servers (Downpour SGD), from scratch.
+
+As with the synchronous ones, servers hold the weights and the optimizer, each for a slice of the
+vector. But no worker waits for another: a server applies each gradient as it comes, to weights that
+have moved on since the worker pulled them. Every n_push steps a worker pushes what its gradients
+add up to, every n_pull steps it pulls the weights; in between it goes on with its own copy, which
+it updates by itself. With n weights each worker sends n / n_push numbers per step and receives
+n / n_pull.
+
+Guarantees: no update is lost, and at the end of an epoch all have been applied and all workers hold
+the servers' weights. What comes out depends on timing. With one worker that pushes and pulls at
+every step it is serial training.
+
+How many updates others made between pull and push, the staleness, is counted by the servers.
+
+Dean et al. 2012, "Large Scale Distributed Deep Networks".
+"""
+
+import torch
+
+from allcores.staleness import Staleness, as_list
+from allcores.strategies._servers import GRADIENT, PULL, PUSH, REPORT, ServedStrategy
+
+ALLOWED = {"servers": 1, "n_push": 1, "n_pull": 1}
+
+
+class AsyncParameterServer(ServedStrategy):
+    """Push what has added up, pull the weights, each in its own rhythm."""
+
+    element_wise = True
+
+    def __init__(self, model, make_optimizer, world, *, servers=1, n_push=1, n_pull=1):
+        super().__init__(model, make_optimizer, world, servers)
+        self.n_push, self.n_pull = n_push, n_pull
+        self.accrued = torch.zeros_like(self.flat.gradient)
+        self.accrued_steps = self.steps_since_pull = self.pushed = 0
+        self.versions = torch.zeros(servers, 1, dtype=torch.int64)
+
+    def step(self, lr):
+        self.world.clock.enter("push")
+        self.accrued.add_(self.gradient)
+        self.accrued_steps += 1
+        self.steps_since_pull += 1
+        self.lr = lr
+        if self.accrued_steps == self.n_push:
+            self._push()
+        if self.steps_since_pull == self.n_pull:
+            self._pull()
+        else:
+            self.update(lr / self.world.workers)
+        self.gradient.zero_()
+
+    def _push(self):
+        """Send the mean of the accrued gradients; it stands for as many parts of a batch."""
+        self.accrued.div_(self.accrued_steps)
+        lr = self.lr * self.accrued_steps / self.world.workers
+        parts = self.accrued.tensor_split(len(self.servers))
+        for server, part, version in zip(self.servers, parts, self.versions, strict=True):
+            self.request(server, PUSH, lr, int(version))
+            self.world.send(part, server, GRADIENT).wait()
+        self.accrued.zero_()
+        self.accrued_steps = 0
+        self.pushed += 1
+
+    def _pull(self):
+        self.world.clock.enter("wait")
+        answers, pulls = [], []
+        for server, part, version in zip(self.servers, self.slices, self.versions, strict=True):
+            answers.append(self.world.receive(version, server))
+            pulls.append(self.world.receive(part.data, server))
+            self.request(server, PULL)
+        for answer in answers:
+            answer.wait()
+        self.world.clock.enter("pull")
+        for pull in pulls:
+            pull.wait()
+        self.steps_since_pull = 0
+
+    def settle(self):
+        if self.accrued_steps:
+            self._push()
+        # A push is over when the server has taken it, and it applies it before it hears of more.
+        self.world.barrier()
+        self._pull()
+        super().settle()
+        self.pushed_by_all = int(self.world.sum(torch.tensor([self.pushed])))
+        self.pushed = 0
+
+    def record(self):
+        counts = sum(self.ask(server, REPORT) for server in self.servers)
+        return {"pushed": self.pushed_by_all * len(self.servers), "staleness": as_list(counts)}
+
+    def serve(self):
+        staleness, version = Staleness(), torch.zeros(1, dtype=torch.int64)
+        for worker, what, lr, pulled_version in self.requests():
+            if what == PUSH:
+                self.world.receive(self.gradient, worker, GRADIENT).wait()
+                staleness.add(int(version) - pulled_version)
+                self.update(lr)
+                version += 1
+            elif what == PULL:
+                for tensor in (version, self.weights):
+                    self.world.send(tensor, worker).wait()
+            else:
+                self.world.send_value(staleness.take(), worker)
