@@ -1,0 +1,95 @@
+"""Hogwild: updates without locks in shared memory, from scratch.
+
+All workers compute with one vector of weights in shared memory. Each applies its own gradient to it
+as soon as it has it, whatever the others are doing: they may read weights that are half updated,
+and of two updates of one number at the same time one may be lost. Little of that happens, and
+training bears it. Nothing is sent.
+
+The optimizer's state (momentum, Adam's moments) is each worker's own, of its own gradients, and
+averaged at the end of an epoch. `state: shared` puts it into shared memory as well, one for all,
+updated in the same lock-free way. That suits momentum. Adam it can break: a worker divides a first
+moment that others have just raised by the root of a second moment that it read before they did, and
+where that was zero the weight is gone. Combine `state: shared` with `locked: true` then.
+
+Batch-norm statistics are each worker's own, too, and averaged at the end of an epoch: they follow
+the samples that a worker has seen and take no part in its gradients.
+
+`locked: true` lets one worker update at a time, which loses no update and shows what locks cost.
+
+Guarantees: at the end of an epoch all updates have been made and all workers hold the same weights.
+What comes out depends on timing. With one worker it is serial training.
+
+How many updates others began between reading weights and updating them, the staleness, is counted.
+
+Recht et al. 2011, "Hogwild!: A Lock-Free Approach to Parallelizing Stochastic Gradient Descent".
+"""
+
+import contextlib
+
+import torch
+
+from allcores.flat import Flat
+from allcores.staleness import Staleness, as_list
+from allcores.strategies.base import Strategy
+
+ALLOWED = {"state": ("own", "shared")}
+
+
+class Hogwild(Strategy):
+    """Apply my gradient to everybody's weights."""
+
+    element_wise = True
+
+    def __init__(self, model, make_optimizer, world, *, locked=False, state="own"):
+        self.flat = Flat(model, zeros=world.shared.zeros)
+        super().__init__(model, make_optimizer([self.flat.whole]), world)
+        self.lock = world.shared.lock if locked else contextlib.nullcontext
+        self.own_state = state == "own"
+        self.to_share = not self.own_state
+        self.staleness = Staleness()
+        # Each worker counts its updates in a place of its own, so that no count is lost.
+        self.updates = world.shared.zeros((world.workers,), torch.int64)
+        self.updates_read = 0
+        world.barrier()  # all have put the initial weights there
+
+    def step(self, lr):
+        if self.to_share and self.world.rank > 0:
+            self._share_state()
+        self.world.clock.enter("wait")
+        with self.lock():
+            self.staleness.add(int(self.updates.sum()) - self.updates_read)
+            self.updates[self.world.rank] += 1
+            self.update(lr / self.world.workers)
+        if self.to_share:
+            self._share_state()
+        self.updates_read = int(self.updates.sum())
+        self.flat.gradient.zero_()
+
+    def _share_state(self):
+        """Put the optimizer's state into shared memory.
+
+        torch's optimizers make it in their first update, here that of rank 0; the others wait.
+        """
+        self.optimizer.load_state_dict(self.world.broadcast(self.optimizer.state_dict()))
+        state = self.optimizer.state[self.flat.whole]
+        for name, value in state.items():
+            if torch.is_tensor(value):
+                state[name] = self.world.shared.zeros(value.shape, value.dtype).copy_(value)
+        self.world.barrier()
+        self.to_share = False
+
+    def settle(self):
+        self.world.barrier()  # all updates have been made
+        if self.own_state:
+            for vector in self.moments():
+                self.world.sum(vector).div_(self.world.workers)
+        super().settle()
+        self.counts = self.world.sum(self.staleness.take())
+
+    def record(self):
+        return {"staleness": as_list(self.counts)}
+
+    def restore(self, state):
+        super().restore(state)
+        if self.to_share:
+            self._share_state()
