@@ -1,0 +1,21 @@
+"""What the strategies share whose workers train copies of their own."""
+
+from allcores.flat import Flat
+from allcores.strategies.base import Strategy
+
+
+class LocalStrategy(Strategy):
+    """Workers' weights differ during an epoch; at its end all take the average."""
+
+    def __init__(self, model, make_optimizer, world):
+        self.flat = Flat(model)
+        super().__init__(model, make_optimizer([self.flat.whole]), world)
+
+    def average(self, vector):
+        """Average a vector over all workers, in place."""
+        self.world.sum(vector).div_(self.world.workers)
+
+    def settle(self):
+        for vector in (self.flat.weights, *self.moments()):
+            self.average(vector)
+        super().settle()

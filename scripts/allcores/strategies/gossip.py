@@ -1,0 +1,45 @@
+"""Gossip: every worker trains by itself and averages with its two neighbours, from scratch.
+
+The workers stand in a ring. After each step a worker replaces its weights by the average of its own
+and its neighbours'. Nothing is ever summed over all workers, yet all are drawn to the common
+average, the slower the larger the ring. With n weights each worker sends 2 n numbers per step (n
+with two workers), to two others, however many there are.
+
+Guarantees: workers differ during an epoch. At its end all take the average of all weights and of
+the optimizer's state, so that there is one model to score, ship and resume from. With one worker it
+is serial training.
+
+Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?" (D-PSGD).
+"""
+
+import torch
+
+from allcores.strategies._local import LocalStrategy
+
+
+class Gossip(LocalStrategy):
+    """Update locally, average with the neighbours."""
+
+    element_wise = True
+
+    def __init__(self, model, make_optimizer, world):
+        super().__init__(model, make_optimizer, world)
+        around = {(world.rank - 1) % world.workers, (world.rank + 1) % world.workers}
+        self.neighbours = sorted(around - {world.rank})
+        self.inbox = torch.empty(len(self.neighbours), len(self.flat.weights))
+
+    def step(self, lr):
+        self.update(lr)
+        self.flat.gradient.zero_()
+        self.world.clock.enter("communicate")
+        exchanges = [
+            self.world.receive(*each) for each in zip(self.inbox, self.neighbours, strict=True)
+        ]
+        exchanges += [
+            self.world.send(self.flat.weights, neighbour) for neighbour in self.neighbours
+        ]
+        for exchange in exchanges:
+            exchange.wait()
+        for theirs in self.inbox:
+            self.flat.weights.add_(theirs)
+        self.flat.weights.div_(1 + len(self.neighbours))

@@ -1,0 +1,47 @@
+"""Local SGD: every worker trains by itself, and every so many steps all average, from scratch.
+
+Each worker updates its own copy of the weights with its own gradients; after `every` steps all
+replace theirs by the average. The optimizer's state (momentum, Adam's moments) stays each worker's
+own and is averaged at the end of an epoch. With W workers and n weights each worker sends
+2 (W - 1) / W * n numbers per average, one `every`-th of that per step.
+
+`post_local: k` averages after each of the first k steps (post-local SGD): copies drift apart most
+while the weights change fastest.
+
+Guarantees: all workers hold the same weights after each average and at the end of an epoch. With
+`every: 1` and an update that is linear in the gradient (SGD, with momentum, too) they are those of
+serial training up to rounding.
+
+Stich 2019, "Local SGD Converges Fast and Communicates Little"; Lin et al. 2020, "Don't Use Large
+Mini-Batches, Use Local SGD" (post-local).
+"""
+
+from allcores.strategies._local import LocalStrategy
+
+ALLOWED = {"every": 1, "post_local": 0}
+
+
+class LocalSGD(LocalStrategy):
+    """Update locally, average now and then."""
+
+    element_wise = True
+
+    def __init__(self, model, make_optimizer, world, *, every=8, post_local=0):
+        super().__init__(model, make_optimizer, world)
+        self.every, self.post_local = every, post_local
+        self.steps = 0
+
+    def step(self, lr):
+        self.update(lr)
+        self.flat.gradient.zero_()
+        self.steps += 1
+        if self.steps % self.every == 0 or self.steps <= self.post_local:
+            self.world.clock.enter("communicate")
+            self.average(self.flat.weights)
+
+    def state(self):
+        return super().state() | {"steps": self.steps}
+
+    def restore(self, state):
+        super().restore(state)
+        self.steps = state["steps"]
