@@ -86,6 +86,26 @@ def test_a_single_epoch_is_better_than_none():
     assert table["images_per_second"].iloc[0] == pytest.approx(100 / 99)
 
 
+def test_a_phase_that_a_strategy_does_not_have_is_left_empty():
+    ring = made("ring", 2, 0, 0.9, 6.0)
+    ring["epochs"][1]["phases"] = {"compute": 4.0, "all_gather": 2.0}
+    runs = [*RUNS, ring]
+    table = script("speed_table").speed_table(tables.runs(runs), tables.epochs(runs), "serial")
+    assert table["all_gather"].isna().tolist() == [True, True, False]
+    assert table["all_gather"].iloc[2] == pytest.approx(2 / 105)
+
+
+def test_staleness_is_added_up_over_epochs():
+    assert tables.staleness(RUNS).empty
+    hogwild = made("hogwild", 2, 0, 0.9, 6.0)
+    for epoch, counts in zip(hogwild["epochs"], ([3, 1], [2, 0, 5]), strict=True):
+        epoch["staleness"] = counts
+    table = tables.staleness([*RUNS, hogwild])
+    assert table["staleness"].tolist() == [0, 1, 2]
+    assert table["updates"].tolist() == [5, 1, 5]
+    assert set(table["strategy"]) == {"hogwild"}
+
+
 def test_class_table_pools_folds():
     table = script("class_table").class_table(tables.classes(RUNS))
     assert list(table["0"]) == [1.0, 1.0]

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import DDP, LENET, MOBILENET, RUN, same_weights, vary
+from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
 from allcores import data, results
 from allcores.checkpoints import Work
@@ -140,9 +140,20 @@ LONG = vary(
 )
 
 
-@pytest.mark.parametrize("strategy", [RUN.strategy, DDP], ids=["serial", "ddp"])
-def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, strategy):
-    run = vary(LONG, strategy=strategy, workers=2 if strategy is DDP else 1)
+# Those whose outcome does not depend on timing. Each keeps something of its own for the next epoch.
+RESUMED = {
+    "serial": LONG,
+    "ddp": using(DDP, 2, LONG),
+    "parameter_server": using(
+        Choice("servers", "parameter_server", {"servers": 2}), 2, epochs=60, schedule=LONG.schedule
+    ),
+    "local_sgd": using(Choice("local_sgd", "local_sgd", {"every": 7}), 2, epochs=60),
+    "gossip": using(Choice("gossip", "gossip", {}), 3, epochs=60),
+}
+
+
+@pytest.mark.parametrize("run", RESUMED.values(), ids=RESUMED)
+def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run):
     _, expected = laboratory.conduct(run, "never_killed")
 
     latest = laboratory.work("killed") / "latest.pt"
@@ -159,11 +170,11 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, stra
     process = laboratory.train(run, "killed")
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    assert f"resumed after epoch {done} of 25" in output
+    assert f"resumed after epoch {done} of {run.epochs}" in output
     resumed = torch.load(laboratory.folder / "killed" / "weights.pt")
     assert same_weights(resumed, expected)
     metrics = results.read_metrics(laboratory.folder / "killed" / "metrics.json")
-    assert len(metrics["epochs"]) == 25
+    assert len(metrics["epochs"]) == run.epochs
 
 
 def interrupted(laboratory, run):

@@ -1,0 +1,125 @@
+"""Strategies whose workers do not wait for each other: nothing is lost, and they learn."""
+
+import itertools
+import time
+from functools import partial
+
+import pytest
+import torch
+from conftest import LENET, same_weights, using, vary
+
+from allcores import launch
+from allcores.run import Choice
+from allcores.strategies.async_parameter_server import AsyncParameterServer
+
+DIGITS = Choice("digits", "digits", {})
+LEARNING = vary(
+    dataset=DIGITS, folds=5, fold=0, batch_size=32, epochs=8, crop=0, flip=False,
+    schedule=Choice("cosine", "cosine", {}),
+)  # fmt: skip
+MODELS = {"lenet": Choice("lenet", "lenet", {}), "mlp": Choice("mlp", "mlp", {})}
+OPTIMIZERS = {
+    "momentum": Choice("SGD", "SGD", {"lr": 0.02, "momentum": 0.9}),
+    "adam": Choice("Adam", "Adam", {"lr": 0.002}),
+}
+ASYNC = Choice("async", "async_parameter_server", {})
+RARELY = Choice("rarely", "async_parameter_server", {"servers": 2, "n_push": 3, "n_pull": 2})
+HOGWILD = Choice("hogwild", "hogwild", {})
+SHARED = Choice("shared", "hogwild", {"state": "shared"})
+LOCKED = Choice("locked", "hogwild", {"state": "shared", "locked": True})
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory):
+    """The accuracy of serial training, by model and optimizer; each is trained once."""
+    from conftest import Laboratory
+
+    laboratory, known = Laboratory(tmp_path_factory.mktemp("serial")), {}
+
+    def accuracy(model, optimizer):
+        if (model, optimizer) not in known:
+            run = vary(LEARNING, model=MODELS[model], optimizer=OPTIMIZERS[optimizer])
+            known[model, optimizer] = laboratory.conduct(run)[0]["accuracy"]
+        return known[model, optimizer]
+
+    return accuracy
+
+
+@pytest.mark.parametrize(
+    ("strategy", "model", "optimizer", "workers"),
+    [
+        *((ASYNC, "lenet", "momentum", workers) for workers in (2, 4)),
+        *itertools.product([HOGWILD], MODELS, OPTIMIZERS, [2, 4]),
+        (SHARED, "mlp", "momentum", 4),
+        (LOCKED, "mlp", "adam", 4),
+    ],
+    ids=lambda value: getattr(value, "label", value),
+)
+def test_they_reach_the_accuracy_of_serial_training(
+    laboratory, serial, strategy, optimizer, model, workers
+):
+    run = vary(LEARNING, model=MODELS[model], optimizer=OPTIMIZERS[optimizer])
+    metrics, _ = laboratory.conduct(using(strategy, workers, run))
+    assert metrics["accuracy"] >= serial(model, optimizer) - 0.02
+
+
+def test_pushing_and_pulling_rarely_learns_too(laboratory):
+    run = vary(LEARNING, model=MODELS["mlp"], optimizer=OPTIMIZERS["momentum"])
+    metrics, _ = laboratory.conduct(using(RARELY, 2, run))
+    assert metrics["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize("strategy", [ASYNC, RARELY], ids=lambda strategy: strategy.label)
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_servers_apply_every_update_once(laboratory, strategy, workers):
+    metrics, _ = laboratory.conduct(using(strategy, workers, epochs=3))
+    # 53 samples in batches of 10 are 6 steps per epoch and worker, pushed one by one or by threes.
+    pushes = workers * (6 if strategy is ASYNC else 2 * 2)
+    for epoch in metrics["epochs"]:
+        assert epoch["pushed"] == pushes
+        assert sum(epoch["staleness"]) == pushes
+    assert workers > 1 or all(len(epoch["staleness"]) == 1 for epoch in metrics["epochs"])
+
+
+def test_an_epoch_ends_when_slow_servers_have_applied_everything(tmp_path):
+    def target(world):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        make_optimizer = partial(torch.optim.SGD, lr=0.1)
+        strategy = AsyncParameterServer(model, make_optimizer, world, n_pull=100)
+        if world.is_server:
+            at_once = strategy.update
+            strategy.update = lambda lr: (time.sleep(0.2), at_once(lr))
+            return strategy.serve()
+        if world.rank == 0:
+            for _ in range(3):
+                model(torch.ones(1, 3)).sum().backward()
+                strategy.step(0.1)
+        strategy.settle()
+        strategy.close()
+        torch.save(model.state_dict(), tmp_path / str(world.rank))
+
+    launch.run_ranks(target, 2, 1, 1, once_forked=int)
+    assert same_weights(*(torch.load(tmp_path / rank) for rank in "01"))
+
+
+@pytest.mark.parametrize("strategy", [HOGWILD, LOCKED], ids=lambda strategy: strategy.label)
+def test_hogwild_counts_the_staleness_of_every_update(laboratory, strategy):
+    alone, _ = laboratory.conduct(using(strategy, 1), "alone")
+    assert [epoch["staleness"] for epoch in alone["epochs"]] == [[6], [6]]
+    crowd, _ = laboratory.conduct(using(strategy, 4, epochs=5), "crowd")
+    assert all(sum(epoch["staleness"]) == 24 for epoch in crowd["epochs"])
+    assert any(len(epoch["staleness"]) > 1 for epoch in crowd["epochs"])
+
+
+@pytest.mark.parametrize("strategy", [ASYNC, HOGWILD], ids=lambda strategy: strategy.label)
+def test_an_asynchronous_update_has_its_part_of_the_learning_rate(laboratory, strategy):
+    """W updates with lr / W go as far as one with lr, the more exactly the smaller it is."""
+    small = Choice("SGD", "SGD", {"lr": 0.01})
+    run = vary(optimizer=small, epochs=1, model=LENET)
+    _, serial = laboratory.conduct(run, "serial")
+    _, start = laboratory.conduct(vary(run, optimizer=Choice("SGD", "SGD", {"lr": 1e-12})), "start")
+    _, other = laboratory.conduct(using(strategy, 4, run), "other")
+    moved = sum((serial[name] - start[name]).square().sum() for name in serial).sqrt()
+    apart = sum((serial[name] - other[name]).square().sum() for name in serial).sqrt()
+    assert apart < 0.1 * moved
