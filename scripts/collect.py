@@ -1,4 +1,4 @@
-"""Gather a study's results into tidy CSVs: runs, epochs, classes, confusion, CPU use."""
+"""Gather a study's results into tidy CSVs: runs, epochs, staleness, classes, confusion, CPU use."""
 
 import json
 
@@ -39,6 +39,6 @@ if __name__ == "__main__":
         read(path, settings)
         for path, settings in zip(snakemake.input.metrics, snakemake.params.settings, strict=True)
     ]
-    for name in ("runs", "epochs", "classes", "confusion"):
+    for name in ("runs", "epochs", "staleness", "classes", "confusion"):
         getattr(tables, name)(all_metrics).to_csv(snakemake.output[name], index=False)
     traces(all_metrics, snakemake.input.traces).to_csv(snakemake.output.utilisation, index=False)

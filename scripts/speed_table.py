@@ -45,7 +45,7 @@ def speed_table(runs, epochs, baseline):
 def phase_shares(epochs):
     """Share of each phase in the training time of each cell."""
     phases = [name for name in epochs if name.endswith(PHASE)]
-    sums = epochs.groupby(CELL, sort=False)[[*phases, "seconds"]].sum()
+    sums = epochs.groupby(CELL, sort=False)[[*phases, "seconds"]].sum(min_count=1)
     shares = sums[phases].div(sums["seconds"], axis=0)
     return shares.rename(columns=lambda name: name.removesuffix(PHASE)).reset_index()
 

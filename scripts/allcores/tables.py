@@ -54,11 +54,23 @@ def epochs(all_metrics):
     """One row per run and epoch; a column per phase."""
     return pd.DataFrame(
         identify(metrics)
-        | {key: value for key, value in epoch.items() if key != "phases"}
+        | {key: value for key, value in epoch.items() if key not in ("phases", "staleness")}
         | {f"{phase}_seconds": seconds for phase, seconds in epoch["phases"].items()}
         for metrics in all_metrics
         for epoch in metrics["epochs"]
     )
+
+
+def staleness(all_metrics):
+    """One row per run and staleness: how many updates of an asynchronous strategy had it."""
+    rows = [
+        identify(metrics) | {"staleness": staleness, "updates": updates}
+        for metrics in all_metrics
+        for epoch in metrics["epochs"]
+        for staleness, updates in enumerate(epoch.get("staleness", []))
+    ]
+    names = [*CELL, *REPEAT, "staleness"]
+    return pd.DataFrame(rows, columns=[*names, "updates"]).groupby(names).sum().reset_index()
 
 
 def classes(all_metrics):

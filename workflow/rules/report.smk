@@ -14,6 +14,7 @@ rule collect:
     output:
         runs=f"{STUDY}/runs.csv",
         epochs=f"{STUDY}/epochs.csv",
+        staleness=f"{STUDY}/staleness.csv",
         classes=f"{STUDY}/classes.csv",
         confusion=f"{STUDY}/confusion.csv",
         utilisation=f"{STUDY}/utilisation.csv",
