@@ -110,6 +110,21 @@ def laboratory(tmp_path):
     return Laboratory(tmp_path)
 
 
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory):
+    """What a run gives, which many tests compare others with: each is conducted once."""
+    laboratory = Laboratory(tmp_path_factory.mktemp("reference"))
+    known = {}
+
+    def conduct(run):
+        key = run.to_json()
+        if key not in known:
+            known[key] = laboratory.conduct(run)
+        return known[key]
+
+    return conduct
+
+
 def same_weights(one, other):
     """Bit for bit."""
     assert one.keys() == other.keys()

@@ -29,22 +29,6 @@ SHARED = Choice("shared", "hogwild", {"state": "shared"})
 LOCKED = Choice("locked", "hogwild", {"state": "shared", "locked": True})
 
 
-@pytest.fixture(scope="module")
-def serial(tmp_path_factory):
-    """The accuracy of serial training, by model and optimizer; each is trained once."""
-    from conftest import Laboratory
-
-    laboratory, known = Laboratory(tmp_path_factory.mktemp("serial")), {}
-
-    def accuracy(model, optimizer):
-        if (model, optimizer) not in known:
-            run = vary(LEARNING, model=MODELS[model], optimizer=OPTIMIZERS[optimizer])
-            known[model, optimizer] = laboratory.conduct(run)[0]["accuracy"]
-        return known[model, optimizer]
-
-    return accuracy
-
-
 @pytest.mark.parametrize(
     ("strategy", "model", "optimizer", "workers"),
     [
@@ -56,11 +40,12 @@ def serial(tmp_path_factory):
     ids=lambda value: getattr(value, "label", value),
 )
 def test_they_reach_the_accuracy_of_serial_training(
-    laboratory, serial, strategy, optimizer, model, workers
+    laboratory, reference, strategy, model, optimizer, workers
 ):
     run = vary(LEARNING, model=MODELS[model], optimizer=OPTIMIZERS[optimizer])
+    serial, _ = reference(run)
     metrics, _ = laboratory.conduct(using(strategy, workers, run))
-    assert metrics["accuracy"] >= serial(model, optimizer) - 0.02
+    assert metrics["accuracy"] >= serial["accuracy"] - 0.02
 
 
 def test_pushing_and_pulling_rarely_learns_too(laboratory):

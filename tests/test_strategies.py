@@ -57,8 +57,8 @@ def close(mine, theirs, relative=1e-5):
 
 @each(ALL | SYNCHRONOUS | VARIANTS)
 @pytest.mark.parametrize("model", [RUN.model, MOBILENET], ids=["mlp", "mobilenet"])
-def test_with_one_worker_every_strategy_equals_serial(laboratory, strategy, model):
-    _, serial = laboratory.conduct(vary(model=model), "serial")
+def test_with_one_worker_every_strategy_equals_serial(laboratory, reference, strategy, model):
+    _, serial = reference(vary(model=model))
     _, other = laboratory.conduct(using(strategy, 1, model=model), "other")
     assert same_weights(serial, other)
 
@@ -67,13 +67,13 @@ def test_with_one_worker_every_strategy_equals_serial(laboratory, strategy, mode
 @pytest.mark.parametrize("workers", [2, 3, 5])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_synchronous_strategies_follow_the_serial_trajectory(
-    laboratory, strategy, workers, optimizer
+    laboratory, reference, strategy, workers, optimizer
 ):
     if strategy.name == "local_sgd" and optimizer.name == "Adam":
         pytest.skip("an average of Adam's updates is not Adam's update of the average")
     # 53 samples in batches of 10: a last batch of 3 leaves workers without a sample. 24 steps.
     run = vary(optimizer=optimizer, epochs=4)
-    serial_metrics, serial = laboratory.conduct(run, "serial")
+    serial_metrics, serial = reference(run)
     metrics, other = laboratory.conduct(using(strategy, workers, run), "other")
     assert close(other, serial)
     for mine, theirs in zip(metrics["epochs"], serial_metrics["epochs"], strict=True):
@@ -81,8 +81,8 @@ def test_synchronous_strategies_follow_the_serial_trajectory(
 
 
 @each(LOSSY)
-def test_communication_hooks_round_a_little(laboratory, strategy):
-    _, serial = laboratory.conduct(RUN, "serial")
+def test_communication_hooks_round_a_little(laboratory, reference, strategy):
+    _, serial = reference(RUN)
     _, other = laboratory.conduct(using(strategy, 2), "other")
     assert close(other, serial, relative=0.2)
     assert not close(other, serial)

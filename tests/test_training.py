@@ -134,7 +134,7 @@ def test_a_dataset_without_a_test_set_needs_folds(laboratory):
 # workers two in the last batch: batch norm cannot be trained on a single one.
 LONG = vary(
     dataset=Choice("even", "synthetic", RUN.dataset.options | {"count": 54}),
-    epochs=25,
+    epochs=15,
     model=MOBILENET,
     schedule=Choice("warm", "warm", {"cycles": 3}),
 )
