@@ -38,9 +38,23 @@ class DDP(Strategy):
         )
         if hook != "none":
             self.model.register_comm_hook(*_hook(hook, powersgd_rank))
-        next(model.parameters()).register_post_accumulate_grad_hook(
-            lambda parameter: world.clock.enter("communicate")
+        self._lay_out_buckets()
+        first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
+        first.register_post_accumulate_grad_hook(lambda parameter: world.clock.enter("communicate"))
+
+    def _lay_out_buckets(self):
+        """Let DDP see one backward(), of a loss that is always 0.
+
+        After its first backward() it lays out its buckets anew, and where a gradient lies decides
+        in which order the workers' parts of it are added. A resumed run has to add in the order of
+        one that never stopped, so both begin with the final layout.
+        """
+        self.module.forward = lambda: sum(
+            0 * parameter.sum() for parameter in self.module.parameters() if parameter.requires_grad
         )
+        self.model().backward()
+        del self.module.forward
+        self.optimizer.zero_grad()
 
     def step(self, lr):
         self.update(lr)
