@@ -11,10 +11,11 @@ from conftest import LENET, same_weights, using, vary
 from allcores import launch
 from allcores.run import Choice
 from allcores.strategies.async_parameter_server import AsyncParameterServer
+from allcores.strategies.hogwild import Hogwild
 
 DIGITS = Choice("digits", "digits", {})
 LEARNING = vary(
-    dataset=DIGITS, folds=5, fold=0, batch_size=32, epochs=8, crop=0, flip=False,
+    dataset=DIGITS, folds=5, fold=0, batch_size=32, epochs=10, crop=0, flip=False,
     schedule=Choice("cosine", "cosine", {}),
 )  # fmt: skip
 MODELS = {"lenet": Choice("lenet", "lenet", {}), "mlp": Choice("mlp", "mlp", {})}
@@ -54,6 +55,12 @@ def test_pushing_and_pulling_rarely_learns_too(laboratory):
     assert metrics["accuracy"] > 0.9
 
 
+def test_own_updates_make_nothing_stale(laboratory):
+    patient = Choice("patient", "async_parameter_server", {"n_pull": 3})
+    metrics, _ = laboratory.conduct(using(patient, 1))
+    assert [epoch["staleness"] for epoch in metrics["epochs"]] == [[6], [6]]
+
+
 @pytest.mark.parametrize("strategy", [ASYNC, RARELY], ids=lambda strategy: strategy.label)
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_servers_apply_every_update_once(laboratory, strategy, workers):
@@ -86,6 +93,27 @@ def test_an_epoch_ends_when_slow_servers_have_applied_everything(tmp_path):
 
     launch.run_ranks(target, 2, 1, 1, once_forked=int)
     assert same_weights(*(torch.load(tmp_path / rank) for rank in "01"))
+
+
+def test_a_slow_worker_does_not_resume_over_the_updates_of_others(tmp_path):
+    def target(world):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2, bias=False)
+        strategy = Hogwild(model, partial(torch.optim.SGD, lr=0.1), world)
+        start = {"weight": torch.zeros(2, 3)}
+        if world.rank == 1:
+            at_once = model.load_state_dict
+            model.load_state_dict = lambda weights: (time.sleep(0.3), at_once(weights))
+        strategy.restore({"model": start, "optimizer": strategy.optimizer.state_dict()})
+        if world.rank == 0:
+            model(torch.ones(1, 3)).sum().backward()
+            strategy.step(2.0)
+        strategy.settle()
+        torch.save(model.state_dict(), tmp_path / str(world.rank))
+
+    launch.run_ranks(target, 2, 0, 1, once_forked=int)
+    for rank in "01":
+        assert torch.equal(torch.load(tmp_path / rank)["weight"], -torch.ones(2, 3))
 
 
 @pytest.mark.parametrize("strategy", [HOGWILD, LOCKED], ids=lambda strategy: strategy.label)

@@ -239,6 +239,10 @@ def test_twenty_runs_side_by_side_do_not_collide(laboratory):
         laboratory.train(using(strategy, 2, seed=number), f"run{number}")
         for number, strategy in enumerate(strategies)
     ]
-    for process in processes:
-        output, _ = process.communicate(timeout=900)
-        assert process.returncode == 0, output
+    try:
+        for process in processes:
+            output, _ = process.communicate(timeout=900)
+            assert process.returncode == 0, output
+    finally:
+        for process in processes:
+            process.kill()

@@ -18,8 +18,9 @@ from allcores.costs import Clock
 from allcores.lifetime import RankFailedError, die_with_parent
 from allcores.shared import SharedMemory
 
-# A dead rank is noticed by the parent at once; this bounds the wait for one that hangs.
-COLLECTIVE_TIMEOUT = timedelta(minutes=5)
+# A dead rank is noticed by the parent at once; this bounds the wait for one that hangs. Workers
+# that do not wait for each other may meet only at the end of an epoch.
+COLLECTIVE_TIMEOUT = timedelta(hours=2)
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
 
@@ -112,7 +113,9 @@ class World:
         )
         self.worker_group = dist.group.WORLD
         if self.servers:
-            self.worker_group = dist.new_group(list(range(self.workers)))
+            self.worker_group = dist.new_group(
+                list(range(self.workers)), timeout=COLLECTIVE_TIMEOUT
+            )
 
 
 def run_ranks(target, workers, servers, threads, once_forked):

@@ -19,11 +19,13 @@ class SharedMemory:
 
     def __init__(self):
         self.file = os.memfd_create("allcores")
+        # A file of its own: closing any descriptor of a locked file would give up the lock.
+        self.lock_file = os.memfd_create("allcores-lock")
         self.size = 0
 
     def zeros(self, shape, dtype):
         """A tensor of zeros; every process has to ask for the same tensors in the same order."""
-        length = max(1, math.prod(shape)) * dtype.itemsize
+        length = math.prod(shape) * dtype.itemsize
         length += -length % mmap.PAGESIZE
         os.posix_fallocate(self.file, self.size, length)  # grows the file, never shrinks it
         memory = mmap.mmap(self.file, length, offset=self.size)
@@ -31,14 +33,15 @@ class SharedMemory:
         return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape)).view(shape)
 
     def close(self):
-        """Let go of the file; what has been handed out lives on until it is let go of, too."""
+        """Let go of the files; what has been handed out lives on until it is let go of, too."""
         os.close(self.file)
+        os.close(self.lock_file)
 
     @contextlib.contextmanager
     def lock(self):
         """Hold the one lock of the run; the kernel frees it when its holder dies."""
-        fcntl.lockf(self.file, fcntl.LOCK_EX)
+        fcntl.lockf(self.lock_file, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            fcntl.lockf(self.file, fcntl.LOCK_UN)
+            fcntl.lockf(self.lock_file, fcntl.LOCK_UN)

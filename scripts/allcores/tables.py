@@ -62,7 +62,10 @@ def epochs(all_metrics):
 
 
 def staleness(all_metrics):
-    """One row per run and staleness: how many updates of an asynchronous strategy had it."""
+    """One row per run and staleness: how many updates of an asynchronous strategy had it.
+
+    With several servers each counts its part of an update.
+    """
     rows = [
         identify(metrics) | {"staleness": staleness, "updates": updates}
         for metrics in all_metrics

@@ -3,9 +3,8 @@
 As with the synchronous ones, servers hold the weights and the optimizer, each for a slice of the
 vector. But no worker waits for another: a server applies each gradient as it comes, to weights that
 have moved on since the worker pulled them. Every n_push steps a worker pushes what its gradients
-add up to, every n_pull steps it pulls the weights; in between it goes on with its own copy, which
-it updates by itself. With n weights each worker sends n / n_push numbers per step and receives
-n / n_pull.
+add up to, every n_pull steps it pulls the weights; in between it makes plain gradient steps with
+its own copy. With n weights each worker sends n / n_push numbers per step and receives n / n_pull.
 
 Guarantees: no update is lost, and at the end of an epoch all have been applied and all workers hold
 the servers' weights. What comes out depends on timing. With one worker that pushes and pulls at
@@ -47,7 +46,8 @@ class AsyncParameterServer(ServedStrategy):
         if self.steps_since_pull == self.n_pull:
             self._pull()
         else:
-            self.update(lr / self.world.workers)
+            self.world.clock.enter("update")
+            self.flat.weights.add_(self.gradient, alpha=-lr / self.world.workers)
         self.gradient.zero_()
 
     def _push(self):
@@ -58,6 +58,7 @@ class AsyncParameterServer(ServedStrategy):
         for server, part, version in zip(self.servers, parts, self.versions, strict=True):
             self.request(server, PUSH, lr, int(version))
             self.world.send(part, server, GRADIENT).wait()
+            version += 1  # my own update makes nothing stale
         self.accrued.zero_()
         self.accrued_steps = 0
         self.pushed += 1
@@ -87,6 +88,7 @@ class AsyncParameterServer(ServedStrategy):
         self.pushed = 0
 
     def record(self):
+        """How many gradients were pushed, and of each staleness applied; each server counts."""
         counts = sum(self.ask(server, REPORT) for server in self.servers)
         return {"pushed": self.pushed_by_all * len(self.servers), "staleness": as_list(counts)}
 

@@ -21,6 +21,10 @@ class Strategy:
         one_worker: True for a strategy that never uses a second worker.
         element_wise: True for one that updates the model as one vector, which suits optimizers
             that treat every element alone.
+
+    Options are the keyword arguments of __init__, with defaults. Names, options, one_worker,
+    element_wise and ALLOWED (what an option may be: a tuple of values, or the least number) are
+    read from the strategy's own file without importing it; they are not inherited.
     """
 
     one_worker = False

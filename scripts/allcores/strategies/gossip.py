@@ -26,7 +26,9 @@ class Gossip(LocalStrategy):
         super().__init__(model, make_optimizer, world)
         around = {(world.rank - 1) % world.workers, (world.rank + 1) % world.workers}
         self.neighbours = sorted(around - {world.rank})
-        self.inbox = torch.empty(len(self.neighbours), len(self.flat.weights))
+        self.inbox = torch.empty(
+            len(self.neighbours), len(self.flat.weights), dtype=self.flat.weights.dtype
+        )
 
     def step(self, lr):
         self.update(lr)

@@ -80,6 +80,7 @@ class Hogwild(Strategy):
 
     def settle(self):
         self.world.barrier()  # all updates have been made
+        self.updates_read = int(self.updates.sum())
         if self.own_state:
             for vector in self.moments():
                 self.world.sum(vector).div_(self.world.workers)
@@ -93,3 +94,4 @@ class Hogwild(Strategy):
         super().restore(state)
         if self.to_share:
             self._share_state()
+        self.world.barrier()  # nobody puts these weights there any more
