@@ -34,7 +34,7 @@ def loss_figure(epochs):
                 marker=marker,
                 ms=4,
                 ls=DASHES[schedules.index(first["schedule"]) % len(DASHES)],
-                label=f"{style.way(first)} ({first['schedule']})",
+                label=style.way(first) + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
             )
             panel.fill_between(
                 per_epoch["seconds"], per_epoch["low"], per_epoch["high"], color=colour, alpha=0.12

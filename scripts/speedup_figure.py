@@ -4,6 +4,8 @@ import pandas as pd
 
 from allcores import style, tables
 
+LABELLED = 6  # more points in a panel would write over each other
+
 
 def speedup_figure(table, baseline):
     """One panel per dataset and model; bars from the slowest to the fastest run."""
@@ -30,16 +32,8 @@ def speedup_figure(table, baseline):
                 capsize=3,
                 label=strategy if threads == 1 else f"{strategy}, {threads} threads per worker",
             )
-            last = line.iloc[-1]
-            panel.annotate(
-                f"{last['speedup']:.2f} x",
-                (last["cores"], last["speedup"]),
-                xytext=(7, 0),
-                textcoords="offset points",
-                va="center",
-                color=colour,
-                fontsize=9,
-            )
+            if len(group) <= LABELLED:
+                _label(panel, line.iloc[-1], colour)
         panel.set(title=style.title(shown, names), xlabel="cores")
         panel.set_xticks(sorted(table["cores"].unique()))
         panel.margins(x=0.3)
@@ -47,6 +41,18 @@ def speedup_figure(table, baseline):
     axes[0].set_ylabel(f"speedup over {baseline}")
     style.legend_below(figure, axes)
     return figure
+
+
+def _label(panel, point, colour):
+    panel.annotate(
+        f"{point['speedup']:.2f} x",
+        (point["cores"], point["speedup"]),
+        xytext=(7, 0),
+        textcoords="offset points",
+        va="center",
+        color=colour,
+        fontsize=9,
+    )
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import seaborn as sns
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
 MARKERS = "osD^vP*Xp<>"
+LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
 
 sns.set_theme(
     context="notebook",
@@ -35,7 +36,7 @@ sns.set_theme(
 
 def strategies(names):
     """Strategy -> (colour, marker), in the order in which the study lists them."""
-    colours = itertools.cycle(sns.color_palette("colorblind"))
+    colours = itertools.cycle(sns.color_palette("colorblind") + sns.color_palette("dark"))
     return {
         name: (colour, marker)
         for name, colour, marker in zip(
@@ -62,12 +63,11 @@ def legend_below(figure, axes):
     for panel in axes:
         entries |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     if entries:
-        figure.legend(
-            entries.values(),
-            entries.keys(),
-            loc="outside lower center",
-            ncols=min(len(entries), 4),
-        )
+        width = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, entries))
+        columns = max(1, min(len(entries), int(figure.get_figwidth() / width)))
+        rows = -(-len(entries) // columns)
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * rows)
+        figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
 
 
 def save(figure, output):
