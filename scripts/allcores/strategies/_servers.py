@@ -22,6 +22,7 @@ class ServedStrategy(Strategy):
         self.flat = Flat(model)
         self.slices = self.flat.slices(servers)
         self.servers = list(range(world.workers, world.size))
+        # A worker's optimizer is at rest: the servers update.
         mine = self.slices[world.rank - world.workers] if world.is_server else self.flat.whole
         super().__init__(model, make_optimizer([mine]), world)
         self.weights, self.gradient = mine.data, mine.grad
