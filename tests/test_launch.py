@@ -42,6 +42,23 @@ def test_servers_are_ranks_that_do_not_work(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["0-False", "1-False", "2-True"]
 
 
+def test_no_rank_goes_on_before_all_have_joined(tmp_path, monkeypatch):
+    init_process_group = torch.distributed.init_process_group
+
+    def slow_at_rank_1(*args, rank, **kwargs):
+        init_process_group(*args, rank=rank, **kwargs)
+        if rank == 1:
+            time.sleep(0.2)
+            (tmp_path / "joined").touch()
+
+    monkeypatch.setattr(torch.distributed, "init_process_group", slow_at_rank_1)
+
+    def target(world):
+        assert (tmp_path / "joined").exists()
+
+    run(target)
+
+
 def test_an_exception_is_reported_with_rank_and_traceback():
     def target(world):
         if world.rank == 1:

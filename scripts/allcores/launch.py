@@ -116,6 +116,9 @@ class World:
             self.worker_group = dist.new_group(
                 list(range(self.workers)), timeout=COLLECTIVE_TIMEOUT
             )
+        # A rank that is connected to all others may still leave before they are connected to
+        # each other, and gloo would take that for a crash.
+        dist.barrier()
 
 
 def run_ranks(target, workers, servers, threads, once_forked):
