@@ -149,6 +149,12 @@ RESUMED = {
     ),
     "local_sgd": using(Choice("local_sgd", "local_sgd", {"every": 7}), 2, epochs=60),
     "gossip": using(Choice("gossip", "gossip", {}), 3, epochs=60),
+    "shared_memory": using(
+        Choice("shared_memory", "shared_memory", {}),
+        3,
+        optimizer=Choice("Adam", "Adam", {"lr": 0.01, "amsgrad": True}),
+        epochs=60,
+    ),
 }
 
 

@@ -12,9 +12,10 @@ class Flat:
 
     Args:
         model: its trainable parameters must have one dtype.
-        zeros: called with a shape and a dtype, gives the memory for the weights.
+        weights, gradient: called with a shape and a dtype, give the memory for each; zeros.
 
     Attributes:
+        parameters: the model's trainable ones, in their order in the vectors.
         weights, gradient: (n,).
         whole: both as one parameter for an optimizer.
 
@@ -22,20 +23,22 @@ class Flat:
         ValueError: the parameters have several dtypes.
     """
 
-    def __init__(self, model, zeros=torch.zeros):
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        dtypes = {parameter.dtype for parameter in parameters}
+    def __init__(self, model, weights=torch.zeros, gradient=torch.zeros):
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        dtypes = {parameter.dtype for parameter in self.parameters}
         if len(dtypes) != 1:
             raise ValueError(f"parameters of one dtype make one vector; found {dtypes or 'none'}")
-        length = sum(parameter.numel() for parameter in parameters)
-        self.weights = zeros((length,), dtype=dtypes.pop())
-        self.gradient = torch.zeros_like(self.weights)
+        length = sum(parameter.numel() for parameter in self.parameters)
+        (dtype,) = dtypes
+        self.weights = weights((length,), dtype=dtype)
+        self.gradient = gradient((length,), dtype=dtype)
         offset = 0
-        for parameter in parameters:
-            layout = parameter.shape, parameter.stride(), offset
-            values = self.weights.as_strided(*layout)
+        for parameter in self.parameters:
+            where = slice(offset, offset + parameter.numel())
+            layout = parameter.shape, parameter.stride()
+            values = self.weights[where].as_strided(*layout)
             values.copy_(parameter.detach())
-            parameter.data, parameter.grad = values, self.gradient.as_strided(*layout)
+            parameter.data, parameter.grad = values, self.gradient[where].as_strided(*layout)
             offset += parameter.numel()
         (self.whole,) = self.slices(1)
 

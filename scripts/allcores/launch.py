@@ -14,6 +14,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from allcores import cores
+from allcores.barrier import Barrier
 from allcores.costs import Clock
 from allcores.lifetime import RankFailedError, die_with_parent
 from allcores.shared import SharedMemory
@@ -23,6 +25,8 @@ from allcores.shared import SharedMemory
 COLLECTIVE_TIMEOUT = timedelta(hours=2)
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
+# How long to watch for the others at a barrier before falling asleep (seconds).
+SPIN = 1e-3
 
 
 @dataclass
@@ -33,6 +37,7 @@ class World:
         threads: intra-op threads of this process.
         clock: seconds per phase of this process.
         shared: memory and a lock that all processes of the run share.
+        meeting: where the workers wait for each other.
     """
 
     rank: int
@@ -41,6 +46,7 @@ class World:
     threads: int = 1
     clock: Clock = field(default_factory=Clock)
     shared: SharedMemory | None = None
+    meeting: Barrier | None = None
     worker_group: dist.ProcessGroup | None = None
 
     @property
@@ -100,9 +106,8 @@ class World:
         return box[0]
 
     def barrier(self):
-        """Wait until every worker is here."""
-        if self.workers > 1:
-            dist.barrier(self.worker_group)
+        """Wait until every worker is here; what each wrote to shared memory before is there."""
+        self.meeting.wait(self.rank)
 
     def join(self, rendezvous):
         """Meet the other ranks through a file; loopback only, ports chosen by the system."""
@@ -131,10 +136,12 @@ def run_ranks(target, workers, servers, threads, once_forked):
         RankFailedError: a rank raised or died. The others have been killed by then.
     """
     fork, shared = get_context("fork"), SharedMemory()
+    oversubscribed = (workers + servers) * threads > cores.allowed()
+    meeting = Barrier(workers, 0 if oversubscribed else SPIN, COLLECTIVE_TIMEOUT.total_seconds())
     with tempfile.TemporaryDirectory(prefix="allcores-") as folder:  # mode 0700
         ranks = {}
         for rank in range(workers + servers):
-            world = World(rank, workers, servers, threads, shared=shared)
+            world = World(rank, workers, servers, threads, shared=shared, meeting=meeting)
             report, child_end = fork.Pipe(duplex=False)
             process = fork.Process(
                 target=_life, args=(target, world, Path(folder) / "rendezvous", child_end)

@@ -5,7 +5,15 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-ALL = ("input_pipeline", "start_up", "dry_run", "packing", "ring")
+ALL = (
+    "input_pipeline",
+    "start_up",
+    "dry_run",
+    "packing",
+    "ring",
+    "synchronous_step",
+    "training_step",
+)
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ALL:

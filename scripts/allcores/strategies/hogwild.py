@@ -41,7 +41,7 @@ class Hogwild(Strategy):
     element_wise = True
 
     def __init__(self, model, make_optimizer, world, *, locked=False, state="own"):
-        self.flat = Flat(model, zeros=world.shared.zeros)
+        self.flat = Flat(model, weights=world.shared.zeros)
         super().__init__(model, make_optimizer([self.flat.whole]), world)
         self.lock = world.shared.lock if locked else contextlib.nullcontext
         self.own_state = state == "own"

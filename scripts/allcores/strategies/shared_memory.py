@@ -1,0 +1,148 @@
+"""Synchronous data parallelism in shared memory, from scratch: no sockets, no copies.
+
+All workers of a machine compute with one vector of weights, and each one's backward() puts its
+gradient where the others can read it. When all have, each worker averages its slice of the gradients
+and updates that slice of the weights; when all have, all go on. So averaging and updating are shared
+out, too, and there is one copy of the weights and of the optimizer's state, not one per worker.
+Nothing is sent: with W workers and n weights each reads n numbers of gradients per step and writes
+n / W weights.
+
+A slice is worked through in blocks that a cache can hold: averaged and updated before they leave it.
+
+Guarantees: all workers hold the same weights after each step, there being only one set of them;
+they are those of serial training up to rounding.
+
+The optimizer's work is divided as in Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward
+Training Trillion Parameter Models", stage 1, whose all-gather is not needed here.
+"""
+
+import copy
+from typing import NamedTuple
+
+import torch
+
+from allcores.flat import Flat
+from allcores.strategies.base import Strategy
+
+# Small enough to stay in cache, large enough that what an optimizer does once per call is little.
+BLOCK_BYTES = 2 << 20
+
+
+class Block(NamedTuple):
+    """A part of my slice of the vector.
+
+    Attributes:
+        where: its place in the vector.
+        weights: (m,), for the optimizer.
+        gradients: everybody's, (m,) each.
+    """
+
+    where: slice
+    weights: torch.nn.Parameter
+    gradients: tuple[torch.Tensor, ...]
+
+
+class SharedMemory(Strategy):
+    """Average my slice of everybody's gradients and update my slice of the weights."""
+
+    element_wise = True
+
+    def __init__(self, model, make_optimizer, world):
+        def row(shape, dtype):
+            self.gradients = world.shared.zeros((world.workers, *shape), dtype)
+            return self.gradients[world.rank]
+
+        self.flat = Flat(model, weights=world.shared.zeros, gradient=row)
+        self.places = {parameter: parameter.grad for parameter in self.flat.parameters}
+        self.missing = set(self.places)
+        for parameter in self.places:
+            parameter.grad = None
+            parameter.register_post_accumulate_grad_hook(self._show)
+        self.blocks = self._blocks(world.rank, world.workers)
+        super().__init__(model, make_optimizer([block.weights for block in self.blocks]), world)
+        self.shared_moments = {
+            name: world.shared.zeros(self.flat.weights.shape, self.flat.weights.dtype)
+            for name in _names_of_moments(make_optimizer, self.flat.weights.dtype)
+        }
+        self.to_share = True
+        world.barrier()  # all have put the initial weights there
+
+    def _blocks(self, rank, workers):
+        weights = self.flat.weights
+        length = BLOCK_BYTES // weights.element_size()
+        average = torch.empty(length, dtype=weights.dtype)  # of one block after the other
+        blocks, begin = [], sum(len(part) for part in weights.tensor_split(workers)[:rank])
+        for part in weights.tensor_split(workers)[rank].split(length):
+            where = slice(begin, begin + len(part))
+            parameter = torch.nn.Parameter(part)
+            parameter.grad = average[: len(part)]
+            blocks.append(Block(where, parameter, self.gradients[:, where].unbind()))
+            begin = where.stop
+        return blocks
+
+    def _show(self, parameter):
+        """Put a gradient where all see it, as soon as backward() has made it.
+
+        To let autograd add it to what is there would cost a pass to read that and one to clear it.
+        """
+        torch.div(parameter.grad, self.world.workers, out=self.places[parameter])
+        parameter.grad = None
+        self.missing.discard(parameter)
+
+    def step(self, lr):
+        for parameter in self.missing:  # backward() did not come by
+            self.places[parameter].zero_()
+        self.missing = set(self.places)
+        self.world.clock.enter("wait")
+        self.world.barrier()  # all gradients are there
+        (group,) = self.optimizer.param_groups
+        for block in self.blocks:
+            self.world.clock.enter("average")
+            _add_up(block.gradients, block.weights.grad)
+            group["params"] = [block.weights]
+            self.update(lr)
+        if self.to_share:
+            self._share_moments()
+        self.world.clock.enter("wait")
+        self.world.barrier()  # all weights are there
+
+    def _share_moments(self):
+        """Move what the first update has made to where rank 0 can read everybody's part."""
+        for block in self.blocks:
+            state = self.optimizer.state[block.weights]
+            for name, vector in self.shared_moments.items():
+                state[name] = vector[block.where].copy_(state[name])
+        self.to_share = False
+
+    def state(self):
+        own = self.optimizer.state[self.blocks[0].weights]
+        return {"model": self.module.state_dict(), "optimizer": {**own, **self.shared_moments}}
+
+    def restore(self, state):
+        self.module.load_state_dict(state["model"])
+        for block in self.blocks:
+            own = copy.deepcopy(state["optimizer"])
+            own |= {name: own[name][block.where] for name in self.shared_moments}
+            self.optimizer.state[block.weights] = own
+        self._share_moments()
+        self.world.barrier()  # nobody puts these weights there any more
+
+
+def _add_up(gradients, total):
+    """Faster than torch.sum(), which goes through several vectors at a time."""
+    if len(gradients) == 1:
+        total.copy_(gradients[0])
+    else:
+        torch.add(gradients[0], gradients[1], out=total)
+    for gradient in gradients[2:]:
+        total.add_(gradient)
+
+
+def _names_of_moments(make_optimizer, dtype):
+    """What an optimizer keeps per weight, seen from its update of a lone one."""
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
+    weight.grad = torch.zeros_like(weight)
+    optimizer = make_optimizer([weight])
+    optimizer.step()
+    state = optimizer.state[weight].items()
+    return [name for name, value in state if torch.is_tensor(value) and value.dim()]

@@ -1,0 +1,83 @@
+"""Ways of doing one thing on all workers, timed in turn by the same processes."""
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from measure import ratios, report
+
+from allcores import cores, launch
+
+# LeNet's weights, MobileNet's, ResNet-50's.
+LENGTHS = (62_000, 3_200_000, 25_600_000)
+ROUNDS = 15
+SECONDS = 0.15  # at least, per measurement: what is short is repeated
+
+
+def worker_counts():
+    """2 and 4, and as many as there are cores."""
+    return sorted({2, 4, cores.allowed()} - {1})
+
+
+def for_each_length(alternatives):
+    """Cases for compare(): alternatives(length, world) with each length and number of workers."""
+    return [
+        (f"{length:,} floats", workers, partial(alternatives, length))
+        for workers in worker_counts()
+        for length in LENGTHS
+    ]
+
+
+def seconds(world, act, repeats):
+    """How long one act takes; the slowest worker's time."""
+    world.barrier()
+    began = time.perf_counter()
+    for _ in range(repeats):
+        act()
+    took = torch.tensor([(time.perf_counter() - began) / repeats])
+    dist.all_reduce(took, op=dist.ReduceOp.MAX)
+    return float(took)
+
+
+def time_all(alternatives, file, world):
+    """Save {name: [seconds, ...]} of what alternatives(world) gives, which is {name: function}."""
+    acts = alternatives(world)
+    first = next(iter(acts.values()))
+    repeats = max(1, round(SECONDS / seconds(world, first, 3)))
+    for act in acts.values():
+        seconds(world, act, repeats)
+    found = {name: [] for name in acts}
+    for _ in range(ROUNDS):
+        for name, act in acts.items():
+            found[name].append(seconds(world, act, repeats))
+    if world.rank == 0:
+        torch.save(found, file)
+
+
+def run_case(alternatives, workers):
+    """What time_all found, with so many workers of one thread each."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "found"
+        launch.run_ranks(partial(time_all, alternatives, file), workers, 0, 1, once_forked=int)
+        return torch.load(file)
+
+
+def compare(bench, cases):
+    """Time each case and report it.
+
+    Args:
+        cases: [(what, workers, alternatives)]; others are held against the first alternative.
+    """
+    rows = []
+    for what, workers, alternatives in cases:
+        found = run_case(alternatives, workers)
+        base, *others = found
+        for name, values in found.items():
+            rows.append((f"{name}, {what}, {workers} workers", "ms", [1e3 * v for v in values]))
+        for name in others:
+            relative = ratios(found[base], found[name])
+            rows.append((f"  {name}: speed relative to {base}", "x", relative))
+    report(bench, rows)

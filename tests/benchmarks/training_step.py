@@ -1,0 +1,49 @@
+"""Training steps of 2 workers under each strategy, against 2 workers that exchange nothing."""
+
+from functools import partial
+
+import torch
+from side_by_side import compare
+
+from allcores import models, registry
+
+# What it is called, model, images per worker (3 x 32 x 32), memory format.
+CASES = [
+    ("LeNet", "lenet", 16, "contiguous"),
+    ("MobileNet", "mobilenet", 8, "channels_last"),
+    ("MobileNet", "mobilenet", 32, "channels_last"),
+    ("VGG-19", "vgg19", 8, "channels_last"),
+    ("VGG-19", "vgg19", 32, "channels_last"),
+]
+WORKERS = 2
+# The first exchanges nothing: each worker applies its own gradient to weights of its own.
+STRATEGIES = ("serial", "shared_memory", "ddp", "ring")
+
+
+def alternatives(name, batch, memory_format, world):
+    images = torch.randn(batch, 3, 32, 32)
+    targets = torch.randint(10, (batch,))
+
+    def step(strategy):
+        model = registry.model(name).load()(channels=3, image_size=(32, 32), classes=10)
+        model.to(memory_format=models.MEMORY_FORMATS[memory_format])
+        make = registry.strategies()[strategy].load()
+        strategy = make(model, partial(torch.optim.SGD, lr=0.01, momentum=0.9), world)
+
+        def act():
+            torch.nn.functional.cross_entropy(strategy.model(images), targets).backward()
+            strategy.step(0.01)
+
+        return act
+
+    return {name: step(name) for name in STRATEGIES}
+
+
+if __name__ == "__main__":
+    compare(
+        "training_step",
+        [
+            (f"{label}, {batch} images each", WORKERS, partial(alternatives, name, batch, form))
+            for label, name, batch, form in CASES
+        ],
+    )

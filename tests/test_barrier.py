@@ -1,0 +1,78 @@
+"""Nobody passes before all have come, and nobody waits for ever."""
+
+import mmap
+import os
+import random
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from test_strategies import wait_for
+
+from allcores.barrier import Barrier
+
+ROUNDS = 300
+
+
+def in_processes(life, count):
+    """Exit codes of `count` forked processes that call life(rank)."""
+    processes = [get_context("fork").Process(target=life, args=(rank,)) for rank in range(count)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    return [process.exitcode for process in processes]
+
+
+@pytest.mark.parametrize("spin", [0, 1e-3])
+@pytest.mark.parametrize("parties", [1, 2, 3, 5, 8])
+def test_nobody_passes_before_all_have_come(parties, spin):
+    barrier = Barrier(parties, spin, patience=60)
+    written = memoryview(mmap.mmap(-1, 8 * parties)).cast("q")
+
+    def life(rank):
+        chance = random.Random(rank)
+        for number in range(1, ROUNDS + 1):
+            if chance.random() < 0.05:
+                time.sleep(chance.random() / 200)
+            written[rank] = number
+            barrier.wait(rank)
+            assert all(value == number for value in written)
+            barrier.wait(rank)
+
+    assert in_processes(life, parties) == [0] * parties
+
+
+def test_who_does_not_come_is_named():
+    barrier = Barrier(4, 0, patience=1)
+
+    def life(rank):
+        barrier.wait(rank)
+        if rank in (1, 3):
+            return
+        with pytest.raises(TimeoutError, match=r"waited 1 s for rank 1, 3, which did not come"):
+            barrier.wait(rank)
+
+    assert in_processes(life, 4) == [0] * 4
+
+
+@pytest.mark.parametrize("spin", [0, 1e-3])
+def test_a_long_wait_takes_no_core(spin):
+    barrier = Barrier(2, spin, patience=60)
+
+    def life(rank):
+        if rank == 1:
+            time.sleep(1)
+        began = time.process_time()
+        barrier.wait(rank)
+        assert time.process_time() - began < 0.2
+
+    assert in_processes(life, 2) == [0, 0]
+
+
+def test_nothing_remains_in_dev_shm():
+    before = set(Path("/dev/shm").iterdir())
+    barrier = Barrier(8, 0, patience=1)
+    wait_for(lambda: set(Path("/dev/shm").iterdir()) <= before, seconds=10)
+    assert Path(f"/proc/{os.getpid()}/maps").read_text().count("/dev/shm/") >= len(barrier.signals)
