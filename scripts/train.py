@@ -10,14 +10,18 @@ import os
 import sys
 from pathlib import Path
 
-from allcores import commandline, cores, datasets, lean_torch
+from allcores import commandline, cores, datasets, lean_torch, recipes
 from allcores.lifetime import RankFailedError, die_with_parent
 
 
 def main(flags):
     if flags.die_with_parent:
         die_with_parent()
-    run = commandline.run_of(flags)
+    asked = commandline.run_of(flags)
+    data_folder = flags.data or Path("results/data_by_hand") / asked.dataset.label
+    if not flags.data and not datasets.is_prepared(asked.dataset, data_folder):
+        datasets.prepare(asked.dataset, "results/downloads", data_folder)
+    run = with_recipe(asked, flags, data_folder) if asked.is_open else asked
     if flags.cores is not None and flags.cores < run.cores:
         raise ValueError(
             f"this run needs {run.cores} cores ({run.processes} processes x "
@@ -25,9 +29,6 @@ def main(flags):
         )
     if run.cores > cores.allowed():
         print(f"{run.cores} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
-    data_folder = flags.data or Path("results/data_by_hand") / run.dataset.label
-    if not flags.data and not datasets.is_prepared(run.dataset, data_folder):
-        datasets.prepare(run.dataset, "results/downloads", data_folder)
 
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(run.threads_per_worker)
@@ -38,11 +39,23 @@ def main(flags):
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
     work = flags.work or Path("results/checkpoints/by_hand") / name
     output = flags.output or Path("results/by_hand") / name
-    result = conduct(run, data_folder, flags.fold_of, work, output)
+    result = conduct(run, data_folder, flags.fold_of, work, output, asked)
     print(
         f"accuracy {result['accuracy']:.2%} on {result['held_out_samples']:,} held-out samples; "
         f"{result['training_seconds']:.2f} s of training; results in {output}"
     )
+
+
+def with_recipe(asked, flags, data_folder):
+    """The run with everything that is `auto` filled in, measured now if nothing has been yet."""
+    file = flags.recipe or recipes.kept(asked)
+    if not file.exists():
+        print("measuring what is fastest for this model on this machine", flush=True)
+        lean_torch.import_torch()
+        recipes.calibrate(asked, data_folder, cores.allowed(), file)
+    run = recipes.fill_in(asked, file)
+    print(f"fastest: {', '.join(map(str, run.recipe.values()))} thread(s)", flush=True)
+    return run
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ RUN = Run(
     epochs=2,
     crop=1,
     flip=True,
+    precision="fp32",
     memory_format="contiguous",
     folds=None,
     fold=None,

@@ -30,6 +30,7 @@ def made(strategy, workers, fold, accuracy, seconds):
     ]
     return {
         "settings": json.loads(run.to_json()),
+        "recipe": run.recipe,
         "classes": ["0", "1"],
         "accuracy": accuracy,
         "loss": 0.5,

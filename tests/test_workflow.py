@@ -107,6 +107,49 @@ def finished(tmp_path_factory):
     return project
 
 
+OPEN = """
+models:
+  mlp:
+    {batch_size: 16, epochs: 1, optimizer: {name: sgd, lr: 0.05}, precision: auto, memory_format: auto}
+datasets:
+  tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
+studies:
+  first:
+    datasets: [tiny]
+    folds: 2
+    models: [mlp]
+    strategies: [serial, ddp]
+    workers: [2]
+    threads_per_worker: [auto]
+"""
+
+
+def test_what_is_left_open_is_measured_once_and_then_used(tmp_path):
+    project = copy(tmp_path)
+    project.config.write_text(OPEN)
+    run = "results/runs/tiny/mlp/constant/{}tauto/fold{}of2/nall_seed0/metrics.json"
+    wanted = [run.format(way, fold) for way in ("serial/w1", "ddp/w2") for fold in (0, 1)]
+    planned = project.planned(*wanted)
+    assert planned["train"] == 4
+    assert planned["calibrate"] == 2
+    output = project.call(*wanted)
+    assert output.count("Measure how mlp is fastest") == 2
+    for file in wanted:
+        metrics = json.loads((tmp_path / file).read_text())
+        assert metrics["settings"]["threads_per_worker"] == "auto"
+        threads = metrics["recipe"]["threads_per_worker"]
+        assert threads in ((1, 2) if "serial" in file else (1,))
+        assert metrics["machine"]["threads_per_process"] == threads
+    assert project.trains(*wanted) == 0
+    # Another seed and learning rate ask the same question, another batch another one.
+    project.configure(lambda config: config["studies"]["first"].update(seeds=[1]))
+    project.configure(lambda config: config["models"]["mlp"]["optimizer"].update(lr=0.1))
+    other = [file.replace("seed0", "seed1") for file in wanted]
+    assert "calibrate" not in project.planned(*other)
+    project.configure(lambda config: config["models"]["mlp"].update(batch_size=8))
+    assert project.planned(*other)["calibrate"] == 2
+
+
 @pytest.fixture
 def project(finished, tmp_path):
     """A copy of the finished study that a test may change; it stands in another place, too."""

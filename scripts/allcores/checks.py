@@ -269,7 +269,7 @@ def _of_cores(config, path, given, cores):
     ]
     given = given | {"workers": counts[0]}
     for strategy, workers, servers in study.processes(config, given):
-        for threads in counts[1]:
+        for threads in counts[1] or [1]:  # `auto` takes one at least
             needed = (workers + servers) * threads
             if needed > cores:
                 yield (

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from allcores import registry, study
-from allcores.run import Run
+from allcores.run import AUTO, Run
 
 ROOT = registry.LIBRARY.parents[1]
 # For a model that the config has no entry for.
@@ -77,6 +77,11 @@ def parse(arguments, description):
         metavar="N",
         help="decides folds, initial weights, order, augmentation (default: 0)",
     )
+    for flag, names_of_key in (
+        ("--precision", "fp32, bf16"),
+        ("--memory-format", "contiguous, channels_last"),
+    ):
+        add(flag, metavar="NAME", help=f"{names_of_key}, or auto: whatever is fastest here")
     add("--curves", action="store_true", help="score the held-out part after every epoch")
 
     add = parser.add_argument_group("on which cores").add_argument
@@ -87,7 +92,13 @@ def parse(arguments, description):
         help=f"{names(registry.strategies())}; or a label in the config (default: serial)",
     )
     add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
-    add("--threads", type=int, default=1, metavar="N", help="threads per process (default: 1)")
+    add(
+        "--threads",
+        type=lambda text: text if text == AUTO else int(text),
+        default=1,
+        metavar="N",
+        help="threads per process, or auto: as many as are fastest (default: 1)",
+    )
 
     add = parser.add_argument_group("where").add_argument
     add(
@@ -105,6 +116,7 @@ def parse(arguments, description):
     )
     add("--data", type=Path, metavar="DIR", help="the prepared dataset")
     add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
+    add("--recipe", type=Path, metavar="FILE", help="what was measured for what is `auto`")
     add("--work", type=Path, metavar="DIR", help="folder for checkpoints")
     add(
         "--cores",
@@ -135,7 +147,7 @@ def run_of(flags):
     entry = DEFAULT_ENTRY | (config["models"].get(label) or {})
     if ":" in flags.model:
         entry["import"] = flags.model
-    for key in ("epochs", "batch_size"):
+    for key in ("epochs", "batch_size", "precision", "memory_format"):
         if getattr(flags, key) is not None:
             entry[key] = getattr(flags, key)
     if flags.optimizer:  # the config's options are another optimizer's

@@ -1,6 +1,7 @@
 """How many cores this process may use, and how many threads it does."""
 
 import os
+import platform
 from pathlib import Path
 
 # The variables by which thread pools are sized; Snakemake sets them all to the rule's threads.
@@ -29,6 +30,14 @@ def _cgroup_quota():
         return float("inf") if quota < 0 else quota / period
     except OSError:
         return float("inf")
+
+
+def processor():
+    """The name of the processor."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def set_thread_variables(threads):

@@ -105,7 +105,7 @@ def machine():
 
     return {
         "host": platform.node(),
-        "processor": _processor(),
+        "processor": cores.processor(),
         "cores_of_machine": os.cpu_count(),
         "cores_allowed": cores.allowed(),
         "memory_bytes": psutil.virtual_memory().total,
@@ -116,10 +116,3 @@ def machine():
         "vector_instructions": torch.backends.cpu.get_cpu_capability(),
         "load_average": os.getloadavg()[0],
     }
-
-
-def _processor():
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()

@@ -13,10 +13,12 @@ from allcores.evaluation import evaluate
 from allcores.training import train
 
 
-def conduct(run, data_folder, fold_file, work_folder, output):
+def conduct(run, data_folder, fold_file, work_folder, output, asked=None):
     """Train a Run, score it on the held-out samples, write its results.
 
     Args:
+        run: with nothing left open.
+        asked: the Run as the config has it, if some of it was open.
         data_folder: the prepared dataset.
         fold_file: .npy with the fold of each sample, from data.assign_folds; None: assign them now.
         work_folder: for checkpoints; gone when the run is done.
@@ -57,8 +59,9 @@ def conduct(run, data_folder, fold_file, work_folder, output):
     output.mkdir(parents=True, exist_ok=True)
     save_beside(work.weights(run.epochs - 1), output / "weights.pt")
     results.write_trace(output / "utilisation.csv", watch.trace)
-    metrics = results.metrics(run, code, dataset.info, trained, scores)
+    metrics = results.metrics(asked or run, code, dataset.info, trained, scores)
     metrics |= {
+        "recipe": run.recipe,
         "train_samples": len(samples),
         "held_out_samples": len(held_out),
         "started": watch.trace[0][0],

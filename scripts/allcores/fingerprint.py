@@ -23,6 +23,11 @@ def identity(run):
     return f"{run.to_json()} {of_run(run)}"
 
 
+def of_recipe(run):
+    """The fingerprint of the code that measures how a Run's model is fastest."""
+    return _of_files((registry.LIBRARY / "recipes.py", registry.model(run.model.name).file))
+
+
 def of_dataset(name):
     """The fingerprint of the code that prepares a dataset."""
     return _of_files((registry.LIBRARY / "data.py", registry.datasets()[name].file))

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 # Where a run's results lie under results/runs/, unique within a config; the workflow's wildcards.
+# What a config may leave to be measured, see recipes.py.
+AUTO = "auto"
+RECIPE = ("precision", "memory_format", "threads_per_worker")
 PATH = "{dataset}/{model}/{schedule}/{strategy}/w{workers}t{threads}/{split}/n{size}_seed{seed}"
 
 
@@ -34,7 +37,10 @@ class Run:
     Attributes:
         batch_size: samples per step over all workers together.
         crop, flip: augmentation, see batches.Pixels.
+        precision: of forward and backward: "fp32", or "bf16" under torch.autocast; weights,
+            gradients and scores are fp32 always.
         memory_format: how images and weights lie in memory: "contiguous" or "channels_last".
+            This, precision and threads_per_worker may be "auto": whatever is fastest here.
         folds, fold: hold out that fold of so many; both None: hold out the dataset's own test set.
         train_size: train on so many samples of the training part; None: on all.
         servers: processes beside the workers that only serve.
@@ -52,13 +58,14 @@ class Run:
     epochs: int
     crop: int
     flip: bool
+    precision: str
     memory_format: str
     folds: int | None
     fold: int | None
     train_size: int | None
     workers: int
     servers: int
-    threads_per_worker: int
+    threads_per_worker: int | str
     seed: int
     curves: bool
 
@@ -68,8 +75,18 @@ class Run:
 
     @property
     def cores(self):
-        """Processes times threads: what the run has to be given."""
-        return self.processes * self.threads_per_worker
+        """Processes times threads: what the run has to be given, at least."""
+        return self.processes * (1 if self.threads_per_worker == AUTO else self.threads_per_worker)
+
+    @property
+    def recipe(self):
+        """How it computes."""
+        return {key: getattr(self, key) for key in RECIPE}
+
+    @property
+    def is_open(self):
+        """Whether something of the recipe is to be measured first."""
+        return AUTO in self.recipe.values()
 
     @property
     def wildcards(self):

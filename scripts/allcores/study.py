@@ -18,10 +18,19 @@ STUDY_DEFAULTS = {
     "exclusive": False,
 }
 # What a model's entry says of its training; its other keys are options of the model itself.
-HYPERPARAMETERS = {"batch_size", "epochs", "optimizer", "loss", "augmentation", "memory_format"}
+HYPERPARAMETERS = {
+    "batch_size",
+    "epochs",
+    "optimizer",
+    "loss",
+    "augmentation",
+    "precision",
+    "memory_format",
+}
 MODEL_DEFAULTS = {
     "loss": {"name": "CrossEntropyLoss"},
     "augmentation": {},
+    "precision": "fp32",
     "memory_format": "contiguous",
 }
 
@@ -126,6 +135,7 @@ def training(label, entry):
         "epochs": entry["epochs"],
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
+        "precision": entry["precision"],
         "memory_format": entry["memory_format"],
     }
 

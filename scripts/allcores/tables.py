@@ -19,7 +19,7 @@ def identify(metrics):
         "schedule": settings["schedule"]["label"],
         "strategy": settings["strategy"]["label"],
         "workers": settings["workers"],
-        "threads": settings["threads_per_worker"],
+        "threads": metrics["recipe"]["threads_per_worker"],
         "train_size": settings["train_size"] or "all",
         "split": "test" if folds is None else f"fold {settings['fold']} of {folds}",
         "seed": settings["seed"],
@@ -31,7 +31,9 @@ def runs(all_metrics):
     return pd.DataFrame(
         identify(metrics)
         | {
-            "cores": _cores(metrics["settings"]),
+            "cores": _cores(metrics),
+            "precision": metrics["recipe"]["precision"],
+            "memory_format": metrics["recipe"]["memory_format"],
             "accuracy": metrics["accuracy"],
             "loss": metrics["loss"],
             "train_samples": metrics["train_samples"],
@@ -107,8 +109,9 @@ def varying(frame, columns=CELL):
     return [column for column in columns if frame[column].nunique() > 1]
 
 
-def _cores(settings):
-    return (settings["workers"] + settings["servers"]) * settings["threads_per_worker"]
+def _cores(metrics):
+    processes = metrics["settings"]["workers"] + metrics["settings"]["servers"]
+    return processes * metrics["recipe"]["threads_per_worker"]
 
 
 STYLE = """

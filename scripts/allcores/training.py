@@ -57,7 +57,9 @@ def train(run, dataset, mean, std, samples, work, world):
         for shard in shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers):
             images, targets = pixels.augmented(shard.samples), labels[shard.samples]
             clock.enter("compute")
-            loss = criterion(strategy.model(images), targets) * shard.weight
+            with models.precision(run):
+                scores = strategy.model(images)
+            loss = criterion(scores.float(), targets) * shard.weight
             loss.backward()
             strategy.step(schedule.lr)
             clock.enter("data")

@@ -3,6 +3,7 @@
 import gc
 import re
 import sys
+from pathlib import Path
 
 # Snakemake keeps every job in memory, and none of them is garbage: looking for some less often saves a
 # large dry run a tenth of its time.
@@ -10,7 +11,7 @@ gc.set_threshold(200_000)
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
-from allcores import checks, estimate, fingerprint, study
+from allcores import checks, estimate, fingerprint, recipes, study
 from allcores.run import PATH
 from snakemake.utils import update_config
 
@@ -23,7 +24,8 @@ FIGURES = [
     "speedup_figure",
     "utilisation_figure",
 ]
-
+# The answer to what a config leaves open, for one model with one number of workers.
+RECIPE_FILE = "results/recipes/{dataset}/{model}_w{workers}t{threads}.json"
 
 # Numbers inside of what --config gives arrive as texts.
 update_config(config, checks.typed(workflow.config_settings.overwrite_config))
@@ -73,21 +75,43 @@ def run_of(wildcards):
     return TABLE.runs[PATH.format(**wildcards)]
 
 
-def run_threads(wildcards):
+def most_cores():
+    """Those of this call; on a cluster, as many as the largest run takes."""
+    return local_cores() or max(run.cores for run in TABLE.runs.values())
+
+
+def run_threads(wildcards, input):
     """A run that must be alone claims every core; it uses its own only."""
     run = run_of(wildcards)
-    return local_cores() or run.cores if run.path in TABLE.exclusive else run.cores
+    if run.path in TABLE.exclusive:
+        return local_cores() or run.cores
+    if run.is_open and Path(input.recipe).exists():
+        run = recipes.fill_in(run, input.recipe)
+    return run.cores
 
 
 def dataset_choice(wildcards):
     return study.choice(config, "datasets", wildcards.dataset)
 
 
-def data_of(wildcards):
+def inputs_of(wildcards):
     run = run_of(wildcards)
     folder = f"results/data/{run.dataset.label}"
-    folds = f"{folder}/{run.folds}folds_seed{run.seed}.npy"
-    return [f"{folder}/dataset.json"] + ([] if run.folds is None else [folds])
+    found = {"info": f"{folder}/dataset.json"}
+    if run.folds is not None:
+        found["folds"] = f"{folder}/{run.folds}folds_seed{run.seed}.npy"
+    if run.is_open:
+        found["recipe"] = RECIPE_FILE.format(**run.wildcards)
+    return found
+
+
+def asking(wildcards):
+    """A run that asks for the recipe of these wildcards."""
+    return next(
+        run
+        for run in TABLE.runs.values()
+        if run.is_open and all(str(run.wildcards[key]) == value for key, value in wildcards.items())
+    )
 
 
 def train_command(wildcards, input):
@@ -97,7 +121,8 @@ def train_command(wildcards, input):
         *[sys.executable, f"{workflow.basedir}/scripts/train.py"],
         *["--settings", run.to_json()],
         *["--data", f"results/data/{run.dataset.label}"],
-        *[word for file in input[1:] for word in ("--fold-of", file)],
+        *(["--fold-of", input.folds] if run.folds is not None else []),
+        *(["--recipe", input.recipe] if run.is_open else []),
         *["--output", f"results/runs/{run.path}"],
         # No output of the rule: those of a job that fails are deleted, and from this it resumes.
         *["--work", f"results/checkpoints/{run.path}"],

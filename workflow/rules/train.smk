@@ -1,9 +1,33 @@
-# One training: one fold of one dataset, one model, schedule, strategy, number of workers.
+# How a model is fastest here, where the config leaves that open. One training: one fold of one dataset,
+# one model, schedule, strategy, number of workers.
+
+
+rule calibrate:
+    input:
+        info="results/data/{dataset}/dataset.json",
+    output:
+        RECIPE_FILE,
+    log:
+        "results/logs/calibrate/{dataset}/{model}_w{workers}t{threads}.log",
+    # It has the machine to itself, before others begin.
+    priority: 1e9
+    conda:
+        "../../environment.yml"
+    threads: most_cores()
+    params:
+        # Not recorded, being a function of input: any run that asks the question will do.
+        settings=lambda wildcards, input: asking(wildcards).to_json(),
+        question=lambda wildcards: recipes.question(asking(wildcards)),
+        code=lambda wildcards: fingerprint.of_recipe(asking(wildcards)),
+    message:
+        "Measure how {wildcards.model} is fastest with {wildcards.workers} worker(s)"
+    script:
+        "../../scripts/calibrate.py"
 
 
 rule train:
     input:
-        data_of,
+        unpack(inputs_of),
     output:
         metrics=f"results/runs/{PATH}/metrics.json",
         trace=f"results/runs/{PATH}/utilisation.csv",

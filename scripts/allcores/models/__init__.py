@@ -7,6 +7,11 @@ from allcores import registry
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
+def precision(run):
+    """The context in which a Run's model computes: bf16 wherever torch holds that to be safe."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bf16")
+
+
 def build(run, dataset):
     """The model of a Run, for the images of a Dataset.
 

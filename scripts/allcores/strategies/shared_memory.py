@@ -1,13 +1,14 @@
 """Synchronous data parallelism in shared memory, from scratch: no sockets, no copies.
 
 All workers of a machine compute with one vector of weights, and each one's backward() puts its
-gradient where the others can read it. When all have, each worker averages its slice of the gradients
-and updates that slice of the weights; when all have, all go on. So averaging and updating are shared
-out, too, and there is one copy of the weights and of the optimizer's state, not one per worker.
-Nothing is sent: with W workers and n weights each reads n numbers of gradients per step and writes
-n / W weights.
+gradient where the others can read it. When all have, each worker averages its slice of the
+gradients and updates that slice of the weights; when all have, all go on. So averaging and updating
+are shared out, too, and there is one copy of the weights and of the optimizer's state, not one per
+worker. Nothing is sent: with W workers and n weights each reads n numbers of gradients per step and
+writes n / W weights.
 
-A slice is worked through in blocks that a cache can hold: averaged and updated before they leave it.
+A slice is worked through in blocks that a cache can hold: averaged and updated before they leave
+it.
 
 Guarantees: all workers hold the same weights after each step, there being only one set of them;
 they are those of serial training up to rounding.

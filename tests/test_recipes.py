@@ -1,0 +1,116 @@
+"""What a config leaves open is measured and filled in."""
+
+import json
+
+import pytest
+import torch
+from conftest import LENET, RUN, vary
+
+from allcores import recipes
+from allcores.run import AUTO, Run
+
+OPEN = vary(precision=AUTO, memory_format=AUTO, threads_per_worker=AUTO)
+
+
+def answered(file, cores, speeds):
+    """A file that says {(threads, precision, memory format): images per second}."""
+    keys = ("threads_per_worker", "precision", "memory_format")
+    timings = [
+        dict(zip(keys, recipe, strict=True)) | {"images_per_second": speed}
+        for recipe, speed in speeds.items()
+    ]
+    file.write_text(json.dumps({"cores": cores, "timings": timings}))
+    return file
+
+
+SPEEDS = {
+    (1, "fp32", "contiguous"): 100,
+    (1, "fp32", "channels_last"): 130,
+    (1, "bf16", "contiguous"): 90,
+    (1, "bf16", "channels_last"): 132,
+    (2, "fp32", "contiguous"): 150,
+    (2, "fp32", "channels_last"): 160,
+    (2, "bf16", "contiguous"): 140,
+    (2, "bf16", "channels_last"): 200,
+}
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "servers", "expected"),
+    [
+        (2, 1, 0, ("bf16", "channels_last", 2)),
+        (2, 2, 0, ("fp32", "channels_last", 1)),  # bf16 is faster by less than measurements vary
+        (4, 2, 1, ("fp32", "channels_last", 1)),  # 3 processes leave one core each
+        (1, 2, 0, ("fp32", "channels_last", 1)),
+        (4, 2, 0, ("bf16", "channels_last", 2)),
+    ],
+)
+def test_the_fastest_that_fits_is_taken(tmp_path, cores, workers, servers, expected):
+    run = vary(OPEN, workers=workers, servers=servers)
+    filled = recipes.fill_in(run, answered(tmp_path / "recipe", cores, SPEEDS))
+    assert tuple(filled.recipe.values()) == expected
+    assert not filled.is_open
+    assert vary(filled, **OPEN.recipe) == run
+
+
+def test_what_is_given_is_not_measured():
+    run = vary(OPEN, precision="fp32")
+    found = recipes.candidates(run, 6)
+    assert {recipe["precision"] for recipe in found} == {"fp32"}
+    assert [recipe["threads_per_worker"] for recipe in found] == [1, 1, 2, 2, 4, 4]
+    fixed = recipes.candidates(vary(run, threads_per_worker=3), 6)
+    assert [recipe["threads_per_worker"] for recipe in fixed] == [3, 3]
+
+
+def test_the_question_changes_with_what_the_answer_depends_on():
+    asked = [
+        OPEN,
+        vary(OPEN, precision="fp32"),
+        vary(OPEN, batch_size=12),
+        vary(OPEN, model=LENET),
+        vary(OPEN, dataset=LENET),
+    ]
+    assert len({recipes.question(run) for run in asked}) == len(asked)
+    alike = vary(OPEN, seed=3, epochs=9, fold=1, folds=5)
+    assert recipes.question(alike) == recipes.question(OPEN)
+    assert f'"torch": "{torch.__version__.partition("+")[0]}' in recipes.question(OPEN)
+
+
+def test_every_candidate_is_measured(laboratory, monkeypatch):
+    monkeypatch.setattr(recipes, "ROUNDS", 2)
+    run, file = vary(OPEN, model=LENET), laboratory.folder / "recipes" / "recipe.json"
+    recipes.calibrate(run, laboratory.data(), 2, file)
+    answer = json.loads(file.read_text())
+    assert [{key: timing[key] for key in run.recipe} for timing in answer["timings"]] == [
+        {key: recipe[key] for key in run.recipe} for recipe in recipes.candidates(run, 2)
+    ]
+    assert len(answer["timings"]) == 8
+    assert all(timing["images_per_second"] > 0 for timing in answer["timings"])
+    assert recipes.fill_in(run, file).threads_per_worker in (1, 2)
+
+
+def test_a_run_says_what_was_asked_and_what_was_used(laboratory):
+    asked = vary(threads_per_worker=AUTO, precision=AUTO)
+    laboratory_run = vary(asked, threads_per_worker=1, precision="bf16")
+    from allcores import experiment
+
+    metrics = experiment.conduct(
+        laboratory_run,
+        laboratory.data(),
+        None,
+        laboratory.work("run"),
+        laboratory.folder / "run",
+        asked,
+    )
+    assert metrics["recipe"] == laboratory_run.recipe
+    assert Run.from_json(json.dumps(metrics["settings"])) == asked
+
+
+def test_bf16_rounds_and_learns(laboratory):
+    run = vary(model=LENET, epochs=4)
+    exact, weights = laboratory.conduct(run)
+    rounded, others = laboratory.conduct(vary(run, precision="bf16"), "bf16")
+    assert all(weight.dtype == torch.float32 for weight in others.values())
+    assert not torch.equal(weights["0.weight"], others["0.weight"])
+    assert rounded["epochs"][-1]["loss"] == pytest.approx(exact["epochs"][-1]["loss"], rel=0.05)
+    assert RUN.precision == "fp32"
