@@ -39,7 +39,7 @@ def main(flags):
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
     work = flags.work or Path("results/checkpoints/by_hand") / name
     output = flags.output or Path("results/by_hand") / name
-    result = conduct(run, data_folder, flags.fold_of, work, output, asked)
+    result = conduct(run, data_folder, flags.fold_of, work, output, asked, not flags.no_pinning)
     print(
         f"accuracy {result['accuracy']:.2%} on {result['held_out_samples']:,} held-out samples; "
         f"{result['training_seconds']:.2f} s of training; results in {output}"

@@ -143,13 +143,20 @@ def test_each_process_has_its_share_of_threads(tmp_path):
 
 def test_core_budget(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(12))
-    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    for variable in cores.ALLOTMENT_VARIABLES:
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
+    (tmp_path / "membership").write_text("0::/user.slice/job\n")
+    (tmp_path / "user.slice" / "job").mkdir(parents=True)
     assert cores.allowed() == 12
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert cores.allowed() == 12
     (tmp_path / "cpu.max").write_text("350000 100000\n")
     assert cores.allowed() == 3
+    (tmp_path / "user.slice" / "job" / "cpu.max").write_text("250000 100000\n")
+    assert cores.allowed() == 2
+    (tmp_path / "user.slice" / "job" / "cpu.max").unlink()
     (tmp_path / "cpu.max").write_text("50000 100000\n")
     assert cores.allowed() == 1
     (tmp_path / "cpu.max").unlink()
@@ -161,3 +168,5 @@ def test_core_budget(monkeypatch, tmp_path):
     assert cores.allowed() == 8
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
     assert cores.allowed() == 4
+    monkeypatch.setenv("LSB_DJOB_NUMPROC", "3")
+    assert cores.allowed() == 3

@@ -110,7 +110,8 @@ def finished(tmp_path_factory):
 OPEN = """
 models:
   mlp:
-    {batch_size: 16, epochs: 1, optimizer: {name: sgd, lr: 0.05}, precision: auto, memory_format: auto}
+    {batch_size: 16, epochs: 1, optimizer: {name: sgd, lr: 0.05}, precision: auto,
+     memory_format: auto}
 datasets:
   tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
 studies:

@@ -100,6 +100,12 @@ def parse(arguments, description):
         help="threads per process, or auto: as many as are fastest (default: 1)",
     )
 
+    add(
+        "--no-pinning",
+        action="store_true",
+        help="let the system move processes from core to core",
+    )
+
     add = parser.add_argument_group("where").add_argument
     add(
         "--output",

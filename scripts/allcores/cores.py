@@ -6,24 +6,32 @@ from pathlib import Path
 
 # The variables by which thread pools are sized; Snakemake sets them all to the rule's threads.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+# What a batch system says that a job was given.
+ALLOTMENT_VARIABLES = ("SLURM_CPUS_PER_TASK", "LSB_DJOB_NUMPROC")
 CGROUP = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def allowed():
-    """The smallest of: affinity mask, cgroup CPU quota, what SLURM allotted. At least 1."""
+    """The smallest of: affinity mask, cgroup CPU quota, what SLURM or LSF allotted. At least 1."""
     limits = [len(os.sched_getaffinity(0)), _cgroup_quota()]
-    if "SLURM_CPUS_PER_TASK" in os.environ:
-        limits.append(int(os.environ["SLURM_CPUS_PER_TASK"]))
+    limits += [int(os.environ[name]) for name in ALLOTMENT_VARIABLES if name in os.environ]
     return max(1, int(min(limits)))
 
 
 def _cgroup_quota():
-    """CPUs' worth of time that the control group may use: version 2 first, then version 1."""
-    try:
-        quota, period = (CGROUP / "cpu.max").read_text().split()
-        return float("inf") if quota == "max" else int(quota) / int(period)
-    except OSError:
-        pass
+    """CPUs' worth of time that the control group may use: version 2 first, then version 1.
+
+    In version 2 each group above sets a limit of its own.
+    """
+    own = [line[4:] for line in MEMBERSHIP.read_text().splitlines() if line.startswith("0::/")]
+    folder = CGROUP / "".join(own)
+    files = [above / "cpu.max" for above in (folder, *folder.parents) if above >= CGROUP]
+    limits = [file.read_text().split() for file in files if file.exists()]
+    if limits:
+        return min(
+            float("inf") if quota == "max" else int(quota) / int(period) for quota, period in limits
+        )
     try:
         quota = int((CGROUP / "cpu/cpu.cfs_quota_us").read_text())
         period = int((CGROUP / "cpu/cpu.cfs_period_us").read_text())

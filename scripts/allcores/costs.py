@@ -54,6 +54,8 @@ class Watch(threading.Thread):
         trace: [(seconds since 1970, CPU seconds used so far), ...], from the start of the process.
         peak_memory: the largest sum of proportional set sizes seen, in bytes; shared pages count
             once.
+        cpu: seconds for which they have computed so far.
+        waited: seconds for which they were ready to and had no core.
     """
 
     def __init__(self):
@@ -61,8 +63,7 @@ class Watch(threading.Thread):
         self.trace = [(process_start(), 0.0)]
         self.peak_memory = 0
         self.over = threading.Event()
-        self._cpu_of_dead = 0.0
-        self._cpu_of_living = {}
+        self._of_dead, self._of_living = (0.0, 0.0), {}
 
     def run(self):
         while not self.over.wait(SAMPLING_INTERVAL):
@@ -70,19 +71,19 @@ class Watch(threading.Thread):
 
     def sample(self):
         me = psutil.Process()
-        cpu, memory = {}, 0
+        used, memory = {}, 0
         for process in [me, *me.children(recursive=True)]:
             try:
                 times = process.cpu_times()
-                cpu[process.pid] = times.user + times.system
+                used[process.pid] = times.user + times.system, _waited(process.pid)
                 memory += process.memory_full_info().pss
-            except psutil.Error:  # it ended between the listing and the reading
+            except (psutil.Error, OSError):  # it ended between the listing and the reading
                 continue
-        self._cpu_of_dead += sum(
-            seconds for pid, seconds in self._cpu_of_living.items() if pid not in cpu
-        )
-        self._cpu_of_living = cpu
-        self.trace.append((time.time(), self._cpu_of_dead + sum(cpu.values())))
+        ended = [both for pid, both in self._of_living.items() if pid not in used]
+        self._of_dead = tuple(map(sum, zip(self._of_dead, *ended, strict=True)))
+        self._of_living = used
+        self.cpu, self.waited = map(sum, zip(self._of_dead, *used.values(), strict=True))
+        self.trace.append((time.time(), self.cpu))
         self.peak_memory = max(self.peak_memory, memory)
 
     def finish(self):
@@ -90,6 +91,12 @@ class Watch(threading.Thread):
         self.over.set()
         self.join()
         self.sample()
+
+
+def _waited(pid):
+    """Seconds for which the threads of a process have waited in the queue of a core."""
+    queues = Path(f"/proc/{pid}/task").glob("*/schedstat")  # its 2nd field, in nanoseconds
+    return sum(int(queue.read_text().split()[1]) for queue in queues) / 1e9
 
 
 def cpu_seconds():

@@ -1,24 +1,30 @@
 """One run from data to results: train, score, write down."""
 
 import time
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from allcores import costs, data, fingerprint, launch, results
+from allcores import costs, data, fingerprint, launch, leases, results
 from allcores.checkpoints import Work, save_beside
 from allcores.evaluation import evaluate
 from allcores.training import train
 
+# Processes that waited for a core for more than this part of the time that they computed had to
+# share it.
+CONTENDED = 0.05
 
-def conduct(run, data_folder, fold_file, work_folder, output, asked=None):
+
+def conduct(run, data_folder, fold_file, work_folder, output, asked=None, pinning=True):
     """Train a Run, score it on the held-out samples, write its results.
 
     Args:
         run: with nothing left open.
         asked: the Run as the config has it, if some of it was open.
+        pinning: keep each process to cores of its own, as long as the machine has free ones.
         data_folder: the prepared dataset.
         fold_file: .npy with the fold of each sample, from data.assign_folds; None: assign them now.
         work_folder: for checkpoints; gone when the run is done.
@@ -40,21 +46,22 @@ def conduct(run, data_folder, fold_file, work_folder, output, asked=None):
     work = Work(work_folder, identity)
     watch = costs.Watch()
 
-    launch.run_ranks(
-        partial(train, run, dataset, mean, std, samples, work),
-        run.workers,
-        run.servers,
-        run.threads_per_worker,
-        once_forked=watch.start,
-    )
-
-    torch.set_num_threads(run.cores)
-    trained = work.resume()
-    scored = range(run.epochs) if run.curves else [run.epochs - 1]
-    scores = {
-        epoch: evaluate(run, dataset, mean, std, held_out, work.weights(epoch)) for epoch in scored
-    }
-    watch.finish()
+    with leases.leased(run.cores) if pinning else nullcontext() as pins:
+        launch.run_ranks(
+            partial(train, run, dataset, mean, std, samples, work),
+            run.workers,
+            run.servers,
+            run.threads_per_worker,
+            once_forked=watch.start,
+            pins=pins,
+        )
+        torch.set_num_threads(run.cores)
+        trained = work.resume()
+        scores = {
+            epoch: evaluate(run, dataset, mean, std, held_out, work.weights(epoch))
+            for epoch in (range(run.epochs) if run.curves else [run.epochs - 1])
+        }
+        watch.finish()
     output = Path(output)
     output.mkdir(parents=True, exist_ok=True)
     save_beside(work.weights(run.epochs - 1), output / "weights.pt")
@@ -69,6 +76,11 @@ def conduct(run, data_folder, fold_file, work_folder, output, asked=None):
         "start_up_seconds": trained["start_up_seconds"],
         "cpu_seconds": costs.cpu_seconds(),
         "peak_memory_bytes": watch.peak_memory,
+        "cores": {
+            "pinned": pins,
+            "waited_seconds": watch.waited,
+            "contended": (pinning and pins is None) or watch.waited > CONTENDED * watch.cpu,
+        },
         "machine": costs.machine() | {"threads_per_process": trained["threads"]},
     }
     results.write_metrics(output / "metrics.json", metrics)

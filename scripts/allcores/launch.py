@@ -9,7 +9,6 @@ import traceback
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing import connection, get_context
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -126,8 +125,12 @@ class World:
         dist.barrier()
 
 
-def run_ranks(target, workers, servers, threads, once_forked):
+def run_ranks(target, workers, servers, threads, once_forked, pins=None):
     """Run target(world) on every rank, each in a process forked from this one.
+
+    Args:
+        once_forked: called when the last one has been.
+        pins: cores, `threads` of them for each rank in turn; None: wherever the system has it.
 
     Forking after `import torch` but before any tensor work costs milliseconds where a fresh
     interpreter costs seconds, and the processes share the pages of what is loaded.
@@ -144,7 +147,14 @@ def run_ranks(target, workers, servers, threads, once_forked):
             world = World(rank, workers, servers, threads, shared=shared, meeting=meeting)
             report, child_end = fork.Pipe(duplex=False)
             process = fork.Process(
-                target=_life, args=(target, world, Path(folder) / "rendezvous", child_end)
+                target=_life,
+                args=(
+                    target,
+                    world,
+                    _share(pins, rank, threads),
+                    f"{folder}/rendezvous",
+                    child_end,
+                ),
             )
             process.start()
             child_end.close()
@@ -159,9 +169,15 @@ def run_ranks(target, workers, servers, threads, once_forked):
             shared.close()
 
 
-def _life(target, world, rendezvous, report):
+def _share(pins, rank, threads):
+    return pins[rank * threads : (rank + 1) * threads] if pins else None
+
+
+def _life(target, world, pins, rendezvous, report):
     """The life of one rank."""
     die_with_parent()
+    if pins:
+        os.sched_setaffinity(0, pins)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends the run
     try:
         torch.set_num_threads(world.threads)

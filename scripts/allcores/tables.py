@@ -44,6 +44,9 @@ def runs(all_metrics):
             "start_up_seconds": metrics["start_up_seconds"],
             "cpu_seconds": metrics["cpu_seconds"],
             "peak_memory_mb": metrics["peak_memory_bytes"] / 1e6,
+            "pinned_to": " ".join(map(str, metrics["cores"]["pinned"] or [])),
+            "waited_seconds": metrics["cores"]["waited_seconds"],
+            "contended": metrics["cores"]["contended"],
             "started": metrics["started"],
             "ended": metrics["ended"],
         }

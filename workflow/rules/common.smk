@@ -123,6 +123,7 @@ def train_command(wildcards, input):
         *["--data", f"results/data/{run.dataset.label}"],
         *(["--fold-of", input.folds] if run.folds is not None else []),
         *(["--recipe", input.recipe] if run.is_open else []),
+        *([] if config.get("pinning", True) else ["--no-pinning"]),
         *["--output", f"results/runs/{run.path}"],
         # No output of the rule: those of a job that fails are deleted, and from this it resumes.
         *["--work", f"results/checkpoints/{run.path}"],

@@ -1,0 +1,131 @@
+"""Cores: which are chosen, that nobody else gets them, and that they come back."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from conftest import DDP, ENVIRONMENT, ROOT, using
+from test_strategies import wait_for
+
+from allcores import experiment, leases
+from allcores.training import train
+
+# cpu -> (NUMA node, core): two nodes of two cores of two threads, numbered as Linux likes to.
+PLACES = {cpu: (cpu // 2 % 2, cpu % 4) for cpu in range(8)}
+
+
+@pytest.mark.parametrize(
+    ("free", "count", "chosen"),
+    [
+        ({0, 1, 2, 3, 4, 5, 6, 7}, 1, [0]),
+        ({0, 1, 2, 3, 4, 5, 6, 7}, 2, [0, 1]),  # two cores of a node, not two threads of a core
+        ({0, 1, 2, 3, 4, 5, 6, 7}, 3, [0, 4, 1]),  # both threads of a core, side by side
+        ({0, 1, 2, 3, 4, 5, 6, 7}, 8, [0, 4, 1, 5, 2, 6, 3, 7]),
+        ({0, 1, 4, 5, 2, 6}, 2, [2, 6]),  # the fullest node that has room
+        ({0, 1, 5, 2, 3, 6, 7}, 1, [1]),  # a core of which nothing is in use
+        ({4, 1, 6}, 3, [1, 4, 6]),  # no node has room for all
+        ({3}, 1, [3]),
+    ],
+)
+def test_which_cores_are_chosen(free, count, chosen):
+    assert leases.choose(free, count, PLACES) == chosen
+
+
+def test_the_topology_of_this_machine_names_every_core():
+    mine = os.sched_getaffinity(0)
+    places = leases.topology(mine)
+    assert set(places) == mine
+    assert sorted(leases.choose(mine, len(mine), places)) == sorted(mine)
+
+
+# Leases as many cores as it is told, says which, and keeps them until its input ends.
+HOLDER = """
+import os, sys
+from allcores import leases
+with leases.leased(int(sys.argv[1])) as cores:
+    print(cores, sorted(os.sched_getaffinity(0)), flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Leases of a name of its own, so that runs beside this test have no part in it."""
+    name = f"allcores-test-{os.getpid()}-" + "{}"
+    monkeypatch.setattr(leases, "NAME", name)
+    code = HOLDER.replace("\nwith", f"\nleases.NAME = {name!r}\nwith")
+    holders = []
+
+    def hold(count):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(count)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts")},
+        )
+        holders.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield hold
+    for process in holders:
+        process.kill()
+        process.wait()
+
+
+def test_no_two_have_the_same_core(machine):
+    everything = sorted(os.sched_getaffinity(0))
+    said = [machine(1)[1] for _ in everything]
+    assert sorted(said) == sorted(f"[{core}] [{core}]" for core in everything)
+    with leases.leased(1) as cores:
+        assert cores is None
+        assert sorted(os.sched_getaffinity(0)) == everything
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, None])
+def test_a_lease_ends_with_its_process(machine, ending):
+    everything = os.sched_getaffinity(0)
+    process, said = machine(len(everything))
+    assert said.startswith("[")
+    with leases.leased(1) as cores:
+        assert cores is None
+    process.stdin.close() if ending is None else process.send_signal(ending)
+    process.wait()
+    with leases.leased(len(everything)) as cores:
+        assert sorted(cores) == sorted(everything)
+        assert leases._taken() == everything
+    assert not leases._taken()
+
+
+def test_more_cores_than_there_are_cannot_be_leased(machine):
+    with leases.leased(1 + len(os.sched_getaffinity(0))) as cores:
+        assert cores is None
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_each_worker_is_kept_to_a_core_of_its_own(laboratory, monkeypatch):
+    monkeypatch.setattr(leases, "NAME", f"allcores-test-{os.getpid()}-" + "{}")
+    before = os.sched_getaffinity(0)
+
+    def note_affinity_and_train(*arguments):
+        file = laboratory.folder / str(arguments[-1].rank)
+        file.write_text(json.dumps(sorted(os.sched_getaffinity(0))))
+        train(*arguments)
+
+    monkeypatch.setattr(experiment, "train", note_affinity_and_train)
+    metrics, _ = laboratory.conduct(using(DDP, 2))
+    seen = [json.loads((laboratory.folder / str(rank)).read_text()) for rank in range(2)]
+    assert seen == [[core] for core in metrics["cores"]["pinned"]]
+    assert os.sched_getaffinity(0) == before
+    wait_for(lambda: not leases._taken())
+
+
+def test_a_run_that_shares_its_cores_says_so(laboratory, monkeypatch):
+    monkeypatch.setattr(leases, "NAME", f"allcores-test-{os.getpid()}-" + "{}")
+    metrics, _ = laboratory.conduct(using(DDP, 2 * len(os.sched_getaffinity(0)), epochs=20))
+    assert metrics["cores"]["pinned"] is None
+    assert metrics["cores"]["contended"]
+    assert metrics["cores"]["waited_seconds"] > 0
