@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from allcores import costs, data, fingerprint, launch, leases, results
+from allcores import costs, data, fingerprint, launch, leases, registry, results
 from allcores.checkpoints import Work, save_beside
 from allcores.evaluation import evaluate
 from allcores.training import train
@@ -45,6 +45,7 @@ def conduct(run, data_folder, fold_file, work_folder, output, asked=None, pinnin
     identity = run.to_json(), code, dataset.info["sha256"]["images.npy"], torch.__version__
     work = Work(work_folder, identity)
     watch = costs.Watch()
+    registry.model(run.model.name).load()  # here, so that the processes share what it imports
 
     with leases.leased(run.cores) if pinning else nullcontext() as pins:
         launch.run_ranks(

@@ -15,10 +15,9 @@ lean_torch.import_torch()
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from PIL import Image  # noqa: E402
+import usual  # noqa: E402
 
 from allcores.batches import Pixels, shards  # noqa: E402
-from allcores.lean_torch import import_torchvision  # noqa: E402
 from allcores.models.lenet import lenet  # noqa: E402
 
 BATCH_SIZE, IMAGES, REPEATS = 32, 1600, 7
@@ -28,28 +27,6 @@ torch.set_num_threads(1)
 random = np.random.default_rng(0)
 images = random.integers(0, 256, (IMAGES, 3, 32, 32), np.uint8)
 labels = random.integers(0, 10, IMAGES)
-transforms = import_torchvision("transforms")
-
-
-class OneByOne(torch.utils.data.Dataset):
-    """As torchvision's CIFAR10: an image at a time, through PIL."""
-
-    def __init__(self):
-        self.pictures = images.transpose(0, 2, 3, 1).copy()
-        self.transform = transforms.Compose(
-            [
-                transforms.RandomCrop(32, padding=4),
-                transforms.RandomHorizontalFlip(),
-                transforms.ToTensor(),
-                transforms.Normalize(MEAN.tolist(), STD.tolist()),
-            ]
-        )
-
-    def __len__(self):
-        return IMAGES
-
-    def __getitem__(self, index):
-        return self.transform(Image.fromarray(self.pictures[index])), int(labels[index])
 
 
 def whole_batches():
@@ -61,28 +38,27 @@ def whole_batches():
 
 
 def one_by_one():
-    return torch.utils.data.DataLoader(OneByOne(), batch_size=BATCH_SIZE, shuffle=True)
+    return usual.batches(usual.OneByOne(images, labels, MEAN, STD), BATCH_SIZE)
 
 
-def images_per_second(batches, compute=True):
-    model = lenet(3, (32, 32), 10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+def training(batches):
+    return IMAGES / usual.epoch_seconds(lenet(3, (32, 32), 10), batches())
+
+
+def input_alone(batches):
     began = time.perf_counter()
-    for batch, targets in batches():
-        if compute:
-            torch.nn.functional.cross_entropy(model(batch), targets).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    for _ in batches():
+        pass
     return IMAGES / (time.perf_counter() - began)
 
 
 if __name__ == "__main__":
     found = in_turn(
         {
-            "ours": lambda: images_per_second(whole_batches),
-            "usual": lambda: images_per_second(one_by_one),
-            "ours, input only": lambda: images_per_second(whole_batches, compute=False),
-            "usual, input only": lambda: images_per_second(one_by_one, compute=False),
+            "ours": lambda: training(whole_batches),
+            "usual": lambda: training(one_by_one),
+            "ours, input only": lambda: input_alone(whole_batches),
+            "usual, input only": lambda: input_alone(one_by_one),
         },
         REPEATS,
     )

@@ -13,6 +13,17 @@ ALL = (
     "ring",
     "synchronous_step",
     "training_step",
+    "model_recipes",
+    "end_to_end",
+    "memory",
+)
+    "input_pipeline",
+    "start_up",
+    "dry_run",
+    "packing",
+    "ring",
+    "synchronous_step",
+    "training_step",
 )
 
 if __name__ == "__main__":

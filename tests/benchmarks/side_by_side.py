@@ -1,5 +1,6 @@
 """Ways of doing one thing on all workers, timed in turn by the same processes."""
 
+import itertools
 import tempfile
 import time
 from functools import partial
@@ -69,15 +70,14 @@ def compare(bench, cases):
     """Time each case and report it.
 
     Args:
-        cases: [(what, workers, alternatives)]; others are held against the first alternative.
+        cases: [(what, workers, alternatives)]; each alternative is held against those before it.
     """
     rows = []
     for what, workers, alternatives in cases:
         found = run_case(alternatives, workers)
-        base, *others = found
         for name, values in found.items():
             rows.append((f"{name}, {what}, {workers} workers", "ms", [1e3 * v for v in values]))
-        for name in others:
+        for base, name in itertools.combinations(found, 2):
             relative = ratios(found[base], found[name])
             rows.append((f"  {name}: speed relative to {base}", "x", relative))
     report(bench, rows)

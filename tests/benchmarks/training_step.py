@@ -17,7 +17,7 @@ CASES = [
 ]
 WORKERS = 2
 # The first exchanges nothing: each worker applies its own gradient to weights of its own.
-STRATEGIES = ("serial", "shared_memory", "ddp", "ring")
+STRATEGIES = ("serial", "ddp", "ring", "shared_memory")
 
 
 def alternatives(name, batch, memory_format, world):

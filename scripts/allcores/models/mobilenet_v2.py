@@ -4,6 +4,8 @@ from torch import nn
 
 from allcores.lean_torch import import_torchvision
 
+models = import_torchvision("models")
+
 # 88 million multiply-adds, but depthwise convolutions run at a fraction of the speed of dense ones.
 COST = {"mobilenet_v2": 500}
 
@@ -15,9 +17,7 @@ def mobilenet_v2(channels, image_size, classes, width=1.0, dropout=0.2):
         width: multiplies the numbers of channels, the paper's alpha.
         dropout: probability, in the classifier.
     """
-    model = import_torchvision("models").MobileNetV2(
-        num_classes=classes, width_mult=width, dropout=dropout
-    )
+    model = models.MobileNetV2(num_classes=classes, width_mult=width, dropout=dropout)
     stem = model.features[0][0]
     small = min(image_size) < 64
     model.features[0][0] = nn.Conv2d(

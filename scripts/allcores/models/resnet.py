@@ -4,17 +4,19 @@ from torch import nn
 
 from allcores.lean_torch import import_torchvision
 
+models = import_torchvision("models")
+
 COST = {"resnet18": 556, "resnet50": 1300}
 
 
 def resnet18(channels, image_size, classes):
     """Basic blocks, 11.2 million weights for 10 classes."""
-    return _fit(import_torchvision("models").resnet18(num_classes=classes), channels, image_size)
+    return _fit(models.resnet18(num_classes=classes), channels, image_size)
 
 
 def resnet50(channels, image_size, classes):
     """Bottleneck blocks, 23.5 million weights for 10 classes."""
-    return _fit(import_torchvision("models").resnet50(num_classes=classes), channels, image_size)
+    return _fit(models.resnet50(num_classes=classes), channels, image_size)
 
 
 def _fit(model, channels, image_size):

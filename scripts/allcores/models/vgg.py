@@ -4,6 +4,8 @@ from torch import nn
 
 from allcores.lean_torch import import_torchvision
 
+vgg = import_torchvision("models.vgg")
+
 COST = {"vgg11": 153, "vgg13": 229, "vgg16": 314, "vgg19": 398}
 
 
@@ -28,7 +30,6 @@ def vgg19(channels, image_size, classes, width=1.0):
 
 
 def _vgg(letter, channels, classes, width):
-    vgg = import_torchvision("models.vgg")
     plan = [step if step == "M" else max(8, round(width * step)) for step in vgg.cfgs[letter]]
     features = vgg.make_layers(plan, batch_norm=True)
     features[0] = nn.Conv2d(channels, plan[0], kernel_size=3, padding=1)

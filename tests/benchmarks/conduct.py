@@ -1,0 +1,47 @@
+"""Whole runs for benchmarks: the same as the workflow's, on made data, in a folder of their own."""
+
+import dataclasses
+from pathlib import Path
+
+from allcores import commandline, datasets, experiment, recipes
+from allcores.run import Choice
+
+
+def images(count, size):
+    """Random images in 10 classes, with a test set of a few more."""
+    return Choice(f"fake{size}", "fake", {"count": count, "test": 10, "size": size, "classes": 10})
+
+
+def run_of(model, dataset, *flags):
+    """The run that scripts/train.py would make of these flags, on a dataset of ours."""
+    run = commandline.run_of(commandline.parse([f"--model={model}", *flags], ""))
+    return dataclasses.replace(
+        run,
+        dataset=dataset,
+        optimizer=Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9}),
+        folds=None,
+        fold=None,
+        crop=4,
+        flip=True,
+    )
+
+
+def conduct(run, folder):
+    """What metrics.json would say of the run; what it leaves open is measured first."""
+    folder = Path(folder)
+    data = folder / run.dataset.label
+    if not datasets.is_prepared(run.dataset, data):
+        datasets.prepare(run.dataset, folder, data)
+    asked = run
+    if run.is_open:
+        recipe = folder / f"{run.model.label}_w{run.workers}_{run.dataset.label}.json"
+        if not recipe.exists():
+            recipes.calibrate(run, data, run.cores, recipe)
+        run = recipes.fill_in(run, recipe)
+    return experiment.conduct(run, data, None, folder / "work", folder / "output", asked)
+
+
+def images_per_second(metrics):
+    """Of all epochs but the first."""
+    epochs = metrics["epochs"][1:]
+    return len(epochs) * metrics["train_samples"] / sum(epoch["seconds"] for epoch in epochs)

@@ -1,0 +1,41 @@
+"""What each model's recipe brings: images per second of one worker, as `auto` measures them."""
+
+import json
+import tempfile
+from pathlib import Path
+
+from measure import report
+
+from allcores import cores, lean_torch
+
+CORES = cores.allowed()
+cores.set_thread_variables(CORES)
+lean_torch.import_torch()
+
+from conduct import images, run_of  # noqa: E402
+
+from allcores import datasets, recipes  # noqa: E402
+
+# What it is called, model, size of the images, images per step.
+CASES = [
+    ("LeNet", "lenet", 32, 32),
+    ("MobileNet", "mobilenet", 32, 32),
+    ("VGG-19", "vgg19", 32, 32),
+    ("ResNet-50, 224 x 224", "resnet50", 224, 8),
+]
+
+if __name__ == "__main__":
+    rows = []
+    for label, name, size, batch in CASES:
+        dataset = images(batch, size)
+        flags = ["--precision=auto", "--memory-format=auto", "--threads=auto"]
+        run = run_of(name, dataset, f"--batch-size={batch}", *flags)
+        with tempfile.TemporaryDirectory() as folder:
+            datasets.prepare(dataset, folder, f"{folder}/data")
+            recipes.calibrate(run, f"{folder}/data", CORES, f"{folder}/recipe.json")
+            timings = json.loads(Path(f"{folder}/recipe.json").read_text())["timings"]
+        for timing in timings:
+            how = [timing["precision"], timing["memory_format"], timing["threads_per_worker"]]
+            what = f"{label}, {', '.join(map(str, how))} thread(s)"
+            rows.append((what, "images/s", [timing["images_per_second"]]))
+    report("model_recipes", rows)
