@@ -17,14 +17,6 @@ ALL = (
     "end_to_end",
     "memory",
 )
-    "input_pipeline",
-    "start_up",
-    "dry_run",
-    "packing",
-    "ring",
-    "synchronous_step",
-    "training_step",
-)
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or ALL:
