@@ -26,7 +26,7 @@ bench: $(READY)
 	$(BIN)/python tests/benchmarks/run_all.py
 
 test-slurm: $(READY)
-	$(BIN)/python -m pytest -m slurm -s
+	$(BIN)/python -m pytest -m slurm -s --numprocesses=0
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("allcores needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

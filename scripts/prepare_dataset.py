@@ -7,10 +7,9 @@ from allcores import datasets
 from allcores.run import Choice
 
 if __name__ == "__main__":
-    with Path(snakemake.log[0]).open("w") as sys.stdout:
-        sys.stderr = sys.stdout
-        datasets.prepare(
-            Choice.from_json(snakemake.params.settings),
-            downloads=snakemake.params.downloads,
-            folder=Path(snakemake.output.info).parent,
-        )
+    sys.stdout = sys.stderr = Path(snakemake.log[0]).open("w", buffering=1)
+    datasets.prepare(
+        Choice.from_json(snakemake.params.settings),
+        downloads=snakemake.params.downloads,
+        folder=Path(snakemake.output.info).parent,
+    )

@@ -51,9 +51,10 @@ def with_recipe(asked, flags, data_folder):
     file = flags.recipe or recipes.kept(asked)
     if not file.exists():
         print("measuring what is fastest for this model on this machine", flush=True)
+        cores.set_thread_variables(cores.allowed())
         lean_torch.import_torch()
         recipes.calibrate(asked, data_folder, cores.allowed(), file)
-    run = recipes.fill_in(asked, file)
+    run = recipes.fill_in(asked, file, flags.cores or cores.allowed())
     print(f"fastest: {', '.join(map(str, run.recipe.values()))} thread(s)", flush=True)
     return run
 

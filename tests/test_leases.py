@@ -24,8 +24,11 @@ PLACES = {cpu: (cpu // 2 % 2, cpu % 4) for cpu in range(8)}
         ({0, 1, 2, 3, 4, 5, 6, 7}, 2, [0, 1]),  # two cores of a node, not two threads of a core
         ({0, 1, 2, 3, 4, 5, 6, 7}, 3, [0, 4, 1]),  # both threads of a core, side by side
         ({0, 1, 2, 3, 4, 5, 6, 7}, 8, [0, 4, 1, 5, 2, 6, 3, 7]),
-        ({0, 1, 4, 5, 2, 6}, 2, [2, 6]),  # the fullest node that has room
-        ({0, 1, 5, 2, 3, 6, 7}, 1, [1]),  # a core of which nothing is in use
+        ({0, 1, 4, 5, 2, 6}, 1, [2]),  # the fullest node that has a whole core
+        ({0, 1, 4, 5, 2, 6}, 2, [0, 1]),  # not the fullest: two whole cores
+        ({4, 5, 2, 3, 6, 7}, 2, [2, 3]),  # not the second threads of a node in use
+        ({4, 5, 6, 7}, 2, [4, 5]),  # where nothing else is left
+        ({0, 1, 5, 2, 6}, 1, [2]),  # a core of which nothing is in use
         ({4, 1, 6}, 3, [1, 4, 6]),  # no node has room for all
         ({3}, 1, [3]),
     ],
@@ -98,6 +101,12 @@ def test_a_lease_ends_with_its_process(machine, ending):
         assert sorted(cores) == sorted(everything)
         assert leases._taken() == everything
     assert not leases._taken()
+
+
+def test_a_quota_says_nothing_of_which_cores(machine, monkeypatch):
+    monkeypatch.setattr(leases.cores, "allowed", lambda: len(os.sched_getaffinity(0)) - 1)
+    with leases.leased(1) as cores:
+        assert cores is None
 
 
 def test_more_cores_than_there_are_cannot_be_leased(machine):

@@ -6,20 +6,20 @@ import pytest
 import torch
 from conftest import LENET, RUN, vary
 
-from allcores import recipes
+from allcores import launch, models, recipes
 from allcores.run import AUTO, Run
 
 OPEN = vary(precision=AUTO, memory_format=AUTO, threads_per_worker=AUTO)
 
 
-def answered(file, cores, speeds):
+def answered(file, speeds):
     """A file that says {(threads, precision, memory format): images per second}."""
     keys = ("threads_per_worker", "precision", "memory_format")
     timings = [
         dict(zip(keys, recipe, strict=True)) | {"images_per_second": speed}
         for recipe, speed in speeds.items()
     ]
-    file.write_text(json.dumps({"cores": cores, "timings": timings}))
+    file.write_text(json.dumps({"timings": timings}))
     return file
 
 
@@ -47,7 +47,7 @@ SPEEDS = {
 )
 def test_the_fastest_that_fits_is_taken(tmp_path, cores, workers, servers, expected):
     run = vary(OPEN, workers=workers, servers=servers)
-    filled = recipes.fill_in(run, answered(tmp_path / "recipe", cores, SPEEDS))
+    filled = recipes.fill_in(run, answered(tmp_path / "recipe", SPEEDS), cores)
     assert tuple(filled.recipe.values()) == expected
     assert not filled.is_open
     assert vary(filled, **OPEN.recipe) == run
@@ -57,7 +57,7 @@ def test_what_is_given_is_not_measured():
     run = vary(OPEN, precision="fp32")
     found = recipes.candidates(run, 6)
     assert {recipe["precision"] for recipe in found} == {"fp32"}
-    assert [recipe["threads_per_worker"] for recipe in found] == [1, 1, 2, 2, 4, 4]
+    assert [recipe["threads_per_worker"] for recipe in found] == [1, 1, 2, 2, 4, 4, 6, 6]
     fixed = recipes.candidates(vary(run, threads_per_worker=3), 6)
     assert [recipe["threads_per_worker"] for recipe in fixed] == [3, 3]
 
@@ -77,16 +77,47 @@ def test_the_question_changes_with_what_the_answer_depends_on():
 
 
 def test_every_candidate_is_measured(laboratory, monkeypatch):
+    # One thread only: this process may have used more, and what it forks must not then.
     monkeypatch.setattr(recipes, "ROUNDS", 2)
     run, file = vary(OPEN, model=LENET), laboratory.folder / "recipes" / "recipe.json"
-    recipes.calibrate(run, laboratory.data(), 2, file)
+    recipes.calibrate(run, laboratory.data(), 1, file)
     answer = json.loads(file.read_text())
     assert [{key: timing[key] for key in run.recipe} for timing in answer["timings"]] == [
-        {key: recipe[key] for key in run.recipe} for recipe in recipes.candidates(run, 2)
+        {key: recipe[key] for key in run.recipe} for recipe in recipes.candidates(run, 1)
     ]
-    assert len(answer["timings"]) == 8
+    assert len(answer["timings"]) == 4
     assert all(timing["images_per_second"] > 0 for timing in answer["timings"])
-    assert recipes.fill_in(run, file).threads_per_worker in (1, 2)
+    assert recipes.fill_in(run, file, 2).threads_per_worker == 1
+
+
+class OnlyContiguous(torch.nn.Module):
+    """As many models are written: view() does not take channels-last features."""
+
+    def __init__(self, channels, classes):
+        super().__init__()
+        self.features = torch.nn.Conv2d(channels, 8, 3)
+        self.head = torch.nn.LazyLinear(classes)
+
+    def forward(self, images):
+        return self.head(self.features(images).view(len(images), -1))
+
+
+def test_a_candidate_that_does_not_work_is_left_out(laboratory, monkeypatch, capfd):
+    monkeypatch.setattr(recipes, "ROUNDS", 1)
+    monkeypatch.setattr(models, "build", lambda run, dataset: model_in(run.memory_format))
+
+    def model_in(memory_format):
+        model = OnlyContiguous(3, 3)
+        model(torch.zeros(1, 3, 8, 8))
+        return model.to(memory_format=models.MEMORY_FORMATS[memory_format])
+
+    file = laboratory.folder / "recipe.json"
+    recipes.calibrate(vary(OPEN, precision="fp32"), laboratory.data(), 1, file)
+    assert recipes.fill_in(OPEN, file, 1).memory_format == "contiguous"
+    assert "channels_last  1 thread(s)  does not work: view size" in capfd.readouterr().out
+    with pytest.raises(launch.RankFailedError, match="view size is not compatible"):
+        run = vary(OPEN, precision="fp32", memory_format="channels_last")
+        recipes.calibrate(run, laboratory.data(), 1, file)
 
 
 def test_a_run_says_what_was_asked_and_what_was_used(laboratory):

@@ -1,5 +1,6 @@
 """scripts/train.py by hand."""
 
+import os
 import subprocess
 import sys
 
@@ -91,3 +92,17 @@ def test_it_refuses_to_run_on_fewer_cores_than_it_needs(tmp_path):
     run = train(f"--settings={settings}", "--cores=1", cwd=tmp_path)
     assert run.returncode == 1
     assert "this run needs 2 cores (2 processes x 1 threads), but was given 1" in run.stderr
+
+
+def test_what_is_auto_is_measured_once_and_kept(tmp_path):
+    flags = ["--model=mlp", "--option=hidden=[8]", "--train-size=100", "--epochs=1"]
+    flags += ["--threads=auto", "--precision=auto", "--memory-format=auto"]
+    first = train(*flags, cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "measuring what is fastest" in first.stdout
+    cores = len(os.sched_getaffinity(0))
+    assert first.stdout.count("images/s\n") >= 4 * min(2, cores)
+    again = train(*flags, "--seed=1", cwd=tmp_path)
+    assert "measuring" not in again.stdout
+    assert first.stdout.partition("fastest: ")[2].splitlines()[0] in again.stdout
+    assert len(list(tmp_path.glob("results/recipes/by_hand/mlp_*.json"))) == 1

@@ -94,9 +94,9 @@ class Watch(threading.Thread):
 
 
 def _waited(pid):
-    """Seconds for which the threads of a process have waited in the queue of a core."""
-    queues = Path(f"/proc/{pid}/task").glob("*/schedstat")  # its 2nd field, in nanoseconds
-    return sum(int(queue.read_text().split()[1]) for queue in queues) / 1e9
+    """Seconds for which the main thread of a process has waited in the queue of a core."""
+    _, nanoseconds, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    return int(nanoseconds) / 1e9
 
 
 def cpu_seconds():

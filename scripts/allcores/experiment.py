@@ -14,8 +14,8 @@ from allcores.evaluation import evaluate
 from allcores.training import train
 
 # Processes that waited for a core for more than this part of the time that they computed had to
-# share it.
-CONTENDED = 0.05
+# share it with more than their own helpers.
+CONTENDED = 0.1
 
 
 def conduct(run, data_folder, fold_file, work_folder, output, asked=None, pinning=True):
@@ -80,7 +80,7 @@ def conduct(run, data_folder, fold_file, work_folder, output, asked=None, pinnin
         "cores": {
             "pinned": pins,
             "waited_seconds": watch.waited,
-            "contended": (pinning and pins is None) or watch.waited > CONTENDED * watch.cpu,
+            "contended": watch.waited > CONTENDED * watch.cpu,
         },
         "machine": costs.machine() | {"threads_per_process": trained["threads"]},
     }

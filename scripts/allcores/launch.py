@@ -34,6 +34,7 @@ class World:
 
     Attributes:
         threads: intra-op threads of this process.
+        pins: the cores that this process is kept to; None: wherever the system has it.
         clock: seconds per phase of this process.
         shared: memory and a lock that all processes of the run share.
         meeting: where the workers wait for each other.
@@ -43,6 +44,7 @@ class World:
     workers: int
     servers: int = 0
     threads: int = 1
+    pins: list[int] | None = None
     clock: Clock = field(default_factory=Clock)
     shared: SharedMemory | None = None
     meeting: Barrier | None = None
@@ -128,12 +130,12 @@ class World:
 def run_ranks(target, workers, servers, threads, once_forked, pins=None):
     """Run target(world) on every rank, each in a process forked from this one.
 
-    Args:
-        once_forked: called when the last one has been.
-        pins: cores, `threads` of them for each rank in turn; None: wherever the system has it.
-
     Forking after `import torch` but before any tensor work costs milliseconds where a fresh
     interpreter costs seconds, and the processes share the pages of what is loaded.
+
+    Args:
+        once_forked: called when all are there.
+        pins: cores to keep the ranks to, `threads` for each in turn.
 
     Raises:
         RankFailedError: a rank raised or died. The others have been killed by then.
@@ -144,17 +146,11 @@ def run_ranks(target, workers, servers, threads, once_forked, pins=None):
     with tempfile.TemporaryDirectory(prefix="allcores-") as folder:  # mode 0700
         ranks = {}
         for rank in range(workers + servers):
-            world = World(rank, workers, servers, threads, shared=shared, meeting=meeting)
+            mine = pins and pins[rank * threads : (rank + 1) * threads]
+            world = World(rank, workers, servers, threads, mine, shared=shared, meeting=meeting)
             report, child_end = fork.Pipe(duplex=False)
             process = fork.Process(
-                target=_life,
-                args=(
-                    target,
-                    world,
-                    _share(pins, rank, threads),
-                    f"{folder}/rendezvous",
-                    child_end,
-                ),
+                target=_life, args=(target, world, f"{folder}/rendezvous", child_end)
             )
             process.start()
             child_end.close()
@@ -169,15 +165,11 @@ def run_ranks(target, workers, servers, threads, once_forked, pins=None):
             shared.close()
 
 
-def _share(pins, rank, threads):
-    return pins[rank * threads : (rank + 1) * threads] if pins else None
-
-
-def _life(target, world, pins, rendezvous, report):
+def _life(target, world, rendezvous, report):
     """The life of one rank."""
     die_with_parent()
-    if pins:
-        os.sched_setaffinity(0, pins)
+    if world.pins:
+        os.sched_setaffinity(0, world.pins)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends the run
     try:
         torch.set_num_threads(world.threads)

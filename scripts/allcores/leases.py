@@ -1,16 +1,20 @@
 """Cores of the machine, leased for one run: no two runs that are going on have the same."""
 
 import contextlib
+import errno
 import os
 import re
 import socket
-from collections import defaultdict
+from collections import Counter, defaultdict
+from itertools import chain
 from pathlib import Path
+
+from allcores import cores
 
 SYSTEM = Path("/sys/devices/system/cpu")
 SOCKETS = Path("/proc/net/unix")
 # An abstract socket of this name is the lock of a core: it exists as long as a process holds it,
-# leaves no file behind, and is seen by every user of the machine (unix(7)).
+# leaves no file behind, and every user of the machine sees it, but no other container (unix(7)).
 NAME = "allcores-core-{}"
 
 
@@ -19,19 +23,14 @@ def leased(count):
     """Keep this process, and what it forks, to `count` cores that no other run has meanwhile.
 
     Yields:
-        Their numbers, those for neighbouring ranks side by side; None where so many were not free:
-        the system decides then which process runs where.
+        Their numbers, those for neighbouring ranks side by side; None where so many are not free,
+        or where a quota, not a set of cores, limits this process: others with a quota may be on
+        the same cores unseen. The system decides then which process runs where.
     """
     before = os.sched_getaffinity(0)
-    locks = {}
-    while True:
-        free = before - _taken()
-        chosen = choose(free, count, topology(free)) if len(free) >= count else None
-        for core in chosen or []:
-            locks[core] = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        if all(_acquire(lock, core) for core, lock in locks.items()):
-            break
-        _release(locks)  # another run was faster; look again
+    chosen, locks = None, []
+    if cores.allowed() == len(before) and SOCKETS.exists():
+        chosen = _take(count, before, locks)
     try:
         os.sched_setaffinity(0, chosen or before)
         yield chosen
@@ -40,21 +39,38 @@ def leased(count):
         _release(locks)
 
 
+def _take(count, allowed, locks):
+    """Choose and lock free cores, until nobody else was faster; None: there are too few."""
+    places = topology(allowed)
+    while True:
+        free = allowed - _taken()
+        if len(free) < count:
+            return None
+        chosen = choose(free, count, places)
+        if all(_lock(core, locks) for core in chosen):
+            return chosen
+        _release(locks)
+
+
 def _taken():
     names = re.findall(NAME.format(r"(\d+)") + "$", SOCKETS.read_text(), re.MULTILINE)
     return set(map(int, names))
 
 
-def _acquire(lock, core):
+def _lock(core, locks):
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    locks.append(lock)
     try:
         lock.bind("\0" + NAME.format(core))
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
         return False
     return True
 
 
 def _release(locks):
-    for lock in locks.values():
+    for lock in locks:
         lock.close()
     locks.clear()
 
@@ -75,32 +91,41 @@ def _siblings(cpu):
 
 
 def choose(free, count, places):
-    """`count` of the free cpus: on one NUMA node if one has so many, the fullest that has.
+    """`count` of the free cpus, on one NUMA node if one has so many.
 
-    Within a node one hardware thread of each core, as long as there are cores enough; else whole
-    cores, both siblings side by side.
+    One hardware thread each of cores of which nothing is in use, as long as there are enough; else
+    whole cores, both siblings side by side. Of nodes that serve alike the fullest is taken.
 
     Args:
         free: numbers of cpus.
-        places: what topology() gave.
+        places: what topology() gave for these and those in use.
     """
-    nodes = defaultdict(list)
-    for cpu in free:
-        nodes[places[cpu][0]].append(cpu)
-    fitting = [node for node in nodes.values() if len(node) >= count]
-    largest_first = sorted(nodes.values(), key=len, reverse=True)
+    nodes = defaultdict(lambda: defaultdict(list))
+    for cpu in sorted(free):
+        node, core = places[cpu]
+        nodes[node][core].append(cpu)
+    threads_of = Counter(places.values())
+    by_node = []
+    for node, cpus_of in nodes.items():
+        whole = [cpus for core, cpus in cpus_of.items() if len(cpus) == threads_of[node, core]]
+        broken = [cpus for cpus in cpus_of.values() if cpus not in whole]
+        by_node.append((whole, broken))
+
+    def room(node):
+        return sum(map(len, chain(*node)))
+
+    fitting = [node for node in by_node if room(node) >= count]
+    if fitting:
+        best = min(fitting, key=lambda node: (len(node[0]) < count, room(node)))
+        return _within(best, count)
     chosen = []
-    for node in [min(fitting, key=len)] if fitting else largest_first:
-        chosen += _within_a_node(node, count - len(chosen), places)
+    for node in sorted(by_node, key=room, reverse=True):
+        chosen += _within(node, count - len(chosen))
     return chosen
 
 
-def _within_a_node(free, count, places):
-    cores = defaultdict(list)
-    for cpu in sorted(free):
-        cores[places[cpu][1]].append(cpu)
-    # Cores of which nothing is in use come first.
-    whole_first = sorted(cores.values(), key=lambda core: (-len(core), core))
-    if count <= len(whole_first):
-        return [core[0] for core in whole_first[:count]]
-    return [cpu for core in whole_first for cpu in core][:count]
+def _within(node, count):
+    whole, broken = node
+    if count <= len(whole):
+        return [core[0] for core in whole[:count]]
+    return list(chain(*whole, *broken))[:count]

@@ -24,7 +24,7 @@ MEMORY_FORMATS = ("contiguous", "channels_last")
 # What is slower than the fastest by less than this is as fast.
 TOLERANCE = 0.03
 # Each combination is measured so often, or as often as these seconds allow, or at least so often.
-ROUNDS, SECONDS, LEAST_ROUNDS = 30, 5, 2
+ROUNDS, SECONDS, LEAST_ROUNDS = 30, 5, 1
 
 
 def question(run):
@@ -56,7 +56,8 @@ def images_per_worker(run):
 
 def candidates(run, most_threads):
     """Every recipe that the run allows, the plainest first: [{precision, ...}, ...]."""
-    threads = [1 << power for power in range(most_threads.bit_length())]
+    powers = [1 << power for power in range(most_threads.bit_length())]
+    threads = sorted({*powers, most_threads})
     choices = {
         "threads_per_worker": threads,
         "precision": PRECISIONS,
@@ -73,24 +74,30 @@ def calibrate(run, data_folder, available, file):
 
     Args:
         available: cores that a run may have; each worker gets an equal part of them at most.
-        file: JSON: {"question", "cores", "timings": [{precision, ..., images_per_second}, ...]}.
+        file: JSON: {"question", "timings": [{precision, ..., images_per_second}, ...]}.
     """
     # Here and not above: the workflow asks question() without torch.
-    from allcores import launch
+    from allcores import launch, leases
 
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     allowed = candidates(run, max(1, available // run.workers))
     most = max(recipe["threads_per_worker"] for recipe in allowed)
-    target = partial(_measure_all, run, data_folder, allowed, available, file)
-    launch.run_ranks(target, 1, 0, most, once_forked=int)
+    target = partial(_measure_all, run, data_folder, allowed, file)
+    with leases.leased(min(available, most * run.workers)):
+        launch.run_ranks(target, 1, 0, most, once_forked=int)
 
 
-def fill_in(run, file):
-    """The run with everything that is open replaced by what was measured to be fastest."""
+def fill_in(run, file, available):
+    """The run with everything that is open replaced by what was measured to be fastest.
+
+    Args:
+        file: what calibrate() wrote.
+        available: cores that the run may have now.
+    """
     answer = json.loads(Path(file).read_text())
     fitting = answer["timings"]
     if run.threads_per_worker == AUTO:  # servers take threads, too
-        most = max(1, answer["cores"] // run.processes)
+        most = max(1, available // run.processes)
         fitting = [timing for timing in fitting if timing["threads_per_worker"] <= most]
     best = max(timing["images_per_second"] for timing in fitting)
     chosen = next(
@@ -99,41 +106,55 @@ def fill_in(run, file):
     return dataclasses.replace(run, **{key: chosen[key] for key in RECIPE})
 
 
-def _measure_all(run, data_folder, recipes, available, file, world):
+def _measure_all(run, data_folder, recipes, file, world):
     """Time a step of each recipe in turn, round by round; the first round is for warming up."""
-    from allcores import data
+    from allcores import data, models
 
     dataset = data.open_dataset(data_folder)
-    steps = [_step(dataclasses.replace(run, **recipe), dataset) for recipe in recipes]
-    seconds = [[] for _ in recipes]
+    formats = {recipe["memory_format"] for recipe in recipes}
+    model_in = {
+        name: models.build(dataclasses.replace(run, memory_format=name), dataset)
+        for name in formats
+    }
+    steps, problem = [], None
+    for recipe in recipes:
+        step = _step(dataclasses.replace(run, **recipe), model_in[recipe["memory_format"]], dataset)
+        try:
+            step()
+            steps.append((recipe, step, []))
+        except RuntimeError as error:  # a model that calls view(), say, suits one format only
+            problem = error
+            print(f"{_name(recipe)}  does not work: {error}", flush=True)
+    if not steps:
+        raise problem
     began = time.perf_counter()
-    for done in range(1 + ROUNDS):
-        if done > LEAST_ROUNDS and time.perf_counter() - began > SECONDS:
+    for done in range(ROUNDS):
+        if done >= LEAST_ROUNDS and time.perf_counter() - began > SECONDS:
             break
-        for step, found in zip(steps, seconds, strict=True):
-            found.append(step())
+        for _, step, seconds in steps:
+            seconds.append(step())
     timings = [
-        recipe | {"images_per_second": images_per_worker(run) / statistics.median(found[1:])}
-        for recipe, found in zip(recipes, seconds, strict=True)
+        recipe | {"images_per_second": images_per_worker(run) / statistics.median(seconds)}
+        for recipe, _, seconds in steps
     ]
     for timing in timings:
-        print(
-            f"{timing['precision']}  {timing['memory_format']:13}  "
-            f"{timing['threads_per_worker']} thread(s)  "
-            f"{timing['images_per_second']:,.0f} images/s",
-            flush=True,
-        )
-    answer = {"question": question(run), "cores": available, "timings": timings}
-    write_text(file, json.dumps(answer, indent=1))
+        print(f"{_name(timing)}  {timing['images_per_second']:,.0f} images/s", flush=True)
+    write_text(file, json.dumps({"question": question(run), "timings": timings}, indent=1))
 
 
-def _step(run, dataset):
+def _name(recipe):
+    return (
+        f"{recipe['precision']}  {recipe['memory_format']:13}  "
+        f"{recipe['threads_per_worker']} thread(s)"
+    )
+
+
+def _step(run, model, dataset):
     """A function that makes one training step of a run without anything open and times it."""
     import torch
 
     from allcores import losses, models, registry
 
-    model = models.build(run, dataset)
     make_optimizer = registry.optimizers()[run.optimizer.name].load()
     optimizer = make_optimizer(model.parameters(), **run.optimizer.options)
     criterion = losses.build(run.loss.name, run.loss.options)

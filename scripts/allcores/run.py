@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 # Where a run's results lie under results/runs/, unique within a config; the workflow's wildcards.
+PATH = "{dataset}/{model}/{schedule}/{strategy}/w{workers}t{threads}/{split}/n{size}_seed{seed}"
 # What a config may leave to be measured, see recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
-PATH = "{dataset}/{model}/{schedule}/{strategy}/w{workers}t{threads}/{split}/n{size}_seed{seed}"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,10 @@ import os
 
 import torch
 
+# Bytes that can be handed out. A file takes memory where something has been written only, and on
+# the NUMA node of the process that was the first to write there.
+RESERVED = 1 << 40
+
 
 class SharedMemory:
     """Hands out tensors that all processes of a run see.
@@ -19,6 +23,7 @@ class SharedMemory:
 
     def __init__(self):
         self.file = os.memfd_create("allcores")
+        os.ftruncate(self.file, RESERVED)
         # A file of its own: closing any descriptor of a locked file would give up the lock.
         self.lock_file = os.memfd_create("allcores-lock")
         self.size = 0
@@ -27,7 +32,6 @@ class SharedMemory:
         """A tensor of zeros; every process has to ask for the same tensors in the same order."""
         length = math.prod(shape) * dtype.itemsize
         length += -length % mmap.PAGESIZE
-        os.posix_fallocate(self.file, self.size, length)  # grows the file, never shrinks it
         memory = mmap.mmap(self.file, length, offset=self.size)
         self.size += length
         return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape)).view(shape)

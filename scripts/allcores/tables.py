@@ -19,7 +19,7 @@ def identify(metrics):
         "schedule": settings["schedule"]["label"],
         "strategy": settings["strategy"]["label"],
         "workers": settings["workers"],
-        "threads": metrics["recipe"]["threads_per_worker"],
+        "threads": settings["threads_per_worker"],
         "train_size": settings["train_size"] or "all",
         "split": "test" if folds is None else f"fold {settings['fold']} of {folds}",
         "seed": settings["seed"],
@@ -32,6 +32,7 @@ def runs(all_metrics):
         identify(metrics)
         | {
             "cores": _cores(metrics),
+            "threads_used": metrics["recipe"]["threads_per_worker"],
             "precision": metrics["recipe"]["precision"],
             "memory_format": metrics["recipe"]["memory_format"],
             "accuracy": metrics["accuracy"],

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from functools import partial
 
-from measure import in_turn, ratios, report
+from measure import in_a_process, in_turn, ratios, report
 
 from allcores import cores, lean_torch
 
@@ -18,20 +18,19 @@ CORES = cores.allowed()
 cores.set_thread_variables(CORES)
 lean_torch.import_torch()
 
-import torch  # noqa: E402
 import usual  # noqa: E402
 from conduct import conduct, images, images_per_second, run_of  # noqa: E402
 
-from allcores import data, datasets, launch, registry  # noqa: E402
+from allcores import data, datasets, registry  # noqa: E402
 
-# What it is called, model, images of that size, images per step, how often.
-CASES = [
-    ("LeNet", "lenet", images(3200, 32), 32, 5),
-    ("MobileNet", "mobilenet", images(640, 32), 64, 5),
-    ("VGG-19", "vgg19", images(256, 32), 64, 3),
-    ("ResNet-50, 224 x 224", "resnet50", images(48, 224), 16, 3),
-]
-EPOCHS = 3
+# Model: what it is called, images of that size, images per step, how often.
+CASES = {
+    "lenet": ("LeNet", images(3200, 32), 32, 5),
+    "mobilenet": ("MobileNet", images(640, 32), 64, 5),
+    "vgg19": ("VGG-19", images(192, 32), 64, 3),
+    "resnet50": ("ResNet-50, 224 x 224", images(32, 224), 16, 3),
+}
+EPOCHS = 2
 
 
 def ours(folder, name, dataset, batch):
@@ -45,43 +44,39 @@ def ours(folder, name, dataset, batch):
 
 
 def the_usual(folder, name, dataset, batch):
-    """In a forked process, so that its threads do not live on in this one."""
-    file = f"{folder}/usual"
-
-    def target(world):
-        opened = data.open_dataset(f"{folder}/{dataset.label}")
-        count = opened.info["train"]
-        mean, std = data.channel_statistics(opened.moments[:count], opened.images.shape)
-        loader = usual.batches(
-            usual.OneByOne(opened.images[:count], opened.labels[:count], mean, std), batch
-        )
-        model = registry.model(name).load()(**opened.model_arguments)
-        seconds = [usual.epoch_seconds(model, loader) for _ in range(EPOCHS)][1:]
-        torch.save(count / statistics.mean(seconds), file)
-
-    launch.run_ranks(target, 1, 0, CORES, once_forked=int)
-    return torch.load(file)
+    opened = data.open_dataset(f"{folder}/{dataset.label}")
+    count = opened.info["train"]
+    mean, std = data.channel_statistics(opened.moments[:count], opened.images.shape)
+    loader = usual.batches(
+        usual.OneByOne(opened.images[:count], opened.labels[:count], mean, std), batch
+    )
+    model = registry.model(name).load()(**opened.model_arguments)
+    seconds = [usual.epoch_seconds(model, loader) for _ in range(EPOCHS)][1:]
+    return count / statistics.mean(seconds)
 
 
-if __name__ == "__main__":
-    wanted = sys.argv[1:]
+def compare():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for label, name, dataset, batch, repeats in CASES:
-            if wanted and name not in wanted:
-                continue
+        for name, (label, dataset, _, repeats) in CASES.items():
             if not datasets.is_prepared(dataset, f"{folder}/{dataset.label}"):
                 datasets.prepare(dataset, folder, f"{folder}/{dataset.label}")
-            found = in_turn(
-                {
-                    "ours": partial(ours, folder, name, dataset, batch),
-                    "usual": partial(the_usual, folder, name, dataset, batch),
-                },
-                repeats,
-            )
+            ways = {way: partial(in_a_process, __file__, way, folder, name) for way in WAYS}
+            found = in_turn(ways, repeats)
             rows += [
                 (f"{label}: shared_memory, {CORES} workers", "images/s", found["ours"]),
                 (f"{label}: usual loop, {CORES} threads", "images/s", found["usual"]),
                 ("  ours / usual", "x", ratios(found["ours"], found["usual"])),
             ]
     report("end_to_end", rows)
+
+
+WAYS = {"ours": ours, "usual": the_usual}
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        way, folder, name = sys.argv[1:]
+        _, dataset, batch, _ = CASES[name]
+        print(WAYS[way](folder, name, dataset, batch))
+    else:
+        compare()

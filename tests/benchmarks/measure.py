@@ -2,6 +2,7 @@
 
 import csv
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def in_turn(alternatives, repeats):
             if repeat:
                 found[name].append(value)
     return found
+
+
+def in_a_process(program, *arguments):
+    """The number that a call of a program prints last."""
+    command = [sys.executable, program, *map(str, arguments)]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(run.stdout.split()[-1])
 
 
 def report(bench, rows):

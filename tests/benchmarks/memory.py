@@ -3,9 +3,10 @@
 The largest sum of the processes' proportional set sizes: pages that several share count once.
 """
 
+import sys
 import tempfile
 
-from measure import report
+from measure import in_a_process, report
 
 from allcores import cores, lean_torch
 
@@ -18,32 +19,29 @@ WORKERS = sorted({1, 2, 4, 8, cores.allowed()})
 STRATEGIES = ("shared_memory", "ddp", "ring")
 
 
-def megabytes(strategy, workers, folder):
+def megabytes(strategy, workers):
     run = run_of(
         "vgg19",
         images(32, 32),
         *[f"--strategy={strategy}", f"--workers={workers}", "--batch-size=16", "--epochs=3"],
     )
-    return conduct(run, folder)["peak_memory_bytes"] / 1e6
+    with tempfile.TemporaryDirectory() as folder:
+        return conduct(run, folder)["peak_memory_bytes"] / 1e6
+
+
+def compare():
+    rows = []
+    for workers in WORKERS:
+        found = {strategy: in_a_process(__file__, strategy, workers) for strategy in STRATEGIES}
+        for strategy, value in found.items():
+            rows.append((f"VGG-19, {strategy}, {workers} workers", "MB", [value]))
+        share = found["shared_memory"] / found["ddp"]
+        rows.append(("  shared_memory / ddp", "x", [share]))
+    report("memory", rows)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        found = {
-            (workers, strategy): megabytes(strategy, workers, folder)
-            for workers in WORKERS
-            for strategy in STRATEGIES
-        }
-    rows = [
-        (f"VGG-19, {strategy}, {workers} workers", "MB", [value])
-        for (workers, strategy), value in found.items()
-    ]
-    rows += [
-        (
-            f"{workers} workers: shared_memory / ddp",
-            "x",
-            [found[workers, "shared_memory"] / found[workers, "ddp"]],
-        )
-        for workers in WORKERS
-    ]
-    report("memory", rows)
+    if sys.argv[1:]:
+        print(megabytes(*sys.argv[1:]))
+    else:
+        compare()

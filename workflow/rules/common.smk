@@ -83,11 +83,9 @@ def most_cores():
 def run_threads(wildcards, input):
     """A run that must be alone claims every core; it uses its own only."""
     run = run_of(wildcards)
-    if run.path in TABLE.exclusive:
-        return local_cores() or run.cores
     if run.is_open and Path(input.recipe).exists():
-        run = recipes.fill_in(run, input.recipe)
-    return run.cores
+        run = recipes.fill_in(run, input.recipe, most_cores())
+    return local_cores() or run.cores if run.path in TABLE.exclusive else run.cores
 
 
 def dataset_choice(wildcards):

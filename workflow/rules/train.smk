@@ -14,6 +14,10 @@ rule calibrate:
     conda:
         "../../environment.yml"
     threads: most_cores()
+    resources:
+        slurm_extra="--exclusive",
+        mem_mb=lambda wildcards, attempt: 2 * attempt * estimate.memory_mb(asking(wildcards)),
+        runtime=lambda wildcards, attempt: attempt * estimate.minutes(asking(wildcards)),
     params:
         # Not recorded, being a function of input: any run that asks the question will do.
         settings=lambda wildcards, input: asking(wildcards).to_json(),

@@ -122,9 +122,10 @@ class SharedMemory(Strategy):
     def restore(self, state):
         self.module.load_state_dict(state["model"])
         for block in self.blocks:
-            own = copy.deepcopy(state["optimizer"])
-            own |= {name: own[name][block.where] for name in self.shared_moments}
-            self.optimizer.state[block.weights] = own
+            self.optimizer.state[block.weights] = {
+                name: value[block.where] if name in self.shared_moments else copy.deepcopy(value)
+                for name, value in state["optimizer"].items()
+            }
         self._share_moments()
         self.world.barrier()  # nobody puts these weights there any more
 
