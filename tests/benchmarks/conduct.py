@@ -37,7 +37,7 @@ def conduct(run, folder):
         recipe = folder / f"{run.model.label}_w{run.workers}_{run.dataset.label}.json"
         if not recipe.exists():
             recipes.calibrate(run, data, run.cores, recipe)
-        run = recipes.fill_in(run, recipe)
+        run = recipes.fill_in(run, recipe, run.cores)
     return experiment.conduct(run, data, None, folder / "work", folder / "output", asked)
 
 

@@ -32,7 +32,7 @@ def in_turn(alternatives, repeats):
 def in_a_process(program, *arguments):
     """The number that a call of a program prints last."""
     command = [sys.executable, program, *map(str, arguments)]
-    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return float(run.stdout.split()[-1])
 
 

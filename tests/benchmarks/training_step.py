@@ -1,11 +1,11 @@
-"""Training steps of 2 workers under each strategy, against 2 workers that exchange nothing."""
+"""Training steps of all workers under each strategy, against workers that exchange nothing."""
 
 from functools import partial
 
 import torch
 from side_by_side import compare
 
-from allcores import models, registry
+from allcores import cores, models, registry
 
 # What it is called, model, images per worker (3 x 32 x 32), memory format.
 CASES = [
@@ -15,7 +15,8 @@ CASES = [
     ("VGG-19", "vgg19", 8, "channels_last"),
     ("VGG-19", "vgg19", 32, "channels_last"),
 ]
-WORKERS = 2
+# Each on a core of its own.
+WORKER_COUNTS = sorted({2, cores.allowed()} - {1})
 # The first exchanges nothing: each worker applies its own gradient to weights of its own.
 STRATEGIES = ("serial", "ddp", "ring", "shared_memory")
 
@@ -43,7 +44,8 @@ if __name__ == "__main__":
     compare(
         "training_step",
         [
-            (f"{label}, {batch} images each", WORKERS, partial(alternatives, name, batch, form))
+            (f"{label}, {batch} images each", workers, partial(alternatives, name, batch, form))
+            for workers in WORKER_COUNTS
             for label, name, batch, form in CASES
         ],
     )
