@@ -18,6 +18,7 @@ def run_of(model, dataset, *flags):
     return dataclasses.replace(
         run,
         dataset=dataset,
+        model=Choice(model, model, {}),  # not the narrow one of the default config
         optimizer=Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9}),
         folds=None,
         fold=None,
