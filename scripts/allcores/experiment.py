@@ -23,12 +23,12 @@ def conduct(run, data_folder, fold_file, work_folder, output, asked=None, pinnin
 
     Args:
         run: with nothing left open.
-        asked: the Run as the config has it, if some of it was open.
-        pinning: keep each process to cores of its own, as long as the machine has free ones.
         data_folder: the prepared dataset.
         fold_file: .npy with the fold of each sample, from data.assign_folds; None: assign them now.
         work_folder: for checkpoints; gone when the run is done.
         output: folder for metrics.json, utilisation.csv and weights.pt.
+        asked: the Run as the config has it, if some of it was open.
+        pinning: keep each process to cores of its own, as long as the machine has free ones.
 
     Returns:
         What metrics.json says.

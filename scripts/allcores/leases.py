@@ -77,7 +77,7 @@ def _release(locks):
 
 def topology(cpus):
     """cpu -> (NUMA node, core within the machine), as the kernel tells it."""
-    return {cpu: (_node(cpu), _siblings(cpu)) for cpu in cpus}
+    return {cpu: (_node(cpu), _core(cpu)) for cpu in cpus}
 
 
 def _node(cpu):
@@ -85,7 +85,8 @@ def _node(cpu):
     return nodes[0] if nodes else 0
 
 
-def _siblings(cpu):
+def _core(cpu):
+    """Its first hardware thread stands for the core."""
     file = SYSTEM / f"cpu{cpu}" / "topology" / "thread_siblings_list"
     return int(re.match(r"\d+", file.read_text())[0]) if file.exists() else cpu
 
