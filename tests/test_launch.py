@@ -1,6 +1,7 @@
 """The processes of a run: threads, failures, exchange."""
 
 import os
+import resource
 import signal
 import stat
 import time
@@ -9,7 +10,7 @@ import psutil
 import pytest
 import torch
 
-from allcores import cores, launch
+from allcores import allocator, cores, launch
 
 
 def run(target, workers=3, servers=0, threads=1):
@@ -30,6 +31,19 @@ def test_sum_and_average(tmp_path):
         assert total == 3
         assert torch.equal(matrix, torch.ones(2, 3))
         assert number == 10
+
+
+def test_freed_memory_is_used_again(tmp_path):
+    def target(world):
+        allocator.keep_freed_memory()
+        for _ in range(50):
+            torch.ones(2**24)
+        faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        (tmp_path / "faults").write_text(str(faults))
+
+    run(target, workers=1)
+    # A fresh tensor of that size costs 16,384; some do, until there is room for all.
+    assert int((tmp_path / "faults").read_text()) < 50 * 16384 / 2
 
 
 def test_servers_are_ranks_that_do_not_work(tmp_path):

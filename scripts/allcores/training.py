@@ -4,7 +4,7 @@ from functools import partial
 
 import torch
 
-from allcores import losses, models, registry
+from allcores import allocator, losses, models, registry
 from allcores.batches import Pixels, count_batches, dropout_seed, shards
 from allcores.progress import Progress
 from allcores.schedules import Schedule
@@ -47,6 +47,7 @@ def train(run, dataset, mean, std, samples, work, world):
         schedule.restore(checkpoint["schedule"])
         epochs = checkpoint["epochs"]
         progress.resumed(len(epochs), batches)
+    allocator.keep_freed_memory()
 
     for epoch in range(len(epochs), run.epochs):
         torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
