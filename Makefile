@@ -1,5 +1,8 @@
 # make run    the default study, packed onto every core; ends with results/report.html
 # make test   everything that must hold
+# make cores, scratch_vs_builtin, data_size, kfold, hogwild
+#             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
+# make miniatures   all five
 # make bench  how fast it is, here and now
 
 PYTHON ?= python3
@@ -7,11 +10,22 @@ CORES ?= all
 READY := .venv/ready
 BIN := .venv/bin
 
-.PHONY: run test lint bench test-slurm
+# Each published study has a folder of results of its own: they share labels, not settings.
+STUDIES := cores scratch_vs_builtin data_size kfold hogwild
+SIZE ?= miniature
+
+.PHONY: run test lint bench test-slurm miniatures $(STUDIES)
 
 run: $(READY)
 	$(BIN)/snakemake --cores $(CORES) --report results/report.html --report-after-run
 	@echo "Open results/report.html"
+
+miniatures: $(STUDIES)
+
+$(STUDIES): $(READY)
+	$(BIN)/snakemake --cores $(CORES) --directory results/$(SIZE)/$@ --configfile config/$(SIZE)/$@.yaml \
+	    --report report.html --report-after-run
+	@echo "Open results/$(SIZE)/$@/report.html"
 
 test: lint
 	$(BIN)/python -m pytest

@@ -18,7 +18,8 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/common.smk"
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
-include: "workflow/rules/report.smk"
+include: "workflow/rules/tables.smk"
+include: "workflow/rules/figures.smk"
 
 
 localrules:
@@ -30,12 +31,6 @@ rule all:
     input:
         # The runs stand here as well as behind the tables, so that a deleted result is noticed.
         [f"results/runs/{path}/metrics.json" for path in TABLE.runs],
-        expand("results/studies/{study}/{table}.html", study=TABLE.studies, table=TABLES),
-        expand(
-            "results/studies/{study}/{figure}.{suffix}",
-            study=TABLE.studies,
-            figure=FIGURES,
-            suffix=["png", "svg"],
-        ),
+        [f"results/studies/{study}/{file}" for study, file in RESULTS],
     message:
         "All tables and figures are in results/studies"

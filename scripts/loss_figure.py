@@ -4,14 +4,10 @@ import pandas as pd
 
 from allcores import style, tables
 
-DASHES = ["-", "--", ":", "-."]
-
 
 def loss_figure(epochs):
     """One panel per dataset and model: the mean over folds and seeds, and their range as a band."""
-    epochs = epochs.assign(
-        elapsed=epochs.groupby([*tables.CELL, *tables.REPEAT])["seconds"].cumsum()
-    )
+    epochs = epochs.assign(elapsed=epochs.groupby(tables.RUN)["seconds"].cumsum())
     colours = style.strategies(epochs["strategy"])
     schedules = list(dict.fromkeys(epochs["schedule"]))
     shown = ["model", *tables.varying(epochs, ["dataset", "train_size"])]
@@ -33,7 +29,7 @@ def loss_figure(epochs):
                 color=colour,
                 marker=marker,
                 ms=4,
-                ls=DASHES[schedules.index(first["schedule"]) % len(DASHES)],
+                ls=style.dash(first["schedule"], schedules),
                 label=style.way(first) + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
             )
             panel.fill_between(

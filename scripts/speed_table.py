@@ -2,50 +2,75 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from allcores import tables
 
-# The schedule does not change the speed: runs that differ in it are repeats.
-CELL = [column for column in tables.CELL if column != "schedule"]
-RUN = [*tables.CELL, *tables.REPEAT]
 PHASE = "_seconds"
-
-
-def images_per_second(runs, epochs):
-    """Of each run; its first epoch is warm-up and left out, unless it is the only one."""
-    measured = epochs[(epochs["epoch"] > 1) | (epochs.groupby(RUN)["epoch"].transform("max") == 1)]
-    per_epoch = measured.groupby(RUN, sort=False)["seconds"].mean()
-    merged = runs.merge(per_epoch.rename("epoch_seconds"), on=RUN)
-    return merged.assign(images_per_second=merged["train_samples"] / merged["epoch_seconds"])
 
 
 def speed_table(runs, epochs, baseline):
     """One row per dataset, model, strategy, workers, threads and training-set size.
 
-    speedup: images per second over those of the baseline strategy with its fewest cores, on the
-    same dataset, model and training-set size. efficiency: speedup per core, relative to it.
-    The columns after it are each phase's share of the time.
+    seconds: training time of a whole run. speedup: images per second over those of the baseline
+    strategy with its fewest cores, on the same dataset, model and training-set size. efficiency:
+    speedup per core, relative to it. over_best: images per second over the most that the baseline
+    strategy reaches with at most as many cores. utilisation: share of its cores that a run kept
+    busy from its start to its end. The columns after `note` are each phase's share of the time.
     """
-    speeds = images_per_second(runs, epochs)
+    speeds = tables.timed(runs, epochs)
+    available = (speeds["ended"] - speeds["started"]) * speeds["cores"]
     table = (
-        speeds.groupby([*CELL, "cores"], sort=False)["images_per_second"]
-        .agg(runs="size", images_per_second="median", slowest="min", fastest="max")
+        speeds.assign(utilisation=speeds["cpu_seconds"] / available)
+        .groupby([*tables.SPEED_CELL, "cores"], sort=False)
+        .agg(
+            runs=("seed", "size"),
+            seconds=("training_seconds", "median"),
+            images_per_second=("images_per_second", "median"),
+            slowest=("images_per_second", "min"),
+            fastest=("images_per_second", "max"),
+            utilisation=("utilisation", "median"),
+            contended=("contended", "any"),
+            allowed=("machine_cores_allowed", "min"),
+        )
         .reset_index()
     )
+    table = against_baseline(table, baseline)
+    crowded = table["cores"] > table["allowed"]
+    table["note"] = np.select(
+        [crowded, table["contended"]], ["oversubscribed", "contended"], default=""
+    )
+    return table.drop(columns=["contended", "allowed"]).merge(
+        phase_shares(epochs), on=tables.SPEED_CELL
+    )
+
+
+def against_baseline(table, baseline):
+    """The table with the columns speedup, efficiency and over_best."""
     group = ["dataset", "model", "train_size"]
-    base = table[table["strategy"] == baseline].sort_values("cores").drop_duplicates(group)
-    base = base.rename(columns={"images_per_second": "base_speed", "cores": "base_cores"})
-    table = table.merge(base[[*group, "base_speed", "base_cores"]], on=group, how="left")
-    table["speedup"] = table["images_per_second"] / table["base_speed"]
-    table["efficiency"] = table["speedup"] * table["base_cores"] / table["cores"]
-    return table.drop(columns=["base_speed", "base_cores"]).merge(phase_shares(epochs), on=CELL)
+    ours = table[table["strategy"] == baseline].sort_values("cores")
+    base = ours.drop_duplicates(group)[[*group, "cores", "images_per_second"]]
+    best = ours.assign(best=ours.groupby(group)["images_per_second"].cummax())
+    table = table.merge(base, on=group, how="left", suffixes=("", "_base"))
+    # For each row the last row of the baseline that has at most as many cores.
+    table = pd.merge_asof(
+        table.reset_index().sort_values("cores"),
+        best[[*group, "cores", "best"]],
+        on="cores",
+        by=group,
+    ).sort_values("index", ignore_index=True)
+    speed = table["images_per_second"]
+    table["speedup"] = speed / table["images_per_second_base"]
+    table["efficiency"] = table["speedup"] * table["cores_base"] / table["cores"]
+    table["over_best"] = speed / table["best"]
+    return table.drop(columns=["index", "cores_base", "images_per_second_base", "best"])
 
 
 def phase_shares(epochs):
     """Share of each phase in the training time of each cell."""
     phases = [name for name in epochs if name.endswith(PHASE)]
-    sums = epochs.groupby(CELL, sort=False)[[*phases, "seconds"]].sum(min_count=1)
+    sums = epochs.groupby(tables.SPEED_CELL, sort=False)[[*phases, "seconds"]].sum(min_count=1)
     shares = sums[phases].div(sums["seconds"], axis=0)
     return shares.rename(columns=lambda name: name.removesuffix(PHASE)).reset_index()
 
@@ -57,10 +82,10 @@ if __name__ == "__main__":
         snakemake.params.baseline,
     )
     table.to_csv(snakemake.output.csv, index=False)
-    rate = "{:,.0f}".format
-    percent = "{:.0%}".format
+    times = "{:.2f} x".format
     formats = dict.fromkeys(("workers", "threads", "cores", "runs"), str)
-    formats |= dict.fromkeys(("images_per_second", "slowest", "fastest"), rate)
-    formats |= {"speedup": "{:.2f} x".format}
-    formats |= dict.fromkeys(table.columns[list(table.columns).index("efficiency") :], percent)
+    formats |= dict.fromkeys(("images_per_second", "slowest", "fastest"), "{:,.4g}".format)
+    formats |= {"seconds": "{:,.2f}".format, "speedup": times, "over_best": times}
+    shares = table.columns[list(table.columns).index("note") + 1 :]
+    formats |= dict.fromkeys(["utilisation", "efficiency", *shares], "{:.0%}".format)
     Path(snakemake.output.html).write_text(tables.html(table, formats))

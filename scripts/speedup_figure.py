@@ -1,4 +1,4 @@
-"""Plot speedup against the number of cores."""
+"""Plot the speedup of every way of using the cores."""
 
 import pandas as pd
 
@@ -8,39 +8,95 @@ LABELLED = 6  # more points in a panel would write over each other
 
 
 def speedup_figure(table, baseline):
-    """One panel per dataset and model; bars from the slowest to the fastest run."""
-    colours = style.strategies(table["strategy"])
+    """One panel per dataset and model; bars from the slowest to the fastest run.
+
+    A few strategies are lines over the number of cores, many are rows.
+    """
     shown = ["model", *tables.varying(table, ["dataset", "train_size"])]
     groups = list(table.groupby(shown, sort=False))
+    draw = _lines if table["strategy"].nunique() <= LABELLED else _rows
+    figure, axes = draw([group for _, group in groups], table, f"speedup over {baseline}")
+    for panel, (names, _) in zip(axes, groups, strict=True):
+        panel.set_title(style.title(shown, names))
+    style.legend_below(figure, axes)
+    return figure
+
+
+def _lines(groups, table, quantity):
+    """Speedup against cores, beside ideal scaling."""
+    colours = style.strategies(table["strategy"])
     figure, axes = style.panels(len(groups), sharex=True, sharey=True)
     most = table["cores"].max()
-    for panel, (names, group) in zip(axes, groups, strict=True):
+    for panel, group in zip(axes, groups, strict=True):
         panel.plot([1, most], [1, most], color="0.6", lw=1, ls="--", label="ideal")
-        for (strategy, threads), line in group.groupby(["strategy", "threads"], sort=False):
+        # Workers of several threads each are a line of their own, beside those of one.
+        ambiguous = group.duplicated(["strategy", "cores"]).any()
+        for names, line in group.groupby(["strategy", "threads"][: 1 + ambiguous], sort=False):
             line = line.sort_values("cores")
-            colour, marker = colours[strategy]
-            per_image = line["speedup"] / line["images_per_second"]
+            colour, marker = colours[names[0]]
+            label = names[0] + (f", {names[1]} threads per worker" if ambiguous else "")
             panel.errorbar(
-                line["cores"],
-                line["speedup"],
-                yerr=[
-                    line["speedup"] - line["slowest"] * per_image,
-                    line["fastest"] * per_image - line["speedup"],
-                ],
+                *(line["cores"], line["speedup"], _reach(line)),
                 color=colour,
                 marker=marker,
                 capsize=3,
-                label=strategy if threads == 1 else f"{strategy}, {threads} threads per worker",
+                label=label,
+            )
+            noted = line[line["note"].notna()]
+            panel.plot(
+                *(noted["cores"], noted["speedup"], marker),
+                mfc="white",
+                mec=colour,
+                zorder=3,
             )
             if len(group) <= LABELLED:
                 _label(panel, line.iloc[-1], colour)
-        panel.set(title=style.title(shown, names), xlabel="cores")
+        panel.set_xlabel("cores")
         panel.set_xticks(sorted(table["cores"].unique()))
         panel.margins(x=0.3)
         panel.set_ylim(bottom=0)
-    axes[0].set_ylabel(f"speedup over {baseline}")
-    style.legend_below(figure, axes)
-    return figure
+    axes[0].set_ylabel(quantity)
+    return figure, axes
+
+
+def _rows(groups, table, quantity):
+    """A row per way of using the cores, with its number."""
+    colours = style.strategies(table["strategy"])
+    height = 1 + 0.28 * max(map(len, groups))
+    figure, axes = style.panels(len(groups), width=5, height=height, columns=2, sharex=True)
+    for panel, group in zip(axes, groups, strict=True):
+        panel.axvline(1, color="0.6", lw=1, ls="--")
+        for row, (_, way) in enumerate(group.iterrows()):
+            colour, marker = colours[way["strategy"]]
+            panel.errorbar(
+                *(way["speedup"], row),
+                xerr=[[reach] for reach in _reach(way)],
+                color=colour,
+                marker=marker,
+                mfc=colour if pd.isna(way["note"]) else "white",
+                capsize=3,
+            )
+            panel.annotate(
+                f"{way['speedup']:.2f} x",
+                (1, row),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                fontsize=9,
+            )
+        panel.set_yticks(range(len(group)), labels=[style.way(way) for _, way in group.iterrows()])
+        panel.set_xlabel(quantity)
+        panel.set_xlim(left=0)
+        panel.invert_yaxis()
+    return figure, axes
+
+
+def _reach(rows):
+    """From the median down to the slowest and up to the fastest run."""
+    per_image = rows["speedup"] / rows["images_per_second"]
+    return [
+        rows["speedup"] - rows["slowest"] * per_image,
+        rows["fastest"] * per_image - rows["speedup"],
+    ]
 
 
 def _label(panel, point, colour):

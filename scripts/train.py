@@ -22,7 +22,7 @@ def main(flags):
     if not flags.data and not datasets.is_prepared(asked.dataset, data_folder):
         datasets.prepare(asked.dataset, "results/downloads", data_folder)
     run = with_recipe(asked, flags, data_folder) if asked.is_open else asked
-    if flags.cores is not None and flags.cores < run.cores:
+    if flags.cores is not None and flags.cores < run.cores and not flags.oversubscribe:
         raise ValueError(
             f"this run needs {run.cores} cores ({run.processes} processes x "
             f"{run.threads_per_worker} threads), but was given {flags.cores}"

@@ -59,8 +59,8 @@ def vary(run=RUN, **changes):
 def using(strategy, workers, run=RUN, **changes):
     """The run with a strategy, on so many workers if it takes more than one."""
     section = {"strategies": {strategy.label: {"name": strategy.name} | strategy.options}}
-    asked = {"strategies": [strategy.label], "workers": [workers]}
-    ((_, workers, servers),) = study.processes(section, asked)
+    asked = {"strategies": [strategy.label], "workers": [workers], "threads_per_worker": [1]}
+    ((_, workers, servers, _),) = study.ways(section, asked)
     return vary(run, strategy=strategy, workers=workers, servers=servers, **changes)
 
 

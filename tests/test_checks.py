@@ -75,6 +75,16 @@ LENET = ("models", "lenet")
         (put(*STUDY, "seeds", value=[1, 1]), "studies.first.seeds: .*nothing may be listed twice"),
         (put(*STUDY, "train_sizes", value=[1200]), "found 1200; 'digits' leaves 1198 samples"),
         (put(*STUDY, "baseline", value="sreial"), "found 'sreial'; .*did you mean serial"),
+        (put(*STUDY, "cores", value=[2]), "first.workers: cannot stand beside `cores`"),
+        (put(*STUDY, "oversubscribe", value=True), "oversubscribe: needs `exclusive: true`"),
+        (put(*STUDY, "target_accuracy", value=0.9), "target_accuracy: needs `curves: true`"),
+        (put(*STUDY, "target_accuracy", value=90), "found 90; expected a number above 0 up to 1"),
+        (put(*STUDY, "against", value="secnd"), "against: found 'secnd'; known: none"),
+        (
+            put(*STUDY, "references", value=[{"model": "lent", "label": "x", "seconds": 1}]),
+            "references.0.model: found 'lent'; .*did you mean lenet",
+        ),
+        (put(*STUDY, "references", value=[{"model": "lenet"}]), "lacks label, seconds"),
         (put(*STUDY, "models", value=["lent"]), "unknown model 'lent'; .*did you mean lenet"),
         (
             put(*STUDY, "models", value=["mlp"]),
@@ -133,6 +143,23 @@ def test_a_cell_that_needs_too_many_cores():
     (finding,) = found(put(*STUDY, "threads_per_worker", value=[2]), cores=3)
     assert "studies.first.workers: ddp with 2 workers x 2 threads needs 4 cores" in finding
     assert "this call has 3: give it --cores 4" in finding
+
+
+def test_a_cell_may_need_more_cores_where_that_is_asked_for():
+    def change(config):
+        put(*STUDY, "threads_per_worker", value=[2])(config)
+        config["studies"]["first"] |= {"exclusive": True, "oversubscribe": True}
+
+    assert not found(change, cores=3)
+
+
+def test_cores_that_leave_no_worker():
+    def change(config):
+        del config["studies"]["first"]["workers"]
+        config["studies"]["first"] |= {"strategies": ["parameter_server"], "cores": [1, 2]}
+
+    (finding,) = found(change)
+    assert "first.cores: parameter_server has 1 servers, which leaves no core" in finding
 
 
 def test_all_findings_come_at_once_with_file_and_line(tmp_path):

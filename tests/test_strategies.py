@@ -15,6 +15,8 @@ from allcores import launch, registry
 from allcores.run import Choice
 
 ALL = {name: Choice(name, name, {}) for name in registry.strategies()}
+# There is no GPU where the tests run; the way there and back is the same.
+ALL["accelerator"] = Choice("accelerator", "accelerator", {"device": "cpu"})
 # Those that promise serial training's weights at any number of workers.
 SYNCHRONOUS = {
     "ddp": DDP,
@@ -188,6 +190,7 @@ def test_workers_hold_equal_weights_and_averaged_buffers_when_settled(tmp_path, 
 
 
 PHASES = {
+    "accelerator": {"update"},
     "serial": {"update"},
     "data_parallel": {"update"},
     "ddp": {"communicate", "update"},

@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from allcores import estimate, study
+from allcores import estimate, products, study
 from allcores.run import Run
 
 CONFIG = yaml.safe_load("""
@@ -34,6 +34,37 @@ def test_a_study_is_a_grid():
     assert len(table.studies["one"]) == 3 * (1 + 2)
     assert len(table.studies["two"]) == 3 * 2 * 2 * 2
     assert len(table.studies["three"]) == 2
+
+
+def test_cores_are_workers_and_servers_or_threads():
+    asked = {"strategies": ["serial", "ddp", "parameter_server"], "cores": [2, 3]}
+    ways = study.ways({}, asked)
+    assert [(strategy.label, *others) for strategy, *others in ways] == [
+        ("serial", 1, 0, 2),
+        ("serial", 1, 0, 3),
+        ("ddp", 2, 0, 1),
+        ("ddp", 3, 0, 1),
+        ("parameter_server", 1, 1, 1),
+        ("parameter_server", 2, 1, 1),
+    ]
+
+
+def test_a_study_ends_with_what_it_asks_for():
+    def of(**keys):
+        asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"]} | keys
+        return set(products.of_study({"studies": {"s": asked}}, "s"))
+
+    least = of()
+    assert {"accuracy_table", "speed_table", "comparison_table", "phases_figure"} <= least
+    assert of(curves=False) == least
+    assert of(curves=True, target_accuracy=0.9) - least == {
+        *("curves_figure", "target_table", "target_figure")
+    }
+    assert of(train_sizes=[10, 20]) - least == {"size_table", "size_figure"}
+    assert of(strategies=["serial", "hogwild"]) - least == {"staleness_figure"}
+    assert of(against="other") - least == {"packing_table", "packing_figure"}
+    assert of(references=[]) - least == {"elapsed_table", "elapsed_figure"}
+    assert not {name for name in of(datasets=["fake"]) if "accuracy" in name or "class" in name}
 
 
 def test_equal_runs_of_two_studies_are_trained_once():

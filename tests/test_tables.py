@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT, vary
 
-from allcores import metrics, results, tables
+from allcores import metrics, occupancy, results, tables
 from allcores.run import Choice
 
 
@@ -45,7 +45,7 @@ def made(strategy, workers, fold, accuracy, seconds):
         "cpu_seconds": 100.0,
         "peak_memory_bytes": 1e8,
         "cores": {"pinned": [0], "waited_seconds": 0.1, "contended": False},
-        "machine": {"cores_allowed": 2},
+        "machine": {"cores_allowed": 2, "host": "h", "processor": "p", "torch": "t"},
     }
 
 
@@ -156,9 +156,10 @@ def test_collect_refuses_results_of_other_settings(tmp_path):
 def test_utilisation_adds_runs_up_and_cuts_pauses_out():
     # Two runs side by side, each on one core for 10 s; an hour later a third on two cores for 5 s.
     rows = [("a", 0, 0), ("a", 10, 10), ("b", 0, 0), ("b", 10, 10), ("c", 3600, 0), ("c", 3605, 10)]
-    frame = pd.DataFrame(rows, columns=["model", "time", "cpu_seconds"])
-    for column in [*tables.CELL, *tables.REPEAT]:
-        frame[column] = frame["model"] if column == "model" else 0
-    edges, busy = script("utilisation_figure").busy_cores(frame)
+    frame = pd.DataFrame(rows, columns=["strategy", "time", "cpu_seconds"])
+    for column in tables.RUN:
+        frame[column] = frame["strategy"] if column == "strategy" else 0
+    edges, busy = occupancy.busy_cores(frame)
     assert edges[-1] == pytest.approx(15)
-    assert busy == pytest.approx(np.full(len(busy), 2.0))
+    assert sum(busy.values()) == pytest.approx(np.full(occupancy.BINS, 2.0))
+    assert busy["a"] == pytest.approx(np.where(edges[1:] < 10.001, 1.0, 0.0))

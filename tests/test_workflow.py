@@ -15,6 +15,8 @@ import pytest
 import yaml
 from conftest import ENVIRONMENT, ROOT
 
+from allcores import products
+
 MINIATURE = """
 models:
   lenet: {width: 0.5, batch_size: 16, epochs: 2, optimizer: {name: adam, lr: 0.003}}
@@ -105,6 +107,53 @@ def finished(tmp_path_factory):
     project = copy(tmp_path_factory.mktemp("finished"))
     project.output = project.call("--report", "results/report.html", "--report-after-run")
     return project
+
+
+EVERYTHING = """
+models:
+  mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
+datasets:
+  tiny: {name: synthetic, count: 60, test: 20, size: 8, classes: 3}
+studies:
+  alone:
+    datasets: [tiny]
+    folds: 2
+    models: [mlp]
+    strategies: [serial, hogwild]
+    workers: [3]
+    threads_per_worker: [2]
+    train_sizes: [20, all]
+    curves: true
+    target_accuracy: 0.2
+    exclusive: true
+    oversubscribe: true
+    references: [{model: mlp, label: somebody, cores: 4, seconds: 1.5}]
+  packed:
+    datasets: [tiny]
+    folds: 2
+    models: [mlp]
+    strategies: [serial]
+    against: alone
+"""
+
+
+def test_everything_that_a_study_can_end_with(tmp_path):
+    project = copy(tmp_path)
+    project.config.write_text(EVERYTHING)
+    project.call("--report", "results/report.html", "--report-after-run")
+    folder = tmp_path / "results" / "studies"
+    for study in ("alone", "packed"):
+        for name in products.files(yaml.safe_load(EVERYTHING), study):
+            assert (folder / study / name).stat().st_size > 200, name
+    speed = pd.read_csv(folder / "alone" / "speed_table.csv")
+    # Three workers of two threads on two cores.
+    assert set(speed.loc[speed["strategy"] == "hogwild", "note"]) == {"oversubscribed"}
+    report = (tmp_path / "results" / "report.html").read_text()
+    for sentence in (folder / "packed" / "verdict.rst").read_text().splitlines()[2:]:
+        assert sentence[2:40] in report
+    # The packed runs began when the last of the others had ended.
+    alone, packed = (pd.read_csv(folder / study / "runs.csv") for study in ("alone", "packed"))
+    assert packed["started"].min() >= alone["ended"].max(), "those that must be alone come first"
 
 
 OPEN = """

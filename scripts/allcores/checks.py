@@ -212,6 +212,7 @@ def _of_study(config, path, given, cores):
     baseline = given.get("baseline")
     if baseline is not None and baseline not in _list(given["strategies"]):
         yield (*path, "baseline"), f"found {baseline!r}; {_choices(baseline, given['strategies'])}"
+    yield from _of_keys(config, path, given)
     if sound:
         yield from _of_batches(config, path, given)
         yield from _of_optimizers(config, path, given)
@@ -228,19 +229,15 @@ def _unknown_label(section, label, defined, known):
 
 def _of_batches(config, path, given):
     """Every worker has to get a part of every full batch."""
+    most = max((workers for _, workers, _, _ in _ways(config, given)), default=1)
     for position, label in enumerate(_list(given.get("models"))):
         batch_size = _mapping(_mapping(config.get("models")).get(label)).get("batch_size")
-        for workers in _list(given["workers"]):
-            if (
-                isinstance(batch_size, int)
-                and isinstance(workers, int)
-                and 0 < batch_size < workers
-            ):
-                yield (
-                    (*path, "models", position),
-                    f"the batch of {batch_size} of {label!r} cannot be shared by {workers} "
-                    f"workers; expected batch_size of at least {workers}",
-                )
+        if isinstance(batch_size, int) and 0 < batch_size < most:
+            yield (
+                (*path, "models", position),
+                f"the batch of {batch_size} of {label!r} cannot be shared by {most} "
+                f"workers; expected batch_size of at least {most}",
+            )
 
 
 def _of_optimizers(config, path, given):
@@ -261,24 +258,58 @@ def _of_optimizers(config, path, given):
                 )
 
 
+def _ways(config, given):
+    """study.ways() of what is sound in a study; `auto` takes one thread at least."""
+    counts = {
+        key: [count for count in _list(given[key]) if isinstance(count, int) and count > 0]
+        for key in ("workers", "threads_per_worker", "cores")
+        if key in given
+    }
+    counts["threads_per_worker"] = counts["threads_per_worker"] or [1]
+    return list(study.ways(config, given | counts))
+
+
 def _of_cores(config, path, given, cores):
     """Snakemake would run what is too large on fewer cores, and tables would not say so."""
-    counts = [
-        [count for count in _list(given[key]) if isinstance(count, int) and count > 0]
-        for key in ("workers", "threads_per_worker")
-    ]
-    given = given | {"workers": counts[0]}
-    for strategy, workers, servers in study.processes(config, given):
-        for threads in counts[1] or [1]:  # `auto` takes one at least
-            needed = (workers + servers) * threads
-            if needed > cores:
-                yield (
-                    (*path, "workers"),
-                    f"{strategy.label} with {workers} workers"
-                    f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
-                    f"{needed} cores; this call has {cores}: give it --cores {needed}, or ask for "
-                    "fewer workers or threads",
-                )
+    key = "cores" if "cores" in given else "workers"
+    for strategy, workers, servers, threads in _ways(config, given):
+        needed = (workers + servers) * threads
+        if workers < 1:
+            yield (
+                (*path, key),
+                f"{strategy.label} has {servers} servers, which leaves no core for a worker: "
+                f"expected {servers + 1} at least",
+            )
+        elif needed > cores and not given["oversubscribe"]:
+            yield (
+                (*path, key),
+                f"{strategy.label} with {workers} workers"
+                f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
+                f"{needed} cores; this call has {cores}: give it --cores {needed}, or ask for "
+                "fewer workers or threads",
+            )
+
+
+def _of_keys(config, path, given):
+    """Keys of a study that need or exclude each other."""
+    if "cores" in given:
+        for key in {"workers", "threads_per_worker"} & set(config["studies"][path[-1]]):
+            yield (*path, key), "cannot stand beside `cores`, which decides it"
+    if given["oversubscribe"] and not given["exclusive"]:
+        yield (*path, "oversubscribe"), "needs `exclusive: true`, or runs would be in others' way"
+    if "target_accuracy" in given and not given["curves"]:
+        yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
+    others = [name for name in _mapping(config.get("studies")) if name != path[-1]]
+    if "against" in given and given["against"] not in others:
+        yield (
+            (*path, "against"),
+            f"found {given['against']!r}; {_choices(given['against'], others)}",
+        )
+    for position, reference in enumerate(_list(given.get("references"))):
+        model = _mapping(reference).get("model")
+        if model not in _list(given.get("models")):
+            known = _choices(model, _list(given.get("models")))
+            yield (*path, "references", position, "model"), f"found {model!r}; {known}"
 
 
 def _of_splits(config, path, given):

@@ -130,6 +130,7 @@ def parse(arguments, description):
         metavar="N",
         help="the cores that this run was given; it refuses to run on fewer than it needs",
     )
+    add("--oversubscribe", action="store_true", help="run on fewer cores all the same")
     add("--die-with-parent", action="store_true", help="end when the calling process ends")
 
     flags = parser.parse_args(arguments)

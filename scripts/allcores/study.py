@@ -16,6 +16,7 @@ STUDY_DEFAULTS = {
     "train_sizes": ["all"],
     "curves": False,
     "exclusive": False,
+    "oversubscribe": False,
 }
 # What a model's entry says of its training; its other keys are options of the model itself.
 HYPERPARAMETERS = {
@@ -43,11 +44,13 @@ class Table:
         runs: path -> Run; what several studies ask for stands here once.
         studies: name of a study -> paths of its runs.
         exclusive: paths of the runs that must have the machine to themselves.
+        oversubscribe: paths of those that may have more processes than there are cores.
     """
 
     runs: dict
     studies: dict
     exclusive: frozenset
+    oversubscribe: frozenset
 
     def of(self, study):
         return [self.runs[path] for path in self.studies[study]]
@@ -60,7 +63,7 @@ class Table:
 
 def expand(config):
     """The Table of a config that checks.findings() has nothing to say against."""
-    runs, studies, exclusive = {}, {}, set()
+    runs, studies, exclusive, oversubscribe = {}, {}, set(), set()
     for name, study in config["studies"].items():
         study = STUDY_DEFAULTS | study
         cells = list(_cells(config, study))
@@ -70,7 +73,8 @@ def expand(config):
                 runs[run.path] = run
         studies[name] = [run.path for run in cells]
         exclusive |= set(studies[name]) if study["exclusive"] else set()
-    return Table(runs, studies, frozenset(exclusive))
+        oversubscribe |= set(studies[name]) if study["oversubscribe"] else set()
+    return Table(runs, studies, frozenset(exclusive), frozenset(oversubscribe))
 
 
 def _cells(config, study):
@@ -80,13 +84,12 @@ def _cells(config, study):
         [choice(config, "datasets", label) for label in study["datasets"]],
         study["models"],
         [choice(config, "schedules", label) for label in study["schedules"]],
-        processes(config, study),
-        study["threads_per_worker"],
+        ways(config, study),
         study["train_sizes"],
         study["seeds"],
         [None] if folds is None else range(folds),
     )
-    for dataset, model, schedule, (strategy, workers, servers), threads, size, seed, fold in grid:
+    for dataset, model, schedule, (strategy, workers, servers, threads), size, seed, fold in grid:
         yield Run(
             dataset=dataset,
             schedule=schedule,
@@ -103,18 +106,26 @@ def _cells(config, study):
         )
 
 
-def processes(config, study):
-    """(strategy, workers, servers) of each strategy at each number of workers.
+def ways(config, study):
+    """(strategy, workers, servers, threads per worker) of each way of using the cores in a study.
 
-    A strategy that takes only one worker is listed once. One that takes an option `servers` has as
-    many server processes.
+    A strategy that takes only one worker is listed once for all numbers of workers. One that takes
+    an option `servers` has as many server processes. Where the study says `cores`, a strategy gets
+    as many workers as they leave room for, or, if it takes only one, as many threads.
     """
     for label in study["strategies"]:
         strategy = choice(config, "strategies", label)
         component = registry.strategies()[strategy.name]
         servers = strategy.options.get("servers", component.options.get("servers", 0))
-        counts = [1] if component.constants.get("one_worker") else study["workers"]
-        yield from ((strategy, workers, servers) for workers in counts)
+        one_worker = component.constants.get("one_worker")
+        if "cores" in study:
+            for cores in study["cores"]:
+                workers, threads = (1, cores) if one_worker else (cores - servers, 1)
+                yield strategy, workers, servers, threads
+        else:
+            counts = [1] if one_worker else study["workers"]
+            for workers, threads in itertools.product(counts, study["threads_per_worker"]):
+                yield strategy, workers, servers, threads
 
 
 def choice(config, section, label):

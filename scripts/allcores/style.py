@@ -8,8 +8,17 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import seaborn as sns
 
+from allcores import registry
+
 PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
+# One for each built-in strategy, in the order of their names, for the colour-blind, too.
+COLOURS = [
+    *("#117733", "#56b4e9", "#949494", "#0173b2", "#ca9161", "#cc78bc"),
+    *("#808000", "#de8f05", "#029e73", "#333333", "#d55e00"),
+]
 MARKERS = "osD^vP*Xp<>"
+DASHES = ["-", "--", ":", "-."]
+HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
 LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
 
 sns.set_theme(
@@ -35,14 +44,27 @@ sns.set_theme(
 
 
 def strategies(names):
-    """Strategy -> (colour, marker), in the order in which the study lists them."""
-    colours = itertools.cycle(sns.color_palette("colorblind") + sns.color_palette("dark"))
-    return {
-        name: (colour, marker)
-        for name, colour, marker in zip(
-            dict.fromkeys(names), colours, itertools.cycle(MARKERS), strict=False
-        )
-    }
+    """Strategy -> (colour, marker): a built-in one has the same in every figure of every study.
+
+    Labels that a config has made up follow in the order in which the study lists them.
+    """
+    looks = zip(
+        itertools.cycle(COLOURS + sns.color_palette("dark").as_hex()),
+        itertools.cycle(MARKERS),
+        strict=False,
+    )
+    return dict(zip(dict.fromkeys([*registry.strategies(), *names]), looks, strict=False))
+
+
+def phases(names):
+    """Phase -> (colour, hatch)."""
+    looks = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)
+    return dict(zip(names, looks, strict=False))
+
+
+def dash(value, values):
+    """The line style that tells a value from the others."""
+    return DASHES[list(values).index(value) % len(DASHES)]
 
 
 def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
@@ -82,8 +104,8 @@ def way(row):
     text = row["strategy"]
     if row["workers"] > 1:
         text += f", {row['workers']} workers"
-    if row["threads"] > 1:
-        text += f", {row['threads']} threads each"
+    if str(row["threads"]) != "1":
+        text += f", {row['threads']} threads{' each' if row['workers'] > 1 else ''}"
     return text
 
 

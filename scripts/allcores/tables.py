@@ -7,6 +7,11 @@ import pandas as pd
 # What tells one cell of a study's grid from another; folds and seeds repeat a cell.
 CELL = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
 REPEAT = ["split", "seed"]
+RUN = [*CELL, *REPEAT]
+# The schedule does not change the speed: runs that differ in it are repeats.
+SPEED_CELL = [column for column in CELL if column != "schedule"]
+# A way of using the cores to train a model.
+WAY = [column for column in SPEED_CELL if column != "train_size"]
 
 
 def identify(metrics):
@@ -101,6 +106,18 @@ def confusion(all_metrics):
         for true, row in zip(metrics["classes"], metrics["confusion"], strict=True)
         for predicted, samples in zip(metrics["classes"], row, strict=True)
     )
+
+
+def without_warm_up(epochs):
+    """The epochs after the first of each run, or that one if it is the only one."""
+    return epochs[(epochs["epoch"] > 1) | (epochs.groupby(RUN)["epoch"].transform("max") == 1)]
+
+
+def timed(runs, epochs):
+    """runs with the columns epoch_seconds and images_per_second, warm-up left out."""
+    per_epoch = without_warm_up(epochs).groupby(RUN, sort=False)["seconds"].mean()
+    merged = runs.merge(per_epoch.rename("epoch_seconds"), on=RUN)
+    return merged.assign(images_per_second=merged["train_samples"] / merged["epoch_seconds"])
 
 
 def ordered(frame):

@@ -11,19 +11,10 @@ gc.set_threshold(200_000)
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
-from allcores import checks, estimate, fingerprint, recipes, study
+from allcores import checks, estimate, fingerprint, products, recipes, study
 from allcores.run import PATH
 from snakemake.utils import update_config
 
-TABLES = ["accuracy_table", "class_table", "speed_table"]
-FIGURES = [
-    "accuracy_figure",
-    "class_figure",
-    "confusion_figure",
-    "loss_figure",
-    "speedup_figure",
-    "utilisation_figure",
-]
 # The answer to what a config leaves open, for one model with one number of workers.
 RECIPE_FILE = "results/recipes/{dataset}/{model}_w{workers}t{threads}.json"
 
@@ -48,6 +39,8 @@ told_cores = workflow.is_main_process and local_cores() not in (None, 1)
 check(local_cores() if told_cores else None)
 
 TABLE = study.expand(config)
+# What each study ends with: (study, file).
+RESULTS = [(name, file) for name in TABLE.studies for file in products.files(config, name)]
 
 # On a cluster, too, a run that must be alone gets a node to itself. Each function costs every dry run.
 CLUSTER_RESOURCES = {}
@@ -88,6 +81,13 @@ def run_threads(wildcards, input):
     return local_cores() or run.cores if run.path in TABLE.exclusive else run.cores
 
 
+def urgency(wildcards):
+    """Runs that must be alone come first, so that the others fill the cores without a break; of each
+    kind the longest come first."""
+    run = run_of(wildcards)
+    return estimate.seconds(run) + (1e8 if run.path in TABLE.exclusive else 0)
+
+
 def dataset_choice(wildcards):
     return study.choice(config, "datasets", wildcards.dataset)
 
@@ -122,6 +122,7 @@ def train_command(wildcards, input):
         *(["--fold-of", input.folds] if run.folds is not None else []),
         *(["--recipe", input.recipe] if run.is_open else []),
         *([] if config.get("pinning", True) else ["--no-pinning"]),
+        *(["--oversubscribe"] if run.path in TABLE.oversubscribe else []),
         *["--output", f"results/runs/{run.path}"],
         # No output of the rule: those of a job that fails are deleted, and from this it resumes.
         *["--work", f"results/checkpoints/{run.path}"],
@@ -136,3 +137,33 @@ def baseline_of(wildcards):
     """What speedups refer to: this strategy, with its fewest workers and threads."""
     asked = config["studies"][wildcards.study]
     return asked.get("baseline") or runs_of(wildcards)[0].strategy.label
+
+
+def of_other(wildcards, name):
+    """A tidy CSV of the study against which this one is held."""
+    return f"results/studies/{config['studies'][wildcards.study]['against']}/{name}.csv"
+
+
+def found_in(wildcards):
+    """The tables of a study that its verdict is made from."""
+    names = ["runs", *products.tables(config, wildcards.study)]
+    if products.is_asynchronous(config, wildcards.study):
+        names.append("staleness")
+    return {name: f"results/studies/{wildcards.study}/{name}.csv" for name in names}
+
+
+def target_of(wildcards):
+    return config["studies"][wildcards.study].get("target_accuracy")
+
+
+def facts_of(wildcards):
+    """What the sentences of a verdict need to know beside the tables."""
+    return {
+        "baseline": baseline_of(wildcards),
+        "exclusive": bool(config["studies"][wildcards.study].get("exclusive")),
+        "target": target_of(wildcards),
+    }
+
+
+def references_of(wildcards):
+    return config["studies"][wildcards.study].get("references")

@@ -40,7 +40,7 @@ rule train:
         f"results/logs/train/{PATH}.log",
     benchmark:
         f"results/benchmarks/train/{PATH}.tsv"
-    priority: lambda wildcards: estimate.seconds(run_of(wildcards))
+    priority: urgency
     conda:
         "../../environment.yml"
     threads: run_threads

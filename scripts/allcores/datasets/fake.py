@@ -5,6 +5,7 @@ import numpy as np
 from allcores.data import Images, Outline
 
 CHUNK = 64  # images made at a time
+LEARNABLE = False
 
 
 def outline(count=1000, classes=1000, channels=3, size=224, test=0, seed=0):

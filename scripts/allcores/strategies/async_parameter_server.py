@@ -27,6 +27,7 @@ class AsyncParameterServer(ServedStrategy):
     """Push what has added up, pull the weights, each in its own rhythm."""
 
     element_wise = True
+    asynchronous = True
 
     def __init__(self, model, make_optimizer, world, *, servers=1, n_push=1, n_pull=1):
         super().__init__(model, make_optimizer, world, servers)

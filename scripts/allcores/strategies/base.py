@@ -21,14 +21,17 @@ class Strategy:
         one_worker: True for a strategy that never uses a second worker.
         element_wise: True for one that updates the model as one vector, which suits optimizers
             that treat every element alone.
+        asynchronous: True for one whose workers do not wait for each other; its record() says how
+            stale the updates were.
 
-    Options are the keyword arguments of __init__, with defaults. Names, options, one_worker,
-    element_wise and ALLOWED (what an option may be: a tuple of values, or the least number) are
+    Options are the keyword arguments of __init__, with defaults. Names, options, the
+    attributes above and ALLOWED (what an option may be: a tuple of values, or the least number) are
     read from the strategy's own file without importing it; they are not inherited.
     """
 
     one_worker = False
     element_wise = False
+    asynchronous = False
 
     def __init__(self, model, optimizer, world):
         self.model = model

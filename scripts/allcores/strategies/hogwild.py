@@ -39,6 +39,7 @@ class Hogwild(Strategy):
     """Apply my gradient to everybody's weights."""
 
     element_wise = True
+    asynchronous = True
 
     def __init__(self, model, make_optimizer, world, *, locked=False, state="own"):
         self.flat = Flat(model, weights=world.shared.zeros)

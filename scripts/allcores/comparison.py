@@ -1,0 +1,97 @@
+"""Does accuracy differ? A paired test that is right for cross-validation. No torch."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from allcores import tables
+
+SIGNIFICANT = 0.05
+DIFFERS, NOT_FOUND, UNKNOWN = "differs", "no difference found", "cannot be said from one pair"
+
+
+def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
+    """Nadeau and Bengio's corrected resampled t-test of paired differences.
+
+    The folds of a cross-validation share most of their training samples, so that an ordinary
+    paired t-test finds differences where there are none. The correction adds the share of
+    held-out to training samples to the variance of the mean: (1/J + n_test/n_train) s^2.
+
+    Nadeau, Bengio: Inference for the generalization error. Machine Learning 52, 2003. For
+    several seeds: Bouckaert, Frank: Evaluating the replicability of significance tests, 2004.
+
+    Args:
+        differences: of J pairs of runs that differ in one thing only, (J,).
+        held_out_per_trained: n_test / n_train; 0 where the runs do not resample the data.
+
+    Returns:
+        (mean, low, high, p): the interval of the mean, and the two-sided p value; all but the
+        mean are NaN for fewer than two pairs.
+    """
+    count, mean = len(differences), float(np.mean(differences))
+    if count < 2:
+        return mean, math.nan, math.nan, math.nan
+    error = math.sqrt((1 / count + held_out_per_trained) * np.var(differences, ddof=1))
+    if error == 0:  # the same difference every time, most often none
+        return mean, mean, mean, float(mean == 0)
+    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error
+    p = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
+    return mean, mean - reach, mean + reach, p
+
+
+def holm(p_values):
+    """p values corrected for there being several (Holm: A simple sequentially rejective multiple
+    test procedure, 1979); NaN stays NaN and does not count."""
+    p_values = np.asarray(p_values, dtype=float)
+    corrected = np.full(len(p_values), np.nan)
+    order = [i for i in np.argsort(p_values) if not np.isnan(p_values[i])]
+    least = 0.0
+    for position, index in enumerate(order):
+        least = max(least, min(1.0, (len(order) - position) * p_values[index]))
+        corrected[index] = least
+    return corrected
+
+
+def compare(runs, base, same):
+    """How the accuracy of each cell of runs differs from that of a baseline.
+
+    Args:
+        runs, base: one row per run, as in runs.csv.
+        same: the columns in which a cell and its baseline agree; runs are paired by fold and seed.
+
+    Returns:
+        One row per cell: pairs; difference: accuracy minus the baseline's; low, high: its 95 %
+        interval; at_most: the larger of their distances from 0; p, p_corrected; finding: in words.
+    """
+    paired = runs.merge(base, on=[*same, *tables.REPEAT], suffixes=("", "_base"))
+    rows = []
+    for cell, pairs in paired.groupby(tables.CELL, sort=False):
+        resampled = pairs["split"].iloc[0].startswith("fold")
+        ratio = pairs["held_out_samples"].sum() / pairs["train_samples"].sum()
+        mean, low, high, p = corrected_t_test(
+            pairs["accuracy"] - pairs["accuracy_base"], ratio if resampled else 0.0
+        )
+        rows.append(
+            dict(zip(tables.CELL, cell, strict=True))
+            | {
+                "pairs": len(pairs),
+                "difference": mean,
+                "low": low,
+                "high": high,
+                "at_most": max(abs(low), abs(high)),
+                "p": p,
+            }
+        )
+    names = [*tables.CELL, "pairs", "difference", "low", "high", "at_most", "p"]
+    table = pd.DataFrame(rows, columns=names)
+    table["p_corrected"] = holm(table["p"])
+    table["finding"] = [_finding(p) for p in table["p_corrected"]]
+    return table
+
+
+def _finding(p):
+    if pd.isna(p):
+        return UNKNOWN
+    return DIFFERS if p < SIGNIFICANT else NOT_FOUND

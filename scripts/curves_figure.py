@@ -1,0 +1,51 @@
+"""Plot held-out accuracy against epochs and against training time."""
+
+import pandas as pd
+
+from allcores import style, tables
+
+AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
+
+
+def curves_figure(epochs):
+    """Two panels per dataset, model and schedule: mean over folds and seeds, range as a band."""
+    epochs = epochs.assign(elapsed=epochs.groupby(tables.RUN)["seconds"].cumsum())
+    colours = style.strategies(epochs["strategy"])
+    workers = sorted(epochs["workers"].unique())
+    shown = ["model", *tables.varying(epochs, ["dataset", "schedule", "train_size"])]
+    groups = list(epochs.groupby(shown, sort=False))
+    figure, axes = style.panels(2 * len(groups), width=4.8, columns=2)
+    for number, (names, group) in enumerate(groups):
+        pair = axes[2 * number : 2 * number + 2]
+        for _, cell in group.groupby(tables.CELL, sort=False):
+            first = cell.iloc[0]
+            colour, marker = colours[first["strategy"]]
+            line = cell.groupby("epoch").agg(
+                elapsed=("elapsed", "mean"),
+                accuracy=("accuracy", "mean"),
+                low=("accuracy", "min"),
+                high=("accuracy", "max"),
+            )
+            line = line.reset_index()
+            for panel, x in zip(pair, AXES, strict=True):
+                panel.plot(
+                    line[x],
+                    100 * line["accuracy"],
+                    color=colour,
+                    marker=marker,
+                    ms=4,
+                    ls=style.dash(first["workers"], workers),
+                    label=style.way(first),
+                )
+                panel.fill_between(
+                    line[x], 100 * line["low"], 100 * line["high"], color=colour, alpha=0.1
+                )
+        for panel, label in zip(pair, AXES.values(), strict=True):
+            panel.set(title=style.title(shown, names), xlabel=label)
+        pair[0].set_ylabel("held-out accuracy (%)")
+    style.legend_below(figure, axes)
+    return figure
+
+
+if __name__ == "__main__":
+    style.save(curves_figure(pd.read_csv(snakemake.input.epochs)), snakemake.output)

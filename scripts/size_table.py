@@ -1,0 +1,43 @@
+"""How the time of an epoch grows with the number of training samples: a fitted line."""
+
+from pathlib import Path
+
+import pandas as pd
+from scipy import stats
+
+from allcores import tables
+
+
+def size_table(timed):
+    """One row per dataset, model and way of using the cores: seconds = intercept + slope x samples.
+
+    Args:
+        timed: one row per run, from tables.timed().
+    """
+    rows = []
+    for way, runs in timed.groupby(tables.WAY, sort=False):
+        line = stats.linregress(runs["train_samples"], runs["epoch_seconds"])
+        rows.append(
+            dict(zip(tables.WAY, way, strict=True))
+            | {
+                "runs": len(runs),
+                "seconds_per_1000": 1000 * line.slope,
+                "slope_error": 1000 * line.stderr,
+                "intercept_seconds": line.intercept,
+                "intercept_error": line.intercept_stderr,
+                "r_squared": line.rvalue**2,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    table = size_table(
+        tables.timed(pd.read_csv(snakemake.input.runs), pd.read_csv(snakemake.input.epochs))
+    )
+    table.to_csv(snakemake.output.csv, index=False)
+    formats = dict.fromkeys(("workers", "threads", "runs"), str)
+    formats |= dict.fromkeys(("seconds_per_1000", "intercept_seconds"), "{:.3f}".format)
+    formats |= dict.fromkeys(("slope_error", "intercept_error"), "± {:.3f}".format)
+    formats |= {"r_squared": "{:.4f}".format}
+    Path(snakemake.output.html).write_text(tables.html(table, formats))

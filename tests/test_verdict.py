@@ -1,0 +1,237 @@
+"""From tidy tables to what is said: numbers that can be checked by hand."""
+
+import io
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_tables import RUNS, made, script
+
+from allcores import comparison, occupancy, sentences, tables
+
+FACTS = sentences.Facts(baseline="serial", exclusive=True, target=0.85)
+
+
+def p_of_4_degrees(t):
+    """Student's two-sided p in closed form (Abramowitz and Stegun 26.7.4)."""
+    angle = math.atan(t / 2)
+    return 1 - math.sin(angle) * (1 + math.cos(angle) ** 2 / 2)
+
+
+def test_corrected_t_test():
+    mean, low, high, p = comparison.corrected_t_test([0.01, 0.02, 0.03, 0.02, 0.02], 0.25)
+    # s^2 = 5e-5; (1/5 + 1/4) s^2 = 2.25e-5; the 97.5 % point of 4 degrees of freedom is 2.77645.
+    error = math.sqrt(2.25e-5)
+    assert mean == pytest.approx(0.02)
+    assert (low, high) == pytest.approx((0.02 - 2.77645 * error, 0.02 + 2.77645 * error), rel=1e-4)
+    assert p == pytest.approx(p_of_4_degrees(0.02 / error))
+
+
+def test_without_resampling_it_is_the_ordinary_paired_t_test():
+    *_, p = comparison.corrected_t_test([0.01, 0.02, 0.03, 0.02, 0.02], 0.0)
+    assert p == pytest.approx(p_of_4_degrees(0.02 / math.sqrt(5e-5 / 5)))
+
+
+def test_one_pair_says_nothing_and_equal_runs_do_not_differ():
+    mean, *others = comparison.corrected_t_test([0.1], 0.25)
+    assert mean == 0.1
+    assert np.isnan(others).all()
+    assert comparison.corrected_t_test([0.0, 0.0, 0.0], 0.25) == (0, 0, 0, 1)
+    assert comparison.corrected_t_test([0.25, 0.25], 0.25) == (0.25, 0.25, 0.25, 0)
+
+
+def test_holm():
+    found = comparison.holm([0.01, 0.04, np.nan, 0.03])
+    assert found == pytest.approx([0.03, 0.06, np.nan, 0.06], nan_ok=True)
+    assert comparison.holm([0.9, 0.8]) == pytest.approx([1, 1])
+
+
+def compared(metrics):
+    return script("comparison_table").comparison_table(tables.runs(metrics), "serial")
+
+
+def test_comparison_table():
+    (row,) = compared(RUNS).to_dict("records")
+    # Differences -0.1 and 0, 10 held out for 100 trained on: sqrt((1/2 + 1/10) 0.005) = 0.0547723.
+    assert (row["strategy"], row["pairs"]) == ("ddp", 2)
+    assert row["difference"] == pytest.approx(-0.05)
+    reach = 12.7062 * 0.0547723
+    assert (row["low"], row["high"]) == pytest.approx((-0.05 - reach, -0.05 + reach), rel=1e-5)
+    assert row["at_most"] == pytest.approx(0.05 + reach, rel=1e-5)
+    assert (
+        row["p"]
+        == row["p_corrected"]
+        == pytest.approx(1 - 2 / math.pi * math.atan(0.05 / 0.0547723), rel=1e-4)
+    )
+    assert row["finding"] == comparison.NOT_FOUND
+
+
+def test_pairs_agree_in_fold_whatever_the_order():
+    assert compared(RUNS[::-1]).equals(compared(RUNS))
+
+
+def test_what_is_said_of_accuracy():
+    (said,) = sentences.of_comparison(compared(RUNS), FACTS)
+    assert said == (
+        "mlp: accuracy does not differ from that of serial as far as 1 comparison of 2 pairs can "
+        "tell (by at most 74.6 points; p = 0.529)."
+    )
+    (said,) = sentences.of_comparison(compared(RUNS[::2]), FACTS)
+    assert "nothing can be said of 1 comparison" in said
+    (said,) = sentences.of_comparison(compared(RUNS[:2]), FACTS)
+    assert said.startswith("Accuracy was measured in one way only")
+    better = [made("ddp", 2, 0, 0.9, 5.0), made("ddp", 2, 1, 1.0, 5.0)]
+    (said,) = sentences.of_comparison(compared(RUNS[:2] + better), FACTS)
+    assert said == (
+        "mlp: accuracy with ddp, 2 workers is 10.00 points above that of serial "
+        "(95 % interval +10.00 to +10.00, p < 0.001)."
+    )
+
+
+def speeds(metrics):
+    return script("speed_table").speed_table(tables.runs(metrics), tables.epochs(metrics), "serial")
+
+
+def read_back(table):
+    """As it comes out of its CSV."""
+    return pd.read_csv(io.StringIO(table.to_csv(index=False)))
+
+
+def test_what_is_said_of_speed():
+    (said,) = sentences.of_speed(read_back(speeds(RUNS)), FACTS)
+    assert said == ("mlp, images per second relative to serial (9.167): ddp, 2 workers 2.00 x.")
+    packed = sentences.Facts("serial", exclusive=False, target=None)
+    assert "packed machine" in list(sentences.of_speed(read_back(speeds(RUNS)), packed))[-1]
+    (said,) = sentences.of_speed(read_back(speeds(RUNS[:2])), FACTS)
+    assert "nothing to compare within this study" in said
+
+
+def with_threads(metrics, threads):
+    changed = {"threads_per_worker": threads}
+    return metrics | {
+        "settings": metrics["settings"] | changed,
+        "recipe": metrics["recipe"] | changed,
+    }
+
+
+def test_the_second_baseline_is_the_best_of_serial_on_as_many_cores():
+    two = with_threads(made("serial", 1, 0, 0.8, 7.0), 2)
+    table = speeds([*RUNS, two])
+    one, ddp, threads = table.to_dict("records")
+    assert (one["over_best"], threads["over_best"]) == (1, 1)
+    assert ddp["over_best"] == pytest.approx(ddp["images_per_second"] / (100 / 7))
+    said = list(sentences.of_speed(read_back(table), FACTS))
+    assert said[1] == (
+        "mlp: ddp, 2 workers, the fastest, is 1.28 x as fast as the best of serial on as many "
+        "cores, serial, 2 threads."
+    )
+    near = [with_threads(made("serial", 1, 0, 0.8, 5.5), 2)]
+    said = list(sentences.of_speed(read_back(speeds(RUNS + near)), FACTS))
+    assert "(1.01 x) cannot be told apart, by the range of the runs, from" in said[1]
+
+
+def test_rows_that_had_too_few_cores_are_marked():
+    crowded = made("ddp", 4, 0, 0.8, 9.0)
+    contended = made("ring", 2, 0, 0.8, 9.0)
+    contended["cores"] = contended["cores"] | {"contended": True}
+    table = speeds([*RUNS, crowded, contended])
+    assert list(table["note"]) == ["", "", "oversubscribed", "contended"]
+    (said,) = sentences.of_speed(read_back(table), FACTS)
+    assert "ddp, 4 workers 1.21 x (oversubscribed)" in said
+
+
+def at(metrics, started, ended):
+    return metrics | {"started": started, "ended": ended}
+
+
+def test_packing_table():
+    single = [at(m, 100.0 + 10 * i, 110.0 + 10 * i) for i, m in enumerate(RUNS[:2])]
+    packed = [at(m, 500.0, 512.0 + i) for i, m in enumerate(RUNS[:2])]
+    table = script("packing_table").packing_table(tables.runs(packed), tables.runs(single))
+    part, whole = table.to_dict("records")
+    # 20 s one after the other; 12 + 13 core-seconds on 2 cores.
+    assert (part["one_by_one_seconds"], part["packed_seconds"]) == (20, 12.5)
+    assert part["speedup"] == pytest.approx(1.6)
+    assert (part["difference"], part["p_corrected"]) == (0, 1)
+    assert (whole["one_by_one_seconds"], whole["packed_seconds"], whole["runs"]) == (20, 13, 2)
+    assert whole["over_bound"] == pytest.approx(13 / 12.5)
+    said = list(sentences.of_packing(read_back(table), FACTS))
+    assert said == [
+        "Packing 2 runs onto the cores is 1.54 x as fast as running them one after the other: "
+        "13 s against 20 s (mlp 1.60 x).",
+        "The packed runs took 1.04 x their core-seconds divided by the cores, start-up and "
+        "evaluation included.",
+        "mlp: accuracy, packed, does not differ from that of the same runs one after the other as "
+        "far as 1 comparison of 2 pairs can tell (by at most 0.0 points; p = 1.000).",
+    ]
+
+
+def test_makespan_leaves_pauses_out():
+    runs = pd.DataFrame({"started": [0.0, 5.0, 1000.0], "ended": [10.0, 12.0, 1003.0]})
+    assert occupancy.makespan(runs) == 15
+
+
+def sized(size, seconds):
+    metrics = made("serial", 1, 0, 0.8, seconds)
+    settings = metrics["settings"] | {"train_size": size}
+    return metrics | {"settings": settings, "train_samples": size}
+
+
+def test_size_table():
+    metrics = [sized(1000, 2.5), sized(2000, 4.5), sized(4000, 8.5)]
+    timed = tables.timed(tables.runs(metrics), tables.epochs(metrics))
+    table = script("size_table").size_table(timed)
+    (row,) = table.to_dict("records")
+    assert row["seconds_per_1000"] == pytest.approx(2)
+    assert row["intercept_seconds"] == pytest.approx(0.5)
+    assert row["r_squared"] == pytest.approx(1)
+    assert list(sentences.of_sizes(table, FACTS)) == [
+        "mlp, time of an epoch: serial 2.000 s per 1,000 samples + 0.500 s (R² = 1.000)."
+    ]
+
+
+def test_target_table():
+    metrics = [made("serial", 1, fold, 0.8, 10.0 + fold) for fold in range(2)]
+    for run, accuracies in zip(metrics, ([0.86, 0.9], [0.2, 0.85]), strict=True):
+        for epoch, accuracy in zip(run["epochs"], accuracies, strict=True):
+            epoch["accuracy"] = accuracy
+    metrics.append(made("ddp", 2, 0, 0.8, 10.0))
+    for epoch in metrics[-1]["epochs"]:
+        epoch["accuracy"] = 0.5
+    table = script("target_table").target_table(tables.epochs(metrics), 0.85)
+    serial, ddp = table.to_dict("records")
+    assert (serial["runs"], serial["reached"], serial["epochs"]) == (2, 2, 1.5)
+    assert serial["seconds"] == pytest.approx((99 + 99 + 11) / 2)
+    assert ddp["reached"] == 0
+    assert list(sentences.of_target(table, FACTS)) == [
+        "mlp reaches 85.0% held-out accuracy with serial 1.5 epochs, 104.50 s.",
+        "mlp never reached 85.0% with ddp, 2 workers.",
+    ]
+
+
+def test_what_is_said_of_staleness():
+    table = pd.DataFrame(
+        {"strategy": "hogwild", "workers": 2, "staleness": [0, 1, 4], "updates": [5, 4, 1]}
+    )
+    (said,) = sentences.of_staleness(table, FACTS)
+    assert "50% of the updates" in said
+    assert "0.80 updates on average and 4 at most" in said
+
+
+def test_published_times_stand_beside_and_change_nothing():
+    references = [{"model": "mlp", "label": "a cluster", "cores": 4, "seconds": 239}]
+    table = script("elapsed_table").elapsed_table(read_back(speeds(RUNS)), references)
+    assert list(table["way"]) == ["serial", "ddp, 2 workers", "a cluster"]
+    assert list(table["seconds"]) == pytest.approx([110, 104.5, 239])
+    assert table["note"].iloc[-1] == "published elsewhere"
+    assert table["speedup"].isna().tolist() == [False, False, True]
+    (said,) = sentences.of_elapsed(table, FACTS)
+    assert "not measured here" in said
+    assert "a cluster on 4 cores: 239 s" in said
+
+
+def test_markup_in_a_sentence_is_shown_as_it_is():
+    verdict = script("verdict")
+    assert verdict.as_rst("s", ["a_b *c*"]) == "**s**\n\n* a\\_b \\*c\\*\n"
+    assert "<li>&lt;b&gt;</li>" in verdict.as_html("s", ["<b>"])
