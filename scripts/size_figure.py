@@ -17,9 +17,14 @@ def size_figure(timed, fits):
             if here.empty:
                 continue
             colour, marker = colours[fit["strategy"]]
-            panel.plot(here["train_samples"], here["epoch_seconds"], marker, color=colour, ms=5)
+            panel.plot(
+                *(here["train_samples"], here["epoch_seconds"], marker),
+                color=colour,
+                ms=5,
+                label=style.way(fit),
+            )
             ends = fit["intercept_seconds"] + fit["seconds_per_1000"] * pd.Series([0, most]) / 1000
-            panel.plot([0, most], ends, color=colour, marker=marker, ms=0, label=style.way(fit))
+            panel.plot([0, most], ends, color=colour)
         panel.set(title=style.title(shown, names), xlabel="training samples")
         panel.set_ylim(bottom=0)
     axes[0].set_ylabel("seconds per epoch")

@@ -13,11 +13,12 @@ PHASE = "_seconds"
 def speed_table(runs, epochs, baseline):
     """One row per dataset, model, strategy, workers, threads and training-set size.
 
-    seconds: training time of a whole run. speedup: images per second over those of the baseline
-    strategy with its fewest cores, on the same dataset, model and training-set size. efficiency:
-    speedup per core, relative to it. over_best: images per second over the most that the baseline
-    strategy reaches with at most as many cores. utilisation: share of its cores that a run kept
-    busy from its start to its end. The columns after `note` are each phase's share of the time.
+    seconds: training time of a whole run; epoch_seconds: of an epoch after the first. speedup:
+    images per second over those of the baseline strategy with its fewest cores, on the same
+    dataset, model and training-set size. efficiency: speedup per core, relative to it. over_best:
+    images per second over the most that the baseline strategy reaches with at most as many cores.
+    utilisation: share of its cores that a run kept busy from its start to its end. The columns
+    after `note` are each phase's share of the time.
     """
     speeds = tables.timed(runs, epochs)
     available = (speeds["ended"] - speeds["started"]) * speeds["cores"]
@@ -27,6 +28,7 @@ def speed_table(runs, epochs, baseline):
         .agg(
             runs=("seed", "size"),
             seconds=("training_seconds", "median"),
+            epoch_seconds=("epoch_seconds", "median"),
             images_per_second=("images_per_second", "median"),
             slowest=("images_per_second", "min"),
             fastest=("images_per_second", "max"),
@@ -85,7 +87,12 @@ if __name__ == "__main__":
     times = "{:.2f} x".format
     formats = dict.fromkeys(("workers", "threads", "cores", "runs"), str)
     formats |= dict.fromkeys(("images_per_second", "slowest", "fastest"), "{:,.4g}".format)
-    formats |= {"seconds": "{:,.2f}".format, "speedup": times, "over_best": times}
+    formats |= {
+        "seconds": "{:,.2f}".format,
+        "epoch_seconds": "{:.3f}".format,
+        "speedup": times,
+        "over_best": times,
+    }
     shares = table.columns[list(table.columns).index("note") + 1 :]
     formats |= dict.fromkeys(["utilisation", "efficiency", *shares], "{:.0%}".format)
     Path(snakemake.output.html).write_text(tables.html(table, formats))

@@ -10,11 +10,12 @@ LABELLED = 6  # more points in a panel would write over each other
 def speedup_figure(table, baseline):
     """One panel per dataset and model; bars from the slowest to the fastest run.
 
-    A few strategies are lines over the number of cores, many are rows.
+    A few strategies on several numbers of cores each are lines; else each way is a row.
     """
     shown = ["model", *tables.varying(table, ["dataset", "train_size"])]
     groups = list(table.groupby(shown, sort=False))
-    draw = _lines if table["strategy"].nunique() <= LABELLED else _rows
+    counts = table.groupby("strategy")["cores"].nunique()
+    draw = _lines if counts.max() > 1 and len(counts) <= LABELLED else _rows
     figure, axes = draw([group for _, group in groups], table, f"speedup over {baseline}")
     for panel, (names, _) in zip(axes, groups, strict=True):
         panel.set_title(style.title(shown, names))
@@ -85,8 +86,9 @@ def _rows(groups, table, quantity):
             )
         panel.set_yticks(range(len(group)), labels=[style.way(way) for _, way in group.iterrows()])
         panel.set_xlabel(quantity)
-        panel.set_xlim(left=0)
         panel.invert_yaxis()
+    fastest = table["fastest"] * table["speedup"] / table["images_per_second"]
+    axes[0].set_xlim(0, 1.05 * fastest.max())
     return figure, axes
 
 

@@ -67,6 +67,17 @@ def test_a_study_ends_with_what_it_asks_for():
     assert not {name for name in of(datasets=["fake"]) if "accuracy" in name or "class" in name}
 
 
+def test_repeats_of_an_exclusive_cell_lie_far_apart():
+    table = study.expand(CONFIG)
+    turns = table.turns()
+    assert set(turns) == table.exclusive
+    assert sorted(turns.values()) == list(range(24))
+    in_order = [table.runs[path] for path in sorted(turns, key=turns.get)]
+    repeats = [(run.seed, run.fold) for run in in_order]
+    assert repeats == sorted(repeats)
+    assert len({run.path.partition("/w")[0] for run in in_order[:4]}) == 4
+
+
 def test_equal_runs_of_two_studies_are_trained_once():
     table = study.expand(CONFIG)
     shared = set(table.studies["one"]) & set(table.studies["two"])

@@ -55,6 +55,16 @@ class Table:
     def of(self, study):
         return [self.runs[path] for path in self.studies[study]]
 
+    def turns(self):
+        """Path of each exclusive run -> when its turn is: 0 for the first.
+
+        Folds and seeds outermost, so that the repeats of a cell lie far apart and a machine whose
+        speed drifts is as slow for one cell as for the others.
+        """
+        paths = [path for path in self.runs if path in self.exclusive]
+        paths.sort(key=lambda path: (self.runs[path].seed, self.runs[path].fold or 0))
+        return {path: turn for turn, path in enumerate(paths)}
+
     def wildcards(self):
         """Name of each wildcard of a run's path -> its values."""
         values = [run.wildcards for run in self.runs.values()]

@@ -39,6 +39,7 @@ told_cores = workflow.is_main_process and local_cores() not in (None, 1)
 check(local_cores() if told_cores else None)
 
 TABLE = study.expand(config)
+TURNS = TABLE.turns()
 # What each study ends with: (study, file).
 RESULTS = [(name, file) for name in TABLE.studies for file in products.files(config, name)]
 
@@ -82,10 +83,10 @@ def run_threads(wildcards, input):
 
 
 def urgency(wildcards):
-    """Runs that must be alone come first, so that the others fill the cores without a break; of each
-    kind the longest come first."""
+    """Runs that must be alone come first, in turns, so that the others fill the cores without a break;
+    of these the longest come first."""
     run = run_of(wildcards)
-    return estimate.seconds(run) + (1e8 if run.path in TABLE.exclusive else 0)
+    return 1e8 - TURNS[run.path] if run.path in TURNS else estimate.seconds(run)
 
 
 def dataset_choice(wildcards):

@@ -1,0 +1,92 @@
+"""A copy of the project with a study of its own, called as its users call it."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import yaml
+from conftest import ENVIRONMENT, ROOT
+
+MINIATURE = """
+models:
+  lenet: {width: 0.5, batch_size: 16, epochs: 2, optimizer: {name: adam, lr: 0.003}}
+  mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
+datasets:
+  tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
+schedules:
+  cosine: {}
+strategies:
+  serial: {}
+studies:
+  first:
+    datasets: [tiny]
+    folds: 2
+    models: [lenet, mlp]
+    schedules: [cosine]
+    strategies: [serial, ddp]
+    workers: [2]
+"""
+# For each model serial and ddp, two folds.
+RUNS = 8
+COPIED = ("Snakefile", "config", "workflow", "scripts", "profiles", "environment.yml")
+
+
+class Project:
+    """A copy of the project with a config of its own."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.config = folder / "mine.yaml"
+
+    def snakemake(self, *arguments, cores="2", cwd=None, **popen):
+        command = [sys.executable, "-m", "snakemake", "-s", self.folder / "Snakefile"]
+        command += ["--configfile", self.config, "--cores", cores, *arguments]
+        return subprocess.Popen(
+            command,
+            cwd=cwd or self.folder,
+            env=ENVIRONMENT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            **popen,
+        )
+
+    def call(self, *arguments, expect=0, **options):
+        process = self.snakemake(*arguments, **options)
+        output, _ = process.communicate(timeout=900)
+        assert process.returncode == expect, output
+        return output
+
+    def planned(self, *arguments, **options):
+        """Rule -> how many jobs a dry run plans."""
+        output = self.call("-n", *arguments, **options)
+        stats = output.rpartition("Job stats:")[2]
+        return {name: int(n) for name, n in re.findall(r"^(\w+) +(\d+)$", stats, re.MULTILINE)}
+
+    def trains(self, *arguments, **options):
+        return self.planned(*arguments, **options).get("train", 0)
+
+    def edit(self, path, old, new):
+        file = self.folder / path
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+
+    def configure(self, change):
+        config = yaml.safe_load(self.config.read_text())
+        change(config)
+        self.config.write_text(yaml.safe_dump(config, sort_keys=False))
+
+
+def copy(folder):
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, folder / name, ignore=ignored, symlinks=True)
+        else:
+            shutil.copy2(source, folder / name)
+    project = Project(folder)
+    project.config.write_text(MINIATURE)
+    return project

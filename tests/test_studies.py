@@ -1,0 +1,99 @@
+"""What a study can ask for, from end to end."""
+
+import json
+
+import pandas as pd
+import yaml
+from project import copy
+
+from allcores import products
+
+EVERYTHING = """
+models:
+  mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
+datasets:
+  tiny: {name: synthetic, count: 60, test: 20, size: 8, classes: 3}
+studies:
+  alone:
+    datasets: [tiny]
+    folds: 2
+    models: [mlp]
+    strategies: [serial, hogwild]
+    workers: [3]
+    threads_per_worker: [2]
+    train_sizes: [20, all]
+    curves: true
+    target_accuracy: 0.2
+    exclusive: true
+    oversubscribe: true
+    references: [{model: mlp, label: somebody, cores: 4, seconds: 1.5}]
+  packed:
+    datasets: [tiny]
+    folds: 2
+    models: [mlp]
+    strategies: [serial]
+    against: alone
+"""
+
+
+def test_everything_that_a_study_can_end_with(tmp_path):
+    project = copy(tmp_path)
+    project.config.write_text(EVERYTHING)
+    project.call("--report", "results/report.html", "--report-after-run")
+    folder = tmp_path / "results" / "studies"
+    for study in ("alone", "packed"):
+        for name in products.files(yaml.safe_load(EVERYTHING), study):
+            assert (folder / study / name).stat().st_size > 200, name
+    speed = pd.read_csv(folder / "alone" / "speed_table.csv")
+    # Three workers of two threads on two cores.
+    assert set(speed.loc[speed["strategy"] == "hogwild", "note"]) == {"oversubscribed"}
+    report = (tmp_path / "results" / "report.html").read_text()
+    for sentence in (folder / "packed" / "verdict.rst").read_text().splitlines()[2:]:
+        assert sentence[2:40] in report
+    # The packed runs began when the last of the others had ended.
+    alone, packed = (pd.read_csv(folder / study / "runs.csv") for study in ("alone", "packed"))
+    assert packed["started"].min() >= alone["ended"].max(), "those that must be alone come first"
+
+
+OPEN = """
+models:
+  mlp:
+    {batch_size: 16, epochs: 1, optimizer: {name: sgd, lr: 0.05}, precision: auto,
+     memory_format: auto}
+datasets:
+  tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
+studies:
+  first:
+    datasets: [tiny]
+    folds: 2
+    models: [mlp]
+    strategies: [serial, ddp]
+    workers: [2]
+    threads_per_worker: [auto]
+"""
+
+
+def test_what_is_left_open_is_measured_once_and_then_used(tmp_path):
+    project = copy(tmp_path)
+    project.config.write_text(OPEN)
+    run = "results/runs/tiny/mlp/constant/{}tauto/fold{}of2/nall_seed0/metrics.json"
+    wanted = [run.format(way, fold) for way in ("serial/w1", "ddp/w2") for fold in (0, 1)]
+    planned = project.planned(*wanted)
+    assert planned["train"] == 4
+    assert planned["calibrate"] == 2
+    output = project.call(*wanted)
+    assert output.count("Measure how mlp is fastest") == 2
+    for file in wanted:
+        metrics = json.loads((tmp_path / file).read_text())
+        assert metrics["settings"]["threads_per_worker"] == "auto"
+        threads = metrics["recipe"]["threads_per_worker"]
+        assert threads in ((1, 2) if "serial" in file else (1,))
+        assert metrics["machine"]["threads_per_process"] == threads
+    assert project.trains(*wanted) == 0
+    # Another seed and learning rate ask the same question, another batch another one.
+    project.configure(lambda config: config["studies"]["first"].update(seeds=[1]))
+    project.configure(lambda config: config["models"]["mlp"]["optimizer"].update(lr=0.1))
+    other = [file.replace("seed0", "seed1") for file in wanted]
+    assert "calibrate" not in project.planned(*other)
+    project.configure(lambda config: config["models"]["mlp"].update(batch_size=8))
+    assert project.planned(*other)["calibrate"] == 2
