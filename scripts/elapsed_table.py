@@ -25,13 +25,9 @@ def elapsed_table(speeds, references):
 
 
 if __name__ == "__main__":
-    table = elapsed_table(
-        pd.read_csv(snakemake.input.speeds, keep_default_na=False, na_values=[""]),
-        snakemake.params.references,
-    )
-    table["note"] = table["note"].fillna("")
+    table = elapsed_table(pd.read_csv(snakemake.input.speeds), snakemake.params.references)
     table.to_csv(snakemake.output.csv, index=False)
-    formats = {"cores": str, "seconds": "{:,.1f}".format, "images_per_second": "{:,.4g}".format}
+    formats = {"cores": str, "seconds": "{:,.1f}".format, "images_per_second": "{:,.1f}".format}
     formats |= dict.fromkeys(("speedup", "over_best"), "{:.2f} x".format)
     formats |= {"efficiency": "{:.0%}".format}
     Path(snakemake.output.html).write_text(tables.html(table, formats))

@@ -22,6 +22,7 @@ def packing_figure(single, packed):
         panel.set_title(f"{title}: {ways}", loc="left")
     axes[0].set_xlim(0, max(minutes))
     axes[1].set_xlabel("time since the first run began (min)")
+    style.legend_below(figure, axes)
     return figure
 
 

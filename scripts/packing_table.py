@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from allcores import comparison, occupancy, tables
+from allcores import comparison, occupancy, style, tables
 
 SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
 ALL = "all together"
@@ -14,37 +14,39 @@ def packing_table(packed, single):
     """One row per dataset, model, schedule, training-set size and strategy, and one for all.
 
     Args:
-        packed, single: one row per run; those of `single` came one after the other.
+        packed, single: one row per run; those of `single` came one after the other. Of these, the
+            ones that `packed` has no counterpart of do not count.
 
-    The total time of a group is, one after the other, the sum of its runs' durations, start-up and
-    evaluation included; packed, its core-seconds divided by the cores of the machine, as the groups
-    ran beside each other. For all together it is the time from the first start to the last end;
-    over_bound is how much longer that is than the core-seconds divided by the cores.
+    One after the other, the total time of a group is the sum of its runs' durations, start-up and
+    evaluation included. For all together, packed, it is the time from the first start to the last
+    end, and for a group its share of that, by core-seconds, as the groups ran beside each other.
+    over_bound is how much longer the packed runs took than their core-seconds divided by the cores.
     """
-    cores = packed["machine_cores_allowed"].max()
-    held = [_with_durations(frame).groupby(SAME, sort=False) for frame in (single, packed)]
+    packed, single = _with_durations(packed), _with_durations(single)
+    single = single.merge(packed[[*SAME, *tables.REPEAT]].drop_duplicates())
+    core_seconds, whole = packed["core_seconds"].sum(), occupancy.makespan(packed)
+    after, beside = single.groupby(SAME, sort=False), packed.groupby(SAME, sort=False)
     table = pd.DataFrame(
         {
-            "runs": held[1].size(),
-            "one_by_one_seconds": held[0]["duration"].sum(),
-            "packed_seconds": held[1]["core_seconds"].sum() / cores,
-            "one_by_one_accuracy": held[0]["accuracy"].mean(),
-            "packed_accuracy": held[1]["accuracy"].mean(),
+            "runs": beside.size(),
+            "one_by_one_seconds": after["duration"].sum(),
+            "packed_seconds": beside["core_seconds"].sum() / core_seconds * whole,
+            "one_by_one_accuracy": after["accuracy"].mean(),
+            "packed_accuracy": beside["accuracy"].mean(),
         }
     ).reset_index()
     different = comparison.compare(packed, single, SAME)
     found = ["pairs", "difference", "low", "high", "at_most", "p_corrected", "finding"]
     table = table.merge(different[[*SAME, *found]], on=SAME, how="left")
-    whole = occupancy.makespan(packed)
     table.loc[len(table), ["model", "runs", "one_by_one_seconds", "packed_seconds"]] = [
-        *(ALL, len(packed), occupancy.makespan(single), whole)
+        *(ALL, len(packed), single["duration"].sum(), whole)
     ]
     table["runs"] = table["runs"].astype(int)
     table["speedup"] = table["one_by_one_seconds"] / table["packed_seconds"]
-    table["over_bound"] = float("nan")
-    bound = _with_durations(packed)["core_seconds"].sum() / cores
+    bound = core_seconds / occupancy.most_cores(packed)
     table.loc[table["model"] == ALL, "over_bound"] = whole / bound
-    return table
+    ways = dict.fromkeys(style.way(row) for _, row in single.iterrows())
+    return table.assign(one_by_one=" / ".join(ways))
 
 
 def _with_durations(runs):
@@ -59,5 +61,5 @@ if __name__ == "__main__":
     formats |= dict.fromkeys(("one_by_one_accuracy", "packed_accuracy", "at_most"), "{:.2%}".format)
     formats |= dict.fromkeys(("difference", "low", "high"), "{:+.2%}".format)
     formats |= dict.fromkeys(("speedup", "over_bound"), "{:.2f} x".format)
-    formats |= {"p_corrected": "{:.3f}".format, "runs": str}
+    formats |= {"p_corrected": "{:.3f}".format, "runs": str, "pairs": "{:.0f}".format}
     Path(snakemake.output.html).write_text(tables.html(table, formats))

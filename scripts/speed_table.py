@@ -21,7 +21,8 @@ def speed_table(runs, epochs, baseline):
     after `note` are each phase's share of the time.
     """
     speeds = tables.timed(runs, epochs)
-    available = (speeds["ended"] - speeds["started"]) * speeds["cores"]
+    cores = speeds[["cores", "machine_cores_allowed"]].min(axis=1)
+    available = (speeds["ended"] - speeds["started"]) * cores
     table = (
         speeds.assign(utilisation=speeds["cpu_seconds"] / available)
         .groupby([*tables.SPEED_CELL, "cores"], sort=False)
@@ -86,7 +87,7 @@ if __name__ == "__main__":
     table.to_csv(snakemake.output.csv, index=False)
     times = "{:.2f} x".format
     formats = dict.fromkeys(("workers", "threads", "cores", "runs"), str)
-    formats |= dict.fromkeys(("images_per_second", "slowest", "fastest"), "{:,.4g}".format)
+    formats |= dict.fromkeys(("images_per_second", "slowest", "fastest"), "{:,.1f}".format)
     formats |= {
         "seconds": "{:,.2f}".format,
         "epoch_seconds": "{:.3f}".format,

@@ -29,7 +29,8 @@ def _lines(groups, table, quantity):
     figure, axes = style.panels(len(groups), sharex=True, sharey=True)
     most = table["cores"].max()
     for panel, group in zip(axes, groups, strict=True):
-        panel.plot([1, most], [1, most], color="0.6", lw=1, ls="--", label="ideal")
+        least = (group["cores"] * group["efficiency"] / group["speedup"]).iloc[0]
+        panel.plot([least, most], [1, most / least], color="0.6", lw=1, ls="--", label="ideal")
         # Workers of several threads each are a line of their own, beside those of one.
         ambiguous = group.duplicated(["strategy", "cores"]).any()
         for names, line in group.groupby(["strategy", "threads"][: 1 + ambiguous], sort=False):
@@ -94,10 +95,10 @@ def _rows(groups, table, quantity):
 
 def _reach(rows):
     """From the median down to the slowest and up to the fastest run."""
-    per_image = rows["speedup"] / rows["images_per_second"]
+    speed = rows["images_per_second"]
     return [
-        rows["speedup"] - rows["slowest"] * per_image,
-        rows["fastest"] * per_image - rows["speedup"],
+        rows["speedup"] * (1 - rows["slowest"] / speed),
+        rows["speedup"] * (rows["fastest"] / speed - 1),
     ]
 
 

@@ -16,6 +16,7 @@ def target_figure(table, target):
     for number, (names, group) in enumerate(groups):
         for panel, (column, label) in zip(axes[2 * number :], QUANTITIES.items(), strict=False):
             for strategy, line in group[group["reached"] > 0].groupby("strategy", sort=False):
+                line = line.sort_values("workers")
                 colour, marker = colours[strategy]
                 panel.plot(
                     line["workers"], line[column], color=colour, marker=marker, label=strategy
@@ -23,7 +24,7 @@ def target_figure(table, target):
             panel.set(
                 title=style.title(shown, names),
                 xlabel="workers",
-                ylabel=f"{label} to {target:.0%}",
+                ylabel=f"{label} to {target:.1%}",
                 xticks=sorted(table["workers"].unique()),
             )
             panel.set_ylim(bottom=0)

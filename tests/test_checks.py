@@ -153,6 +153,20 @@ def test_a_cell_may_need_more_cores_where_that_is_asked_for():
     assert not found(change, cores=3)
 
 
+def test_a_study_is_held_against_one_that_is_exclusive():
+    def change(config):
+        config["studies"]["second"] = dict(config["studies"]["first"])
+        put(*STUDY, "against", value="second")(config)
+
+    (finding,) = found(change)
+    assert "first.against: 'second' needs `exclusive: true`" in finding
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda f: f.stem)
+def test_the_configs_that_come_along_have_nothing_to_be_said_against(file):
+    assert not checks.findings(yaml.safe_load(file.read_text()), [file], cores=48)
+
+
 def test_cores_that_leave_no_worker():
     def change(config):
         del config["studies"]["first"]["workers"]

@@ -37,7 +37,8 @@ def test_a_study_is_a_grid():
 
 
 def test_cores_are_workers_and_servers_or_threads():
-    asked = {"strategies": ["serial", "ddp", "parameter_server"], "cores": [2, 3]}
+    names = ["serial", "ddp", "parameter_server", "accelerator"]
+    asked = {"strategies": names, "cores": [2, 3]}
     ways = study.ways({}, asked)
     assert [(strategy.label, *others) for strategy, *others in ways] == [
         ("serial", 1, 0, 2),
@@ -46,6 +47,7 @@ def test_cores_are_workers_and_servers_or_threads():
         ("ddp", 3, 0, 1),
         ("parameter_server", 1, 1, 1),
         ("parameter_server", 2, 1, 1),
+        ("accelerator", 1, 0, 1),
     ]
 
 

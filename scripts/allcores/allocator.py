@@ -21,4 +21,5 @@ def keep_freed_memory():
         (M_TRIM_THRESHOLD, 2**31 - 1),
         (M_TOP_PAD, STEP),
     ):
-        assert libc.mallopt(parameter, value) == 1
+        done = libc.mallopt(parameter, value)
+        assert done == 1

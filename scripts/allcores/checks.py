@@ -300,11 +300,11 @@ def _of_keys(config, path, given):
     if "target_accuracy" in given and not given["curves"]:
         yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
     others = [name for name in _mapping(config.get("studies")) if name != path[-1]]
-    if "against" in given and given["against"] not in others:
-        yield (
-            (*path, "against"),
-            f"found {given['against']!r}; {_choices(given['against'], others)}",
-        )
+    against = given.get("against")
+    if "against" in given and against not in others:
+        yield (*path, "against"), f"found {against!r}; {_choices(against, others)}"
+    elif against and not _mapping(config["studies"][against]).get("exclusive"):
+        yield (*path, "against"), f"{against!r} needs `exclusive: true`, one run at a time"
     for position, reference in enumerate(_list(given.get("references"))):
         model = _mapping(reference).get("model")
         if model not in _list(given.get("models")):

@@ -9,7 +9,9 @@ from scipy import stats
 from allcores import tables
 
 SIGNIFICANT = 0.05
-DIFFERS, NOT_FOUND, UNKNOWN = "differs", "no difference found", "cannot be said from one pair"
+ROUNDING = 1e-9  # accuracies are multiples of one sample; what differs by less is equal
+DIFFERS, NOT_FOUND = "differs", "no difference found"
+IDENTICAL, UNKNOWN = "identical in every pair", "cannot be said: no spread"
 
 
 def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
@@ -27,15 +29,13 @@ def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
         held_out_per_trained: n_test / n_train; 0 where the runs do not resample the data.
 
     Returns:
-        (mean, low, high, p): the interval of the mean, and the two-sided p value; all but the
-        mean are NaN for fewer than two pairs.
+        (mean, low, high, p): the interval of the mean, and the two-sided p value. All but the mean
+        are NaN where there is no spread to judge it by: for one pair, or differences all the same.
     """
     count, mean = len(differences), float(np.mean(differences))
-    if count < 2:
+    if np.ptp(differences) < ROUNDING:
         return mean, math.nan, math.nan, math.nan
     error = math.sqrt((1 / count + held_out_per_trained) * np.var(differences, ddof=1))
-    if error == 0:  # the same difference every time, most often none
-        return mean, mean, mean, float(mean == 0)
     reach = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error
     p = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
     return mean, mean - reach, mean + reach, p
@@ -87,11 +87,12 @@ def compare(runs, base, same):
     names = [*tables.CELL, "pairs", "difference", "low", "high", "at_most", "p"]
     table = pd.DataFrame(rows, columns=names)
     table["p_corrected"] = holm(table["p"])
-    table["finding"] = [_finding(p) for p in table["p_corrected"]]
+    table["finding"] = [_finding(row) for _, row in table.iterrows()]
     return table
 
 
-def _finding(p):
-    if pd.isna(p):
-        return UNKNOWN
-    return DIFFERS if p < SIGNIFICANT else NOT_FOUND
+def _finding(row):
+    if not np.isnan(row["p_corrected"]):
+        return DIFFERS if row["p_corrected"] < SIGNIFICANT else NOT_FOUND
+    same = row["pairs"] > 1 and abs(row["difference"]) < ROUNDING
+    return IDENTICAL if same else UNKNOWN

@@ -33,6 +33,13 @@ def makespan(runs):
     return float(without_pauses(intervals)(runs["ended"].max()))
 
 
+def most_cores(runs):
+    """The most cores that runs had at any time."""
+    changes = [(start, cores) for start, cores in zip(runs["started"], runs["cores"], strict=True)]
+    changes += [(end, -cores) for end, cores in zip(runs["ended"], runs["cores"], strict=True)]
+    return int(max(np.cumsum([cores for _, cores in sorted(changes)])))
+
+
 def busy_cores(utilisation):
     """Cores in use over time, by strategy.
 

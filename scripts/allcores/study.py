@@ -129,7 +129,7 @@ def ways(config, study):
         servers = strategy.options.get("servers", component.options.get("servers", 0))
         one_worker = component.constants.get("one_worker")
         if "cores" in study:
-            for cores in study["cores"]:
+            for cores in [1] if component.constants.get("reference") else study["cores"]:
                 workers, threads = (1, cores) if one_worker else (cores - servers, 1)
                 yield strategy, workers, servers, threads
         else:

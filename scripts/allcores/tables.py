@@ -159,8 +159,8 @@ def html(frame, formats):
     above = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
     frame = frame.drop(columns=same)
     shown = frame.astype(object).where(frame.notna(), None)
-    for column in shown.columns.intersection(list(formats)):
-        write = formats[column]
+    for column in shown.columns:
+        write = formats.get(column, str)
         shown[column] = ["" if value is None else write(value) for value in shown[column]]
     text = [column not in formats for column in shown.columns]
     head = "".join(

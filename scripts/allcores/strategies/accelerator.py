@@ -11,9 +11,10 @@ from allcores.strategies.base import Strategy
 
 
 class Accelerator(Strategy):
-    """Apply the gradient to the weights, elsewhere. Sends nothing to others."""
+    """Apply the gradient to the weights, elsewhere, in fp32. Sends nothing to others."""
 
     one_worker = True
+    reference = True
 
     def __init__(self, model, make_optimizer, world, *, device="cuda"):
         self.there = copy.deepcopy(model).to(device)

@@ -21,6 +21,8 @@ class Strategy:
         one_worker: True for a strategy that never uses a second worker.
         element_wise: True for one that updates the model as one vector, which suits optimizers
             that treat every element alone.
+        reference: True for one that computes elsewhere than on the cores: studied once, however
+            many there are.
         asynchronous: True for one whose workers do not wait for each other; its record() says how
             stale the updates were.
 
@@ -31,6 +33,7 @@ class Strategy:
 
     one_worker = False
     element_wise = False
+    reference = False
     asynchronous = False
 
     def __init__(self, model, optimizer, world):
