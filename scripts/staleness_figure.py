@@ -15,7 +15,7 @@ def staleness_figure(staleness):
         for _, cell in group.groupby(tables.SPEED_CELL, sort=False):
             first = cell.iloc[0]
             colour, marker = colours[first["strategy"]]
-            share = cell.groupby("staleness")["updates"].sum()
+            share = cell[cell["updates"] > 0].groupby("staleness")["updates"].sum()
             panel.plot(
                 share.index,
                 share / share.sum(),

@@ -70,6 +70,13 @@ def test_comparison_table():
     assert row["finding"] == comparison.NOT_FOUND
 
 
+def test_seeds_on_a_fixed_test_set_resample_nothing():
+    runs = tables.runs(RUNS).assign(split="test", seed=[0, 1, 0, 1])
+    (row,) = script("comparison_table").comparison_table(runs, "serial").to_dict("records")
+    # As above, but sqrt(0.005 / 2) = 0.05: t = 1.
+    assert row["p"] == pytest.approx(0.5)
+
+
 def test_pairs_agree_in_fold_whatever_the_order():
     assert compared(RUNS[::-1]).equals(compared(RUNS))
 

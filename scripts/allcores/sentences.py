@@ -69,7 +69,7 @@ def of_speed(table, facts):
             for _, row in group.drop(index=base.name).iterrows()
         )
         yield (
-            f"{names}, images per second relative to {style.way(base)} "
+            f"{names}, images per second relative to {style.way(base)}{_mark(base)} "
             f"({base['images_per_second']:,.1f}): {listed}."
         )
         yield from _fastest(names, group, facts)
