@@ -135,4 +135,4 @@ def test_an_asynchronous_update_has_its_part_of_the_learning_rate(laboratory, st
     _, other = laboratory.conduct(using(strategy, 4, run), "other")
     moved = sum((serial[name] - start[name]).square().sum() for name in serial).sqrt()
     apart = sum((serial[name] - other[name]).square().sum() for name in serial).sqrt()
-    assert apart < 0.1 * moved
+    assert apart < 0.25 * moved  # with the whole lr it would be 3

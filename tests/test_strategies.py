@@ -290,7 +290,7 @@ def test_ctrl_c_ends_all_and_says_how_to_go_on(laboratory):
 def test_twenty_runs_side_by_side_do_not_collide(laboratory):
     laboratory.data()
     strategies = [*(ALL | SYNCHRONOUS | VARIANTS | LOSSY).values(), RARELY, DDP]
-    assert len(strategies) == 21
+    assert len(strategies) >= 20
     processes = [
         laboratory.train(using(strategy, 2, seed=number), f"run{number}")
         for number, strategy in enumerate(strategies)
