@@ -16,7 +16,7 @@ COLOURS = [
     *("#117733", "#56b4e9", "#949494", "#0173b2", "#ca9161", "#cc78bc"),
     *("#808000", "#de8f05", "#029e73", "#333333", "#d55e00"),
 ]
-MARKERS = "osD^vP*Xp<>"
+MARKERS = "<sD^vP*Xpo>"
 DASHES = ["-", "--", ":", "-."]
 HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
 LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
