@@ -9,7 +9,7 @@ AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
 
 def curves_figure(epochs):
     """Two panels per dataset, model and schedule: mean over folds and seeds, range as a band."""
-    epochs = epochs.assign(elapsed=epochs.groupby(tables.RUN)["seconds"].cumsum())
+    epochs = tables.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
     workers = sorted(epochs["workers"].unique())
     shown = ["model", *tables.varying(epochs, ["dataset", "schedule", "train_size"])]
@@ -20,17 +20,11 @@ def curves_figure(epochs):
         for _, cell in group.groupby(tables.CELL, sort=False):
             first = cell.iloc[0]
             colour, marker = colours[first["strategy"]]
-            line = cell.groupby("epoch").agg(
-                elapsed=("elapsed", "mean"),
-                accuracy=("accuracy", "mean"),
-                low=("accuracy", "min"),
-                high=("accuracy", "max"),
-            )
-            line = line.reset_index()
+            line = tables.course(cell, "accuracy")
             for panel, x in zip(pair, AXES, strict=True):
                 panel.plot(
                     line[x],
-                    100 * line["accuracy"],
+                    100 * line["mean"],
                     color=colour,
                     marker=marker,
                     ms=4,

@@ -7,7 +7,7 @@ from allcores import style, tables
 
 def loss_figure(epochs):
     """One panel per dataset and model: the mean over folds and seeds, and their range as a band."""
-    epochs = epochs.assign(elapsed=epochs.groupby(tables.RUN)["seconds"].cumsum())
+    epochs = tables.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
     schedules = list(dict.fromkeys(epochs["schedule"]))
     shown = ["model", *tables.varying(epochs, ["dataset", "train_size"])]
@@ -17,24 +17,17 @@ def loss_figure(epochs):
         for _, cell in group.groupby(tables.CELL, sort=False):
             first = cell.iloc[0]
             colour, marker = colours[first["strategy"]]
-            per_epoch = cell.groupby("epoch").agg(
-                seconds=("elapsed", "mean"),
-                loss=("loss", "mean"),
-                low=("loss", "min"),
-                high=("loss", "max"),
-            )
+            line = tables.course(cell, "loss")
             panel.plot(
-                per_epoch["seconds"],
-                per_epoch["loss"],
+                line["elapsed"],
+                line["mean"],
                 color=colour,
                 marker=marker,
                 ms=4,
                 ls=style.dash(first["schedule"], schedules),
                 label=style.way(first) + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
             )
-            panel.fill_between(
-                per_epoch["seconds"], per_epoch["low"], per_epoch["high"], color=colour, alpha=0.12
-            )
+            panel.fill_between(line["elapsed"], line["low"], line["high"], color=colour, alpha=0.12)
         panel.set(title=style.title(shown, names), xlabel="training time (s)", yscale="log")
     axes[0].set_ylabel("training loss")
     style.legend_below(figure, axes)

@@ -10,7 +10,7 @@ from allcores import tables
 def reached(epochs, target):
     """One row per run: the first epoch with at least that held-out accuracy, and the seconds of
     training until its end; both empty if there was none."""
-    epochs = epochs.assign(elapsed=epochs.groupby(tables.RUN)["seconds"].cumsum())
+    epochs = tables.with_elapsed(epochs)
     first = epochs[epochs["accuracy"] >= target].drop_duplicates(tables.RUN)
     every = epochs[tables.RUN].drop_duplicates()
     return every.merge(first[[*tables.RUN, "epoch", "elapsed"]], how="left", on=tables.RUN)

@@ -120,6 +120,26 @@ def timed(runs, epochs):
     return merged.assign(images_per_second=merged["train_samples"] / merged["epoch_seconds"])
 
 
+def with_elapsed(epochs):
+    """epochs with the column elapsed: seconds of training of the run until the epoch's end."""
+    return epochs.assign(elapsed=epochs.groupby(RUN)["seconds"].cumsum())
+
+
+def course(cell, column):
+    """A row per epoch of a cell: mean elapsed seconds; mean, low and high of a column over runs.
+
+    Args:
+        cell: its epochs, from with_elapsed().
+    """
+    per_epoch = cell.groupby("epoch")
+    return per_epoch.agg(
+        elapsed=("elapsed", "mean"),
+        mean=(column, "mean"),
+        low=(column, "min"),
+        high=(column, "max"),
+    ).reset_index()
+
+
 def ordered(frame):
     """Its cells in the order in which they first appear: the config's."""
     return frame.drop_duplicates(CELL)[CELL].reset_index(drop=True)

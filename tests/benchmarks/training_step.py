@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from side_by_side import compare
 
-from allcores import cores, models, registry
+from allcores import allocator, cores, models, registry
 
 # What it is called, model, images per worker (3 x 32 x 32), memory format.
 CASES = [
@@ -22,6 +22,7 @@ STRATEGIES = ("serial", "ddp", "ring", "shared_memory")
 
 
 def alternatives(name, batch, memory_format, world):
+    allocator.keep_freed_memory()  # as a training does
     images = torch.randn(batch, 3, 32, 32)
     targets = torch.randint(10, (batch,))
 
