@@ -19,6 +19,11 @@ ON_REQUEST = {
     "references": ["elapsed_table", "elapsed_figure"],
     "against": ["packing_table", "packing_figure"],
 }
+# What the verdict has sentences for; of tables that only list numbers it says nothing.
+SPOKEN_OF = [
+    *("packing_table", "speed_table", "elapsed_table"),
+    *("target_table", "size_table", "comparison_table"),
+]
 SIZES = ["size_table", "size_figure"]
 STALENESS = ["staleness_figure"]
 
@@ -34,8 +39,12 @@ def of_study(config, name):
     return found + (STALENESS if is_asynchronous(config, name) else [])
 
 
-def tables(config, name):
-    return [product for product in of_study(config, name) if product.endswith("_table")]
+def spoken_of(config, name):
+    """The tables that the verdict of a study is made from."""
+    found = of_study(config, name)
+    return ["runs", *(table for table in SPOKEN_OF if table in found)] + (
+        ["staleness"] if is_asynchronous(config, name) else []
+    )
 
 
 def files(config, name):

@@ -147,9 +147,7 @@ def of_other(wildcards, name):
 
 def found_in(wildcards):
     """The tables of a study that its verdict is made from."""
-    names = ["runs", *products.tables(config, wildcards.study)]
-    if products.is_asynchronous(config, wildcards.study):
-        names.append("staleness")
+    names = products.spoken_of(config, wildcards.study)
     return {name: f"results/studies/{wildcards.study}/{name}.csv" for name in names}
 
 
