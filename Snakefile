@@ -16,6 +16,12 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+
+
+pathvars:
+    results=RESULTS,
+
+
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/tables.smk"
@@ -30,7 +36,7 @@ rule all:
     default_target: True
     input:
         # The runs stand here as well as behind the tables, so that a deleted result is noticed.
-        [f"results/runs/{path}/metrics.json" for path in TABLE.runs],
-        [f"results/studies/{study}/{file}" for study, file in RESULTS],
+        [f"{RESULTS}/runs/{path}/{file}" for path in TABLE.runs for file in RUN_FILES],
+        [f"{RESULTS}/studies/{study}/{file}" for study, file in PRODUCTS],
     message:
-        "All tables and figures are in results/studies"
+        "All tables and figures are in {RESULTS}/studies"

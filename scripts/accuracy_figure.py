@@ -1,9 +1,8 @@
 """Plot held-out accuracy: every run as a dot, the mean of each cell with its 95 % interval."""
 
 import numpy as np
-import pandas as pd
 
-from allcores import metrics, style, tables
+from allcores import comparison, style, tables
 
 
 def accuracy_figure(runs):
@@ -20,16 +19,18 @@ def accuracy_figure(runs):
             percent = 100 * cell["accuracy"].to_numpy()
             panel.plot(percent, np.full(len(percent), row), "o", color=colour, alpha=0.3, ms=4)
             panel.errorbar(
-                percent.mean(),
+                np.nanmean(percent) if not np.isnan(percent).all() else np.nan,
                 row,
-                xerr=metrics.interval(percent),
+                xerr=100 * comparison.interval(cell),
                 fmt=marker,
                 color=colour,
                 capsize=3,
                 ms=7,
                 mec="white",
             )
-            labels.append(f"{cell['schedule'].iloc[0]}: {style.way(cell.iloc[0])}")
+            diverged = cell["diverged"].count()
+            mark = f" ({diverged} of {len(cell)} diverged)" if diverged else ""
+            labels.append(f"{cell['schedule'].iloc[0]}: {style.way(cell.iloc[0])}{mark}")
         panel.set(
             title=style.title(shown, names),
             xlabel="held-out accuracy (%)",
@@ -41,4 +42,6 @@ def accuracy_figure(runs):
 
 
 if __name__ == "__main__":
-    style.save(accuracy_figure(pd.read_csv(snakemake.input.runs)), snakemake.output)
+    style.save(
+        style.unless_empty(tables.read(snakemake.input.runs), accuracy_figure), snakemake.output
+    )

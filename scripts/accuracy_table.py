@@ -2,29 +2,33 @@
 
 from pathlib import Path
 
-import pandas as pd
-
-from allcores import metrics, tables
+from allcores import comparison, tables
 
 PERCENT = "{:.2%}".format
 SECONDS = "{:,.2f}".format
 
 
 def accuracy_table(runs):
-    """One row per cell, from one row per run."""
+    """One row per cell, from one row per run; accuracy is that of the runs that did not diverge."""
     groups = runs.groupby(tables.CELL, sort=False)
-    return groups.agg(
+    table = groups.agg(
         runs=("accuracy", "size"),
+        diverged=("diverged", "count"),
         accuracy=("accuracy", "mean"),
         standard_deviation=("accuracy", "std"),
-        interval_95=("accuracy", metrics.interval),
         seconds=("training_seconds", "mean"),
         core_seconds=("core_seconds", "mean"),
     ).reset_index()
+    table.insert(
+        table.columns.get_loc("seconds"),
+        "interval_95",
+        [comparison.interval(cell) for _, cell in groups],
+    )
+    return table
 
 
 if __name__ == "__main__":
-    runs = pd.read_csv(snakemake.input.runs)
+    runs = tables.read(snakemake.input.runs)
     runs["core_seconds"] = runs["training_seconds"] * runs["cores"]
     table = accuracy_table(runs)
     table.to_csv(snakemake.output.csv, index=False)
@@ -32,6 +36,7 @@ if __name__ == "__main__":
         "workers": str,
         "threads": str,
         "runs": str,
+        "diverged": str,
         "accuracy": PERCENT,
         "standard_deviation": PERCENT,
         "interval_95": "± {:.2%}".format,

@@ -1,6 +1,5 @@
 """Plot accuracy per class of every cell of a study."""
 
-import pandas as pd
 import seaborn as sns
 
 from allcores import style, tables
@@ -35,4 +34,6 @@ def class_figure(table):
 
 
 if __name__ == "__main__":
-    style.save(class_figure(pd.read_csv(snakemake.input.table)), snakemake.output)
+    style.save(
+        style.unless_empty(tables.read(snakemake.input.table), class_figure), snakemake.output
+    )

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pandas as pd
-
 from allcores import tables
 
 
@@ -18,7 +16,7 @@ def class_table(classes):
 
 
 if __name__ == "__main__":
-    table = class_table(pd.read_csv(snakemake.input.classes))
+    table = class_table(tables.read(snakemake.input.classes))
     table.to_csv(snakemake.output.csv, index=False)
     names = table.columns.difference(tables.CELL, sort=False)
     formats = {"workers": str, "threads": str} | dict.fromkeys(names, "{:.1%}".format)

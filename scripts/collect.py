@@ -1,29 +1,55 @@
 """Gather a study's results into tidy CSVs: runs, epochs, staleness, classes, confusion, CPU use."""
 
-import json
+import functools
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from allcores import results, tables
+from allcores import data, identity, results, tables
+from allcores.run import Run
+
+TIDY = ("runs", "epochs", "staleness", "classes", "confusion")
 
 
-def read(path, settings):
+def read(path, run, data_folder):
     """The metrics at path.
 
     Raises:
-        ValueError: they were edited, or are of other settings than those asked for. Snakemake
-            trains anew when settings change; this catches what it cannot see, such as a config
-            that was changed after `.snakemake` was deleted.
+        ValueError: they were edited, or are of another run than the config's. Snakemake trains anew
+            when something changes; this catches what it cannot see, such as results that were
+            copied or a `.snakemake` that was deleted.
     """
     metrics = results.read_metrics(path)
-    wanted = json.loads(settings)
-    different = [key for key in wanted if metrics["settings"].get(key) != wanted[key]]
+    found, wanted = metrics["identity"], wanted_identity(run, data_folder, metrics["identity"])
+    different = identity.differences(found, wanted)
+    if run.curves and any(epoch["accuracy"] is None for epoch in metrics["epochs"]):
+        different += [] if metrics["diverged"] else ["curves"]
     if different:
         raise ValueError(
-            f"{path} was trained with other settings than the config's: {', '.join(different)}. "
+            f"{path} is of another run than the config's; different: {', '.join(different)}. "
             "Delete it to train again"
         )
     return metrics
+
+
+def wanted_identity(run, data_folder, found):
+    """The identity of a run on the data that lie there; where none do, on those of `found`."""
+    folder = Path(data_folder) / run.dataset.label
+    try:
+        info = data.read_info(folder)
+        fold_of = fold_of_samples(folder, info["train"], run.folds, run.seed)
+    except (ValueError, FileNotFoundError):
+        return found | identity.before_data(run)
+    return identity.whole(run, info, fold_of)
+
+
+@functools.cache
+def fold_of_samples(folder, train, folds, seed):
+    if folds is None:
+        return None
+    labels = np.load(folder / "labels.npy")[:train]
+    return data.read_folds(folder / data.FOLDS.format(folds=folds, seed=seed), labels, folds)
 
 
 def traces(all_metrics, paths):
@@ -35,10 +61,18 @@ def traces(all_metrics, paths):
 
 
 if __name__ == "__main__":
-    all_metrics = [
-        read(path, settings)
-        for path, settings in zip(snakemake.input.metrics, snakemake.params.settings, strict=True)
-    ]
-    for name in ("runs", "epochs", "staleness", "classes", "confusion"):
+    runs = [Run.from_json(settings) for settings in snakemake.params.settings]
+    all_metrics, its_traces, missing = [], [], list(snakemake.params.missing)
+    for run, path, trace in zip(runs, snakemake.input.metrics, snakemake.input.traces, strict=True):
+        try:
+            all_metrics.append(read(path, run, snakemake.params.data))
+            its_traces.append(trace)
+        except ValueError as error:
+            if not snakemake.params.missing:
+                raise
+            print(error)
+            missing.append(run.path)
+    for name in TIDY:
         getattr(tables, name)(all_metrics).to_csv(snakemake.output[name], index=False)
-    traces(all_metrics, snakemake.input.traces).to_csv(snakemake.output.utilisation, index=False)
+    traces(all_metrics, its_traces).to_csv(snakemake.output.utilisation, index=False)
+    pd.DataFrame({"run": missing}).to_csv(snakemake.output.missing, index=False)

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pandas as pd
-
 from allcores import comparison, tables
 
 SAME = ["dataset", "model", "schedule", "train_size"]
@@ -23,7 +21,7 @@ def comparison_table(runs, baseline):
 
 
 if __name__ == "__main__":
-    table = comparison_table(pd.read_csv(snakemake.input.runs), snakemake.params.baseline)
+    table = comparison_table(tables.read(snakemake.input.runs), snakemake.params.baseline)
     table.to_csv(snakemake.output.csv, index=False)
     formats = dict.fromkeys(("workers", "threads", "pairs"), str)
     formats |= dict.fromkeys(("difference", "low", "high"), "{:+.2%}".format)

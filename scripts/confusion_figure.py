@@ -1,6 +1,5 @@
 """Plot which classes are taken for which, per model, pooled over folds, seeds and schedules."""
 
-import pandas as pd
 import seaborn as sns
 
 from allcores import style, tables
@@ -18,6 +17,8 @@ def confusion_figure(confusion, strategy):
         counts = group.pivot_table(
             index="true", columns="predicted", values="samples", aggfunc="sum", sort=False
         )
+        order = list(dict.fromkeys(group["true"]))
+        counts = counts.reindex(index=order, columns=order).fillna(0)
         percent = 100 * counts.div(counts.sum(axis=1), axis=0)
         sns.heatmap(
             percent,
@@ -40,6 +41,8 @@ def confusion_figure(confusion, strategy):
 
 if __name__ == "__main__":
     style.save(
-        confusion_figure(pd.read_csv(snakemake.input.confusion), snakemake.params.baseline),
+        style.unless_empty(
+            tables.read(snakemake.input.confusion), confusion_figure, snakemake.params.baseline
+        ),
         snakemake.output,
     )

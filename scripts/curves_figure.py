@@ -1,7 +1,5 @@
 """Plot held-out accuracy against epochs and against training time."""
 
-import pandas as pd
-
 from allcores import style, tables
 
 AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
@@ -42,4 +40,6 @@ def curves_figure(epochs):
 
 
 if __name__ == "__main__":
-    style.save(curves_figure(pd.read_csv(snakemake.input.epochs)), snakemake.output)
+    style.save(
+        style.unless_empty(tables.read(snakemake.input.epochs), curves_figure), snakemake.output
+    )

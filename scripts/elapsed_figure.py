@@ -1,13 +1,13 @@
 """Plot elapsed training time against the number of cores, beside published times."""
 
-import pandas as pd
 from matplotlib import ticker
 
-from allcores import style
+from allcores import style, tables
 
 
 def elapsed_figure(speeds, references):
     """One panel per model, both axes logarithmic; hollow grey marks are published elsewhere."""
+    speeds = speeds.assign(per_1000=1000 * speeds["seconds"] / speeds["images"])
     colours = style.strategies(speeds["strategy"])
     groups = list(speeds.groupby("model", sort=False))
     figure, axes = style.panels(len(groups), width=4.6, height=3.8)
@@ -15,20 +15,20 @@ def elapsed_figure(speeds, references):
         for strategy, line in group.groupby("strategy", sort=False):
             line = line.sort_values("cores")
             colour, marker = colours[strategy]
-            panel.plot(line["cores"], line["seconds"], color=colour, marker=marker, label=strategy)
+            panel.plot(line["cores"], line["per_1000"], color=colour, marker=marker, label=strategy)
         published = [reference for reference in references if reference["model"] == model]
         _references(panel, published)
         counts = sorted({*group["cores"], *(r["cores"] for r in published if "cores" in r)})
-        first = group.sort_values(["cores", "seconds"]).iloc[0]
+        first = group.sort_values(["cores", "per_1000"]).iloc[0]
         ends = [first["cores"], group["cores"].max()]
-        ideal = [first["seconds"] * first["cores"] / cores for cores in ends]
+        ideal = [first["per_1000"] * first["cores"] / cores for cores in ends]
         panel.plot(ends, ideal, color="0.6", lw=1, ls="--", label="ideal")
         panel.set(xscale="log", yscale="log", title=model, xlabel="cores")
         panel.set_xticks(counts, labels=map(str, counts))
         panel.minorticks_off()
         panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         panel.yaxis.set_major_formatter("{x:g}")
-    axes[0].set_ylabel("training time of the whole run (s)")
+    axes[0].set_ylabel("training time per 1,000 images (s)")
     style.legend_below(figure, axes)
     return figure
 
@@ -36,7 +36,8 @@ def elapsed_figure(speeds, references):
 def _references(panel, references):
     """What others have published: a hollow mark, or a line where the cores are not known."""
     for reference in references:
-        seconds, cores = reference["seconds"], reference.get("cores")
+        seconds = 1000 * reference["seconds"] / reference["images"]
+        cores = reference.get("cores")
         name = f"published: {reference['label']}"
         if cores:
             panel.plot(cores, seconds, "s", mfc="none", mec="0.4", label=name)
@@ -55,6 +56,8 @@ def _references(panel, references):
 
 if __name__ == "__main__":
     style.save(
-        elapsed_figure(pd.read_csv(snakemake.input.speeds), snakemake.params.references),
+        style.unless_empty(
+            tables.read(snakemake.input.speeds), elapsed_figure, snakemake.params.references
+        ),
         snakemake.output,
     )

@@ -1,7 +1,5 @@
 """Plot training loss against training time."""
 
-import pandas as pd
-
 from allcores import style, tables
 
 
@@ -35,4 +33,6 @@ def loss_figure(epochs):
 
 
 if __name__ == "__main__":
-    style.save(loss_figure(pd.read_csv(snakemake.input.epochs)), snakemake.output)
+    style.save(
+        style.unless_empty(tables.read(snakemake.input.epochs), loss_figure), snakemake.output
+    )

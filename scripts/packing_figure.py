@@ -1,8 +1,6 @@
 """Plot how busy the cores were: one run after the other, and packed."""
 
-import pandas as pd
-
-from allcores import style
+from allcores import style, tables
 from utilisation_figure import draw
 
 
@@ -30,8 +28,8 @@ if __name__ == "__main__":
     inputs = snakemake.input
     style.save(
         packing_figure(
-            (pd.read_csv(inputs.single), pd.read_csv(inputs.single_utilisation)),
-            (pd.read_csv(inputs.packed), pd.read_csv(inputs.packed_utilisation)),
+            (tables.read(inputs.single), tables.read(inputs.single_utilisation)),
+            (tables.read(inputs.packed), tables.read(inputs.packed_utilisation)),
         ),
         snakemake.output,
     )

@@ -43,19 +43,19 @@ def packing_table(packed, single):
     ]
     table["runs"] = table["runs"].astype(int)
     table["speedup"] = table["one_by_one_seconds"] / table["packed_seconds"]
-    bound = core_seconds / occupancy.most_cores(packed)
+    bound = core_seconds / occupancy.cores_there(packed)
     table.loc[table["model"] == ALL, "over_bound"] = whole / bound
     ways = dict.fromkeys(style.way(row) for _, row in single.iterrows())
     return table.assign(one_by_one=" / ".join(ways))
 
 
 def _with_durations(runs):
-    duration = runs["ended"] - runs["started"]
+    duration = runs["lasted_seconds"]
     return runs.assign(duration=duration, core_seconds=duration * runs["cores"])
 
 
 if __name__ == "__main__":
-    table = packing_table(pd.read_csv(snakemake.input.packed), pd.read_csv(snakemake.input.single))
+    table = packing_table(tables.read(snakemake.input.packed), tables.read(snakemake.input.single))
     table.to_csv(snakemake.output.csv, index=False)
     formats = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), "{:,.1f}".format)
     formats |= dict.fromkeys(("one_by_one_accuracy", "packed_accuracy", "at_most"), "{:.2%}".format)

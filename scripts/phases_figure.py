@@ -1,7 +1,6 @@
 """Plot where each epoch's time goes: the phases of every way of using the cores, stacked."""
 
 import numpy as np
-import pandas as pd
 
 from allcores import style, tables
 
@@ -44,4 +43,6 @@ def phases_figure(epochs):
 
 
 if __name__ == "__main__":
-    style.save(phases_figure(pd.read_csv(snakemake.input.epochs)), snakemake.output)
+    style.save(
+        style.unless_empty(tables.read(snakemake.input.epochs), phases_figure), snakemake.output
+    )

@@ -8,8 +8,12 @@ from allcores.run import Choice
 
 if __name__ == "__main__":
     sys.stdout = sys.stderr = Path(snakemake.log[0]).open("w", buffering=1)
-    datasets.prepare(
-        Choice.from_json(snakemake.params.settings),
-        downloads=snakemake.params.downloads,
-        folder=Path(snakemake.output.info).parent,
-    )
+    try:
+        datasets.prepare(
+            Choice.from_json(snakemake.params.settings),
+            downloads=snakemake.params.downloads,
+            folder=Path(snakemake.output.info).parent,
+        )
+    except (ValueError, OSError) as error:
+        print(error)
+        sys.exit(1)

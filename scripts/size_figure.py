@@ -33,5 +33,7 @@ def size_figure(timed, fits):
 
 
 if __name__ == "__main__":
-    timed = tables.timed(pd.read_csv(snakemake.input.runs), pd.read_csv(snakemake.input.epochs))
-    style.save(size_figure(timed, pd.read_csv(snakemake.input.fits)), snakemake.output)
+    timed = tables.timed(tables.read(snakemake.input.runs), tables.read(snakemake.input.epochs))
+    style.save(
+        style.unless_empty(timed, size_figure, tables.read(snakemake.input.fits)), snakemake.output
+    )

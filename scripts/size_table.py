@@ -33,7 +33,7 @@ def size_table(timed):
 
 if __name__ == "__main__":
     table = size_table(
-        tables.timed(pd.read_csv(snakemake.input.runs), pd.read_csv(snakemake.input.epochs))
+        tables.timed(tables.read(snakemake.input.runs), tables.read(snakemake.input.epochs))
     )
     table.to_csv(snakemake.output.csv, index=False)
     formats = dict.fromkeys(("workers", "threads", "runs"), str)

@@ -13,22 +13,28 @@ PHASE = "_seconds"
 def speed_table(runs, epochs, baseline):
     """One row per dataset, model, strategy, workers, threads and training-set size.
 
-    seconds: training time of a whole run; epoch_seconds: of an epoch after the first. speedup:
-    images per second over those of the baseline strategy with its fewest cores, on the same
-    dataset, model and training-set size. efficiency: speedup per core, relative to it. over_best:
-    images per second over the most that the baseline strategy reaches with at most as many cores.
-    utilisation: share of its cores that a run kept busy from its start to its end. The columns
-    after `note` are each phase's share of the time.
+    seconds: training time of a whole run, of so many images; epoch_seconds: of an epoch after the
+    first. speedup: images per second over those of the baseline strategy with its fewest cores, on
+    the same dataset, model and training-set size. efficiency: speedup per core, relative to it.
+    over_best: images per second over the most that the baseline strategy reaches with at most as
+    many cores. These three are empty where the conditions are not the baseline's: alone on the
+    machine or packed, processor, torch. utilisation: share of its cores that a run kept busy from
+    its start to its end. The columns after `note` are each phase's share of the time.
     """
     speeds = tables.timed(runs, epochs)
     cores = speeds[["cores", "machine_cores_allowed"]].min(axis=1)
-    available = (speeds["ended"] - speeds["started"]) * cores
+    available = speeds["lasted_seconds"] * cores
     table = (
-        speeds.assign(utilisation=speeds["cpu_seconds"] / available)
+        speeds.assign(
+            utilisation=speeds["cpu_seconds"] / available,
+            images=speeds["train_samples"] * speeds["epochs"],
+            conditions=tables.conditions(speeds),
+        )
         .groupby([*tables.SPEED_CELL, "cores"], sort=False)
         .agg(
             runs=("seed", "size"),
             seconds=("training_seconds", "median"),
+            images=("images", "median"),
             epoch_seconds=("epoch_seconds", "median"),
             images_per_second=("images_per_second", "median"),
             slowest=("images_per_second", "min"),
@@ -36,24 +42,28 @@ def speed_table(runs, epochs, baseline):
             utilisation=("utilisation", "median"),
             contended=("contended", "any"),
             allowed=("machine_cores_allowed", "min"),
+            conditions=("conditions", lambda found: " / ".join(sorted(set(found)))),
         )
         .reset_index()
     )
     table = against_baseline(table, baseline)
     crowded = table["cores"] > table["allowed"]
     table["note"] = np.select(
-        [crowded, table["contended"]], ["oversubscribed", "contended"], default=""
+        [crowded, table["otherwise"], table["contended"]],
+        ["oversubscribed", tables.OTHERWISE, "contended"],
+        default="",
     )
-    return table.drop(columns=["contended", "allowed"]).merge(
+    return table.drop(columns=["contended", "allowed", "otherwise"]).merge(
         phase_shares(epochs), on=tables.SPEED_CELL
     )
 
 
 def against_baseline(table, baseline):
-    """The table with the columns speedup, efficiency and over_best."""
+    """The table with the columns speedup, efficiency, over_best, and otherwise: whether these are
+    empty because the conditions were others."""
     group = ["dataset", "model", "train_size"]
     ours = table[table["strategy"] == baseline].sort_values("cores")
-    base = ours.drop_duplicates(group)[[*group, "cores", "images_per_second"]]
+    base = ours.drop_duplicates(group)[[*group, "cores", "images_per_second", "conditions"]]
     best = ours.assign(best=ours.groupby(group)["images_per_second"].cummax())
     table = table.merge(base, on=group, how="left", suffixes=("", "_base"))
     # For each row the last row of the baseline that has at most as many cores.
@@ -67,7 +77,10 @@ def against_baseline(table, baseline):
     table["speedup"] = speed / table["images_per_second_base"]
     table["efficiency"] = table["speedup"] * table["cores_base"] / table["cores"]
     table["over_best"] = speed / table["best"]
-    return table.drop(columns=["index", "cores_base", "images_per_second_base", "best"])
+    table["otherwise"] = table["conditions"] != table["conditions_base"]
+    table.loc[table["otherwise"], ["speedup", "efficiency", "over_best"]] = np.nan
+    bases = ["cores_base", "images_per_second_base", "conditions_base"]
+    return table.drop(columns=["index", *bases, "best"])
 
 
 def phase_shares(epochs):
@@ -80,8 +93,8 @@ def phase_shares(epochs):
 
 if __name__ == "__main__":
     table = speed_table(
-        pd.read_csv(snakemake.input.runs),
-        pd.read_csv(snakemake.input.epochs),
+        tables.read(snakemake.input.runs),
+        tables.read(snakemake.input.epochs),
         snakemake.params.baseline,
     )
     table.to_csv(snakemake.output.csv, index=False)

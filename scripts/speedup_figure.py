@@ -116,6 +116,8 @@ def _label(panel, point, colour):
 
 if __name__ == "__main__":
     style.save(
-        speedup_figure(pd.read_csv(snakemake.input.table), snakemake.params.baseline),
+        style.unless_empty(
+            tables.read(snakemake.input.table), speedup_figure, snakemake.params.baseline
+        ),
         snakemake.output,
     )

@@ -1,7 +1,5 @@
 """Plot how old the weights were from which asynchronous updates were made."""
 
-import pandas as pd
-
 from allcores import style, tables
 
 
@@ -32,4 +30,7 @@ def staleness_figure(staleness):
 
 
 if __name__ == "__main__":
-    style.save(staleness_figure(pd.read_csv(snakemake.input.staleness)), snakemake.output)
+    style.save(
+        style.unless_empty(tables.read(snakemake.input.staleness), staleness_figure),
+        snakemake.output,
+    )

@@ -1,7 +1,5 @@
 """Plot epochs and seconds to a target accuracy against the number of workers."""
 
-import pandas as pd
-
 from allcores import style, tables
 
 QUANTITIES = {"epochs": "epochs", "seconds": "training time (s)"}
@@ -34,6 +32,8 @@ def target_figure(table, target):
 
 if __name__ == "__main__":
     style.save(
-        target_figure(pd.read_csv(snakemake.input.table), snakemake.params.target),
+        style.unless_empty(
+            tables.read(snakemake.input.table), target_figure, snakemake.params.target
+        ),
         snakemake.output,
     )

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pandas as pd
-
 from allcores import tables
 
 
@@ -34,7 +32,7 @@ def target_table(epochs, target):
 
 
 if __name__ == "__main__":
-    table = target_table(pd.read_csv(snakemake.input.epochs), snakemake.params.target)
+    table = target_table(tables.read(snakemake.input.epochs), snakemake.params.target)
     table.to_csv(snakemake.output.csv, index=False)
     formats = dict.fromkeys(("workers", "threads", "runs", "reached"), str)
     formats |= {"epochs": "{:g}".format}

@@ -6,20 +6,28 @@ A model that the config has an entry for is trained as it says there, unless a f
 A training that was killed goes on after its last epoch when it is called again.
 """
 
-import os
 import sys
+
+from allcores import lifetime
+
+# The imports below take seconds, in which the caller may die.
+if __name__ == "__main__":
+    lifetime.die_with_caller(sys.argv)
+
+import faulthandler
+import os
+import signal
 from pathlib import Path
 
-from allcores import commandline, cores, datasets, lean_torch, recipes
-from allcores.lifetime import RankFailedError, die_with_parent
+from allcores import commandline, cores, datasets, lean_torch, recipes, results
+
+BY_HAND = Path("results/by_hand")
 
 
 def main(flags):
-    if flags.die_with_parent:
-        die_with_parent()
     asked = commandline.run_of(flags)
-    data_folder = flags.data or Path("results/data_by_hand") / asked.dataset.label
-    if not flags.data and not datasets.is_prepared(asked.dataset, data_folder):
+    data_folder = flags.data or BY_HAND / "data" / f"{asked.dataset.label}_{asked.dataset.digest}"
+    if not flags.data:
         datasets.prepare(asked.dataset, "results/downloads", data_folder)
     run = with_recipe(asked, flags, data_folder) if asked.is_open else asked
     if flags.cores is not None and flags.cores < run.cores and not flags.oversubscribe:
@@ -33,22 +41,39 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(run.threads_per_worker)
     lean_torch.import_torch()
+    from allcores import sanity
     from allcores.experiment import conduct
 
+    if not flags.settings:  # the workflow has tried out its models before
+        sanity.check_in_child(run, data_folder)
     # Another folder for other settings, so that two trainings by hand never meet in one.
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
-    work = flags.work or Path("results/checkpoints/by_hand") / name
-    output = flags.output or Path("results/by_hand") / name
-    result = conduct(run, data_folder, flags.fold_of, work, output, asked, not flags.no_pinning)
-    print(
-        f"accuracy {result['accuracy']:.2%} on {result['held_out_samples']:,} held-out samples; "
-        f"{result['training_seconds']:.2f} s of training; results in {output}"
+    work = flags.work or BY_HAND / "checkpoints" / name
+    output = flags.output or BY_HAND / name
+    result = conduct(
+        run,
+        data_folder,
+        flags.fold_of,
+        work,
+        output,
+        asked,
+        pinning=not flags.no_pinning,
+        timeout=flags.timeout,
+        conditions=results.Conditions(run.curves, flags.exclusive, flags.generation),
+        cores_of_call=flags.cores_of_call,
     )
+    if result["diverged"]:
+        print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {output}")
+    else:
+        print(
+            f"accuracy {result['accuracy']:.2%} on {result['held_out_samples']:,} held-out "
+            f"samples; {result['training_seconds']:.2f} s of training; results in {output}"
+        )
 
 
 def with_recipe(asked, flags, data_folder):
     """The run with everything that is `auto` filled in, measured now if nothing has been yet."""
-    file = flags.recipe or recipes.kept(asked)
+    file = flags.recipe or BY_HAND / "recipes" / recipes.file_name(asked)
     if not file.exists():
         print("measuring what is fastest for this model on this machine", flush=True)
         cores.set_thread_variables(cores.allowed())
@@ -59,17 +84,25 @@ def with_recipe(asked, flags, data_folder):
     return run
 
 
+def stop(number, frame):
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
 if __name__ == "__main__":
+    faulthandler.enable()  # a bus error, say, leaves a word in the log
+    signal.signal(signal.SIGTERM, stop)
     arguments = commandline.parse(sys.argv[1:], __doc__)
     status = 1
     try:
         main(arguments)
         status = 0
-    except (ValueError, RankFailedError) as error:
+    except (ValueError, OSError, lifetime.RankFailedError) as error:
         print(f"train.py: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        by = f" by {error}" if str(error) else ""
         print(
-            "train.py: stopped; the same call goes on after the last whole epoch", file=sys.stderr
+            f"train.py: stopped{by}; the same call goes on after the last whole epoch",
+            file=sys.stderr,
         )
     # Everything is written; tearing down torch's modules would take another 0.7 s of every run.
     sys.stdout.flush()

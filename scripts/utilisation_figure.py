@@ -1,9 +1,8 @@
 """Plot how busy the cores were while a study was running."""
 
 import numpy as np
-import pandas as pd
 
-from allcores import occupancy, style
+from allcores import occupancy, style, tables
 
 
 def utilisation_figure(runs, utilisation):
@@ -50,8 +49,10 @@ def draw(panel, runs, utilisation):
 
 if __name__ == "__main__":
     style.save(
-        utilisation_figure(
-            pd.read_csv(snakemake.input.runs), pd.read_csv(snakemake.input.utilisation)
+        style.unless_empty(
+            tables.read(snakemake.input.runs),
+            utilisation_figure,
+            tables.read(snakemake.input.utilisation),
         ),
         snakemake.output,
     )

@@ -3,8 +3,6 @@
 from html import escape
 from pathlib import Path
 
-import pandas as pd
-
 from allcores import sentences, tables
 
 # In the order of the report: table -> what makes sentences of it.
@@ -20,13 +18,17 @@ ABOUT = {
 
 
 def verdict(found, facts):
-    """The sentences, the first of which says on which machine.
+    """The sentences, the bottom line first.
 
     Args:
         found: name of a table -> the table.
         facts: sentences.Facts.
     """
-    said = [sentences.of_machine(found["runs"])]
+    said = [
+        *sentences.of_bottom_line(found, facts),
+        *sentences.of_missing(found["missing"], found["runs"]),
+        *sentences.of_machine(found["runs"]),
+    ]
     for name, make in ABOUT.items():
         if name in found:
             said += make(found[name], facts)
@@ -49,7 +51,7 @@ def as_rst(study, said):
 
 
 if __name__ == "__main__":
-    found = {name: pd.read_csv(path) for name, path in snakemake.input.items()}
+    found = {name: tables.read(path) for name, path in snakemake.input.items()}
     facts = sentences.Facts(**snakemake.params.facts)
     said = verdict(found, facts)
     print(*said, sep="\n")

@@ -2,10 +2,9 @@
 
 import mmap
 import os
+import select
 import time
-from multiprocessing import get_context
-
-SLICE = 1.0  # seconds
+from itertools import chain
 
 
 class Barrier:
@@ -16,9 +15,9 @@ class Barrier:
     waits for the one 2^k places back. After the last round everybody has heard from everybody,
     directly or through others.
 
-    A signal is a POSIX semaphore. What was written before it was posted is seen after it has been
-    acquired, on weakly ordered processors, too. Its name is gone before the constructor returns,
-    and nobody who dies can leave it locked.
+    A signal is an eventfd(2): what was written before it was raised is seen after it has been read,
+    on weakly ordered processors, too. It has no name and needs no room in /dev/shm, and nobody who
+    dies can leave it locked.
 
     Made before the processes are forked.
 
@@ -32,8 +31,8 @@ class Barrier:
     def __init__(self, parties, spin, patience):
         self.parties, self.spin, self.patience = parties, spin, patience
         self.distances = [1 << k for k in range((parties - 1).bit_length())]
-        make = get_context("fork").Semaphore
-        self.signals = [[make(0) for _ in range(parties)] for _ in self.distances]
+        flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
+        self.signals = [[os.eventfd(0, flags) for _ in range(parties)] for _ in self.distances]
         # How often each rank has come, to say who is missing.
         self.arrivals = memoryview(mmap.mmap(-1, 8 * parties)).cast("q")
 
@@ -45,7 +44,7 @@ class Barrier:
         """
         self.arrivals[rank] += 1
         for distance, signals in zip(self.distances, self.signals, strict=True):
-            signals[(rank + distance) % self.parties].release()
+            os.eventfd_write(signals[(rank + distance) % self.parties], 1)
             if not (self._watch(signals[rank]) or self._sleep(signals[rank])):
                 came = self.arrivals[rank]
                 missing = [str(r) for r in range(self.parties) if self.arrivals[r] < came]
@@ -55,13 +54,27 @@ class Barrier:
 
     def _watch(self, signal):
         end = time.monotonic() + self.spin
-        while not signal.acquire(block=False):
+        while not _taken(signal):
             if time.monotonic() > end:
                 return False
             os.sched_yield()
         return True
 
     def _sleep(self, signal):
-        # In slices, because the deadline of a semaphore is one of the wall clock: a laptop that
-        # was closed for a night would wake up with all deadlines missed.
-        return any(signal.acquire(timeout=SLICE) for _ in range(round(self.patience / SLICE)))
+        poll = select.poll()
+        poll.register(signal, select.POLLIN)
+        return bool(poll.poll(1000 * self.patience)) and _taken(signal)
+
+    def close(self):
+        """Let go of the signals."""
+        for signal in chain(*self.signals):
+            os.close(signal)
+
+
+def _taken(signal):
+    """Whether the signal had been raised; it is taken back then."""
+    try:
+        os.eventfd_read(signal)
+    except BlockingIOError:
+        return False
+    return True

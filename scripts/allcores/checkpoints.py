@@ -1,65 +1,183 @@
-"""Save after every epoch, resume after any death, leave nothing behind.
+"""Save after every epoch, resume after any death, delete nothing that is not ours.
 
 A run's work folder lies outside its declared outputs, because Snakemake deletes those of a job that
-failed. It holds the latest checkpoint and, where curves are wanted, the weights after each epoch.
+failed. It holds the latest checkpoint, the one before, what the run has cost so far and, where
+curves are wanted, the weights after each epoch. The name of every file ends with SUFFIX; a folder
+that holds anything else is refused.
 """
 
+import fcntl
 import hashlib
-import shutil
+import io
+import os
 from pathlib import Path
 
 import torch
 
+SUFFIX = ".allcores"
+
 
 class Work:
-    """The work folder of one run.
+    """The work folder of one run, locked for this process and what it forks.
 
     Args:
         folder: where.
-        identity: all that decides the outcome of the run: settings, code, data, torch's version. A
-            checkpoint of another identity is not taken up.
+        identity: all that decides the weights of the run, as a text. A checkpoint of another
+            identity is not taken up.
+        every_epoch: whether the weights after each epoch will be asked for, not only the last.
+
+    Attributes:
+        notes: what was found that could not be taken up, a line each.
+
+    Raises:
+        ValueError: the folder holds files of somebody else, or another process trains there.
+        OSError: the folder or a file in it cannot be read; nothing has been changed then.
     """
 
-    def __init__(self, folder, identity):
+    def __init__(self, folder, identity, every_epoch=False):
         self.folder = Path(folder)
-        self.identity = hashlib.sha256("\n".join(identity).encode()).hexdigest()
-        self.latest = self.folder / "latest.pt"
-        if not self._is_mine():
-            shutil.rmtree(self.folder, ignore_errors=True)
+        self.identity = hashlib.sha256(identity.encode()).hexdigest()
+        self.notes = []
+        _refuse_foreign(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.lock = _locked(self._file("lock"))
+        self.latest, self.previous = self._file("latest"), self._file("previous")
+        self._take_up(every_epoch)
 
-    def _is_mine(self):
+    def _file(self, name):
+        return self.folder / f"{name}{SUFFIX}"
+
+    def _weights(self, epoch):
+        return self._file(f"weights_{epoch:05d}")
+
+    @property
+    def trace(self):
+        """Where costs.Watch notes what the run has cost so far."""
+        return self._file("trace")
+
+    def _take_up(self, every_epoch):
+        """Make the newest sound checkpoint the latest; without one, begin with an empty folder."""
+        for file in (self.latest, self.previous):
+            checkpoint = self._usable(file)
+            if checkpoint and not (every_epoch and self._lacks_weights(checkpoint)):
+                file.replace(self.latest)
+                return
+        self._empty()
+
+    def _usable(self, file):
+        """The checkpoint in a file; None: there is none, or it is damaged or another run's."""
         try:
-            return self._load(self.latest)["identity"] == self.identity
-        except (
-            Exception
-        ):  # none, or cut short by a full disk: either way there is nothing to resume
-            return False
+            checkpoint = load(file)
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            self.notes.append(str(error))
+            return None
+        if checkpoint["identity"] != self.identity:
+            self.notes.append(f"{file} is of other settings, code, data or versions: not taken up")
+            return None
+        return checkpoint
 
-    def _load(self, path):
-        return torch.load(path, weights_only=True)
+    def _lacks_weights(self, checkpoint):
+        for epoch in range(len(checkpoint["epochs"])):
+            try:
+                load(self._weights(epoch))
+            except (FileNotFoundError, ValueError) as error:
+                self.notes.append(f"the weights of epoch {epoch + 1} are lost ({error})")
+                return True
+        return False
 
     def resume(self):
         """The latest checkpoint, or None at the start."""
-        return self._load(self.latest) if self.latest.exists() else None
+        return load(self.latest) if self.latest.exists() else None
 
     def save(self, checkpoint):
-        """Replace the latest checkpoint in one step."""
-        save_beside(checkpoint | {"identity": self.identity}, self.latest)
+        """Write a checkpoint; the one before is kept, in case this one is damaged."""
+        beside = self._file("next")
+        save(checkpoint | {"identity": self.identity}, beside)
+        if self.latest.exists():
+            self.latest.replace(self.previous)
+        beside.replace(self.latest)
 
     def save_weights(self, epoch, weights):
-        save_beside(weights, self.folder / f"weights_{epoch:05d}.pt")
+        save(weights, self._weights(epoch))
 
     def weights(self, epoch):
-        """The state_dict after that epoch, counted from 0."""
-        return self._load(self.folder / f"weights_{epoch:05d}.pt")
+        """The state_dict after that epoch, counted from 0.
+
+        Raises:
+            ValueError: the file was damaged since it was written.
+        """
+        return load(self._weights(epoch))
+
+    def _empty(self):
+        for file in self.folder.glob(f"*{SUFFIX}"):
+            if file != self._file("lock"):
+                file.unlink()
 
     def remove(self):
-        shutil.rmtree(self.folder)
+        """Delete what the run has written here, and the folder if it is empty then."""
+        self._empty()
+        self._file("lock").unlink()
+        os.close(self.lock)
+        if not any(self.folder.iterdir()):
+            self.folder.rmdir()
 
 
-def save_beside(content, path):
-    """Write beside, then rename: a killed process leaves the old file or the new one."""
+def _refuse_foreign(folder):
+    foreign = [f for f in folder.iterdir() if f.suffix != SUFFIX] if folder.is_dir() else []
+    if foreign:
+        raise ValueError(
+            f"{folder} holds {foreign[0].name}, which is no checkpoint of a run: those need a "
+            "folder of their own; nothing was changed"
+        )
+
+
+def _locked(path):
+    """A descriptor of the lock file, which is locked as long as it is open anywhere."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise ValueError(
+                f"{path.parent} is in use: another process trains the same run"
+            ) from None
+        # Its holder may have deleted it meanwhile; a lock on that file would lock nobody out.
+        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+        os.close(descriptor)
+
+
+def save(content, path):
+    """Write tensors and plain values with their checksum, beside the file, then over it."""
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    beside = path.with_stem(f"{path.stem}-part")
+    with beside.open("wb") as file:
+        file.write(hashlib.sha256(buffer.getbuffer()).digest())
+        file.write(buffer.getbuffer())
+    beside.replace(path)
+
+
+def load(path):
+    """What save() wrote.
+
+    Raises:
+        FileNotFoundError: nothing was.
+        ValueError: the file was damaged since.
+    """
+    content = memoryview(path.read_bytes())
+    length = hashlib.sha256().digest_size
+    digest, tensors = content[:length], content[length:]
+    if digest != hashlib.sha256(tensors).digest():
+        raise ValueError(f"{path} is damaged: not taken up")
+    return torch.load(io.BytesIO(tensors), weights_only=True)
+
+
+def save_weights(weights, path):
+    """Write a state_dict as torch.load() reads it, beside the file first and then over it."""
     beside = Path(f"{path}.part")
-    torch.save(content, beside)
+    torch.save(weights, beside)
     beside.replace(path)

@@ -1,14 +1,13 @@
 """Check a config before anything starts: a line per finding, with its place and the remedy."""
 
-import difflib
+from itertools import chain
 from pathlib import Path
 
 import yaml
-from jsonschema import Draft202012Validator
 
-from allcores import registry, study
+from allcores import registry, schema, study, yamlfile
+from allcores.schema import choices, is_integer, is_number, number_hint
 
-SCHEMA = registry.LIBRARY.parents[1] / "workflow" / "schemas" / "config.schema.yaml"
 SECTIONS = {
     "datasets": registry.datasets,
     "schedules": registry.schedules,
@@ -30,10 +29,22 @@ def findings(config, files=(), cores=None):
         files: the YAML files it came from, later ones on top: a line names file and line.
         cores: that the runs will be packed onto; None: unknown.
     """
-    found = [*_of_schema(config), *_of_entries(config), *_of_studies(config, cores)]
-    lines = _line_numbers(files)
+    lines, found = yamlfile.places(files)
+    found = found + schema.violations(config)
+    try:
+        for each in chain(_of_entries(config), _of_studies(config, cores)):
+            found.append(each)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        # What the schema does not know may be anything, and that has been told then.
+        if not found:
+            raise
+    return located(found, lines)
+
+
+def located(found, lines):
+    """A line for each (path, text), with file and line where they are known."""
     placed = {
-        (_place(path, lines), ".".join(map(str, path)) or "the config", text)
+        (yamlfile.place(path, lines), ".".join(map(str, path)) or "the config", text)
         for path, text in found
     }
     return [
@@ -54,73 +65,7 @@ def typed(config):
     return config
 
 
-def _of_schema(config):
-    validator = Draft202012Validator(yaml.safe_load(SCHEMA.read_text()))
-    for error in validator.iter_errors(config):
-        yield from _explain(error)
-
-
-def _explain(error):
-    """A schema violation in the words of a config's author."""
-    path = tuple(error.absolute_path)
-    if error.validator == "additionalProperties":
-        known = sorted(error.schema["properties"])
-        for key in sorted(set(error.instance) - set(known)):
-            yield (*path, key), f"unknown key; {_choices(key, known)}"
-    elif error.validator == "required":
-        missing = [key for key in error.validator_value if key not in error.instance]
-        yield path, f"lacks {', '.join(missing)}"
-    elif error.validator in ("anyOf", "const"):
-        allowed = " or ".join(_expected(schema) for schema in error.validator_value)
-        yield path, f"found {error.instance!r}; expected {allowed}"
-    elif error.validator == "enum":
-        yield path, f"found {error.instance!r}; {_choices(error.instance, error.validator_value)}"
-    elif error.validator == "pattern":
-        yield path, f"found {error.instance!r}; a label has letters, digits, _, - and . only"
-    elif error.validator == "uniqueItems":
-        yield path, f"found {error.instance!r}; nothing may be listed twice"
-    else:
-        is_text = isinstance(error.instance, str) and error.schema.get("type") == "number"
-        hint = _number_hint(error.instance) if is_text else ""
-        yield path, f"found {error.instance!r}; expected {_expected(error.schema)}{hint}"
-
-
-def _expected(schema):
-    if "const" in schema:
-        return repr(schema["const"])
-    kinds = {
-        "object": "keys and values",
-        "array": "a list of at least one",
-        "string": "a text",
-        "integer": "a whole number",
-        "number": "a number",
-        "boolean": "true or false",
-        "null": "nothing",
-    }
-    types = schema.get("type", "object")
-    text = " or ".join(kinds[kind] for kind in ([types] if isinstance(types, str) else types))
-    for key, words in (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "up to")):
-        if key in schema:
-            text += f" {words} {schema[key]}"
-    return text
-
-
-def _number_hint(value):
-    """What to write instead of 1e-3, which YAML 1.1 reads as text."""
-    try:
-        return f"; YAML reads that as text: write {float(value)!r}"
-    except ValueError:
-        return ""
-
-
-def _choices(given, known):
-    by_lower_case = {str(name).lower(): name for name in known}
-    close = difflib.get_close_matches(str(given).lower(), by_lower_case, n=1)
-    meant = f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
-    return f"known: {', '.join(map(str, known)) or 'none'}{meant}"
-
-
-def _mapping(value):
+def mapping(value):
     """The value if it is a mapping, else an empty one: the schema has told the rest."""
     return value if isinstance(value, dict) else {}
 
@@ -132,18 +77,16 @@ def _list(value):
 def _of_entries(config):
     """Names and options in the sections datasets, schedules, strategies and models."""
     for section, known in SECTIONS.items():
-        for label, entry in _mapping(config.get(section)).items():
-            entry = dict(_mapping(entry))
+        for label, entry in mapping(config.get(section)).items():
+            entry = dict(mapping(entry))
             path = (section, label)
             name = entry.pop("name", label)
             if name not in known():
-                yield path, f"unknown {SINGULAR[section]} {name!r}; {_choices(name, known())}"
+                yield path, f"unknown {SINGULAR[section]} {name!r}; {choices(name, known())}"
             else:
                 yield from _of_options(path, entry, known()[name])
-            if section == "datasets" and "path" in entry and not Path(entry["path"]).exists():
-                yield (*path, "path"), f"there is no {entry['path']} (from {Path.cwd()})"
-    for label, entry in _mapping(config.get("models")).items():
-        yield from _of_model(("models", label), label, _mapping(entry))
+    for label, entry in mapping(config.get("models")).items():
+        yield from _of_model(("models", label), label, mapping(entry))
 
 
 def _of_model(path, label, entry):
@@ -151,20 +94,20 @@ def _of_model(path, label, entry):
     try:
         component = registry.model(str(name))
     except KeyError:
-        yield path, f"unknown model {name!r}; {_choices(name, registry.models())}"
+        yield path, f"unknown model {name!r}; {choices(name, registry.models())}"
     except ValueError as error:
         yield (*path, "import"), f"{name} {error}"
     else:
         own = {"name", "import"} | study.HYPERPARAMETERS
         yield from _of_options(path, {k: v for k, v in entry.items() if k not in own}, component)
     for key, known in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
-        chosen = dict(_mapping(entry.get(key)))
+        chosen = dict(mapping(entry.get(key)))
         if "name" not in chosen:
             continue
         given = chosen.pop("name")
         name = registry.canonical(given, known)
         if name is None:
-            yield (*path, key, "name"), f"unknown {key} {given!r}; {_choices(given, known)}"
+            yield (*path, key, "name"), f"unknown {key} {given!r}; {choices(given, known)}"
         else:
             yield from _of_options((*path, key), chosen, known[name])
 
@@ -175,43 +118,62 @@ def _of_options(path, given, component):
         return
     for key, value in given.items():
         if key not in component.options:
-            yield (*path, key), f"unknown key; {_choices(key, component.options)}"
-        elif isinstance(value, str) and isinstance(component.options[key], int | float):
-            yield (*path, key), f"found the text {value!r}; expected a number{_number_hint(value)}"
+            yield (*path, key), f"unknown key; {choices(key, component.options)}"
+            continue
+        default = component.options[key]
+        allowed = component.constants.get("ALLOWED", {}).get(key)
+        if allowed is None and isinstance(default, bool):
+            allowed = (True, False)
+        if isinstance(value, str) and isinstance(default, int | float):
+            yield (*path, key), f"found the text {value!r}; expected a number{number_hint(value)}"
+        elif isinstance(default, int | float) and not isinstance(value, int | float | None):
+            yield (*path, key), f"found {value!r}; expected something like {default!r}"
+        elif isinstance(default, tuple) and not isinstance(value, list):
+            yield (*path, key), f"found {value!r}; expected a list like {list(default)}"
         else:
-            yield from _of_allowed(
-                (*path, key), value, component.constants.get("ALLOWED", {}).get(key)
-            )
+            yield from _of_allowed((*path, key), value, allowed)
     missing = [k for k, default in component.options.items() if default is ... and k not in given]
     if missing:
         yield path, f"lacks {', '.join(missing)}"
 
 
 def _of_allowed(path, value, allowed):
-    """A value against what its component's file says: one of a tuple, or a number from this on."""
+    """A value against what its component's file says.
+
+    Args:
+        allowed: a tuple of values; [least, most]; the least whole number; the least number.
+    """
     if isinstance(allowed, tuple) and value not in allowed:
-        yield path, f"found {value!r}; {_choices(value, allowed)}"
-    elif isinstance(allowed, int) and (not isinstance(value, int) or value < allowed):
+        yield path, f"found {value!r}; {choices(value, allowed)}"
+    elif isinstance(allowed, list) and not (is_number(value) and allowed[0] <= value <= allowed[1]):
+        yield path, f"found {value!r}; expected a number from {allowed[0]:g} to {allowed[1]:g}"
+    elif isinstance(allowed, int) and not (is_integer(value) and value >= allowed):
         yield path, f"found {value!r}; expected a whole number from {allowed}"
+    elif isinstance(allowed, float) and not (is_number(value) and value >= allowed):
+        yield path, f"found {value!r}; expected a number from {allowed:g}"
 
 
 def _of_studies(config, cores):
-    for name, given in _mapping(config.get("studies")).items():
-        given = study.STUDY_DEFAULTS | _mapping(given)
+    for name, given in mapping(config.get("studies")).items():
+        given = study.STUDY_DEFAULTS | mapping(given)
         yield from _of_study(config, ("studies", name), given, cores)
 
 
 def _of_study(config, path, given, cores):
     sound = True
     for section, known in {**SECTIONS, "models": dict}.items():
-        defined = _mapping(config.get(section))
+        defined = mapping(config.get(section))
         for position, label in enumerate(_list(given.get(section))):
+            name = mapping(defined.get(label)).get("name", label)
             if label not in defined and label not in known():
                 sound = False
                 yield (*path, section, position), _unknown_label(section, label, defined, known())
+            elif section != "models" and name not in known():  # told by _of_entries
+                sound = False
     baseline = given.get("baseline")
     if baseline is not None and baseline not in _list(given["strategies"]):
-        yield (*path, "baseline"), f"found {baseline!r}; {_choices(baseline, given['strategies'])}"
+        yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, given['strategies'])}"
+    yield from _of_paths(config, given)
     yield from _of_keys(config, path, given)
     if sound:
         yield from _of_batches(config, path, given)
@@ -220,18 +182,26 @@ def _of_study(config, path, given, cores):
         yield from _of_cores(config, path, given, cores or float("inf"))
 
 
+def _of_paths(config, given):
+    """Files and folders of the datasets that a study uses."""
+    for label in _list(given.get("datasets")):
+        path = mapping(mapping(config.get("datasets")).get(label)).get("path")
+        if isinstance(path, str) and not Path(path).exists():
+            yield ("datasets", label, "path"), f"there is no {path} (from {Path.cwd()})"
+
+
 def _unknown_label(section, label, defined, known):
     hint = ""
     if section == "models" and label in registry.models():
         hint = "; give it an entry in `models`, with its batch_size, epochs and optimizer"
-    return f"unknown {SINGULAR[section]} {label!r}; {_choices(label, [*defined, *known])}{hint}"
+    return f"unknown {SINGULAR[section]} {label!r}; {choices(label, [*defined, *known])}{hint}"
 
 
 def _of_batches(config, path, given):
     """Every worker has to get a part of every full batch."""
     most = max((workers for _, workers, _, _ in _ways(config, given)), default=1)
     for position, label in enumerate(_list(given.get("models"))):
-        batch_size = _mapping(_mapping(config.get("models")).get(label)).get("batch_size")
+        batch_size = mapping(mapping(config.get("models")).get(label)).get("batch_size")
         if isinstance(batch_size, int) and 0 < batch_size < most:
             yield (
                 (*path, "models", position),
@@ -247,8 +217,8 @@ def _of_optimizers(config, path, given):
         if not strategy.constants.get("element_wise"):
             continue
         for model in _list(given.get("models")):
-            entry = _mapping(_mapping(config.get("models")).get(model))
-            chosen = _mapping(entry.get("optimizer")).get("name")
+            entry = mapping(mapping(config.get("models")).get(model))
+            chosen = mapping(entry.get("optimizer")).get("name")
             name = registry.canonical(chosen, registry.optimizers())
             if name in registry.WHOLE_TENSOR_OPTIMIZERS:
                 yield (
@@ -299,17 +269,31 @@ def _of_keys(config, path, given):
         yield (*path, "oversubscribe"), "needs `exclusive: true`, or runs would be in others' way"
     if "target_accuracy" in given and not given["curves"]:
         yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
-    others = [name for name in _mapping(config.get("studies")) if name != path[-1]]
-    against = given.get("against")
-    if "against" in given and against not in others:
-        yield (*path, "against"), f"found {against!r}; {_choices(against, others)}"
-    elif against and not _mapping(config["studies"][against]).get("exclusive"):
-        yield (*path, "against"), f"{against!r} needs `exclusive: true`, one run at a time"
+    others = [name for name in mapping(config.get("studies")) if name != path[-1]]
+    yield from _of_against(config, path, given, others)
     for position, reference in enumerate(_list(given.get("references"))):
-        model = _mapping(reference).get("model")
+        model = mapping(reference).get("model")
         if model not in _list(given.get("models")):
-            known = _choices(model, _list(given.get("models")))
+            known = choices(model, _list(given.get("models")))
             yield (*path, "references", position, "model"), f"found {model!r}; {known}"
+
+
+def _of_against(config, path, given, others):
+    """A study that is held against another shares runs with it, and those were alone."""
+    if "against" not in given:
+        return
+    against = given["against"]
+    if against not in others:
+        yield (*path, "against"), f"found {against!r}; {choices(against, others)}"
+        return
+    other = study.STUDY_DEFAULTS | mapping(config["studies"][against])
+    if not other["exclusive"]:
+        yield (*path, "against"), f"{against!r} needs `exclusive: true`, one run at a time"
+    for key in ("datasets", "models", "schedules", "strategies", "train_sizes", "seeds"):
+        if not set(_list(given.get(key))) & set(_list(other.get(key))):
+            yield (*path, "against"), f"{against!r} has no {key} in common with this study"
+    if given.get("folds") != other.get("folds"):
+        yield (*path, "against"), f"{against!r} has other folds than this study"
 
 
 def _of_splits(config, path, given):
@@ -343,33 +327,3 @@ def _of_splits(config, path, given):
                     (*path, "train_sizes", position),
                     f"found {size}; {label!r} leaves {available} samples to train on",
                 )
-
-
-def _line_numbers(files):
-    """Path of keys -> (file, line), for everything in the YAML files."""
-    lines = {}
-    for file in files:
-        node = yaml.compose(Path(file).read_text())
-        if node is not None:
-            _walk(node, (), str(file), lines)
-    return lines
-
-
-def _walk(node, path, file, lines):
-    """Note the lines of a node and of all below it."""
-    lines.setdefault(path, (file, node.start_mark.line + 1))
-    children = []
-    if isinstance(node, yaml.MappingNode):
-        children = [(key.value, key.start_mark, value) for key, value in node.value]
-    elif isinstance(node, yaml.SequenceNode):
-        children = [(i, value.start_mark, value) for i, value in enumerate(node.value)]
-    for key, mark, child in children:
-        lines[*path, key] = (file, mark.line + 1)
-        _walk(child, (*path, key), file, lines)
-
-
-def _place(path, lines):
-    """Where the innermost part of the path that is written in a file stands; ("", 0): nowhere."""
-    while path and path not in lines:
-        path = path[:-1]
-    return lines.get(path, ("", 0))

@@ -1,6 +1,7 @@
 """The flags of scripts/train.py, and the Run that they describe."""
 
 import argparse
+import json
 from pathlib import Path
 
 import yaml
@@ -9,6 +10,7 @@ from allcores import registry, study
 from allcores.run import AUTO, Run
 
 ROOT = registry.LIBRARY.parents[1]
+TIMEOUT = 600.0  # seconds
 # For a model that the config has no entry for.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
 
@@ -29,19 +31,14 @@ def parse(arguments, description):
         metavar="NAME",
         help=f"{names(registry.models())}; package.module:Net; or a label in the config",
     )
-    add(
-        "--option",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="an option of the model, such as width=0.5; may be repeated",
-    )
+    _add_options(add, "--option", "the model, such as width=0.5")
     add(
         "--dataset",
         default="digits",
         metavar="NAME",
         help=f"{names(registry.datasets())}; or a label in the config (default: digits)",
     )
+    _add_options(add, "--dataset-option", "the dataset, such as path=my_arrays.npz")
     add(
         "--folds",
         type=int,
@@ -91,6 +88,7 @@ def parse(arguments, description):
         metavar="NAME",
         help=f"{names(registry.strategies())}; or a label in the config (default: serial)",
     )
+    _add_options(add, "--strategy-option", "the strategy, such as servers=2")
     add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
     add(
         "--threads",
@@ -104,6 +102,14 @@ def parse(arguments, description):
         "--no-pinning",
         action="store_true",
         help="let the system move processes from core to core",
+    )
+
+    add(
+        "--timeout",
+        type=float,
+        default=TIMEOUT,
+        metavar="SECONDS",
+        help="end a run that makes no progress for so long (default: %(default)g)",
     )
 
     add = parser.add_argument_group("where").add_argument
@@ -131,12 +137,30 @@ def parse(arguments, description):
         help="the cores that this run was given; it refuses to run on fewer than it needs",
     )
     add("--oversubscribe", action="store_true", help="run on fewer cores all the same")
-    add("--die-with-parent", action="store_true", help="end when the calling process ends")
+    add("--cores-of-call", type=int, metavar="N", help="recorded: how many all runs share")
+    add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
+    add("--generation", type=int, default=0, metavar="N", help="recorded in conditions.json")
+    add(
+        "--die-with-parent",
+        type=int,
+        metavar="PID",
+        help="end when the calling process ends, and at once if that is not PID",
+    )
 
     flags = parser.parse_args(arguments)
     if not flags.settings and not flags.model:
         parser.error("--model is missing; try --help")
     return flags
+
+
+def _add_options(add, flag, what):
+    add(
+        flag,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"an option of {what}; may be repeated",
+    )
 
 
 def run_of(flags):
@@ -146,24 +170,24 @@ def run_of(flags):
         ValueError: something is unknown or does not fit; one line per finding.
     """
     if flags.settings:
-        return Run.from_json(flags.settings)
-    from allcores import checks  # the workflow has checked its runs: spare each of them the import
+        try:
+            return Run.from_json(flags.settings)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"--settings: not the settings of a run: {error}") from None
+    from allcores import (
+        checks,
+        yamlfile,
+    )  # the workflow has checked its runs: spare each of them the import
 
-    config = yaml.safe_load(flags.config.read_text())
+    config = yamlfile.read(flags.config)
     label = flags.model.replace(":", ".")
-    entry = DEFAULT_ENTRY | (config["models"].get(label) or {})
-    if ":" in flags.model:
-        entry["import"] = flags.model
-    for key in ("epochs", "batch_size", "precision", "memory_format"):
-        if getattr(flags, key) is not None:
-            entry[key] = getattr(flags, key)
-    if flags.optimizer:  # the config's options are another optimizer's
-        entry["optimizer"] = {"name": flags.optimizer, "lr": entry["optimizer"]["lr"]}
-    if flags.lr is not None:
-        entry["optimizer"] = entry["optimizer"] | {"lr": flags.lr}
-    for option in flags.option:
-        key, _, value = option.partition("=")
-        entry[key] = yaml.safe_load(value)
+    config["models"] = {label: _entry(flags, label, checks.mapping(config.get("models")))}
+    for section, asked, given in (
+        ("datasets", flags.dataset, flags.dataset_option),
+        ("strategies", flags.strategy, flags.strategy_option),
+    ):
+        known = checks.mapping(config.get(section))
+        config[section] = known | {asked: (known.get(asked) or {}) | _options(given)}
     asked = {
         "datasets": [flags.dataset],
         "folds": flags.folds or "test",
@@ -176,11 +200,44 @@ def run_of(flags):
         "train_sizes": ["all" if flags.train_size is None else flags.train_size],
         "curves": flags.curves,
     }
-    config = config | {"models": {label: entry}, "studies": {"by_hand": asked}}
+    config["studies"] = {"by_hand": asked}
     problems = checks.findings(config)
     runs = [] if problems else study.expand(config).of("by_hand")
+    if runs and runs[0].workers != flags.workers:
+        problems = [f"--workers: found {flags.workers}; {flags.strategy} takes only one"]
     if not problems and not 0 <= flags.fold < len(runs):
         problems = [f"--fold: found {flags.fold}; expected 0..{len(runs) - 1}"]
     if problems:
         raise ValueError("\n".join(problems))
+    told = {key: value for key, value in config["models"][label].items() if key != "import"}
+    print(f"{flags.model}: {json.dumps(told)[1:-1]}", flush=True)
     return runs[flags.fold]
+
+
+def _entry(flags, label, models):
+    """What the config says of the model, with what the flags say instead."""
+    entry = DEFAULT_ENTRY | (models.get(label) or {})
+    if ":" in flags.model:
+        entry["import"] = flags.model
+    for key in ("epochs", "batch_size", "precision", "memory_format"):
+        if getattr(flags, key) is not None:
+            entry[key] = getattr(flags, key)
+    if flags.optimizer:  # the config's options are another optimizer's
+        entry["optimizer"] = {"name": flags.optimizer, "lr": entry["optimizer"]["lr"]}
+    if flags.lr is not None:
+        entry["optimizer"] = entry["optimizer"] | {"lr": flags.lr}
+    return entry | _options(flags.option)
+
+
+def _options(given):
+    """KEY=VALUE texts as a dict, with values as YAML reads them."""
+    options = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ValueError(f"found {text!r}; expected KEY=VALUE")
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ValueError(f"found {text!r}; its value is no YAML") from None
+    return options

@@ -10,7 +10,7 @@ from allcores import tables
 
 SIGNIFICANT = 0.05
 ROUNDING = 1e-9  # accuracies are multiples of one sample; what differs by less is equal
-DIFFERS, NOT_FOUND = "differs", "no difference found"
+DIFFERS, NOT_FOUND = "differs", "cannot be told apart"
 IDENTICAL, UNKNOWN = "identical in every pair", "cannot be said: no spread"
 
 
@@ -41,6 +41,24 @@ def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
     return mean, mean - reach, mean + reach, p
 
 
+def interval(runs):
+    """Half the width of the 95 % interval of the mean accuracy of a cell's runs; NaN for one run.
+
+    The same correction as for differences: folds share training samples.
+    """
+    ended = runs[runs["accuracy"].notna()]
+    if len(ended) < 2:
+        return math.nan
+    _, low, high, _ = corrected_t_test(ended["accuracy"], held_out_per_trained(ended))
+    return (high - low) / 2
+
+
+def held_out_per_trained(runs):
+    """n_test / n_train of a cell's runs; 0 where a fixed test set is held out."""
+    resampled = runs["split"].iloc[0].startswith("fold")
+    return runs["held_out_samples"].sum() / runs["train_samples"].sum() if resampled else 0.0
+
+
 def holm(p_values):
     """p values corrected for there being several (Holm: A simple sequentially rejective multiple
     test procedure, 1979); NaN stays NaN and does not count."""
@@ -65,13 +83,13 @@ def compare(runs, base, same):
         One row per cell: pairs; difference: accuracy minus the baseline's; low, high: its 95 %
         interval; at_most: the larger of their distances from 0; p, p_corrected; finding: in words.
     """
+    # Runs that diverged have no accuracy to compare.
+    runs, base = runs[runs["accuracy"].notna()], base[base["accuracy"].notna()]
     paired = runs.merge(base, on=[*same, *tables.REPEAT], suffixes=("", "_base"))
     rows = []
     for cell, pairs in paired.groupby(tables.CELL, sort=False):
-        resampled = pairs["split"].iloc[0].startswith("fold")
-        ratio = pairs["held_out_samples"].sum() / pairs["train_samples"].sum()
         mean, low, high, p = corrected_t_test(
-            pairs["accuracy"] - pairs["accuracy_base"], ratio if resampled else 0.0
+            pairs["accuracy"] - pairs["accuracy_base"], held_out_per_trained(pairs)
         )
         rows.append(
             dict(zip(tables.CELL, cell, strict=True))

@@ -6,6 +6,7 @@ import resource
 import threading
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -16,13 +17,19 @@ SAMPLING_INTERVAL = 0.5  # seconds
 
 
 class Clock:
-    """Seconds per phase of the training; at any time it runs in one phase or is stopped."""
+    """Seconds per phase of the training; at any time it runs in one phase or is stopped.
 
-    def __init__(self):
+    Args:
+        beat: called with each phase that is entered.
+    """
+
+    def __init__(self, beat=lambda phase: None):
         self.seconds = defaultdict(float)
         self.phase = None
+        self.beat = beat
 
     def enter(self, phase):
+        self.beat(phase)
         now = time.perf_counter()
         if self.phase is not None:
             self.seconds[self.phase] += now - self.since
@@ -47,30 +54,64 @@ def process_start(pid="self"):
     return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - after_boot)
 
 
-class Watch(threading.Thread):
-    """Samples this process and its descendants while a run lasts.
+@dataclass
+class Session:
+    """What one process has spent on a run; a run that was resumed has several.
 
     Attributes:
         trace: [(seconds since 1970, CPU seconds used so far), ...], from the start of the process.
+        waited: seconds for which its threads were ready and had no core.
         peak_memory: the largest sum of proportional set sizes seen, in bytes; shared pages count
             once.
-        cpu: seconds for which they have computed so far.
-        waited: seconds for which they were ready to and had no core.
     """
 
-    def __init__(self):
+    trace: list
+    waited: float = 0.0
+    peak_memory: int = 0
+
+    @property
+    def started(self):
+        return self.trace[0][0]
+
+    @property
+    def ended(self):
+        return self.trace[-1][0]
+
+    @property
+    def cpu(self):
+        return self.trace[-1][1]
+
+
+class Watch(threading.Thread):
+    """Samples this process and its descendants while a run lasts.
+
+    Each sample is a line of a file, so that what a killed process has spent is known to the one
+    that takes up its work.
+
+    Args:
+        file: where those lines are, and will be.
+
+    Attributes:
+        sessions: [Session, ...], this process's last.
+    """
+
+    def __init__(self, file):
         super().__init__(daemon=True)
-        self.trace = [(process_start(), 0.0)]
-        self.peak_memory = 0
+        self.file = Path(file)
+        self.sessions = _read_sessions(self.file)
+        self.sessions.append(Session([(process_start(), 0.0)]))
         self.over = threading.Event()
         self._of_dead, self._of_living = (0.0, 0.0), {}
 
     def run(self):
-        while not self.over.wait(SAMPLING_INTERVAL):
-            self.sample()
+        with self.file.open("a", buffering=1) as lines:
+            lines.write(_line(len(self.sessions), self.sessions[-1]))
+            while not self.over.wait(SAMPLING_INTERVAL):
+                self.sample()
+                lines.write(_line(len(self.sessions), self.sessions[-1]))
 
     def sample(self):
-        me = psutil.Process()
+        me, session = psutil.Process(), self.sessions[-1]
         used, memory = {}, 0
         for process in [me, *me.children(recursive=True)]:
             try:
@@ -82,9 +123,9 @@ class Watch(threading.Thread):
         ended = [both for pid, both in self._of_living.items() if pid not in used]
         self._of_dead = tuple(map(sum, zip(self._of_dead, *ended, strict=True)))
         self._of_living = used
-        self.cpu, self.waited = map(sum, zip(self._of_dead, *used.values(), strict=True))
-        self.trace.append((time.time(), self.cpu))
-        self.peak_memory = max(self.peak_memory, memory)
+        cpu, session.waited = map(sum, zip(self._of_dead, *used.values(), strict=True))
+        session.trace.append((time.time(), cpu))
+        session.peak_memory = max(session.peak_memory, memory)
 
     def finish(self):
         """Stop sampling and add a last sample."""
@@ -93,10 +134,30 @@ class Watch(threading.Thread):
         self.sample()
 
 
+def _line(number, session):
+    time, cpu = session.trace[-1]
+    return f"{number} {time:.3f} {cpu:.3f} {session.waited:.3f} {session.peak_memory}\n"
+
+
+def _read_sessions(file):
+    """The sessions that are noted in a file; a line that was cut short does not count."""
+    sessions = {}
+    for line in file.read_text().splitlines(keepends=True) if file.exists() else []:
+        values = line.split()
+        if line.endswith("\n") and len(values) == 5:
+            number, time, cpu, waited, memory = map(float, values)
+            session = sessions.setdefault(number, Session([]))
+            session.trace.append((time, cpu))
+            session.waited, session.peak_memory = waited, int(memory)
+    return list(sessions.values())
+
+
 def _waited(pid):
-    """Seconds for which the main thread of a process has waited in the queue of a core."""
-    _, nanoseconds, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
-    return int(nanoseconds) / 1e9
+    """Seconds for which the threads of a process have waited in the queue of a core."""
+    nanoseconds = 0
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        nanoseconds += int(file.read_text().split()[1])
+    return nanoseconds / 1e9
 
 
 def cpu_seconds():

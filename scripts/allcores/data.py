@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 ARRAYS = ("images.npy", "labels.npy", "moments.npy")
+# Beside these, which sample is held out in which fold.
+FOLDS = "{folds}folds_seed{seed}.json"
 
 
 @dataclass(frozen=True)
@@ -21,13 +23,19 @@ class Outline:
     Attributes:
         train, test: numbers of images in the training part and in its own test set.
         smallest_class: images of the training part's rarest class.
-        size: height and width of the images, in pixels.
+        shape: (C, H, W) of an image.
+        classes: how many there are.
     """
 
     train: int
     test: int
     smallest_class: int
-    size: int
+    shape: tuple
+    classes: int
+
+    @property
+    def size(self):
+        return min(self.shape[1:])
 
 
 @dataclass
@@ -77,7 +85,9 @@ class Dataset:
 
 
 def write(folder, source, made_from=""):
-    """Write Images into a folder, dataset.json last.
+    """Write Images into a folder, beside what is there first and then over it, dataset.json last.
+
+    Whoever has the old arrays mapped keeps them.
 
     Args:
         made_from: kept in dataset.json, to tell whether the dataset has to be made anew.
@@ -92,9 +102,30 @@ def write(folder, source, made_from=""):
         raise ValueError(f"{source.shape[0]} images, but {len(labels)} labels")
     if len(labels) == 0 or labels.min() < 0 or labels.max() >= len(source.classes):
         raise ValueError(f"labels must be one per image, in 0..{len(source.classes) - 1}")
-    images = np.lib.format.open_memmap(
-        folder / "images.npy", mode="w+", dtype=np.uint8, shape=source.shape
-    )
+    beside = {name: folder / f"{name}.part" for name in ARRAYS}
+    moments = _write_images(beside["images.npy"], source)
+    for name, array in (("labels.npy", labels), ("moments.npy", moments)):
+        with beside[name].open("wb") as file:
+            np.save(file, array)
+    mean, std = channel_statistics(moments[: source.train], source.shape)
+    info = {
+        "made_from": made_from,
+        "shape": list(source.shape),
+        "train": source.train,
+        "classes": [str(name) for name in source.classes],
+        "mean": mean.tolist(),
+        "std": std.tolist(),
+        "sha256": {name: sha256(file) for name, file in beside.items()},
+    }
+    (folder / "dataset.json").unlink(missing_ok=True)
+    for name, file in beside.items():
+        file.replace(folder / name)
+    write_text(folder / "dataset.json", json.dumps(info, indent=1))
+
+
+def _write_images(path, source):
+    """Write the images of a source; returns their moments, (N, 2, C) int64."""
+    images = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=source.shape)
     moments = np.empty((source.shape[0], 2, source.shape[1]), np.int64)
     start = 0
     for chunk in source.chunks:
@@ -105,19 +136,7 @@ def write(folder, source, made_from=""):
         start += len(chunk)
     assert start == source.shape[0], "a dataset's chunks must add up to its shape"
     images.flush()
-    np.save(folder / "labels.npy", labels)
-    np.save(folder / "moments.npy", moments)
-    mean, std = channel_statistics(moments[: source.train], source.shape)
-    info = {
-        "made_from": made_from,
-        "shape": list(source.shape),
-        "train": source.train,
-        "classes": [str(name) for name in source.classes],
-        "mean": mean.tolist(),
-        "std": std.tolist(),
-        "sha256": {name: sha256(folder / name) for name in ARRAYS},
-    }
-    write_text(folder / "dataset.json", json.dumps(info, indent=1))
+    return moments
 
 
 def open_dataset(folder):
@@ -127,7 +146,7 @@ def open_dataset(folder):
         ValueError: a file is missing, or differs from what was written.
     """
     folder = Path(folder)
-    info = json.loads((folder / "dataset.json").read_text())
+    info = read_info(folder)
     for name in ARRAYS:
         found = sha256(folder / name) if (folder / name).exists() else "no such file"
         if found != info["sha256"][name]:
@@ -143,6 +162,25 @@ def open_dataset(folder):
         moments=np.load(folder / "moments.npy"),
         info=info,
     )
+
+
+def read_info(folder):
+    """What dataset.json says.
+
+    Raises:
+        ValueError: there is none, or it was edited.
+    """
+    file = Path(folder) / "dataset.json"
+    try:
+        info = json.loads(file.read_text())
+        sound = {"shape", "train", "classes", "sha256"} <= set(info)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{folder} holds no prepared dataset: {file} is missing") from None
+    except (ValueError, TypeError):
+        sound = False
+    if not sound:
+        raise ValueError(f"{file} is damaged. Delete the folder {folder} to prepare it anew")
+    return info
 
 
 def channel_statistics(moments, shape):
@@ -171,6 +209,37 @@ def assign_folds(labels, folds, seed):
     return fold_of
 
 
+def write_folds(path, labels, folds, seed):
+    """Assign samples to folds and keep that in JSON, with a checksum of it and the labels."""
+    fold_of = assign_folds(labels, folds, seed)
+    content = {"sha256": _checksum(fold_of, labels), "fold_of": fold_of.tolist()}
+    write_text(path, json.dumps(content))
+
+
+def read_folds(path, labels, folds):
+    """What write_folds wrote: the fold of each sample, (N,) int64.
+
+    Raises:
+        ValueError: the file was changed since, or is of other labels.
+    """
+    try:
+        content = json.loads(Path(path).read_text())
+        fold_of = np.array(content["fold_of"], np.int64)
+        sound = content["sha256"] == _checksum(fold_of, labels) and set(fold_of) == {*range(folds)}
+    except (ValueError, KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise ValueError(
+            f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
+            "samples to folds anew"
+        )
+    return fold_of
+
+
+def _checksum(*arrays):
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+
 def split(info, fold_of, fold, train_size, seed):
     """Which samples a run trains on and which it is scored on.
 
@@ -183,6 +252,9 @@ def split(info, fold_of, fold, train_size, seed):
 
     Returns:
         (train, held_out), positions in the dataset, int64, ascending.
+
+    Raises:
+        ValueError: one of them would be empty, or there are fewer training samples than asked for.
     """
     samples = np.arange(info["train"])
     if fold_of is None:
@@ -191,7 +263,13 @@ def split(info, fold_of, fold, train_size, seed):
         train, held_out = samples[fold_of != fold], samples[fold_of == fold]
     if train_size is not None:
         shuffled = np.random.default_rng([seed, info["train"]]).permutation(samples)
+        if train_size > len(train):
+            raise ValueError(
+                f"{train_size} samples to train on are asked for; {len(train)} are left"
+            )
         train = np.sort(shuffled[np.isin(shuffled, train)][:train_size])
+    if not len(train) or not len(held_out):
+        raise ValueError(f"{len(train)} samples are left to train on, {len(held_out)} are held out")
     return train, held_out
 
 

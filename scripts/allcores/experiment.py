@@ -1,92 +1,160 @@
 """One run from data to results: train, score, write down."""
 
+import math
 import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from allcores import costs, data, fingerprint, launch, leases, registry, results
-from allcores.checkpoints import Work, save_beside
+from allcores import cores, costs, data, identity, launch, leases, registry, results
+from allcores.checkpoints import Work, save_weights
 from allcores.evaluation import evaluate
+from allcores.lifetime import DivergedError
 from allcores.training import train
 
-# Processes that waited for a core for more than this part of the time that they computed had to
-# share it with more than their own helpers.
+# Threads that waited for a core for more than this part of the time that they computed had to share
+# it with more than their own helpers.
 CONTENDED = 0.1
 
 
-def conduct(run, data_folder, fold_file, work_folder, output, asked=None, pinning=True):
+def conduct(
+    run,
+    data_folder,
+    fold_file,
+    work_folder,
+    output,
+    asked=None,
+    pinning=True,
+    timeout=math.inf,
+    conditions=None,
+    cores_of_call=None,
+):
     """Train a Run, score it on the held-out samples, write its results.
 
     Args:
         run: with nothing left open.
         data_folder: the prepared dataset.
-        fold_file: .npy with the fold of each sample, from data.assign_folds; None: assign them now.
+        fold_file: the fold of each sample, from folds.write; None: assign them now.
         work_folder: for checkpoints; gone when the run is done.
-        output: folder for metrics.json, utilisation.csv and weights.pt.
+        output: folder for metrics.json, conditions.json, utilisation.csv and weights.pt.
         asked: the Run as the config has it, if some of it was open.
         pinning: keep each process to cores of its own, as long as the machine has free ones.
+        timeout: seconds without any progress after which the run is ended.
+        conditions: results.Conditions under which it is measured.
+        cores_of_call: onto which the runs of a call of snakemake are packed; None: unknown.
 
     Returns:
-        What metrics.json says.
+        What metrics.json says. Of a run that diverged it says where; its weights.pt holds none.
 
     Raises:
-        ValueError: the data are not what was prepared, or the split leaves nothing to train on.
-        lifetime.RankFailedError: a process of the run died.
+        ValueError: the data are not what was prepared, the split leaves nothing to train on or to
+            score, or a folder holds files of somebody else.
+        lifetime.RankFailedError: a process of the run died or hangs.
     """
+    output, conditions = Path(output), conditions or results.Conditions(curves=run.curves)
+    results.refuse_foreign(output, work_folder)
     dataset = data.open_dataset(data_folder)
     fold_of = _fold_of(run, dataset, fold_file)
     samples, held_out = data.split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
     mean, std = data.channel_statistics(dataset.moments[samples], dataset.images.shape)
-    code = fingerprint.of_run(run)
-    identity = run.to_json(), code, dataset.info["sha256"]["images.npy"], torch.__version__
-    work = Work(work_folder, identity)
-    watch = costs.Watch()
+    decisive = identity.whole(run, dataset.info, fold_of)
+    work = Work(work_folder, repr(decisive), run.curves)
+    for note in work.notes:
+        print(note, flush=True)
+    watch = costs.Watch(work.trace)
     registry.model(run.model.name).load()  # here, so that the processes share what it imports
 
     with leases.leased(run.cores) if pinning else nullcontext() as pins:
+        target = partial(train, run, dataset, mean, std, samples, work)
+        diverged = _train(run, target, watch, pins, timeout)
+        torch.set_num_threads(run.cores)
+        scores = {}
+        if not diverged:
+            for epoch in range(run.epochs) if run.curves else [run.epochs - 1]:
+                scores[epoch] = evaluate(run, dataset, mean, std, held_out, work.weights(epoch))
+            diverged = _diverged_at_last(run, scores)
+        watch.finish()
+
+    asked, trained = asked or run, work.resume() or {}
+    metrics = {
+        "identity": decisive if asked == run else identity.whole(asked, dataset.info, fold_of),
+        **results.metrics(asked, dataset.info, trained, scores, diverged),
+        "recipe": run.recipe,
+        "train_samples": len(samples),
+        "held_out_samples": len(held_out),
+        **_costs(watch),
+        "cores": {"pinned": pins, **_contention(watch)},
+        "conditions": {
+            "exclusive": conditions.exclusive,
+            "cores_of_call": cores_of_call or cores.allowed(),
+        },
+        "machine": costs.machine() | {"threads_per_process": trained.get("threads")},
+    }
+    output.mkdir(parents=True, exist_ok=True)
+    save_weights({} if diverged else work.weights(run.epochs - 1), output / "weights.pt")
+    results.write_trace(output / "utilisation.csv", watch.sessions)
+    conditions.write(output)
+    results.write_metrics(output / "metrics.json", metrics)
+    work.remove()
+    return metrics
+
+
+def _train(run, target, watch, pins, timeout):
+    """Train in processes of its own; the DivergedError that ended it, or None."""
+    try:
         launch.run_ranks(
-            partial(train, run, dataset, mean, std, samples, work),
+            target,
             run.workers,
             run.servers,
             run.threads_per_worker,
             once_forked=watch.start,
             pins=pins,
+            timeout=timeout,
         )
-        torch.set_num_threads(run.cores)
-        trained = work.resume()
-        scores = {
-            epoch: evaluate(run, dataset, mean, std, held_out, work.weights(epoch))
-            for epoch in (range(run.epochs) if run.curves else [run.epochs - 1])
+    except DivergedError as error:
+        print(f"diverged: {error}", flush=True)
+        return error
+    return None
+
+
+def _diverged_at_last(run, scores):
+    """What the last update did shows only when its weights are scored."""
+    final = scores[run.epochs - 1]
+    if math.isfinite(final["loss"]):
+        return None
+    return DivergedError(run.epochs, None, run.optimizer.options["lr"])
+
+
+def _costs(watch):
+    """Of all sessions together; the last one's CPU time is the system's own account."""
+    *before, last = watch.sessions
+    sessions = [
+        {"started": s.started, "ended": s.ended, "cpu_seconds": s.cpu, "waited_seconds": s.waited}
+        for s in before
+    ]
+    sessions.append(
+        {
+            "started": last.started,
+            "ended": time.time(),
+            "cpu_seconds": costs.cpu_seconds(),
+            "waited_seconds": last.waited,
         }
-        watch.finish()
-    output = Path(output)
-    output.mkdir(parents=True, exist_ok=True)
-    save_beside(work.weights(run.epochs - 1), output / "weights.pt")
-    results.write_trace(output / "utilisation.csv", watch.trace)
-    metrics = results.metrics(asked or run, code, dataset.info, trained, scores)
-    metrics |= {
-        "recipe": run.recipe,
-        "train_samples": len(samples),
-        "held_out_samples": len(held_out),
-        "started": watch.trace[0][0],
-        "ended": time.time(),
-        "start_up_seconds": trained["start_up_seconds"],
-        "cpu_seconds": costs.cpu_seconds(),
-        "peak_memory_bytes": watch.peak_memory,
-        "cores": {
-            "pinned": pins,
-            "waited_seconds": watch.waited,
-            "contended": watch.waited > CONTENDED * watch.cpu,
-        },
-        "machine": costs.machine() | {"threads_per_process": trained["threads"]},
+    )
+    return {
+        "started": sessions[0]["started"],
+        "ended": sessions[-1]["ended"],
+        "sessions": sessions,
+        "cpu_seconds": sum(session["cpu_seconds"] for session in sessions),
+        "peak_memory_bytes": max(session.peak_memory for session in watch.sessions),
     }
-    results.write_metrics(output / "metrics.json", metrics)
-    work.remove()
-    return metrics
+
+
+def _contention(watch):
+    waited = sum(session.waited for session in watch.sessions)
+    computed = sum(session.cpu for session in watch.sessions)
+    return {"waited_seconds": waited, "contended": waited > CONTENDED * computed}
 
 
 def _fold_of(run, dataset, fold_file):
@@ -94,6 +162,7 @@ def _fold_of(run, dataset, fold_file):
         if dataset.info["train"] == dataset.info["shape"][0]:
             raise ValueError(f"{run.dataset.label} has no test set of its own; use folds")
         return None
+    labels = dataset.labels[: dataset.info["train"]]
     if fold_file is not None:
-        return np.load(fold_file)
-    return data.assign_folds(dataset.labels[: dataset.info["train"]], run.folds, run.seed)
+        return data.read_folds(fold_file, labels, run.folds)
+    return data.assign_folds(labels, run.folds, run.seed)

@@ -2,13 +2,18 @@
 
 import torch
 
+# Bytes of a cache line. MKL and oneDNN choose by the address of a tensor in which order they add,
+# so a parameter has to begin where one of its own would: then it gives the same bits.
+LINE = 64
+
 
 class Flat:
     """Turns a model's parameters and their gradients into views of two vectors.
 
     What is sent, averaged or updated is one contiguous vector then: autograd adds each gradient to
     its place in it, and the model computes with whatever the vector of weights holds. The model
-    keeps its values and strides (channels_last, too).
+    keeps its values and strides (channels_last, too). Each parameter begins at a cache line of its
+    own; what lies between two is zero and stays so.
 
     Args:
         model: its trainable parameters must have one dtype.
@@ -16,7 +21,7 @@ class Flat:
 
     Attributes:
         parameters: the model's trainable ones, in their order in the vectors.
-        weights, gradient: (n,).
+        weights, gradient: (n,), n a multiple of a cache line.
         whole: both as one parameter for an optimizer.
 
     Raises:
@@ -28,30 +33,38 @@ class Flat:
         dtypes = {parameter.dtype for parameter in self.parameters}
         if len(dtypes) != 1:
             raise ValueError(f"parameters of one dtype make one vector; found {dtypes or 'none'}")
-        length = sum(parameter.numel() for parameter in self.parameters)
         (dtype,) = dtypes
+        line = LINE // dtype.itemsize
+        starts, length = [], 0
+        for parameter in self.parameters:
+            starts.append(length)
+            length += -(-parameter.numel() // line) * line
         self.weights = weights((length,), dtype=dtype)
         self.gradient = gradient((length,), dtype=dtype)
-        offset = 0
-        for parameter in self.parameters:
-            where = slice(offset, offset + parameter.numel())
+        for parameter, start in zip(self.parameters, starts, strict=True):
+            where = slice(start, start + parameter.numel())
             layout = parameter.shape, parameter.stride()
             values = self.weights[where].as_strided(*layout)
             values.copy_(parameter.detach())
             parameter.data, parameter.grad = values, self.gradient[where].as_strided(*layout)
-            offset += parameter.numel()
         (self.whole,) = self.slices(1)
 
     def slices(self, count):
-        """The vector in so many parts of nearly equal length, as parameters for an optimizer.
+        """The vector in so many parts, as split() cuts it, as parameters for an optimizer.
 
         Right for optimizers that treat every element alone; others need the tensors' shapes.
         """
         parts = []
         for weights, gradient in zip(
-            self.weights.tensor_split(count), self.gradient.tensor_split(count), strict=True
+            split(self.weights, count), split(self.gradient, count), strict=True
         ):
             part = torch.nn.Parameter(weights)
             part.grad = gradient
             parts.append(part)
         return parts
+
+
+def split(vector, count):
+    """A vector of whole cache lines in so many views of nearly equal length, of whole lines too."""
+    lines = vector.view(-1, LINE // vector.element_size())
+    return [part.flatten() for part in lines.tensor_split(count)]

@@ -1,14 +1,17 @@
 """World: who am I among how many; and the processes of a run: fork them, watch them, end them."""
 
+import math
 import os
+import resource
 import signal
 import sys
-import tempfile
 import time
 import traceback
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from multiprocessing import connection, get_context
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -16,12 +19,16 @@ import torch.distributed as dist
 from allcores import cores
 from allcores.barrier import Barrier
 from allcores.costs import Clock
-from allcores.lifetime import RankFailedError, die_with_parent
+from allcores.lifetime import DivergedError, RankFailedError, die_with_parent
+from allcores.pulse import Pulse
 from allcores.shared import SharedMemory
 
-# A dead rank is noticed by the parent at once; this bounds the wait for one that hangs. Workers
-# that do not wait for each other may meet only at the end of an epoch.
-COLLECTIVE_TIMEOUT = timedelta(hours=2)
+# For gloo and the barrier: never. The parent ends a run whose ranks make no progress.
+COLLECTIVE_TIMEOUT = timedelta(days=7)
+# How often the parent looks for progress (seconds).
+LOOK = 1.0
+# Phases in which a rank waits for others: who hangs is to be looked for elsewhere.
+WAITING = ("wait", "checkpoint")
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
 # How long to watch for the others at a barrier before falling asleep (seconds).
@@ -127,7 +134,7 @@ class World:
         dist.barrier()
 
 
-def run_ranks(target, workers, servers, threads, once_forked, pins=None):
+def run_ranks(target, workers, servers, threads, once_forked, pins=None, timeout=math.inf):
     """Run target(world) on every rank, each in a process forked from this one.
 
     Forking after `import torch` but before any tensor work costs milliseconds where a fresh
@@ -136,33 +143,45 @@ def run_ranks(target, workers, servers, threads, once_forked, pins=None):
     Args:
         once_forked: called when all are there.
         pins: cores to keep the ranks to, `threads` for each in turn.
+        timeout: seconds without any progress of any rank after which the run is ended.
 
     Raises:
-        RankFailedError: a rank raised or died. The others have been killed by then.
+        RankFailedError: a rank raised, died or hangs. The others have been killed by then.
+        DivergedError: a rank says so of the training.
     """
+    _allow_many_files()
     fork, shared = get_context("fork"), SharedMemory()
     oversubscribed = (workers + servers) * threads > cores.allowed()
     meeting = Barrier(workers, 0 if oversubscribed else SPIN, COLLECTIVE_TIMEOUT.total_seconds())
-    with tempfile.TemporaryDirectory(prefix="allcores-") as folder:  # mode 0700
-        ranks = {}
+    pulse = Pulse(workers + servers)
+    # A file without a name: nothing is left of it, however this process ends.
+    rendezvous = os.memfd_create("allcores-rendezvous")
+    ranks = {}
+    try:
         for rank in range(workers + servers):
             mine = pins and pins[rank * threads : (rank + 1) * threads]
             world = World(rank, workers, servers, threads, mine, shared=shared, meeting=meeting)
+            world.clock = Clock(partial(pulse.beat, rank))
             report, child_end = fork.Pipe(duplex=False)
-            process = fork.Process(
-                target=_life, args=(target, world, f"{folder}/rendezvous", child_end)
-            )
+            process = fork.Process(target=_life, args=(target, world, rendezvous, child_end))
             process.start()
             child_end.close()
             ranks[rank] = process, report
-        try:
-            once_forked()  # threads may be started from here on, not earlier
-            _watch(ranks, workers)
-        finally:
-            for process, _ in ranks.values():
-                process.kill()
-                process.join()
-            shared.close()
+        once_forked()  # threads may be started from here on, not earlier
+        _watch(ranks, workers, pulse, timeout)
+    finally:
+        for process, _ in ranks.values():
+            process.kill()
+            process.join()
+        shared.close()
+        meeting.close()
+        os.close(rendezvous)
+
+
+def _allow_many_files():
+    """Let this process open as many files as it may: W workers need W - 1 connections each."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _life(target, world, rendezvous, report):
@@ -170,26 +189,43 @@ def _life(target, world, rendezvous, report):
     die_with_parent()
     if world.pins:
         os.sched_setaffinity(0, world.pins)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the parent ends the run
+    # Both reach the parent, too, and that ends the run.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         torch.set_num_threads(world.threads)
-        world.join(rendezvous)
+        world.join(f"/proc/self/fd/{rendezvous}")
         target(world)
         dist.destroy_process_group()
+    except DivergedError as error:
+        _fail(report, error)
+    except OSError as error:  # a full disk, a folder that is gone: the line says it all
+        _fail(report, f"{type(error).__name__}: {error}")
     except BaseException:
-        report.send((time.monotonic(), traceback.format_exc()))
-        sys.stdout.flush()
-        os._exit(1)  # no orderly shutdown: it could wait for the other ranks
+        _fail(report, traceback.format_exc())
 
 
-def _watch(ranks, workers):
-    """Wait until every rank has ended well; raise RankFailedError as soon as one has not."""
+def _fail(report, cause):
+    report.send((time.monotonic(), cause))
+    sys.stdout.flush()
+    os._exit(1)  # no orderly shutdown: it could wait for the other ranks
+
+
+def _watch(ranks, workers, pulse, timeout):
+    """Wait until every rank has ended well; raise as soon as one has not, or if none goes on."""
     running = {process.sentinel: rank for rank, (process, _) in ranks.items()}
+    idle, before = 0.0, None
     while running:
-        ended = [running.pop(sentinel) for sentinel in connection.wait(list(running))]
+        ended = [running.pop(sentinel) for sentinel in connection.wait(list(running), LOOK)]
         if any(_exit_code(ranks[rank]) != 0 for rank in ended):
             time.sleep(GRACE)
-            raise RankFailedError(_verdict(ranks, workers))
+            raise _failure(ranks, workers)
+        # Looks are counted, not seconds: while this process itself is stopped none goes by.
+        beats = pulse.snapshot()
+        idle = 0.0 if ended or beats != before else idle + LOOK
+        before = beats
+        if idle >= timeout:
+            raise RankFailedError(_who_hangs(ranks, workers, pulse, list(running.values()), idle))
 
 
 def _exit_code(rank):
@@ -198,25 +234,51 @@ def _exit_code(rank):
     return process.exitcode
 
 
-def _verdict(ranks, workers):
-    """Which rank failed first, and how.
+def _failure(ranks, workers):
+    """The error that says which rank failed first, and how.
 
     A killed rank sends nothing; the others then complain about their lost connection. So a signal
     outweighs a traceback, and of several tracebacks the earliest tells the cause.
     """
-    tracebacks = {}
+    causes = {}
     for rank, (process, report) in ranks.items():
         if process.exitcode is not None and process.exitcode < 0:
             name = signal.Signals(-process.exitcode).name
-            return f"{_title(rank, workers)} (process {process.pid}) was killed by {name}"
+            return RankFailedError(
+                f"{_title(rank, workers)} (process {process.pid}) was killed by {name}"
+            )
         try:
             if report.poll():
-                tracebacks[rank] = report.recv()
+                causes[rank] = report.recv()
         except EOFError:  # it closed its end without a word
             if process.exitcode:
-                tracebacks[rank] = (0.0, f"exited with status {process.exitcode}")
-    rank = min(tracebacks, key=lambda rank: tracebacks[rank][0])
-    return f"{_title(rank, workers)} failed:\n{tracebacks[rank][1]}"
+                causes[rank] = (0.0, f"exited with status {process.exitcode}")
+    diverged = [cause for _, cause in causes.values() if isinstance(cause, DivergedError)]
+    if diverged:
+        return diverged[0]
+    rank = min(causes, key=lambda rank: causes[rank][0])
+    return RankFailedError(f"{_title(rank, workers)} failed:\n{causes[rank][1]}")
+
+
+def _who_hangs(ranks, workers, pulse, running, seconds):
+    """Which rank keeps the others waiting: a stopped one, or the first that fell silent at work."""
+
+    def suspicion(rank):
+        when, phase = pulse.last(rank)
+        return not _is_stopped(ranks[rank][0].pid), phase in WAITING, when
+
+    rank = min(running, key=suspicion)
+    process, (_, phase) = ranks[rank][0], pulse.last(rank)
+    how = "is stopped by a signal" if _is_stopped(process.pid) else "hangs"
+    return (
+        f"no rank made any progress for {seconds:g} s: {_title(rank, workers)} "
+        f"(process {process.pid}) {how}, in the phase {phase}"
+    )
+
+
+def _is_stopped(pid):
+    """Whether a process has been stopped, by SIGSTOP, say (proc_pid_stat(5))."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
 
 
 def _title(rank, workers):

@@ -29,15 +29,17 @@ def without_pauses(intervals):
 
 def makespan(runs):
     """Seconds from the start of the first run to the end of the last, pauses cut out."""
-    intervals = list(zip(runs["started"], runs["ended"], strict=True))
+    intervals = [
+        tuple(map(float, session.split("-")))
+        for sessions in runs["sessions"]
+        for session in sessions.split()
+    ]
     return float(without_pauses(intervals)(runs["ended"].max()))
 
 
-def most_cores(runs):
-    """The most cores that runs had at any time."""
-    changes = [(start, cores) for start, cores in zip(runs["started"], runs["cores"], strict=True)]
-    changes += [(end, -cores) for end, cores in zip(runs["ended"], runs["cores"], strict=True)]
-    return int(max(np.cumsum([cores for _, cores in sorted(changes)])))
+def cores_there(runs):
+    """The cores that the runs were packed onto: the call's, of each machine, added up."""
+    return int(runs.groupby("machine_host")["cores_of_call"].max().sum())
 
 
 def busy_cores(utilisation):
@@ -50,7 +52,7 @@ def busy_cores(utilisation):
         (edges, busy): (BINS + 1,) seconds since the start, pauses cut out; and strategy -> (BINS,)
         cores that its runs kept busy.
     """
-    runs = [run.sort_values("time") for _, run in utilisation.groupby(tables.RUN)]
+    runs = [run for _, run in utilisation.groupby([*tables.RUN, "session"])]
     clock = without_pauses([(run["time"].iloc[0], run["time"].iloc[-1]) for run in runs])
     edges = np.linspace(0, max(clock(run["time"].iloc[-1]) for run in runs), BINS + 1)
     busy = {name: np.zeros(BINS) for name in dict.fromkeys(utilisation["strategy"])}

@@ -42,7 +42,7 @@ def of_study(config, name):
 def spoken_of(config, name):
     """The tables that the verdict of a study is made from."""
     found = of_study(config, name)
-    return ["runs", *(table for table in SPOKEN_OF if table in found)] + (
+    return ["runs", "missing", *(table for table in SPOKEN_OF if table in found)] + (
         ["staleness"] if is_asynchronous(config, name) else []
     )
 

@@ -44,10 +44,10 @@ def question(run):
     )
 
 
-def kept(run):
-    """Where the answer for a run by hand is kept."""
+def file_name(run):
+    """The name of the file that keeps the answer for a run."""
     digest = hashlib.sha256(question(run).encode()).hexdigest()[:8]
-    return Path("results/recipes/by_hand") / f"{run.model.label}_{digest}.json"
+    return f"{run.model.label}_{digest}.json"
 
 
 def images_per_worker(run):

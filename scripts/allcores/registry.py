@@ -7,6 +7,7 @@ the syntax trees instead of importing keeps torch out of the Snakefile: a dry ru
 
 import ast
 import contextlib
+import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -36,7 +37,8 @@ class Component:
     """Something that a config names: where it lives and what it may be told.
 
     options maps an option's name to its default, or to ... where it has none; None: anything goes.
-    arguments are all the names that it takes; constants are its file's or class's literals.
+    arguments are all the names that it takes, None if only a look at it tells; constants are its
+    file's or class's literals.
     """
 
     name: str
@@ -44,7 +46,7 @@ class Component:
     attribute: str
     file: Path
     options: dict | None
-    arguments: frozenset
+    arguments: frozenset | None
     constants: dict
 
     def load(self):
@@ -202,27 +204,78 @@ def losses():
 
 
 @functools.cache
+def source_of(module):
+    """The file of a module that can be imported, found without importing anything; None: none."""
+    for root in sys.path:
+        stem = Path(root or ".").resolve().joinpath(*module.split("."))
+        for file in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
+            if file.is_file():
+                return file
+    return None
+
+
+@functools.cache
 def imported(path):
     """The Component at an import path such as "my_package.nets:Net".
 
+    Where the files do not tell what a name stands for (a star import, an inherited __init__), its
+    options are None: anything goes until it is called.
+
     Raises:
-        ValueError: there is no such module, or it defines no such function or class.
+        ValueError: there is no such module, it cannot be read, or it has no such name.
     """
     module, _, attribute = path.partition(":")
-    try:
-        spec = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
-    if spec is None or not attribute:
+    if not attribute.isidentifier() or not all(map(str.isidentifier, module.split("."))):
+        raise ValueError("is no import path; expected package.module:Name")
+    file = source_of(module)
+    if file is None:
         raise ValueError(
             "cannot be imported; expected package.module:Name, with the package in "
             f"{Path.cwd()} or on PYTHONPATH"
         )
-    file = Path(spec.origin)
-    known = {n.name: n for n in _public(file, (ast.FunctionDef, ast.ClassDef))}
-    if attribute not in known:
-        raise ValueError(f"{file} defines no {attribute}; it has {', '.join(known)}")
-    return _component("models", path, module, file, known[attribute])
+    node = _definition(module, attribute)
+    if isinstance(node, ast.FunctionDef) or (node and _own_init(node)):
+        found = _component("models", path, module, file, node)
+        return dataclasses.replace(found, attribute=attribute)
+    return Component(path, module, attribute, file, None, None, {})
+
+
+def _definition(module, name, seen=frozenset()):
+    """The statement that defines a name of a module or of one it takes it from; None: unclear.
+
+    Raises:
+        ValueError: a file has a syntax error, or no such name.
+    """
+    file = source_of(module)
+    if file is None or (module, name) in seen:
+        return None
+    try:
+        tree = _parse(file)
+    except (SyntaxError, ValueError) as error:  # ValueError: null bytes
+        raise ValueError(f"cannot be imported: {file}: {error}") from None
+    known, unclear = {}, False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            known.setdefault(node.name, None)  # somewhere inside of another statement
+            unclear |= node.name == "__getattr__"
+        elif isinstance(node, ast.ImportFrom):
+            unclear |= any(alias.name == "*" for alias in node.names)
+            package = module if file.stem == "__init__" else module.rpartition(".")[0]
+            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(filter(None, [above, node.module]))
+            known |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            known[node.id] = None
+    known |= {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    if name not in known and not unclear:
+        public = [each for each in known if not each.startswith("_")]
+        raise ValueError(f"{file} defines no {name}; it has {', '.join(public)}")
+    found = known.get(name)
+    return _definition(*found, seen | {(module, name)}) if isinstance(found, tuple) else found
+
+
+def _own_init(node):
+    return any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
 
 
 def model(name):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,15 +10,49 @@ import numpy as np
 from allcores import metrics as scoring
 from allcores.data import write_text
 
+CONDITIONS = "conditions.json"
 
-def metrics(run, code, info, trained, scores):
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a study asks of a run beside its weights.
+
+    Attributes:
+        curves: score the weights after every epoch.
+        exclusive: nothing else runs on the machine meanwhile.
+        generation: how often the run was made anew because an earlier one lacked one of these.
+    """
+
+    curves: bool = False
+    exclusive: bool = False
+    generation: int = 0
+
+    def write(self, folder):
+        write_text(Path(folder) / CONDITIONS, json.dumps(asdict(self)))
+
+    @classmethod
+    def asked(cls, folder, curves, exclusive):
+        """The Conditions of the run to be made, given those of the results in a folder.
+
+        Results that meet what is asked keep their generation, so that asking for less retrains
+        nothing; else it is the next one.
+        """
+        try:
+            found = cls(**json.loads((Path(folder) / CONDITIONS).read_text()))
+        except (OSError, ValueError, TypeError):  # none, or not ours: train() will say so
+            return cls(curves, exclusive)
+        met = curves <= found.curves and exclusive <= found.exclusive
+        return cls(curves, exclusive, found.generation + (not met))
+
+
+def metrics(run, info, trained, scores, diverged):
     """What metrics.json says of the training itself.
 
     Args:
-        code: fingerprint of the code.
         info: of the dataset.
-        trained: the last checkpoint.
+        trained: the last checkpoint; empty: the first epoch was not ended.
         scores: epoch -> what evaluation.evaluate gave.
+        diverged: lifetime.DivergedError; None: the run ended well.
     """
     epochs = [
         {
@@ -27,26 +62,28 @@ def metrics(run, code, info, trained, scores):
             "accuracy": scores[number]["accuracy"] if number in scores else None,
             "held_out_loss": scores[number]["loss"] if number in scores else None,
         }
-        for number, record in enumerate(trained["epochs"])
+        for number, record in enumerate(trained.get("epochs", []))
     ]
-    final = scores[run.epochs - 1]
+    nothing = dict.fromkeys(("accuracy", "loss", "confusion", "accuracy_per_class"))
+    final = nothing if diverged else scores[run.epochs - 1]
+    if not diverged:
+        recalls = scoring.accuracy_per_class(np.array(final["confusion"]))
+        final = final | {"accuracy_per_class": _without_nan(recalls)}
     return {
         "settings": json.loads(run.to_json()),
-        "code": code,
-        "dataset_sha256": info["sha256"],
         "classes": info["classes"],
         **final,
-        "accuracy_per_class": _without_nan(
-            scoring.accuracy_per_class(np.array(final["confusion"]))
-        ),
+        "diverged": diverged and vars(diverged),
         "epochs": epochs,
         "training_seconds": sum(epoch["seconds"] for epoch in epochs),
+        "start_up_seconds": trained.get("start_up_seconds"),
     }
 
 
 def write_metrics(path, content):
     """Write metrics.json with a checksum of its own, so that an edited one is noticed."""
-    write_text(path, json.dumps(content | {"sha256": _checksum(content)}, indent=1))
+    text = json.dumps(content | {"sha256": _checksum(content)}, indent=1, allow_nan=False)
+    write_text(path, text)
 
 
 def read_metrics(path):
@@ -58,7 +95,7 @@ def read_metrics(path):
     try:
         content = json.loads(Path(path).read_text())
         sound = content.pop("sha256") == _checksum(content)
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, AttributeError):
         sound = False
     if not sound:
         raise ValueError(
@@ -67,9 +104,38 @@ def read_metrics(path):
     return content
 
 
-def write_trace(path, trace):
-    """CSV of (seconds since 1970, CPU seconds used so far)."""
-    write_text(path, "time,cpu_seconds\n" + "".join(f"{t:.3f},{cpu:.3f}\n" for t, cpu in trace))
+def refuse_foreign(output, work):
+    """See that the results of a run overwrite nobody's file and are not deleted with checkpoints.
+
+    Raises:
+        ValueError: they would.
+    """
+    output, work = Path(output).resolve(), Path(work).resolve()
+    if output == work or work in output.parents:
+        raise ValueError(
+            f"results cannot lie among checkpoints, which are deleted: {output} is in {work}"
+        )
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file; the results need a folder")
+    if not (output / "metrics.json").exists():
+        ours = [output / name for name in ("weights.pt", "utilisation.csv")]
+        foreign = [file for file in ours if file.exists()]
+    else:
+        content = (output / "metrics.json").read_bytes()
+        foreign = [] if b'"sha256"' in content else [output / "metrics.json"]
+    if foreign:
+        raise ValueError(
+            f"{foreign[0]} is there already and is no result of a run; expected a folder without it"
+        )
+
+
+def write_trace(path, sessions):
+    """CSV of session, seconds since 1970, CPU seconds used so far in all sessions."""
+    lines, before = ["session,time,cpu_seconds\n"], 0.0
+    for number, session in enumerate(sessions, start=1):
+        lines += [f"{number},{time:.3f},{before + cpu:.3f}\n" for time, cpu in session.trace]
+        before += session.cpu
+    write_text(path, "".join(lines))
 
 
 def _checksum(content):

@@ -12,6 +12,8 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/w{workers}t{threads}/{split}/n{s
 # What a config may leave to be measured, see recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
+# What has no part in the weights that a run ends with.
+SCORED = ("curves",)
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,10 @@ class Choice:
     label: str
     name: str
     options: dict[str, Any]
+
+    @property
+    def digest(self):
+        return digest(self.to_json())
 
     def to_json(self):
         return _canonical(self)
@@ -109,8 +115,12 @@ class Run:
 
     @property
     def digest(self):
-        """Eight letters that tell runs apart."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:8]
+        return digest(self.to_json())
+
+    @functools.cached_property
+    def decisive(self):
+        """One canonical line of all settings that decide the weights."""
+        return _canonical(self, without=SCORED)
 
     def to_json(self):
         """One canonical line: equal runs give equal lines."""
@@ -129,8 +139,13 @@ class Run:
         return cls(**values)
 
 
-def _canonical(value):
+def _canonical(value, without=()):
     """A dataclass as one line; vars() costs a dry run less than dataclasses.asdict()."""
-    fields = {field.name for field in dataclasses.fields(value)}
+    fields = {field.name for field in dataclasses.fields(value)} - set(without)
     values = {key: entry for key, entry in vars(value).items() if key in fields}
     return json.dumps(values, default=vars, sort_keys=True, separators=(",", ":"))
+
+
+def digest(text):
+    """Eight letters that tell texts apart."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -11,6 +11,18 @@ from torch.optim import lr_scheduler
 
 from allcores import registry
 
+# What options may be: a whole number from, a number from, a number between.
+ALLOWED = {
+    "floor": 0.0,
+    "cycles": 1,
+    "growth": 1,
+    "gamma": [0.0, 1.0],
+    "factor": [0.0, 1.0],
+    "patience": 0,
+    "threshold": 0.0,
+    "warm_up": [0.0, 1.0],
+}
+
 
 def constant(optimizer, total_steps):
     """The same learning rate throughout."""

@@ -6,6 +6,16 @@ import pandas as pd
 
 from allcores import comparison, style, tables
 
+WAY = tables.SPEED_CELL
+# Columns of runs.csv that make timings incomparable where they differ -> what they are.
+MIXED = {
+    "machine_host": "the machine",
+    "machine_processor": "the processor",
+    "machine_torch": "the version of torch",
+    "exclusive": "alone on the machine",
+    "pinned": "kept to cores of its own",
+}
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -13,23 +23,126 @@ class Facts:
 
     Attributes:
         baseline: the strategy that speeds and accuracies refer to.
-        exclusive: whether each run had the machine to itself.
         target: the accuracy to be reached; None: none was asked for.
     """
 
     baseline: str
-    exclusive: bool
     target: float | None
 
 
 def of_machine(runs):
+    """On which machines the runs were made, and what was not the same for all of them."""
+    hosts = list(dict.fromkeys(runs["machine_host"]))
     first = runs.iloc[0]
-    hosts = runs["machine_host"].nunique()
-    where = f"On {first['machine_host']}" if hosts == 1 else f"On {hosts} machines, one of them"
-    return (
+    where = f"On {hosts[0]}" if len(hosts) == 1 else f"On {len(hosts)} machines, {_listed(hosts)},"
+    yield (
         f"{where} ({first['machine_cores_allowed']} cores, {first['machine_processor']}, "
-        f"torch {first['machine_torch']}), from {_count(len(runs), 'run')}:"
+        f"torch {first['machine_torch']}), from {_count(len(runs), 'run')}."
     )
+    for column, what in MIXED.items():
+        counts = runs[column].value_counts(sort=False)
+        if len(counts) > 1:
+            found = _listed([f"{value} ({number})" for value, number in counts.items()])
+            yield f"Not the same for all runs, which timings show: {what}: {found}."
+    resumed = (runs["sessions"].str.count(" ") > 0).sum()
+    if resumed:
+        yield f"{_count(resumed, 'run')} had been interrupted and resumed; their times are sums."
+
+
+def of_missing(missing, runs):
+    """What a study had to do without, and which runs came to nothing."""
+    if len(missing):
+        yield (
+            f"INCOMPLETE: {_count(len(missing), 'run')} of {len(missing) + len(runs)} failed and "
+            f"{'is' if len(missing) == 1 else 'are'} missing here, for instance "
+            f"{missing['run'].iloc[0]}; its log says why."
+        )
+    diverged = runs[runs["diverged"].notna()]
+    if len(diverged):
+        ways = diverged.groupby(["model", "schedule", "strategy"], sort=False)["diverged"]
+        listed = "; ".join(
+            f"{model} ({schedule}) with {strategy}: {_count(len(where), 'run')}, the first in "
+            f"{where.iloc[0]}"
+            for (model, schedule, strategy), where in ways
+        )
+        yield f"DIVERGED, the loss being no finite number any more, and left out below: {listed}."
+
+
+def of_bottom_line(found, facts):
+    """For each model: the fastest way for one run, for all runs together, and what it costs."""
+    different = found.get("comparison_table")
+    for names, group in _by_model(found["speed_table"]):
+        group = group[group["note"] != tables.OTHERWISE]
+        base = _base(group, facts)
+        if base is None:
+            continue
+        if len(group) == 1:
+            yield (
+                f"{names}: trained in one way only ({style.way(base)}"
+                f"{_mark(base)}), so nothing can be said of which way is fastest."
+            )
+            continue
+        one = group.sort_values("images_per_second", ascending=False).iloc[0]
+        per_core = group["images_per_second"] / group["cores"]
+        many = group.loc[per_core.idxmax()]
+        yield f"{names}: {_for_one(one, base, group)} {_for_many(many, base, per_core)}" + (
+            _cost(different, one, facts) if different is not None else ""
+        )
+
+
+def _for_one(one, base, group):
+    if one.name == base.name:
+        return f"for one run nothing was faster than {style.way(base)}."
+    if min(one["runs"], base["runs"]) == 1:
+        sure = " (one run each: too few to be sure)"
+    else:
+        sure = "" if one["slowest"] > base["fastest"] else " (the ranges overlap: not certain)"
+    return (
+        f"one run alone is fastest with {style.way(one)}{_mark(one)}, {one['speedup']:.2f} x "
+        f"{style.way(base)}{sure}."
+    )
+
+
+def _for_many(many, base, per_core):
+    if many.name == base.name or (many["cores"] == base["cores"] == 1 and per_core.nunique() == 1):
+        return (
+            f"For all runs together nothing beats {style.way(base)} on "
+            f"{_count(base['cores'], 'core')} per run: run folds and seeds side by side."
+        )
+    return (
+        f"For all runs together {style.way(many)} gets most out of each core: "
+        f"{per_core[many.name]:,.1f} images/s per core against {per_core[base.name]:,.1f} with "
+        f"{style.way(base)}."
+    )
+
+
+def _cost(different, one, facts):
+    """What the fastest way of one run costs in accuracy."""
+    same = (different[WAY] == one[WAY].to_numpy()).all(axis=1)
+    rows = different[same]
+    if rows.empty:
+        return ""
+    worse = rows[rows["finding"] == comparison.DIFFERS]
+    if len(worse):
+        row = worse.loc[worse["difference"].abs().idxmax()]
+        verb = "gains" if row["difference"] > 0 else "costs"
+        return f" It {verb} {100 * abs(row['difference']):.2f} points of accuracy."
+    if (rows["finding"] == comparison.IDENTICAL).all():
+        return f" Accuracy is the same as with {facts.baseline}, run by run."
+    unclear = rows[rows["finding"] == comparison.NOT_FOUND]
+    if len(unclear):
+        reach = 100 * unclear["at_most"].max()
+        return (
+            f" Its accuracy cannot be told apart from that with {facts.baseline}: a difference of "
+            f"up to {reach:.1f} points is possible."
+        )
+    return " Nothing can be said of what it costs in accuracy."
+
+
+def _base(group, facts):
+    """The baseline's row with the fewest cores; None: it is missing."""
+    base = group[group["strategy"] == facts.baseline].sort_values("cores", kind="stable")
+    return None if base.empty else base.iloc[0]
 
 
 def of_packing(table, facts):
@@ -59,13 +172,15 @@ def of_speed(table, facts):
     single = []
     for names, group in _by_model(table):
         group = group.sort_values("images_per_second", ascending=False)
-        base = group[group["strategy"] == facts.baseline].sort_values("cores", kind="stable")
-        base = base.iloc[0]
-        if len(group) == 1:
-            single.append(f"{names}, {style.way(base)}: {base['images_per_second']:,.1f} images/s")
+        base = _base(group, facts)
+        if base is None or len(group) == 1:
+            single += [
+                f"{names}, {style.way(row)}: {row['images_per_second']:,.1f} images/s{_mark(row)}"
+                for _, row in group.iterrows()
+            ]
             continue
         listed = "; ".join(
-            f"{style.way(row)} {row['speedup']:.2f} x{_mark(row)}"
+            f"{style.way(row)} {_speedup(row)}{_mark(row)}"
             for _, row in group.drop(index=base.name).iterrows()
         )
         yield (
@@ -78,8 +193,17 @@ def of_speed(table, facts):
             f"{'; '.join(single)}. With one way of using the cores there is nothing to compare "
             "within this study."
         )
-    if not facts.exclusive:
-        yield "Runs were packed: others were at work on the other cores, which can slow a run down."
+    if (table["note"] == "contended").any():
+        yield (
+            "Contended: the threads of a run waited for a core for more than a tenth of the time "
+            "that they computed, so something else was at work there; its speed is too low."
+        )
+    if table["conditions"].str.contains("packed").any():
+        yield (
+            "Runs were packed: one on few cores had neighbours at work on the others, which slow "
+            "it down; one on all cores had none. That leans towards the ways with many cores; "
+            "`exclusive: true` times each run alone."
+        )
 
 
 def _fastest(names, group, facts):
@@ -90,14 +214,16 @@ def _fastest(names, group, facts):
     """
     best = group.iloc[0]
     rivals = group[(group["strategy"] == facts.baseline) & (group["cores"] <= best["cores"])]
-    if best["strategy"] == facts.baseline or rivals.empty:
+    if best["strategy"] == facts.baseline or rivals.empty or pd.isna(best["over_best"]):
         return
     rival = rivals.iloc[0]
-    apart = best["slowest"] > rival["fastest"]
+    unsure = "" if best["slowest"] > rival["fastest"] else ", which overlap"
+    if min(best["runs"], rival["runs"]) == 1:
+        unsure = ", too few runs"
     yield (
         f"{names}: fastest is {style.way(best)}{_mark(best)}, {best['over_best']:.2f} x the "
         f"best of {facts.baseline} on at most as many cores, {style.way(rival)}: {_range(best)} "
-        f"against {_range(rival)}{'' if apart else ', which overlap: they cannot be told apart'}."
+        f"against {_range(rival)}{unsure and f'{unsure}: they cannot be told apart'}."
     )
 
 
@@ -110,17 +236,18 @@ def _range(row):
 def of_elapsed(table, facts):
     """Times measured, and beside them those that others have published."""
     for model, group in table.groupby("model", sort=False):
-        published = group["note"] == "published elsewhere"
+        published = group["note"] == tables.PUBLISHED
+        group = group.assign(note=group["note"].mask(published))
         measured, others = (
             "; ".join(
-                f"{row['way']}{_on_cores(row['cores'])}: {row['seconds']:,.1f} s"
+                f"{row['way']}{_on_cores(row['cores'])}: {row['per_1000']:,.1f} s{_mark(row)}"
                 for _, row in rows.iterrows()
             )
             for rows in (group[~published], group[published])
         )
-        yield f"{model}, training time of a whole run: {measured}."
+        yield f"{model}, training time per 1,000 images: {measured}."
         if others:
-            yield f"{model}, published elsewhere for a run of its own size: {others}."
+            yield f"{model}, published elsewhere, per 1,000 images: {others}."
 
 
 def of_target(table, facts):
@@ -201,9 +328,9 @@ def _differences(rows, what, reference, subject):
     if len(same):
         pairs, reach = same["pairs"].min(), 100 * same["at_most"].max()
         yield (
-            f"{what} does not differ from that {reference} as far as {pairs:.0f} pairs of runs can "
-            f"tell, in {_count(len(same), 'comparison')} (95 % intervals reach at most "
-            f"{reach:.1f} points; {'least ' if len(same) > 1 else ''}corrected "
+            f"{what} cannot be told apart from that {reference} by {pairs:.0f} pairs of runs, in "
+            f"{_count(len(same), 'comparison')}: differences of up to {reach:.1f} points are "
+            f"possible (95 % intervals; {'least ' if len(same) > 1 else ''}corrected "
             f"{_p(same['p_corrected'].min())})."
         )
     equal = rows[rows["finding"] == comparison.IDENTICAL]
@@ -222,6 +349,14 @@ def _differences(rows, what, reference, subject):
 
 def _p(value):
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+
+
+def _speedup(row):
+    return "" if pd.isna(row["speedup"]) else f"{row['speedup']:.2f} x"
+
+
+def _listed(values):
+    return ", ".join(map(str, values))
 
 
 def _count(number, noun):

@@ -1,10 +1,12 @@
 """From a config to the table of runs. No torch here: the Snakefile imports this."""
 
+import dataclasses
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from allcores import registry
-from allcores.run import Choice, Run
+from allcores.run import Choice, Run, digest
 
 # What a study may leave out.
 STUDY_DEFAULTS = {
@@ -45,15 +47,34 @@ class Table:
         studies: name of a study -> paths of its runs.
         exclusive: paths of the runs that must have the machine to themselves.
         oversubscribe: paths of those that may have more processes than there are cores.
+        missing: name of a study -> paths of the runs that it has to do without.
     """
 
     runs: dict
     studies: dict
     exclusive: frozenset
     oversubscribe: frozenset
+    missing: dict = field(default_factory=dict)
 
     def of(self, study):
         return [self.runs[path] for path in self.studies[study]]
+
+    def without(self, paths):
+        """The Table without those runs, and without studies of which nothing is left."""
+        gone = set(paths)
+        studies = {
+            name: [path for path in all_paths if path not in gone]
+            for name, all_paths in self.studies.items()
+        }
+        return dataclasses.replace(
+            self,
+            runs={path: run for path, run in self.runs.items() if path not in gone},
+            studies={name: left for name, left in studies.items() if left},
+            missing={
+                name: [path for path in all_paths if path in gone]
+                for name, all_paths in self.studies.items()
+            },
+        )
 
     def turns(self):
         """Path of each exclusive run -> when its turn is: 0 for the first.
@@ -69,6 +90,30 @@ class Table:
         """Name of each wildcard of a run's path -> its values."""
         values = [run.wildcards for run in self.runs.values()]
         return {name: sorted({str(v[name]) for v in values}) for name in values[0]}
+
+
+def name_of(files, project):
+    """The name of a config, under which its results lie: the path of its file without the suffix.
+
+    Args:
+        files: the config's; several make one name. Those in config/ of the project or of the
+            working directory are named from there on.
+        project: the folder of the project.
+
+    Returns:
+        "default" for the project's own config, "mine" for config/mine.yaml, "miniature/kfold".
+    """
+    default = Path(project).resolve() / "config" / "config.yaml"
+    if [Path(file).resolve() for file in files] == [default]:
+        return "default"
+    return "+".join(_name_of_file(Path(file).resolve(), Path(project).resolve()) for file in files)
+
+
+def _name_of_file(file, project):
+    for folder in (Path.cwd() / "config", Path.cwd(), project / "config", project):
+        if file.is_relative_to(folder):
+            return file.relative_to(folder).with_suffix("").as_posix()
+    return f"{file.stem}_{digest(str(file))}"
 
 
 def expand(config):

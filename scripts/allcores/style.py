@@ -92,6 +92,16 @@ def legend_below(figure, axes):
         figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
 
 
+def unless_empty(frame, draw, *arguments):
+    """draw(frame, *arguments), or a figure that says why there is nothing to draw."""
+    if len(frame):
+        return draw(frame, *arguments)
+    figure, (panel,) = panels(1)
+    panel.set_axis_off()
+    panel.text(0.5, 0.5, "no run came to an end without diverging", ha="center", va="center")
+    return figure
+
+
 def save(figure, output):
     """Write the PNG and the SVG."""
     figure.savefig(output.png)

@@ -2,16 +2,32 @@
 
 from html import escape
 
+import numpy as np
 import pandas as pd
 
 # What tells one cell of a study's grid from another; folds and seeds repeat a cell.
 CELL = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
 REPEAT = ["split", "seed"]
 RUN = [*CELL, *REPEAT]
+# Columns of texts that a config or a dataset has made up.
+LABELS = [
+    *("dataset", "model", "schedule", "strategy", "train_size", "split"),
+    *("class", "true", "predicted"),
+]
 # The schedule does not change the speed: runs that differ in it are repeats.
 SPEED_CELL = [column for column in CELL if column != "schedule"]
+# Of each epoch, beside its phases.
+EPOCH = ["epoch", "loss", "lr", "seconds", "accuracy", "held_out_loss"]
+# Notes of the speed tables.
+OTHERWISE, PUBLISHED = "other conditions", "published elsewhere"
 # A way of using the cores to train a model.
 WAY = [column for column in SPEED_CELL if column != "train_size"]
+
+
+def read(path):
+    """A CSV that this workflow wrote; labels are texts, also those that look like numbers."""
+    labels = dict.fromkeys(LABELS, str)
+    return pd.read_csv(path, dtype=labels, keep_default_na=False, na_values=[""])
 
 
 def identify(metrics):
@@ -25,7 +41,7 @@ def identify(metrics):
         "strategy": settings["strategy"]["label"],
         "workers": settings["workers"],
         "threads": settings["threads_per_worker"],
-        "train_size": settings["train_size"] or "all",
+        "train_size": str(settings["train_size"] or "all"),
         "split": "test" if folds is None else f"fold {settings['fold']} of {folds}",
         "seed": settings["seed"],
     }
@@ -46,30 +62,48 @@ def runs(all_metrics):
             "held_out_samples": metrics["held_out_samples"],
             "batch_size": metrics["settings"]["batch_size"],
             "epochs": len(metrics["epochs"]),
+            "diverged": _diverged(metrics),
             "training_seconds": metrics["training_seconds"],
             "start_up_seconds": metrics["start_up_seconds"],
             "cpu_seconds": metrics["cpu_seconds"],
             "peak_memory_mb": metrics["peak_memory_bytes"] / 1e6,
+            "pinned": metrics["cores"]["pinned"] is not None,
             "pinned_to": " ".join(map(str, metrics["cores"]["pinned"] or [])),
             "waited_seconds": metrics["cores"]["waited_seconds"],
             "contended": metrics["cores"]["contended"],
+            "exclusive": metrics["conditions"]["exclusive"],
+            "cores_of_call": metrics["conditions"]["cores_of_call"],
             "started": metrics["started"],
             "ended": metrics["ended"],
+            # Those of a run that was resumed lie apart.
+            "sessions": " ".join(f"{s['started']}-{s['ended']}" for s in metrics["sessions"]),
+            "lasted_seconds": sum(s["ended"] - s["started"] for s in metrics["sessions"]),
         }
         | {f"machine_{key}": value for key, value in metrics["machine"].items()}
         for metrics in all_metrics
     )
 
 
+def _diverged(metrics):
+    """Where a run diverged, in words; None: it ended well."""
+    where = metrics["diverged"]
+    if where is None:
+        return None
+    step = "" if where["step"] is None else f", step {where['step']}"
+    return f"epoch {where['epoch']}{step}, learning rate {where['lr']:.3g}"
+
+
 def epochs(all_metrics):
-    """One row per run and epoch; a column per phase."""
-    return pd.DataFrame(
+    """One row per epoch of each run that ended well; a column per phase."""
+    rows = [
         identify(metrics)
         | {key: value for key, value in epoch.items() if key not in ("phases", "staleness")}
         | {f"{phase}_seconds": seconds for phase, seconds in epoch["phases"].items()}
         for metrics in all_metrics
+        if metrics["diverged"] is None
         for epoch in metrics["epochs"]
-    )
+    ]
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*RUN, *EPOCH])
 
 
 def staleness(all_metrics):
@@ -88,24 +122,52 @@ def staleness(all_metrics):
 
 
 def classes(all_metrics):
-    """One row per run and class."""
-    return pd.DataFrame(
-        identify(metrics) | {"class": name, "samples": sum(row), "correct": row[position]}
-        for metrics in all_metrics
-        for position, (name, row) in enumerate(
-            zip(metrics["classes"], metrics["confusion"], strict=True)
+    """One row per class of each run that ended well."""
+    parts = [
+        _of_run(
+            metrics,
+            {
+                "class": metrics["classes"],
+                "samples": np.sum(metrics["confusion"], axis=1),
+                "correct": np.diag(metrics["confusion"]),
+            },
         )
-    )
+        for metrics in all_metrics
+        if metrics["diverged"] is None
+    ]
+    return _below_each_other(parts, ["class", "samples", "correct"])
 
 
 def confusion(all_metrics):
-    """One row per run, true class and predicted class."""
-    return pd.DataFrame(
-        identify(metrics) | {"true": true, "predicted": predicted, "samples": samples}
-        for metrics in all_metrics
-        for true, row in zip(metrics["classes"], metrics["confusion"], strict=True)
-        for predicted, samples in zip(metrics["classes"], row, strict=True)
-    )
+    """One row per run, true class and predicted class, where there are samples or the two agree."""
+    parts = []
+    for metrics in all_metrics:
+        if metrics["diverged"] is None:
+            counts = np.array(metrics["confusion"])
+            names = np.array(metrics["classes"], dtype=object)
+            true, predicted = np.nonzero(counts + np.eye(len(counts)))
+            found = {"true": names[true], "predicted": names[predicted]}
+            parts.append(_of_run(metrics, found | {"samples": counts[true, predicted]}))
+    return _below_each_other(parts, ["true", "predicted", "samples"])
+
+
+def _of_run(metrics, columns):
+    return pd.DataFrame(identify(metrics) | columns)
+
+
+def _below_each_other(parts, columns):
+    return pd.concat(parts) if parts else pd.DataFrame(columns=[*RUN, *columns])
+
+
+def conditions(runs):
+    """Under which conditions each run was timed, in words; only timings of equal ones compare."""
+    alone = np.where(runs["exclusive"].astype(bool), "alone", "packed")
+    return [
+        f"{how}, {processor}, torch {torch}"
+        for how, processor, torch in zip(
+            alone, runs["machine_processor"], runs["machine_torch"], strict=True
+        )
+    ]
 
 
 def without_warm_up(epochs):

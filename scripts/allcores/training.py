@@ -1,11 +1,13 @@
 """The training loop: the same for every model, strategy and number of workers."""
 
+import math
 from functools import partial
 
 import torch
 
 from allcores import allocator, losses, models, registry
 from allcores.batches import Pixels, count_batches, dropout_seed, shards
+from allcores.lifetime import DivergedError
 from allcores.progress import Progress
 from allcores.schedules import Schedule
 
@@ -20,6 +22,9 @@ def train(run, dataset, mean, std, samples, work, world):
         samples: the training samples, positions in the dataset, (n,) int64.
         work: checkpoints.Work, where to resume from and save to.
         world: launch.World, who I am.
+
+    Raises:
+        DivergedError: the loss is not finite any more.
     """
     torch.manual_seed(run.seed)
     model = models.build(run, dataset)
@@ -55,12 +60,15 @@ def train(run, dataset, mean, std, samples, work, world):
         model.train()
         lr, total_loss = schedule.lr, torch.zeros(1)
         clock.enter("data")
-        for shard in shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers):
+        mine = shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers)
+        for step, shard in enumerate(mine, start=1):
             images, targets = pixels.augmented(shard.samples), labels[shard.samples]
             clock.enter("compute")
             with models.precision(run):
                 scores = strategy.model(images)
             loss = criterion(scores.float(), targets) * shard.weight
+            if not math.isfinite(loss.item()):
+                raise DivergedError(epoch + 1, step, schedule.lr)
             loss.backward()
             strategy.step(schedule.lr)
             clock.enter("data")

@@ -1,7 +1,10 @@
 # What the rules share: the table of runs, and what each run takes.
 
 import gc
+import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,19 +14,33 @@ gc.set_threshold(200_000)
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
-from allcores import checks, estimate, fingerprint, products, recipes, study
+from allcores import checks, datasets, estimate, fingerprint, identity, products, recipes, study
+from allcores import trials
+from allcores.commandline import TIMEOUT
+from allcores.results import Conditions
 from allcores.run import PATH
 from snakemake.utils import update_config
 
-# The answer to what a config leaves open, for one model with one number of workers.
-RECIPE_FILE = "results/recipes/{dataset}/{model}_w{workers}t{threads}.json"
-
 # Numbers inside of what --config gives arrive as texts.
-update_config(config, checks.typed(workflow.config_settings.overwrite_config))
+update_config(config, checks.typed(workflow.config_settings.config or {}))
+
+# Each config has a folder of its own.
+RESULTS = f"results/{study.name_of(workflow.configfiles, workflow.basedir)}"
+# The answer to what a config leaves open, for one model with one number of workers.
+RECIPE_FILE = f"{RESULTS}/recipes/{{dataset}}/{{model}}_w{{workers}}t{{threads}}.json"
+# What a run ends with.
+RUN_FILES = ("metrics.json", "utilisation.csv", "weights.pt")
+# The rules that come before all tables and figures.
+OF_RUNS = ("prepare_dataset", "assign_folds", "calibrate", "train")
+# Set for a call that makes tables of those runs that there are.
+WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
 
 
-def check(cores):
-    findings = checks.findings(config, workflow.configfiles, cores)
+def is_there(path):
+    return all(os.path.exists(f"{RESULTS}/runs/{path}/{file}") for file in RUN_FILES)
+
+
+def stop_at(findings):
     if findings:
         # Not a WorkflowError: Snakemake would put lines of this file below the findings.
         sys.exit("\n".join(["The configuration cannot be run:", *findings]))
@@ -34,14 +51,17 @@ def local_cores():
     return workflow.global_resources["_cores"].value
 
 
-# A dry run without --cores says 1; a job on a cluster says its own.
-told_cores = workflow.is_main_process and local_cores() not in (None, 1)
-check(local_cores() if told_cores else None)
+if workflow.is_main_process:  # what a job of a cluster is part of has been checked
+    # A dry run without --cores says 1.
+    told_cores = None if local_cores() == 1 else local_cores()
+    stop_at(checks.findings(config, workflow.configfiles, told_cores))
 
 TABLE = study.expand(config)
+if WITHOUT_MISSING in os.environ:
+    TABLE = TABLE.without([path for path in TABLE.runs if not is_there(path)])
 TURNS = TABLE.turns()
 # What each study ends with: (study, file).
-RESULTS = [(name, file) for name in TABLE.studies for file in products.files(config, name)]
+PRODUCTS = [(name, file) for name in TABLE.studies for file in products.files(config, name)]
 
 # On a cluster, too, a run that must be alone gets a node to itself. Each function costs every dry run.
 CLUSTER_RESOURCES = {}
@@ -62,7 +82,12 @@ wildcard_constraints:
 
 
 onstart:
-    check(local_cores())
+    stop_at(checks.findings(config, workflow.configfiles, local_cores()))
+    stop_at(trials.findings(TABLE, workflow.configfiles, f"{RESULTS}/tried_out.json"))
+
+
+onerror:
+    make_do()
 
 
 def run_of(wildcards):
@@ -95,10 +120,10 @@ def dataset_choice(wildcards):
 
 def inputs_of(wildcards):
     run = run_of(wildcards)
-    folder = f"results/data/{run.dataset.label}"
+    folder = f"{RESULTS}/data/{run.dataset.label}"
     found = {"info": f"{folder}/dataset.json"}
     if run.folds is not None:
-        found["folds"] = f"{folder}/{run.folds}folds_seed{run.seed}.npy"
+        found["folds"] = f"{folder}/{run.folds}folds_seed{run.seed}.json"
     if run.is_open:
         found["recipe"] = RECIPE_FILE.format(**run.wildcards)
     return found
@@ -113,21 +138,50 @@ def asking(wildcards):
     )
 
 
+def conditions_of(run):
+    """What is asked of a run beside its weights."""
+    return Conditions.asked(f"{RESULTS}/runs/{run.path}", run.curves, run.path in TABLE.exclusive)
+
+
+def decisive(wildcards):
+    """All of a run that makes it run again when it changes, but for its data."""
+    run = run_of(wildcards)
+    return f"{json.dumps(identity.before_data(run))} {conditions_of(run).generation}"
+
+
 def train_command(wildcards, input):
     """The call of scripts/train.py for a run."""
     run = run_of(wildcards)
+    conditions = conditions_of(run)
     return [
         *[sys.executable, f"{workflow.basedir}/scripts/train.py"],
         *["--settings", run.to_json()],
-        *["--data", f"results/data/{run.dataset.label}"],
+        *["--data", f"{RESULTS}/data/{run.dataset.label}"],
         *(["--fold-of", input.folds] if run.folds is not None else []),
         *(["--recipe", input.recipe] if run.is_open else []),
         *([] if config.get("pinning", True) else ["--no-pinning"]),
         *(["--oversubscribe"] if run.path in TABLE.oversubscribe else []),
-        *["--output", f"results/runs/{run.path}"],
+        *(["--exclusive"] if conditions.exclusive else []),
+        *["--generation", conditions.generation],
+        *(["--cores-of-call", local_cores()] if local_cores() else []),
+        *["--timeout", config.get("timeout", TIMEOUT)],
+        *["--output", f"{RESULTS}/runs/{run.path}"],
         # No output of the rule: those of a job that fails are deleted, and from this it resumes.
-        *["--work", f"results/checkpoints/{run.path}"],
+        *["--work", f"{RESULTS}/checkpoints/{run.path}"],
     ]
+
+
+def make_do():
+    """After a failure: the tables and figures of the runs that there are, with the holes marked."""
+    if not workflow.is_main_process or WITHOUT_MISSING in os.environ:
+        return
+    files = [str(file) for file in workflow.overwrite_configfiles]
+    given = workflow.config_settings.config_args
+    of_results = [rule.name for rule in workflow.rules if rule.name not in OF_RUNS]
+    command = [sys.executable, "-m", "snakemake", "-s", workflow.main_snakefile, "--nolock"]
+    command += ["--cores", str(local_cores() or 1), "--quiet", "--allowed-rules", *of_results]
+    command += (["--configfile", *files] if files else []) + (["--config", *given] if given else [])
+    subprocess.run(command, env=os.environ | {WITHOUT_MISSING: "1"})
 
 
 def runs_of(wildcards):
@@ -142,13 +196,13 @@ def baseline_of(wildcards):
 
 def of_other(wildcards, name):
     """A tidy CSV of the study against which this one is held."""
-    return f"results/studies/{config['studies'][wildcards.study]['against']}/{name}.csv"
+    return f"{RESULTS}/studies/{config['studies'][wildcards.study]['against']}/{name}.csv"
 
 
 def found_in(wildcards):
     """The tables of a study that its verdict is made from."""
     names = products.spoken_of(config, wildcards.study)
-    return {name: f"results/studies/{wildcards.study}/{name}.csv" for name in names}
+    return {name: f"{RESULTS}/studies/{wildcards.study}/{name}.csv" for name in names}
 
 
 def target_of(wildcards):
@@ -159,7 +213,6 @@ def facts_of(wildcards):
     """What the sentences of a verdict need to know beside the tables."""
     return {
         "baseline": baseline_of(wildcards),
-        "exclusive": bool(config["studies"][wildcards.study].get("exclusive")),
         "target": target_of(wildcards),
     }
 

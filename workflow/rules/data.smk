@@ -8,21 +8,20 @@ localrules:
 
 
 rule prepare_dataset:
-    input:
-        # A dataset made from a file of yours is made anew when that file changes.
-        lambda wildcards: dataset_choice(wildcards).options.get("path", []),
     output:
-        images="results/data/{dataset}/images.npy",
-        labels="results/data/{dataset}/labels.npy",
-        moments="results/data/{dataset}/moments.npy",
-        info="results/data/{dataset}/dataset.json",
+        images="<results>/data/{dataset}/images.npy",
+        labels="<results>/data/{dataset}/labels.npy",
+        moments="<results>/data/{dataset}/moments.npy",
+        info="<results>/data/{dataset}/dataset.json",
     log:
-        "results/logs/prepare_dataset/{dataset}.log",
+        "<results>/logs/prepare_dataset/{dataset}.log",
     conda:
         "../../environment.yml"
     params:
         settings=lambda wildcards: dataset_choice(wildcards).to_json(),
         code=lambda wildcards: fingerprint.of_dataset(dataset_choice(wildcards).name),
+        # A dataset made from files of yours is made anew when one of them changes.
+        sources=lambda wildcards: datasets.sources(dataset_choice(wildcards)),
         # A function of input is not recorded: another place for downloads changes no data.
         downloads=lambda wildcards, input: config.get("downloads", "results/downloads"),
     message:
@@ -33,12 +32,12 @@ rule prepare_dataset:
 
 rule assign_folds:
     input:
-        labels="results/data/{dataset}/labels.npy",
-        info="results/data/{dataset}/dataset.json",
+        labels="<results>/data/{dataset}/labels.npy",
+        info="<results>/data/{dataset}/dataset.json",
     output:
-        "results/data/{dataset}/{folds}folds_seed{seed}.npy",
+        "<results>/data/{dataset}/{folds}folds_seed{seed}.json",
     log:
-        "results/logs/assign_folds/{dataset}_{folds}folds_seed{seed}.log",
+        "<results>/logs/assign_folds/{dataset}_{folds}folds_seed{seed}.log",
     conda:
         "../../environment.yml"
     params:

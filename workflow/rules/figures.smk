@@ -13,7 +13,7 @@ rule accuracy_figure:
         ),
         svg=f"{STUDY}/accuracy_figure.svg",
     log:
-        "results/logs/accuracy_figure/{study}.log",
+        "<results>/logs/accuracy_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -36,7 +36,7 @@ rule class_figure:
         ),
         svg=f"{STUDY}/class_figure.svg",
     log:
-        "results/logs/class_figure/{study}.log",
+        "<results>/logs/class_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -59,7 +59,7 @@ rule confusion_figure:
         ),
         svg=f"{STUDY}/confusion_figure.svg",
     log:
-        "results/logs/confusion_figure/{study}.log",
+        "<results>/logs/confusion_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -83,7 +83,7 @@ rule curves_figure:
         ),
         svg=f"{STUDY}/curves_figure.svg",
     log:
-        "results/logs/curves_figure/{study}.log",
+        "<results>/logs/curves_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -106,7 +106,7 @@ rule target_figure:
         ),
         svg=f"{STUDY}/target_figure.svg",
     log:
-        "results/logs/target_figure/{study}.log",
+        "<results>/logs/target_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -130,7 +130,7 @@ rule loss_figure:
         ),
         svg=f"{STUDY}/loss_figure.svg",
     log:
-        "results/logs/loss_figure/{study}.log",
+        "<results>/logs/loss_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -153,7 +153,7 @@ rule speedup_figure:
         ),
         svg=f"{STUDY}/speedup_figure.svg",
     log:
-        "results/logs/speedup_figure/{study}.log",
+        "<results>/logs/speedup_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -177,7 +177,7 @@ rule phases_figure:
         ),
         svg=f"{STUDY}/phases_figure.svg",
     log:
-        "results/logs/phases_figure/{study}.log",
+        "<results>/logs/phases_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -200,7 +200,7 @@ rule elapsed_figure:
         ),
         svg=f"{STUDY}/elapsed_figure.svg",
     log:
-        "results/logs/elapsed_figure/{study}.log",
+        "<results>/logs/elapsed_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -226,7 +226,7 @@ rule size_figure:
         ),
         svg=f"{STUDY}/size_figure.svg",
     log:
-        "results/logs/size_figure/{study}.log",
+        "<results>/logs/size_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -249,7 +249,7 @@ rule staleness_figure:
         ),
         svg=f"{STUDY}/staleness_figure.svg",
     log:
-        "results/logs/staleness_figure/{study}.log",
+        "<results>/logs/staleness_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -273,7 +273,7 @@ rule utilisation_figure:
         ),
         svg=f"{STUDY}/utilisation_figure.svg",
     log:
-        "results/logs/utilisation_figure/{study}.log",
+        "<results>/logs/utilisation_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -299,7 +299,7 @@ rule packing_figure:
         ),
         svg=f"{STUDY}/packing_figure.svg",
     log:
-        "results/logs/packing_figure/{study}.log",
+        "<results>/logs/packing_figure/{study}.log",
     conda:
         "../../environment.yml"
     params:

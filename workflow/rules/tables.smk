@@ -1,15 +1,15 @@
 # Tables of one study, all from its tidy CSVs, and what they come to in words.
 
-STUDY = "results/studies/{study}"
+STUDY = "<results>/studies/{study}"
 
 
 rule collect:
     input:
         metrics=lambda wildcards: [
-            f"results/runs/{run.path}/metrics.json" for run in runs_of(wildcards)
+            f"{RESULTS}/runs/{run.path}/metrics.json" for run in runs_of(wildcards)
         ],
         traces=lambda wildcards: [
-            f"results/runs/{run.path}/utilisation.csv" for run in runs_of(wildcards)
+            f"{RESULTS}/runs/{run.path}/utilisation.csv" for run in runs_of(wildcards)
         ],
     output:
         runs=f"{STUDY}/runs.csv",
@@ -18,14 +18,18 @@ rule collect:
         classes=f"{STUDY}/classes.csv",
         confusion=f"{STUDY}/confusion.csv",
         utilisation=f"{STUDY}/utilisation.csv",
+        missing=f"{STUDY}/missing.csv",
     log:
-        "results/logs/collect/{study}.log",
+        "<results>/logs/collect/{study}.log",
     conda:
         "../../environment.yml"
     params:
         code=lambda wildcards: fingerprint.of_script("collect"),
         # To refuse results of other settings. A function of input is not recorded.
         settings=lambda wildcards, input: [run.to_json() for run in runs_of(wildcards)],
+        data=lambda wildcards, input: f"{RESULTS}/data",
+        # Runs that failed, in a call that makes do without them.
+        missing=lambda wildcards: TABLE.missing.get(wildcards.study, []),
     message:
         "Collect the results of the study {wildcards.study}"
     script:
@@ -44,7 +48,7 @@ rule accuracy_table:
             labels={"what": "accuracy", "kind": "table"},
         ),
     log:
-        "results/logs/accuracy_table/{study}.log",
+        "<results>/logs/accuracy_table/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -67,7 +71,7 @@ rule comparison_table:
             labels={"what": "does accuracy differ?", "kind": "table"},
         ),
     log:
-        "results/logs/comparison_table/{study}.log",
+        "<results>/logs/comparison_table/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -91,7 +95,7 @@ rule class_table:
             labels={"what": "accuracy per class", "kind": "table"},
         ),
     log:
-        "results/logs/class_table/{study}.log",
+        "<results>/logs/class_table/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -115,7 +119,7 @@ rule speed_table:
             labels={"what": "speed", "kind": "table"},
         ),
     log:
-        "results/logs/speed_table/{study}.log",
+        "<results>/logs/speed_table/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -140,7 +144,7 @@ rule size_table:
             labels={"what": "epoch time by training-set size", "kind": "table"},
         ),
     log:
-        "results/logs/size_table/{study}.log",
+        "<results>/logs/size_table/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -163,7 +167,7 @@ rule target_table:
             labels={"what": "epochs and time to an accuracy", "kind": "table"},
         ),
     log:
-        "results/logs/target_table/{study}.log",
+        "<results>/logs/target_table/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -187,7 +191,7 @@ rule elapsed_table:
             labels={"what": "elapsed time", "kind": "table"},
         ),
     log:
-        "results/logs/elapsed_table/{study}.log",
+        "<results>/logs/elapsed_table/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -212,7 +216,7 @@ rule packing_table:
             labels={"what": "packed or one after the other", "kind": "table"},
         ),
     log:
-        "results/logs/packing_table/{study}.log",
+        "<results>/logs/packing_table/{study}.log",
     conda:
         "../../environment.yml"
     params:
@@ -236,7 +240,7 @@ rule verdict:
         # The report's first page takes it from here.
         rst=f"{STUDY}/verdict.rst",
     log:
-        "results/logs/verdict/{study}.log",
+        "<results>/logs/verdict/{study}.log",
     conda:
         "../../environment.yml"
     params:

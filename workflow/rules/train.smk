@@ -4,11 +4,11 @@
 
 rule calibrate:
     input:
-        info="results/data/{dataset}/dataset.json",
+        info="<results>/data/{dataset}/dataset.json",
     output:
         RECIPE_FILE,
     log:
-        "results/logs/calibrate/{dataset}/{model}_w{workers}t{threads}.log",
+        "<results>/logs/calibrate/{dataset}/{model}_w{workers}t{threads}.log",
     # It has the machine to itself, before others begin.
     priority: 1e9
     conda:
@@ -33,13 +33,11 @@ rule train:
     input:
         unpack(inputs_of),
     output:
-        metrics=f"results/runs/{PATH}/metrics.json",
-        trace=f"results/runs/{PATH}/utilisation.csv",
-        weights=f"results/runs/{PATH}/weights.pt",
+        metrics=f"<results>/runs/{PATH}/metrics.json",
+        trace=f"<results>/runs/{PATH}/utilisation.csv",
+        weights=f"<results>/runs/{PATH}/weights.pt",
     log:
-        f"results/logs/train/{PATH}.log",
-    benchmark:
-        f"results/benchmarks/train/{PATH}.tsv"
+        f"<results>/logs/train/{PATH}.log",
     priority: urgency
     conda:
         "../../environment.yml"
@@ -50,7 +48,8 @@ rule train:
         runtime=lambda wildcards, attempt: attempt * estimate.minutes(run_of(wildcards)),
     params:
         # All that decides the result, in one string: Snakemake compares it with that of the last time.
-        decisive=lambda wildcards: fingerprint.identity(run_of(wildcards)),
+        # The data are inputs.
+        decisive=decisive,
         # A function of input is not recorded: where things lie changes no result.
         command=train_command,
     message:
@@ -59,4 +58,4 @@ rule train:
         " {wildcards.dataset} {wildcards.split}, seed {wildcards.seed}"
     shell:
         # exec, so that killing Snakemake ends the training and not a shell around it.
-        "exec {params.command:q} --cores {threads} --die-with-parent > {log:q} 2>&1"
+        "exec {params.command:q} --cores {threads} --die-with-parent $PPID > {log:q} 2>&1"

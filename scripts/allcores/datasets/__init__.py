@@ -4,17 +4,22 @@
 * outline(options...) -> data.Outline, or None where only load() can tell: so that a config that
   asks for too many folds is refused at once, and long runs are told from short ones.
 
-None imports torch or torchvision before load() is called.
+An option `path` is a file or folder of the user's: the dataset is made anew when that changes. None
+imports torch or torchvision before load() is called.
 """
 
-import json
+import fcntl
+import hashlib
+import os
 from pathlib import Path
 
 from allcores import data, fingerprint, registry
 
 
 def prepare(choice, downloads, folder):
-    """Write the dataset that a Choice names into a folder; see data.write.
+    """Write the dataset that a Choice names into a folder, unless it is there; see data.write.
+
+    Of several processes that want the same one makes it, and the others wait.
 
     Args:
         downloads: where each dataset has a folder of its own for the originals.
@@ -22,21 +27,46 @@ def prepare(choice, downloads, folder):
     Raises:
         ValueError: the originals are not to be had, or are not what they should be.
     """
-    load = registry.datasets()[choice.name].load()
-    images = load(Path(downloads) / choice.name, **choice.options)
-    data.write(folder, images, made_from=_identity(choice))
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made_from = f"{choice.to_json()} {fingerprint.of_dataset(choice.name)} {sources(choice)}"
+        if not _is_sound(folder, made_from):
+            load = registry.datasets()[choice.name].load()
+            images = load(Path(downloads) / choice.name, **choice.options)
+            data.write(folder, images, made_from)
 
 
-def is_prepared(choice, folder):
-    """Whether the folder holds what prepare() would write; never of files that may have changed."""
-    info = Path(folder) / "dataset.json"
-    unchanging = "path" not in choice.options
-    return (
-        unchanging
-        and info.exists()
-        and json.loads(info.read_text()).get("made_from") == _identity(choice)
-    )
+def _is_sound(folder, made_from):
+    try:
+        return data.open_dataset(folder).info.get("made_from") == made_from
+    except ValueError:
+        return False
 
 
-def _identity(choice):
-    return f"{choice.to_json()} {fingerprint.of_dataset(choice.name)}"
+def sources(choice):
+    """A digest of names, sizes and times of all files that a dataset of the user's is made from."""
+    path = choice.options.get("path")
+    if path is None:
+        return ""
+    files = [path] if Path(path).is_file() else files_below(path)
+    digest = hashlib.sha256()
+    for file in files:
+        status = Path(file).stat()
+        name = os.path.relpath(file, path)
+        digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "replace"))
+    return digest.hexdigest()[:16]
+
+
+def files_below(folder):
+    """All files in a folder and those below it, sorted; links that lead back are not followed."""
+    found, seen = [], set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        status = Path(root).stat()
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        found += [Path(root) / name for name in names if (Path(root) / name).is_file()]
+    return sorted(found)

@@ -1,6 +1,10 @@
 """What the datasets that torchvision downloads have in common."""
 
+import gzip
+import hashlib
+import tarfile
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +17,8 @@ PAUSE = 5  # seconds between attempts
 def load(name, folder, files):
     """Both parts of a torchvision dataset, downloaded into folder unless they are there.
 
-    torchvision checks each file against its published MD5 sum.
+    torchvision checks each file that it downloads, and those of CIFAR whenever it reads them,
+    against their published MD5 sums.
 
     Args:
         name: the class in torchvision.datasets.
@@ -32,9 +37,11 @@ def load(name, folder, files):
             break
         except Exception as error:  # URLError, RuntimeError, EOFError: as various as networks are
             if attempt == ATTEMPTS:
+                found = [str(f.relative_to(folder)) for f in Path(folder).rglob("*") if f.is_file()]
                 raise ValueError(
                     f"could not get {name} ({error}). Where there is no network, lay the original "
-                    f"files by hand: {files} in {folder}"
+                    f"files by hand: {files} in {folder}, where there is now: "
+                    f"{', '.join(sorted(found)) or 'nothing'}"
                 ) from None
             print(f"attempt {attempt} of {ATTEMPTS} failed: {error}", flush=True)
             time.sleep(PAUSE)
@@ -46,6 +53,53 @@ def load(name, folder, files):
         classes=parts[0].classes,
         train=len(images[0]),
     )
+
+
+def unpack(folder, contents):
+    """Unpack the .gz files that were laid into a folder, whoever compressed them.
+
+    torchvision knows the published archives only; what counts is what is in them.
+
+    Args:
+        contents: name of each unpacked file -> its MD5 sum.
+
+    Raises:
+        ValueError: a file holds something else than was published.
+    """
+    for name, published in contents.items():
+        file, packed = Path(folder) / name, Path(folder) / f"{name}.gz"
+        source = file if file.exists() else packed
+        if not source.exists():
+            continue
+        try:
+            content = file.read_bytes() if source is file else gzip.decompress(packed.read_bytes())
+        except (OSError, EOFError) as error:
+            raise ValueError(f"{source}: {error}; delete it or get it again") from None
+        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        if found != published:
+            raise ValueError(
+                f"{source} holds {len(content):,} bytes with the MD5 sum {found}, which is not the "
+                f"published content ({published}); delete it or get it again"
+            )
+        if source is packed:
+            beside = file.with_suffix(".part")
+            beside.write_bytes(content)
+            beside.replace(file)
+
+
+def extract(folder, archive, unpacked):
+    """Extract an archive that was laid into a folder; torchvision then checks each file in it.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    archive, unpacked = Path(folder) / archive, Path(folder) / unpacked
+    if archive.exists() and not unpacked.exists():
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(folder, filter="data")
+        except (OSError, EOFError, tarfile.TarError) as error:
+            raise ValueError(f"{archive}: {error}; delete it or get it again") from None
 
 
 def _channels_first(images):

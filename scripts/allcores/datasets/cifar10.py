@@ -10,8 +10,9 @@ FILES = "cifar-10-python.tar.gz"
 
 
 def outline():
-    return Outline(train=50000, test=10000, smallest_class=5000, size=32)
+    return Outline(train=50000, test=10000, smallest_class=5000, shape=(3, 32, 32), classes=10)
 
 
 def load(folder):
+    _torchvision.extract(folder, FILES, "cifar-10-batches-py")
     return _torchvision.load("CIFAR10", folder, FILES)

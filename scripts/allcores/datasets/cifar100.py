@@ -10,8 +10,9 @@ FILES = "cifar-100-python.tar.gz"
 
 
 def outline():
-    return Outline(train=50000, test=10000, smallest_class=500, size=32)
+    return Outline(train=50000, test=10000, smallest_class=500, shape=(3, 32, 32), classes=100)
 
 
 def load(folder):
+    _torchvision.extract(folder, FILES, "cifar-100-python")
     return _torchvision.load("CIFAR100", folder, FILES)

@@ -11,7 +11,7 @@ SIDE = 32
 
 
 def outline():
-    return Outline(train=1797, test=0, smallest_class=174, size=SIDE)
+    return Outline(train=1797, test=0, smallest_class=174, shape=(1, SIDE, SIDE), classes=10)
 
 
 def load(folder):

@@ -5,11 +5,18 @@ import numpy as np
 from allcores.data import Images, Outline
 
 CHUNK = 64  # images made at a time
+ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0}
 LEARNABLE = False
 
 
 def outline(count=1000, classes=1000, channels=3, size=224, test=0, seed=0):
-    return Outline(train=count, test=test, smallest_class=count // classes, size=size)
+    return Outline(
+        train=count,
+        test=test,
+        smallest_class=count // classes,
+        shape=(channels, size, size),
+        classes=classes,
+    )
 
 
 def load(folder, *, count=1000, classes=1000, channels=3, size=224, test=0, seed=0):

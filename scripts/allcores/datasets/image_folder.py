@@ -1,47 +1,50 @@
-"""Your own image files: one folder per class (torchvision's ImageFolder).
+"""Your own image files: one folder per class.
 
 `path/train/` and `path/test/` hold such folders each; without them, path itself does and there is
-no test set of its own.
+no test set of its own. Images may lie in subfolders of their class's; other files do not count.
 """
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 
 from allcores.data import Images, Outline
+from allcores.datasets import files_below
 
 CHUNK = 64  # images read at a time
+ALLOWED = {"size": 1}
+SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+# Names of parts, which are no classes.
+PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
 def outline(path, size=224):
-    parts = [
-        [sum(file.is_file() for file in folder.rglob("*")) for folder in part.glob("*/")]
-        for part in _parts(path)
-    ]
-    if not parts[0]:
-        return None
-    test = sum(parts[1]) if len(parts) == 2 else 0
-    return Outline(train=sum(parts[0]), test=test, smallest_class=min(parts[0]), size=size)
+    try:
+        parts = _parts(path)
+    except ValueError:
+        return None  # load() will say it when it is its turn
+    counts = [len(files) for files in parts[0].values()]
+    return Outline(
+        train=sum(counts),
+        test=sum(map(len, parts[1].values())) if len(parts) == 2 else 0,
+        smallest_class=min(counts),
+        shape=(3, size, size),
+        classes=len(counts),
+    )
 
 
 def load(folder, *, path, size=224):
     """The images in the folder at path: the shorter side scaled to size, the middle cut out.
 
     Raises:
-        ValueError: there is no such folder, it has no images, or one cannot be read.
+        ValueError: there is no such folder, it is no folder of classes, or an image cannot be read.
     """
-    from allcores.lean_torch import import_torchvision
-
-    if not Path(path).is_dir():
-        raise ValueError(f"{path}: no such folder")
-    datasets = import_torchvision("datasets")
-    try:
-        parts = [datasets.ImageFolder(part) for part in _parts(path)]
-    except FileNotFoundError as error:
-        raise ValueError(f"{path}: {error}") from None
-    if len(parts) == 2 and parts[0].classes != parts[1].classes:
-        raise ValueError(f"{path}: train/ and test/ have different classes")
-    samples = [sample for part in parts for sample in part.samples]
+    parts = _parts(path)
+    classes = list(parts[0])
+    samples = [
+        (file, classes.index(name)) for part in parts for name in part for file in part[name]
+    ]
     return Images(
         shape=(len(samples), 3, size, size),
         chunks=(
@@ -49,22 +52,60 @@ def load(folder, *, path, size=224):
             for start in range(0, len(samples), CHUNK)
         ),
         labels=np.array([label for _, label in samples]),
-        classes=parts[0].classes,
-        train=len(parts[0]),
+        classes=classes,
+        train=sum(map(len, parts[0].values())),
     )
 
 
 def _parts(path):
-    parts = [Path(path) / "train", Path(path) / "test"]
-    return parts if parts[0].is_dir() and parts[1].is_dir() else [Path(path)]
+    """[{class: its images}, ...]: one for training and, if there is one, one for testing.
+
+    Raises:
+        ValueError: path is not what this module's docstring says.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise ValueError(f"{path}: no such folder")
+    found = {folder.name for folder in path.iterdir() if folder.is_dir()}
+    if {name.lower() for name in found} & PARTS and not {"train", "test"} <= found:
+        raise ValueError(
+            f"{path}: found the folders {', '.join(sorted(found))}; expected train and test, or "
+            "one folder per class"
+        )
+    folders = [path / "train", path / "test"] if {"train", "test"} <= found else [path]
+    parts = [_classes(folder) for folder in folders]
+    if list(parts[0]) != list(parts[-1]):
+        raise ValueError(
+            f"{path}: train/ and test/ have different classes: "
+            f"{', '.join(sorted(set(parts[0]) ^ set(parts[1])))}"
+        )
+    return parts
+
+
+def _classes(folder):
+    found = {each.name: _images(each) for each in sorted(folder.iterdir()) if each.is_dir()}
+    empty = [name for name, files in found.items() if not files]
+    if len(found) < 2 or empty:
+        what = f"no image in {', '.join(empty)}" if empty else f"{len(found)} folder(s) in it"
+        raise ValueError(f"{folder}: {what}; expected at least two folders, a class of images each")
+    return found
+
+
+def _images(folder):
+    return [file for file in files_below(folder) if file.suffix.lower() in SUFFIXES]
 
 
 def _read(file, size):
     """(3, size, size) uint8."""
     from PIL import Image, ImageOps
 
-    try:
-        with Image.open(file) as image:
-            return np.asarray(ImageOps.fit(image.convert("RGB"), (size, size))).transpose(2, 0, 1)
-    except OSError as error:
-        raise ValueError(f"{file}: {error}") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            with Image.open(file) as image:
+                if image.mode.startswith(("I", "F")):
+                    raise ValueError(f"mode {image.mode}; expected 8 bits per channel")
+                fitted = ImageOps.fit(image.convert("RGB"), (size, size))
+        except Exception as error:  # as various as damaged images are
+            raise ValueError(f"{file}: {error}") from None
+    return np.asarray(fitted).transpose(2, 0, 1)

@@ -3,15 +3,25 @@
 LeCun et al. 1998, through torchvision.
 """
 
+from pathlib import Path
+
 from allcores.data import Outline
 from allcores.datasets import _torchvision
 
 FILES = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz in MNIST/raw"
+# Unpacked, each with its MD5 sum.
+CONTENTS = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
 
 
 def outline():
-    return Outline(train=60000, test=10000, smallest_class=5421, size=28)
+    return Outline(train=60000, test=10000, smallest_class=5421, shape=(1, 28, 28), classes=10)
 
 
 def load(folder):
+    _torchvision.unpack(Path(folder) / "MNIST" / "raw", CONTENTS)
     return _torchvision.load("MNIST", folder, FILES)

@@ -9,10 +9,17 @@ import numpy as np
 from allcores.data import Images, Outline
 
 CHUNK = 1000  # images made at a time
+ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0, "noise": 0.0}
 
 
 def outline(count=10000, classes=10, channels=3, size=32, test=2000, noise=1.0, seed=0):
-    return Outline(train=count, test=test, smallest_class=count // classes, size=size)
+    return Outline(
+        train=count,
+        test=test,
+        smallest_class=count // classes,
+        shape=(channels, size, size),
+        classes=classes,
+    )
 
 
 def load(folder, *, count=10000, classes=10, channels=3, size=32, test=2000, noise=1.0, seed=0):

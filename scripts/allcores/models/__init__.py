@@ -1,5 +1,7 @@
 """Models for any number of channels, image size and classes; each public function is one."""
 
+import inspect
+
 import torch
 
 from allcores import registry
@@ -19,11 +21,9 @@ def build(run, dataset):
     importable module fits, also one that is written for one data set.
     """
     component = registry.model(run.model.name)
-    fitting = {
-        name: value
-        for name, value in dataset.model_arguments.items()
-        if name in component.arguments
-    }
-    model = component.load()(**fitting, **run.model.options)
+    make = component.load()
+    taken = component.arguments or inspect.signature(make).parameters
+    fitting = {name: value for name, value in dataset.model_arguments.items() if name in taken}
+    model = make(**fitting, **run.model.options)
     # Convolutions take on the format of their weights, whatever that of the images is.
     return model.to(memory_format=MEMORY_FORMATS[run.memory_format])

@@ -3,6 +3,7 @@
 from torch import nn
 
 COST = {"alexnet": 75}
+ALLOWED = {"width": 0.01, "dropout": [0.0, 1.0]}
 
 
 def alexnet(channels, image_size, classes, width=1.0, dropout=0.5):

@@ -6,6 +6,7 @@ from math import prod
 from torch import nn
 
 COST = {"mlp": 0.9}
+ALLOWED = {"width": 0.01}
 
 
 def mlp(channels, image_size, classes, hidden=(256, 256), width=1.0):

@@ -8,6 +8,7 @@ models = import_torchvision("models")
 
 # 88 million multiply-adds, but depthwise convolutions run at a fraction of the speed of dense ones.
 COST = {"mobilenet_v2": 500}
+ALLOWED = {"width": 0.01, "dropout": [0.0, 1.0]}
 
 
 def mobilenet_v2(channels, image_size, classes, width=1.0, dropout=0.2):

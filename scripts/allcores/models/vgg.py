@@ -7,6 +7,7 @@ from allcores.lean_torch import import_torchvision
 vgg = import_torchvision("models.vgg")
 
 COST = {"vgg11": 153, "vgg13": 229, "vgg16": 314, "vgg19": 398}
+ALLOWED = {"width": 0.01}
 
 
 def vgg11(channels, image_size, classes, width=1.0):

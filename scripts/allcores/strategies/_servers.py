@@ -58,6 +58,7 @@ class ServedStrategy(Strategy):
         """A server's day: yield (worker, what, lr, version) of each request until one says STOP."""
         message = torch.empty(3, dtype=torch.float64)
         while True:
+            self.world.clock.enter("wait")
             worker = self.world.receive_from_any(message)
             what, lr, version = message.tolist()
             if what == STOP:

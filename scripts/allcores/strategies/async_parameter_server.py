@@ -17,6 +17,7 @@ Dean et al. 2012, "Large Scale Distributed Deep Networks".
 
 import torch
 
+from allcores.flat import split
 from allcores.staleness import Staleness, as_list
 from allcores.strategies._servers import GRADIENT, PULL, PUSH, REPORT, ServedStrategy
 
@@ -55,7 +56,7 @@ class AsyncParameterServer(ServedStrategy):
         """Send the mean of the accrued gradients; it stands for as many parts of a batch."""
         self.accrued.div_(self.accrued_steps)
         lr = self.lr * self.accrued_steps / self.world.workers
-        parts = self.accrued.tensor_split(len(self.servers))
+        parts = split(self.accrued, len(self.servers))
         for server, part, version in zip(self.servers, parts, self.versions, strict=True):
             self.request(server, PUSH, lr, int(version))
             self.world.send(part, server, GRADIENT).wait()

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import torch
 
-from allcores.flat import Flat
+from allcores.flat import Flat, split
 from allcores.strategies.base import Strategy
 
 # Small enough to stay in cache, large enough that what an optimizer does once per call is little.
@@ -72,8 +72,9 @@ class SharedMemory(Strategy):
         weights = self.flat.weights
         length = BLOCK_BYTES // weights.element_size()
         average = torch.empty(length, dtype=weights.dtype)  # of one block after the other
-        blocks, begin = [], sum(len(part) for part in weights.tensor_split(workers)[:rank])
-        for part in weights.tensor_split(workers)[rank].split(length):
+        parts = split(weights, workers)
+        blocks, begin = [], sum(map(len, parts[:rank]))
+        for part in parts[rank].split(length):
             where = slice(begin, begin + len(part))
             parameter = torch.nn.Parameter(part)
             parameter.grad = average[: len(part)]

@@ -1,0 +1,60 @@
+"""YAML files of a config: what they say, where each part of it stands, and what YAML hides."""
+
+from pathlib import Path
+
+import yaml
+
+
+def read(file):
+    """The mapping in a YAML file.
+
+    Raises:
+        ValueError: the file is no such thing; the message names it, and the line.
+    """
+    try:
+        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: not UTF-8, the encoding of YAML: {error}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file}: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{file}: found {type(content).__name__}; expected keys and values")
+    return content
+
+
+def places(files):
+    """Path of keys -> (file, line) for everything in the files, and the keys that come twice.
+
+    Returns:
+        ({path: (file, line)}, [(path, text), ...]); later files stand on top of earlier ones.
+    """
+    lines, repeated = {}, []
+    for file in files:
+        node = yaml.compose(Path(file).read_text(encoding="utf-8"))
+        if node is not None:
+            _walk(node, (), str(file), lines, repeated)
+    return lines, repeated
+
+
+def place(path, lines):
+    """Where the innermost part of the path that is written in a file stands; ("", 0): nowhere."""
+    while path and path not in lines:
+        path = path[:-1]
+    return lines.get(path, ("", 0))
+
+
+def _walk(node, path, file, lines, repeated):
+    """Note the lines of a node and of all below it."""
+    lines.setdefault(path, (file, node.start_mark.line + 1))
+    children = []
+    if isinstance(node, yaml.MappingNode):
+        children = [(key.value, key.start_mark, value) for key, value in node.value]
+        keys = [key for key, _, _ in children if isinstance(key, str)]
+        for key in {key for key in keys if keys.count(key) > 1}:
+            repeated.append(((*path, key), "stands here twice; the last one would win"))
+    elif isinstance(node, yaml.SequenceNode):
+        children = [(i, value.start_mark, value) for i, value in enumerate(node.value)]
+    for key, mark, child in children:
+        if isinstance(key, str | int):
+            lines[*path, key] = (file, mark.line + 1)
+            _walk(child, (*path, key), file, lines, repeated)

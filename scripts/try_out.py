@@ -1,0 +1,19 @@
+"""Try runs out on two images each: a JSON list of trials comes in, a line for each goes out."""
+
+import json
+import os
+import sys
+
+from allcores import cores, lean_torch
+from allcores.run import Run
+
+if __name__ == "__main__":
+    cores.set_thread_variables(cores.allowed())
+    lean_torch.import_torch()
+    from allcores import sanity
+
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what a model prints is no answer
+    for trial in json.load(sys.stdin):
+        run = Run.from_json(trial["settings"])
+        print(json.dumps(sanity.problem(run, trial["shape"], trial["classes"])), file=answers)
