@@ -38,6 +38,7 @@ class Project:
     def __init__(self, folder):
         self.folder = folder
         self.config = folder / "mine.yaml"
+        self.results = folder / "results" / "mine"
 
     def snakemake(self, *arguments, cores="2", cwd=None, **popen):
         command = [sys.executable, "-m", "snakemake", "-s", self.folder / "Snakefile"]

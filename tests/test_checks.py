@@ -100,8 +100,11 @@ LENET = ("models", "lenet")
         (put("strategies", "ddp", value={"bucket": 1}), "strategies.ddp.bucket: .*bucket_mb"),
         (put("datasets", "photos", value={"name": "npz"}), "datasets.photos: lacks path"),
         (
-            put("datasets", "p", value={"name": "npz", "path": "no.npz"}),
-            "datasets.p.path: .*no.npz",
+            lambda config: (
+                put("datasets", "p", value={"name": "npz", "path": "no.npz"})(config),
+                put(*STUDY, "datasets", value=["p"])(config),
+            ),
+            "datasets.p.path: there is no no.npz",
         ),
         (put("datasets", "a b", value={"name": "digits"}), "found 'a b'; a label has letters"),
         (put(*LENET, "widht", value=2), "models.lenet.widht: .*did you mean width"),

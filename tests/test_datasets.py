@@ -2,18 +2,25 @@
 
 import gzip
 import hashlib
+import importlib
 import io
+import multiprocessing
+import os
 import pickle
+import shutil
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from allcores import datasets, registry
+from allcores import data, datasets, registry
 from allcores.datasets import _torchvision
 from allcores.lean_torch import import_torchvision
 from allcores.run import Choice
+
+DEBIANS = Path("/usr/share/datasets/fashion-mnist")
 
 
 def load(name, folder, **options):
@@ -75,11 +82,12 @@ def write_idx(path, array):
 @pytest.mark.parametrize(
     ("name", "folder"), [("mnist", "MNIST"), ("fashion_mnist", "FashionMNIST")]
 )
-def test_mnist_format(tmp_path, name, folder):
+@pytest.mark.parametrize("packed_only", [True, False])
+def test_mnist_format(tmp_path, monkeypatch, name, folder, packed_only):
     raw = tmp_path / folder / "raw"
     raw.mkdir(parents=True)
     random = np.random.default_rng(0)
-    expected = {}
+    expected, contents = {}, {}
     for part, count in (("train", 6), ("t10k", 3)):
         images = random.integers(0, 256, (count, 28, 28), np.uint8)
         labels = random.integers(0, 10, count, np.uint8)
@@ -88,13 +96,34 @@ def test_mnist_format(tmp_path, name, folder):
         write_idx(raw / f"{part}-labels-idx1-ubyte.gz", labels)
         for kind in ("images-idx3", "labels-idx1"):
             packed = raw / f"{part}-{kind}-ubyte.gz"
-            packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+            content = gzip.decompress(packed.read_bytes())
+            contents[packed.stem] = hashlib.md5(content).hexdigest()
+            if not packed_only:
+                packed.with_suffix("").write_bytes(content)
+    module = importlib.import_module(registry.datasets()[name].module)
+    assert set(module.CONTENTS) == set(contents)
+    monkeypatch.setattr(module, "CONTENTS", contents)
     made = load(name, tmp_path)
     assert made.shape == (9, 1, 28, 28)
     assert made.train == 6
     joined = np.concatenate([expected["train"][0], expected["t10k"][0]])
     assert np.array_equal(pixels(made)[:, 0], joined)
     assert list(made.labels) == [*expected["train"][1], *expected["t10k"][1]]
+    # Whatever lies unpacked is looked at, too.
+    file = raw / "t10k-labels-idx1-ubyte"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x0b")
+    with pytest.raises(ValueError, match=f"{file} holds 11 bytes .* not the published content"):
+        load(name, tmp_path)
+
+
+@pytest.mark.skipif(not DEBIANS.exists(), reason="Debian's dataset-fashion-mnist is not installed")
+def test_debians_fashion_mnist_is_the_published_one(tmp_path):
+    """Compressed anew, so that no sum of the archives is the published one."""
+    raw = tmp_path / "FashionMNIST" / "raw"
+    shutil.copytree(DEBIANS, raw)
+    made = load("fashion_mnist", tmp_path)
+    assert (made.shape, made.train) == ((70000, 1, 28, 28), 60000)
+    assert list(np.bincount(made.labels)) == [7000] * 10
 
 
 CIFAR = {
@@ -146,12 +175,18 @@ def test_cifar_format(tmp_path, monkeypatch, name):
 
 def test_a_damaged_download_is_an_error_that_names_the_folder(tmp_path, monkeypatch):
     archive, _ = write_cifar(tmp_path, monkeypatch, "cifar10")
-    archive.write_bytes(archive.read_bytes()[:-10])
+    good = archive.read_bytes()
+    archive.write_bytes(good[: len(good) // 2])
+    with pytest.raises(ValueError, match=f"{archive}: .*; delete it or get it again"):
+        load("cifar10", tmp_path)
+    assert list(tmp_path.iterdir()) == [archive], "nothing is half unpacked"
+    archive.unlink()
+    (tmp_path / "notes.txt").touch()
     monkeypatch.setattr(_torchvision, "PAUSE", 0)
     # The address of a closed port of this machine: a download that cannot succeed.
     dataset = import_torchvision("datasets").CIFAR10
     monkeypatch.setattr(dataset, "url", "http://127.0.0.1:9/cifar-10-python.tar.gz")
-    with pytest.raises(ValueError, match=f"lay the original files by hand.*{tmp_path}"):
+    with pytest.raises(ValueError, match=f"lay the original files by hand.*{tmp_path}.*notes.txt"):
         load("cifar10", tmp_path)
 
 
@@ -175,7 +210,18 @@ def test_npz(tmp_path):
         ({"labels": np.zeros(2, int)}, "no array images; found labels"),
         ({"images": np.zeros((2, 4, 4)), "labels": np.zeros(2, int)}, "must be uint8"),
         ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.zeros(3, int)}, r"\(2,\) integers"),
-        ({"images": np.zeros((0, 4, 4), np.uint8), "labels": np.zeros(0, int)}, "N > 0"),
+        ({"images": np.zeros((0, 4, 4), np.uint8), "labels": np.zeros(0, int)}, "nothing of it 0"),
+        ({"images": np.zeros((9, 8, 8, 3), np.uint8), "labels": np.arange(9)}, "channels last"),
+        ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.arange(9) % 3 + 1}, "none .* 0"),
+        ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.full(9, 2**62)}, "for 9 images"),
+        ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.zeros(9, int)}, "two at least"),
+        (
+            {
+                **{"images": np.zeros((4, 4, 4), np.uint8), "labels": np.arange(4) % 2},
+                **{"test_images": np.zeros((4, 4, 4), np.uint8), "test_labels": np.arange(4)},
+            },
+            "test_labels up to 3; the training images have 0 to 1",
+        ),
     ],
 )
 def test_npz_that_does_not_fit_is_refused(tmp_path, arrays, message):
@@ -213,10 +259,112 @@ def test_image_folder(tmp_path):
 
 
 def test_a_damaged_image_is_named(tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "broken.png").write_bytes(b"no image")
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "broken.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"broken\.png"):
         list(load("image_folder", None, path=str(tmp_path)).chunks)
+
+
+def images_in(folder, count, suffix="png"):
+    folder.mkdir(parents=True)
+    for number in range(count):
+        Image.new("RGB", (8, 8)).save(folder / f"{number}.{suffix}")
+
+
+@pytest.mark.parametrize(
+    ("folders", "message"),
+    [
+        (["train/a", "train/b", "val/a", "val/b"], "found the folders train, val; expected train"),
+        (["train/a", "train/b"], "found the folders train; expected train and test"),
+        (["train/a", "train/b", "test/a", "test/c"], "have different classes: b, c"),
+        (["a"], "1 folder"),
+        ([], "0 folder"),
+    ],
+)
+def test_folders_that_are_no_classes_are_refused(tmp_path, folders, message):
+    for folder in folders:
+        images_in(tmp_path / folder, 2)
+    with pytest.raises(ValueError, match=message):
+        load("image_folder", None, path=str(tmp_path))
+    assert registry.outline(Choice("", "image_folder", {"path": str(tmp_path)})) is None
+
+
+def test_links_that_lead_back_add_no_images(tmp_path):
+    for name in "ab":
+        images_in(tmp_path / name, 3)
+        (tmp_path / name / "again").symlink_to(tmp_path / name)
+        (tmp_path / name / "notes.txt").touch()
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    made = load("image_folder", None, path=str(tmp_path), size=8)
+    # The link up makes b's images a's, too: once, not once per way around.
+    assert list(made.labels).count(1) == 3
+    assert list(made.labels).count(0) <= 6
+
+
+def test_sixteen_bits_and_bombs_are_refused(tmp_path, monkeypatch):
+    for name in "ab":
+        images_in(tmp_path / name, 1)
+    deep = Image.fromarray(np.full((8, 8), 40000, np.uint16))
+    deep.save(tmp_path / "a" / "deep.png")
+    with pytest.raises(ValueError, match=r"deep\.png: mode I;16; expected 8 bits per channel"):
+        list(load("image_folder", None, path=str(tmp_path)).chunks)
+    (tmp_path / "a" / "deep.png").unlink()
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 60)
+    with pytest.raises(ValueError, match=r"0\.png: .*decompression bomb"):
+        list(load("image_folder", None, path=str(tmp_path)).chunks)
+
+
+def test_a_dataset_is_made_anew_when_a_file_of_it_changes(tmp_path):
+    for name in "ab":
+        images_in(tmp_path / "mine" / name, 3)
+    choice = Choice("mine", "image_folder", {"path": str(tmp_path / "mine"), "size": 8})
+
+    def prepared():
+        datasets.prepare(choice, tmp_path / "downloads", tmp_path / "made")
+        return (tmp_path / "made" / "images.npy").stat().st_mtime_ns
+
+    first = prepared()
+    assert prepared() == first
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "mine" / "a" / "more.png")
+    second = prepared()
+    assert second != first
+    replaced = tmp_path / "mine" / "a" / "0.png"
+    Image.new("RGB", (8, 8), "blue").save(replaced)
+    os.utime(replaced, ns=(1, 1))
+    third = prepared()
+    assert third not in (first, second)
+    replaced.unlink()
+    assert prepared() != third
+
+
+def test_whoever_has_a_dataset_mapped_keeps_it(tmp_path):
+    """Preparing it anew, smaller, takes no page away from those who are training on it."""
+    tiny = Choice("t", "synthetic", {"count": 5000, "size": 16, "classes": 3, "test": 0})
+    datasets.prepare(tiny, tmp_path, tmp_path / "made")
+    opened = data.open_dataset(tmp_path / "made")
+    before = opened.images.sum()
+    small = Choice("t", "synthetic", {"count": 9, "size": 8, "classes": 3, "test": 0})
+    datasets.prepare(small, tmp_path, tmp_path / "made")
+    assert opened.images.sum() == before
+    assert len(data.open_dataset(tmp_path / "made").images) == 9
+
+
+def test_many_first_calls_at_once_prepare_it_once(tmp_path):
+    made = multiprocessing.get_context("fork").Queue()
+
+    def call():
+        datasets.prepare(Choice("d", "digits", {}), tmp_path, tmp_path / "made")
+        made.put((tmp_path / "made" / "images.npy").stat().st_ino)
+
+    processes = [multiprocessing.get_context("fork").Process(target=call) for _ in range(8)]
+    for process in processes:
+        process.start()
+    found = {made.get(timeout=60) for _ in processes}
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0] * 8
+    assert len(found) == 1
 
 
 def test_every_dataset_has_an_outline():

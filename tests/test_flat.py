@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from allcores.flat import Flat
+from allcores.flat import LINE, Flat
 
 
 def network():
@@ -34,13 +34,23 @@ def test_values_strides_and_gradients_stay_those_of_the_model(memory_format):
 def test_the_vector_is_the_model():
     model = network()
     flat = Flat(model)
-    assert len(flat.weights) == sum(p.numel() for p in model.parameters())
+    # Weights of 108, 4, 4, 4, 32 and 2 numbers in lines of 16.
+    assert len(flat.weights) == 112 + 3 * 16 + 32 + 16
     flat.weights.fill_(0.5)
     assert all((p == 0.5).all() for p in model.parameters())
     model(IMAGES).sum().backward()
     before = flat.gradient.clone()
     model(IMAGES).sum().backward()  # autograd adds into the vector; it does not replace it
     torch.testing.assert_close(flat.gradient, 2 * before)
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_each_parameter_and_each_slice_begins_at_a_cache_line(count):
+    flat = Flat(network())
+    for parameter in flat.parameters:
+        assert parameter.data_ptr() % LINE == parameter.grad.data_ptr() % LINE == 0
+    filled = [part for part in flat.slices(count) if len(part)]
+    assert all(part.data_ptr() % LINE == part.grad.data_ptr() % LINE == 0 for part in filled)
 
 
 def test_frozen_parameters_stay_out():

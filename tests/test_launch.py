@@ -1,14 +1,17 @@
 """The processes of a run: threads, failures, exchange."""
 
+import errno
 import os
 import resource
 import signal
-import stat
+import subprocess
+import sys
 import time
 
 import psutil
 import pytest
 import torch
+from conftest import ENVIRONMENT, ROOT
 
 from allcores import allocator, cores, launch
 
@@ -122,11 +125,66 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     def target(world):
-        (folder,) = tmp_path.iterdir()
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert not list(tmp_path.iterdir()), "whoever is killed leaves nothing either"
 
     run(target)
-    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("victim", [0, 1, 2])
+@pytest.mark.parametrize("how", ["stopped", "asleep"])
+def test_a_rank_that_hangs_is_named(victim, how):
+    def target(world):
+        for _ in range(3):
+            world.clock.enter("compute")
+            world.sum(torch.ones(1))
+        if world.rank == victim:
+            world.clock.enter("compute")
+            os.kill(os.getpid(), signal.SIGSTOP) if how == "stopped" else time.sleep(1000)
+        world.clock.enter("wait")
+        world.sum(torch.ones(1))
+
+    began = time.monotonic()
+    with pytest.raises(launch.RankFailedError) as failure:
+        launch.run_ranks(target, 3, 0, 1, once_forked=int, timeout=2)
+    assert 2 < time.monotonic() - began < 8
+    said = {"stopped": "is stopped by a signal", "asleep": "hangs"}[how]
+    assert "no rank made any progress for 2 s" in str(failure.value)
+    assert f"worker {victim} (rank {victim})" in str(failure.value)
+    assert f"{said}, in the phase compute" in str(failure.value)
+
+
+def test_progress_of_any_rank_keeps_a_run_alive():
+    def target(world):
+        for _ in range(40 if world.rank == 0 else 0):
+            world.clock.enter("compute")
+            time.sleep(0.1)
+        world.barrier()
+
+    launch.run_ranks(target, 3, 0, 1, once_forked=int, timeout=2)
+
+
+def test_a_full_disk_is_told_in_a_line():
+    def target(world):
+        raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
+
+    with pytest.raises(launch.RankFailedError) as failure:
+        run(target, workers=1)
+    assert "No space left on device: 'somewhere'" in str(failure.value)
+    assert "Traceback" not in str(failure.value)
+
+
+def test_a_run_needs_no_room_in_dev_shm(tmp_path):
+    """Semaphores would take a page each there, of which a container may have one."""
+    code = "import sys; sys.path.insert(0, 'scripts')\n"
+    code += "from allcores import launch\nimport torch\n"
+    code += "def target(world): world.barrier(); world.sum(torch.ones(1))\n"
+    code += "launch.run_ranks(target, 3, 0, 1, once_forked=int); print('done')"
+    shell = 'mount -t tmpfs -o size=4k none /dev/shm && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", shell, "sh", sys.executable, "-c", code]
+    process = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, text=True, capture_output=True)
+    if (process.returncode and "unshare" in process.stderr) or "mount" in process.stderr:
+        pytest.skip("no mount namespace can be made here")
+    assert process.stdout == "done\n", process.stderr
 
 
 def test_ranks_listen_on_loopback_only(tmp_path):

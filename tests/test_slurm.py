@@ -50,8 +50,8 @@ def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
         command, cwd=tmp_path, env=slurm | {"PATH": path}, text=True, capture_output=True
     )
     assert run.returncode == 0, run.stdout + run.stderr
-    assert len(list((tmp_path / "results" / "runs").rglob("metrics.json"))) == RUNS
-    assert (tmp_path / "results" / "studies" / "first" / "accuracy_table.csv").exists()
+    assert len(list((project.results / "runs").rglob("metrics.json"))) == RUNS
+    assert (project.results / "studies" / "first" / "accuracy_table.csv").exists()
     states = subprocess.run(
         ["squeue", "--states=all", "-h", "-o", "%T %C"], env=slurm, text=True, capture_output=True
     ).stdout.splitlines()

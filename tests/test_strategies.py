@@ -243,7 +243,7 @@ def alive(pid):
 def started(laboratory, run):
     """A training process whose ranks have made a few steps."""
     process = laboratory.train(run)
-    wait_for(lambda: (laboratory.work("run") / "latest.pt").exists())
+    wait_for(lambda: (laboratory.work("run") / "latest.allcores").exists())
     ranks = children(process.pid)
     assert len(ranks) == run.workers + run.servers
     return process, ranks

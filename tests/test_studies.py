@@ -26,7 +26,7 @@ studies:
     target_accuracy: 0.2
     exclusive: true
     oversubscribe: true
-    references: [{model: mlp, label: somebody, cores: 4, seconds: 1.5}]
+    references: [{model: mlp, label: somebody, cores: 4, seconds: 1.5, images: 60}]
   packed:
     datasets: [tiny]
     folds: 2
@@ -49,7 +49,7 @@ FILES = {
 def test_what_else_a_study_can_end_with(tmp_path):
     project = copy(tmp_path)
     project.config.write_text(EVERYTHING)
-    folder = tmp_path / "results" / "studies"
+    folder = project.results / "studies"
     wanted = [folder / study / name for study, names in FILES.items() for name in names]
     for file in wanted:
         assert file.name in products.files(yaml.safe_load(EVERYTHING), file.parent.name)
@@ -88,7 +88,7 @@ studies:
 def test_what_is_left_open_is_measured_once_and_then_used(tmp_path):
     project = copy(tmp_path)
     project.config.write_text(OPEN)
-    run = "results/runs/tiny/mlp/constant/{}tauto/fold{}of2/nall_seed0/metrics.json"
+    run = "results/mine/runs/tiny/mlp/constant/{}tauto/fold{}of2/nall_seed0/metrics.json"
     wanted = [run.format(way, fold) for way in ("serial/w1", "ddp/w2") for fold in (0, 1)]
     planned = project.planned(*wanted)
     assert planned["train"] == 4

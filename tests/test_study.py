@@ -72,7 +72,7 @@ def test_a_study_ends_with_what_it_asks_for():
 def test_a_verdict_waits_only_for_what_it_speaks_of():
     asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"], "strategies": ["hogwild"]}
     found = products.spoken_of({"studies": {"s": asked}}, "s")
-    assert found == ["runs", "speed_table", "comparison_table", "staleness"]
+    assert found == ["runs", "missing", "speed_table", "comparison_table", "staleness"]
 
 
 def test_repeats_of_an_exclusive_cell_lie_far_apart():

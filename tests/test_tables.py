@@ -2,13 +2,14 @@
 
 import importlib.util
 import json
+import math
 
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT, vary
 
-from allcores import metrics, occupancy, results, tables
+from allcores import metrics, occupancy, tables
 from allcores.run import Choice
 
 
@@ -41,6 +42,9 @@ def made(strategy, workers, fold, accuracy, seconds):
         "held_out_samples": 10,
         "started": 0.0,
         "ended": 200.0,
+        "sessions": [{"started": 0.0, "ended": 200.0}],
+        "diverged": None,
+        "conditions": {"exclusive": True, "cores_of_call": 2},
         "start_up_seconds": 3.0,
         "cpu_seconds": 100.0,
         "peak_memory_bytes": 1e8,
@@ -66,7 +70,9 @@ def test_accuracy_table():
     assert list(table["accuracy"]) == pytest.approx([0.85, 0.8])
     assert list(table["standard_deviation"]) == pytest.approx([0.0707107, 0.1414214])
     # Student's t for one degree of freedom: 12.706.
-    assert list(table["interval_95"]) == pytest.approx([12.7062 * 0.05, 12.7062 * 0.1], rel=1e-5)
+    # The spread of the mean: 0.0707 x sqrt(1/2 + 10/100), folds sharing their training samples.
+    halves = [12.7062 * s * math.sqrt(0.6) for s in (0.0707107, 0.1414214)]
+    assert list(table["interval_95"]) == pytest.approx(halves, rel=1e-5)
     assert list(table["seconds"]) == pytest.approx([110, 104.5])
     assert list(table["core_seconds"]) == pytest.approx([110, 209])
 
@@ -114,11 +120,6 @@ def test_class_table_pools_folds():
     assert list(table["1"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
 
 
-def test_interval():
-    assert np.isnan(metrics.interval([0.5]))
-    assert metrics.interval([1.0, 2.0, 3.0]) == pytest.approx(2.48414, rel=1e-5)
-
-
 def test_accuracy_of_classes_without_samples():
     confusion = np.array([[3, 1], [0, 0]])
     assert metrics.accuracy(confusion) == 0.75
@@ -143,21 +144,55 @@ def test_tables_are_readable_pages():
     assert "<th>interval 95</th>" in page
 
 
-def test_collect_refuses_results_of_other_settings(tmp_path):
-    path = tmp_path / "metrics.json"
-    results.write_metrics(path, RUNS[0])
-    wanted = json.dumps(RUNS[0]["settings"])
-    assert script("collect").read(path, wanted) == RUNS[0]
-    other = json.dumps(RUNS[0]["settings"] | {"epochs": 5})
-    with pytest.raises(ValueError, match="trained with other settings than the config's: epochs"):
-        script("collect").read(path, other)
+def test_a_cell_of_which_runs_diverged(tmp_path):
+    broken = RUNS[1] | dict.fromkeys(("accuracy", "loss", "confusion", "accuracy_per_class"))
+    broken |= {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
+    all_metrics = [RUNS[0], broken, *RUNS[2:]]
+    tables.runs(all_metrics).to_csv(tmp_path / "runs.csv", index=False)
+    runs = tables.read(tmp_path / "runs.csv").assign(core_seconds=1.0)
+    serial, ddp = script("accuracy_table").accuracy_table(runs).to_dict("records")
+    assert (serial["runs"], serial["diverged"], serial["accuracy"]) == (2, 1, 0.8)
+    assert (ddp["runs"], ddp["diverged"]) == (2, 0)
+    assert len(tables.epochs(all_metrics)) == 6
+    assert set(tables.classes(all_metrics)["split"]) == {"fold 0 of 2", "fold 1 of 2"}
+    assert len(tables.classes(all_metrics)) == 6
+    (row,) = script("comparison_table").comparison_table(runs, "serial").to_dict("records")
+    assert row["pairs"] == 1
+
+
+def test_where_all_diverged_there_are_tables_without_rows(tmp_path):
+    broken = [run | {"diverged": {"epoch": 1, "step": 1, "lr": 1.0}, "epochs": []} for run in RUNS]
+    for name in ("epochs", "classes", "confusion", "staleness"):
+        getattr(tables, name)(broken).to_csv(tmp_path / name, index=False)
+        assert list(tables.read(tmp_path / name).columns[:5]) == tables.RUN[:5]
+        assert tables.read(tmp_path / name).empty
+
+
+@pytest.mark.parametrize("label", ["NA", "None", "nan", "null", "007", "1e3", "true"])
+def test_labels_stay_what_they_are(tmp_path, label):
+    run = vary(model=Choice(label, "mlp", {}), folds=2, fold=0)
+    settings = json.loads(run.to_json())
+    tables.runs([RUNS[0] | {"settings": settings}]).to_csv(tmp_path / "runs.csv", index=False)
+    assert list(tables.read(tmp_path / "runs.csv")["model"]) == [label]
+
+
+def test_a_confusion_of_many_classes_is_as_long_as_its_samples():
+    counts = np.zeros((1000, 1000), int)
+    counts[3, 7] = 20
+    names = [str(number) for number in range(1000)]
+    table = tables.confusion([RUNS[0] | {"classes": names, "confusion": counts.tolist()}])
+    assert len(table) == 1001
+    assert table.loc[table["samples"] > 0, ["true", "predicted", "samples"]].values.tolist() == [
+        ["3", "7", 20]
+    ]
+    assert list(dict.fromkeys(table["true"])) == names
 
 
 def test_utilisation_adds_runs_up_and_cuts_pauses_out():
     # Two runs side by side, each on one core for 10 s; an hour later a third on two cores for 5 s.
     rows = [("a", 0, 0), ("a", 10, 10), ("b", 0, 0), ("b", 10, 10), ("c", 3600, 0), ("c", 3605, 10)]
     frame = pd.DataFrame(rows, columns=["strategy", "time", "cpu_seconds"])
-    for column in tables.RUN:
+    for column in [*tables.RUN, "session"]:
         frame[column] = frame["strategy"] if column == "strategy" else 0
     edges, busy = occupancy.busy_cores(frame)
     assert edges[-1] == pytest.approx(15)

@@ -76,7 +76,7 @@ def test_flags_outweigh_the_config():
 def test_a_dataset_is_prepared_once(tmp_path):
     flags = ["--model=mlp", "--train-size=64", "--epochs=1"]
     assert train(*flags, cwd=tmp_path).returncode == 0
-    (info,) = tmp_path.glob("results/data_by_hand/digits/dataset.json")
+    (info,) = tmp_path.glob("results/by_hand/data/digits_*/dataset.json")
     made = info.stat().st_mtime_ns
     assert train(*flags, cwd=tmp_path).returncode == 0
     assert info.stat().st_mtime_ns == made
@@ -105,4 +105,4 @@ def test_what_is_auto_is_measured_once_and_kept(tmp_path):
     again = train(*flags, "--seed=1", cwd=tmp_path)
     assert "measuring" not in again.stdout
     assert first.stdout.partition("fastest: ")[2].splitlines()[0] in again.stdout
-    assert len(list(tmp_path.glob("results/recipes/by_hand/mlp_*.json"))) == 1
+    assert len(list(tmp_path.glob("results/by_hand/recipes/mlp_*.json"))) == 1

@@ -1,16 +1,19 @@
 """The loop from start to results: no leak, resume bit for bit, what a run leaves behind."""
 
 import csv
+import errno
 import json
 import os
+import re
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
-from allcores import data, results
+from allcores import checkpoints, data, experiment, identity, results
 from allcores.checkpoints import Work
 from allcores.run import Choice, Run
 
@@ -55,7 +58,10 @@ def test_only_the_last_epoch_is_scored_without_curves(laboratory):
 
 def test_training_learns(laboratory):
     tiny = Choice("tiny", "synthetic", {"count": 300, "test": 200, "size": 12, "noise": 0.3})
+    # At 0.05 it would be at the edge of divergence, and the processor's rounding decide.
+    gentle = Choice("SGD", "SGD", {"lr": 0.02, "momentum": 0.9})
     run = vary(dataset=tiny, model=Choice("lenet", "lenet", {}), epochs=8, crop=0, flip=False)
+    run = vary(run, optimizer=gentle)
     metrics, _ = laboratory.conduct(run)
     assert metrics["accuracy"] > 0.9
     assert metrics["epochs"][-1]["loss"] < metrics["epochs"][0]["loss"] / 3
@@ -162,13 +168,13 @@ RESUMED = {
 def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run):
     _, expected = laboratory.conduct(run, "never_killed")
 
-    latest = laboratory.work("killed") / "latest.pt"
+    latest = laboratory.work("killed") / "latest.allcores"
     process = laboratory.train(run, "killed")
-    while not latest.exists() or len(torch.load(latest)["epochs"]) < 3:
+    while not latest.exists() or len(checkpoints.load(latest)["epochs"]) < 3:
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    done = len(torch.load(latest)["epochs"])
+    done = len(checkpoints.load(latest)["epochs"])
     assert 0 < done < run.epochs, "killed in the middle"
 
     process = laboratory.train(run, "killed")
@@ -181,40 +187,221 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run)
     assert len(metrics["epochs"]) == run.epochs
 
 
-def interrupted(laboratory, run):
-    """A work folder as a run leaves it that was killed after two epochs."""
-    work = Work(laboratory.work("run"), identity_of(laboratory, run))
-    epochs = [{"loss": 1.0, "lr": 0.1, "phases": {"compute": 1.0}}] * 2
-    work.save({"epochs": epochs, "strategy": {}, "schedule": {}, "start_up_seconds": 0.0})
+def record(epochs):
+    """What a checkpoint says of so many epochs."""
+    phases = {"loss": 1.0, "lr": 0.1, "phases": {"compute": 1.0}}
+    return {"epochs": [phases] * epochs, "strategy": {}, "schedule": {}, "start_up_seconds": 0.0}
 
 
-def identity_of(laboratory, run):
-    from allcores import fingerprint
+def decisive(laboratory, run=RUN):
+    return identity.whole(run, data.read_info(laboratory.data()), None)
 
-    info = json.loads((laboratory.data() / "dataset.json").read_text())
-    sha256 = info["sha256"]["images.npy"]
-    return run.to_json(), fingerprint.of_run(run), sha256, torch.__version__
+
+def taken_up(laboratory, decided, every_epoch=False):
+    """How many epochs a run of that identity goes on from; it lets go of the folder again."""
+    with Work(laboratory.work("run"), repr(decided), every_epoch) as work:
+        checkpoint = work.resume()
+    return len(checkpoint["epochs"]) if checkpoint else None
+
+
+def interrupted(laboratory, epochs=(1, 2), weights=()):
+    """A work folder as a run leaves it that was killed."""
+    with Work(laboratory.work("run"), repr(decisive(laboratory))) as work:
+        for count in epochs:
+            work.save(record(count))
+        for epoch in weights:
+            work.save_weights(epoch, {"w": torch.ones(3)})
+    return work
 
 
 def test_a_checkpoint_of_the_same_run_is_taken_up(laboratory):
-    interrupted(laboratory, RUN)
-    assert len(Work(laboratory.work("run"), identity_of(laboratory, RUN)).resume()["epochs"]) == 2
+    interrupted(laboratory)
+    assert taken_up(laboratory, decisive(laboratory)) == 2
 
 
-@pytest.mark.parametrize("part", ["settings", "code", "data", "torch"])
-def test_a_checkpoint_of_other_settings_or_code_is_not_taken_up(laboratory, part):
-    interrupted(laboratory, RUN)
-    identity = list(identity_of(laboratory, RUN))
-    position = ["settings", "code", "data", "torch"].index(part)
-    identity[position] += "x"
-    assert Work(laboratory.work("run"), identity).resume() is None
+@pytest.mark.parametrize("part", ["settings", "code", "torch", "pixels", "labels", "folds"])
+def test_a_checkpoint_of_another_identity_is_not_taken_up(laboratory, part):
+    interrupted(laboratory)
+    other = decisive(laboratory)
+    other[part] = f"{other[part]}x"
+    assert taken_up(laboratory, other) is None
+    assert taken_up(laboratory, decisive(laboratory)) is None, "nor is it kept"
 
 
-def test_a_truncated_checkpoint_is_not_taken_up(laboratory):
-    interrupted(laboratory, RUN)
-    latest = laboratory.work("run") / "latest.pt"
-    latest.write_bytes(latest.read_bytes()[:-100])
-    assert Work(laboratory.work("run"), identity_of(laboratory, RUN)).resume() is None
+def test_of_a_flipped_bit_nothing_is_taken_up(laboratory):
+    """Wherever it is, the checkpoint before is taken; and no other when that is damaged, too."""
+    work = interrupted(laboratory)
+    good = work.latest.read_bytes()
+    for position in np.random.default_rng(0).integers(0, 8 * len(good), 50):
+        damaged = bytearray(good)
+        damaged[position // 8] ^= 1 << (position % 8)
+        work.latest.write_bytes(damaged)
+        with pytest.raises(ValueError, match="is damaged"):
+            checkpoints.load(work.latest)
+    before = work.previous.read_bytes()
+    work.previous.write_bytes(before[:-1])
+    work.latest.write_bytes(good[:-100])
+    assert taken_up(laboratory, decisive(laboratory)) is None
+    interrupted(laboratory)
+    work.latest.write_bytes(good[:-100])
+    assert taken_up(laboratory, decisive(laboratory)) == 1
+
+
+@pytest.mark.parametrize("damage", ["lost", "flipped"])
+def test_a_run_with_curves_begins_anew_when_weights_are_lost(laboratory, damage):
+    work = interrupted(laboratory, weights=[0, 1])
+    assert taken_up(laboratory, decisive(laboratory), every_epoch=True) == 2
+    file = work.folder / "weights_00000.allcores"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.unlink() if damage == "lost" else file.write_bytes(content)
+    assert taken_up(laboratory, decisive(laboratory)) == 2, "without curves they are not needed"
+    assert taken_up(laboratory, decisive(laboratory), every_epoch=True) is None
+
+
+def test_a_checkpoint_that_cannot_be_read_for_now_is_kept(laboratory, monkeypatch):
+    work = interrupted(laboratory)
+    read_bytes = Path.read_bytes
+
+    def fail(path):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        Work(work.folder, repr(decisive(laboratory)))
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert taken_up(laboratory, decisive(laboratory)) == 2
+
+
+def test_foreign_files_are_refused_and_left(laboratory):
+    folder = laboratory.work("run")
+    folder.mkdir(parents=True)
+    thesis = folder / "thesis.tex"
+    thesis.write_text("chapter")
+    process = laboratory.train(RUN)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert "holds thesis.tex, which is no checkpoint of a run" in output
+    assert "Traceback" not in output
+    assert [thesis] == list(folder.iterdir())
+
+
+@pytest.mark.parametrize("where", ["the same", "inside"])
+def test_results_do_not_lie_among_checkpoints(laboratory, where):
+    work = laboratory.work("run")
+    output = work if where == "the same" else work / "results"
+    with pytest.raises(ValueError, match="results cannot lie among checkpoints"):
+        experiment.conduct(RUN, laboratory.data(), None, work, output)
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "weights.pt", "utilisation.csv"])
+def test_results_overwrite_no_foreign_file(laboratory, name):
+    output = laboratory.folder / "run"
+    output.mkdir()
+    (output / name).write_text("mine")
+    with pytest.raises(ValueError, match="is no result of a run"):
+        laboratory.conduct(RUN)
+    assert (output / name).read_text() == "mine"
+    laboratory.conduct(RUN, "other")
+    laboratory.conduct(RUN, "other")  # its own results are
+
+
+def test_only_one_at_a_time_trains_a_run(laboratory):
+    first = laboratory.train(vary(epochs=100_000))
+    latest = laboratory.work("run") / "latest.allcores"
+    while not latest.exists():
+        assert first.poll() is None
+    second = laboratory.train(vary(epochs=100_000))
+    output, _ = second.communicate(timeout=100)
+    first.kill()
+    first.communicate()
+    assert second.returncode == 1
+    assert "is in use: another process trains the same run" in output
+
+
+def test_a_resumed_run_records_all_its_sessions(laboratory):
+    run = vary(epochs=4000)
+    process = laboratory.train(run)
+    trace = laboratory.work("run") / "trace.allcores"
+    while not trace.exists() or trace.read_text().count("\n") < 4:
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    with trace.open("a") as file:
+        file.write("1 99")  # a line that was cut short
+    lines = trace.read_text().splitlines()[:-1]
+    process = laboratory.train(run)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    metrics = results.read_metrics(laboratory.folder / "run" / "metrics.json")
+    first, second = metrics["sessions"]
+    assert metrics["started"] == first["started"] == pytest.approx(float(lines[0].split()[1]))
+    assert first["ended"] == float(lines[-1].split()[1]) < second["started"]
+    assert first["cpu_seconds"] == float(lines[-1].split()[2]) > 0
+    assert metrics["cpu_seconds"] == first["cpu_seconds"] + second["cpu_seconds"]
+    lasted = sum(session["ended"] - session["started"] for session in metrics["sessions"])
+    assert metrics["training_seconds"] < lasted
+    with (laboratory.folder / "run" / "utilisation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    used = [float(row["cpu_seconds"]) for row in rows]
+    assert used == sorted(used)
+    assert {row["session"] for row in rows} == {"1", "2"}
+
+
+DIVERGING = vary(optimizer=Choice("SGD", "SGD", {"lr": 1e30}), epochs=3)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [DIVERGING, using(DDP, 2, DIVERGING), using(Choice("h", "hogwild", {}), 2, DIVERGING)],
+    ids=["serial", "ddp", "hogwild"],
+)
+def test_a_run_that_diverges_stops_and_is_recorded_as_such(laboratory, run):
+    process = laboratory.train(run)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, output
+    assert re.search(
+        r"diverged: the loss is not finite in epoch 1, step \d+, learning rate", output
+    )
+    metrics = results.read_metrics(laboratory.folder / "run" / "metrics.json")
+    assert metrics["diverged"]["epoch"] == 1
+    assert metrics["accuracy"] is metrics["loss"] is metrics["confusion"] is None
+    assert metrics["epochs"] == []
+    assert torch.load(laboratory.folder / "run" / "weights.pt") == {}
+    assert "NaN" not in (laboratory.folder / "run" / "metrics.json").read_text()
+    assert not laboratory.work("run").exists()
+
+
+def test_what_the_last_update_breaks_shows_when_it_is_scored(laboratory):
+    # One epoch of one batch: the loss is finite, what the weights after it give is not.
+    run = vary(DIVERGING, epochs=1, batch_size=53)
+    metrics, _ = laboratory.conduct(run)
+    assert metrics["diverged"] == {"epoch": 1, "step": None, "lr": 1e30}
+    assert len(metrics["epochs"]) == 1
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda folds: folds[1:] + folds[:1], lambda folds: folds[:-1]], ids=["edit", "cut"]
+)
+def test_edited_folds_are_refused(laboratory, damage):
+    choice = Choice("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
+    folder = laboratory.data(choice)
+    labels, file = data.open_dataset(folder).labels, laboratory.folder / "folds.json"
+    data.write_folds(file, labels, 3, 0)
+    run = vary(dataset=choice, folds=3, fold=1)
+
+    def conduct():
+        output, work = laboratory.folder / "run", laboratory.work("run")
+        return experiment.conduct(run, folder, file, work, output)
+
+    conduct()
+    with pytest.raises(ValueError, match="is not what was assigned"):
+        data.read_folds(file, labels[::-1], 3)
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps(content | {"fold_of": damage(content["fold_of"])}))
+    with pytest.raises(ValueError, match="is not what was assigned"):
+        conduct()
 
 
 def test_an_edited_result_is_noticed(laboratory):

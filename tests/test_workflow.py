@@ -34,7 +34,7 @@ def project(finished, tmp_path):
 
 
 def test_the_study_ends_with_tables_figures_and_report(finished):
-    study = finished.folder / "results" / "studies" / "first"
+    study = finished.results / "studies" / "first"
     table = pd.read_csv(study / "accuracy_table.csv")
     assert len(table) == 4
     assert set(table["runs"]) == {2}
@@ -50,11 +50,11 @@ def test_the_study_ends_with_tables_figures_and_report(finished):
     for caption in ("Baseline", "95 %", "Confusion"):
         assert caption in report
     assert "steps (100%) done" in finished.output
-    assert not list((finished.folder / "results" / "checkpoints").rglob("*.pt"))
+    assert not list((finished.results / "checkpoints").rglob("*.*"))
 
 
 def test_folds_are_the_same_for_every_model_and_strategy(finished):
-    paths = (finished.folder / "results" / "runs").rglob("metrics.json")
+    paths = (finished.results / "runs").rglob("metrics.json")
     metrics = [json.loads(path.read_text()) for path in paths]
     assert len(metrics) == RUNS
     for fold in range(2):
@@ -149,13 +149,13 @@ def test_other_cores_and_fresh_file_times_rerun_nothing(project):
     for file in project.folder.rglob("*"):
         if file.is_file() and "results" not in file.parts and ".snakemake" not in file.parts:
             os.utime(file, (now, now))
-    for file in (project.folder / "results" / "data").rglob("*.*"):
+    for file in (project.results / "data").rglob("*.*"):
         os.utime(file, (now, now))
     assert project.trains(cores="4") == 0
 
 
 def one_result(project):
-    return next((project.folder / "results" / "runs").rglob("metrics.json"))
+    return next((project.results / "runs").rglob("metrics.json"))
 
 
 def test_a_deleted_result_is_noticed(project):
@@ -244,9 +244,9 @@ def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
 
     project.configure(one_long_run)
     process = project.snakemake()
-    checkpoints = tmp_path / "results" / "checkpoints"
+    checkpoints = project.results / "checkpoints"
     end = time.monotonic() + 240
-    while not list(checkpoints.rglob("latest.pt")):
+    while not list(checkpoints.rglob("latest.allcores")):
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.1)
     assert len(training_processes(tmp_path)) == 3, "the program and two workers"
@@ -265,7 +265,7 @@ def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
     resumed = False
     while not resumed:
         assert time.monotonic() < end and process.poll() is None
-        logs = (tmp_path / "results" / "logs" / "train").rglob("*.log")
+        logs = (project.results / "logs" / "train").rglob("*.log")
         resumed = any("resumed after epoch" in log.read_text() for log in logs)
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)

@@ -18,7 +18,7 @@ SUFFIX = ".allcores"
 
 
 class Work:
-    """The work folder of one run, locked for this process and what it forks.
+    """The work folder of one run, locked for this process and what it forks as long as it is open.
 
     Args:
         folder: where.
@@ -42,7 +42,17 @@ class Work:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = _locked(self._file("lock"))
         self.latest, self.previous = self._file("latest"), self._file("previous")
-        self._take_up(every_epoch)
+        try:
+            self._take_up(every_epoch)
+        except OSError:
+            os.close(self.lock)
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        os.close(self.lock)
 
     def _file(self, name):
         return self.folder / f"{name}{SUFFIX}"
@@ -119,7 +129,6 @@ class Work:
         """Delete what the run has written here, and the folder if it is empty then."""
         self._empty()
         self._file("lock").unlink()
-        os.close(self.lock)
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
 

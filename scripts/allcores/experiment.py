@@ -60,44 +60,44 @@ def conduct(
     samples, held_out = data.split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
     mean, std = data.channel_statistics(dataset.moments[samples], dataset.images.shape)
     decisive = identity.whole(run, dataset.info, fold_of)
-    work = Work(work_folder, repr(decisive), run.curves)
-    for note in work.notes:
-        print(note, flush=True)
-    watch = costs.Watch(work.trace)
-    registry.model(run.model.name).load()  # here, so that the processes share what it imports
-
-    with leases.leased(run.cores) if pinning else nullcontext() as pins:
+    with Work(work_folder, repr(decisive), run.curves) as work:
+        for note in work.notes:
+            print(note, flush=True)
+        watch = costs.Watch(work.trace)
         target = partial(train, run, dataset, mean, std, samples, work)
-        diverged = _train(run, target, watch, pins, timeout)
-        torch.set_num_threads(run.cores)
-        scores = {}
-        if not diverged:
-            for epoch in range(run.epochs) if run.curves else [run.epochs - 1]:
-                scores[epoch] = evaluate(run, dataset, mean, std, held_out, work.weights(epoch))
-            diverged = _diverged_at_last(run, scores)
-        watch.finish()
+        registry.model(run.model.name).load()  # here: the processes share what it imports
+        with leases.leased(run.cores) if pinning else nullcontext() as pins:
+            diverged = _train(run, target, watch, pins, timeout)
+            torch.set_num_threads(run.cores)
+            scores = {}
+            if not diverged:
+                for epoch in range(run.epochs) if run.curves else [run.epochs - 1]:
+                    scores[epoch] = evaluate(run, dataset, mean, std, held_out, work.weights(epoch))
+                diverged = _diverged_at_last(run, scores)
+            watch.finish()
 
-    asked, trained = asked or run, work.resume() or {}
-    metrics = {
-        "identity": decisive if asked == run else identity.whole(asked, dataset.info, fold_of),
-        **results.metrics(asked, dataset.info, trained, scores, diverged),
-        "recipe": run.recipe,
-        "train_samples": len(samples),
-        "held_out_samples": len(held_out),
-        **_costs(watch),
-        "cores": {"pinned": pins, **_contention(watch)},
-        "conditions": {
-            "exclusive": conditions.exclusive,
-            "cores_of_call": cores_of_call or cores.allowed(),
-        },
-        "machine": costs.machine() | {"threads_per_process": trained.get("threads")},
-    }
-    output.mkdir(parents=True, exist_ok=True)
-    save_weights({} if diverged else work.weights(run.epochs - 1), output / "weights.pt")
-    results.write_trace(output / "utilisation.csv", watch.sessions)
-    conditions.write(output)
-    results.write_metrics(output / "metrics.json", metrics)
-    work.remove()
+        asked, trained = asked or run, work.resume() or {}
+        metrics = {
+            "identity": decisive if asked == run else identity.whole(asked, dataset.info, fold_of),
+            **results.metrics(asked, dataset.info, trained, scores, diverged),
+            "recipe": run.recipe,
+            "train_samples": len(samples),
+            "held_out_samples": len(held_out),
+            **_costs(watch),
+            "cores": {"pinned": pins, **_contention(watch)},
+            "conditions": {
+                "exclusive": conditions.exclusive,
+                "cores_of_call": cores_of_call or cores.allowed(),
+            },
+            "machine": costs.machine() | {"threads_per_process": trained.get("threads")},
+        }
+        output.mkdir(parents=True, exist_ok=True)
+        weights = {} if diverged else work.weights(run.epochs - 1)
+        save_weights(weights, output / "weights.pt")
+        results.write_trace(output / "utilisation.csv", watch.sessions)
+        conditions.write(output)
+        results.write_metrics(output / "metrics.json", metrics)
+        work.remove()
     return metrics
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def metrics(run, info, trained, scores, diverged):
             **record,
             "seconds": sum(record["phases"].values()),
             "accuracy": scores[number]["accuracy"] if number in scores else None,
-            "held_out_loss": scores[number]["loss"] if number in scores else None,
+            "held_out_loss": _finite(scores[number]["loss"]) if number in scores else None,
         }
         for number, record in enumerate(trained.get("epochs", []))
     ]
@@ -68,7 +69,7 @@ def metrics(run, info, trained, scores, diverged):
     final = nothing if diverged else scores[run.epochs - 1]
     if not diverged:
         recalls = scoring.accuracy_per_class(np.array(final["confusion"]))
-        final = final | {"accuracy_per_class": _without_nan(recalls)}
+        final = final | {"accuracy_per_class": [_finite(value) for value in recalls]}
     return {
         "settings": json.loads(run.to_json()),
         "classes": info["classes"],
@@ -142,6 +143,6 @@ def _checksum(content):
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _without_nan(values):
-    """JSON has no NaN."""
-    return [None if np.isnan(value) else float(value) for value in values]
+def _finite(value):
+    """JSON has no NaN and no infinity."""
+    return float(value) if math.isfinite(value) else None

@@ -83,36 +83,39 @@ def of_bottom_line(found, facts):
             )
             continue
         one = group.sort_values("images_per_second", ascending=False).iloc[0]
-        per_core = group["images_per_second"] / group["cores"]
-        many = group.loc[per_core.idxmax()]
-        yield f"{names}: {_for_one(one, base, group)} {_for_many(many, base, per_core)}" + (
-            _cost(different, one, facts) if different is not None else ""
-        )
+        many = group.loc[(group["images_per_second"] / group["cores"]).idxmax()]
+        cost = "" if one.name == base.name or different is None else _cost(different, one, facts)
+        yield f"{names}: {_for_one(one, base)}{cost} {_for_many(many, base)}"
 
 
-def _for_one(one, base, group):
+def _for_one(one, base):
     if one.name == base.name:
-        return f"for one run nothing was faster than {style.way(base)}."
-    if min(one["runs"], base["runs"]) == 1:
-        sure = " (one run each: too few to be sure)"
-    else:
-        sure = "" if one["slowest"] > base["fastest"] else " (the ranges overlap: not certain)"
+        return f"for one run nothing was faster than {style.way(base)}{_mark(base)}."
     return (
         f"one run alone is fastest with {style.way(one)}{_mark(one)}, {one['speedup']:.2f} x "
-        f"{style.way(base)}{sure}."
+        f"{style.way(base)}{_mark(base)}{_doubt(one, base, 1, 1)}."
     )
 
 
-def _for_many(many, base, per_core):
-    if many.name == base.name or (many["cores"] == base["cores"] == 1 and per_core.nunique() == 1):
+def _doubt(better, base, divisor, base_divisor):
+    """Why it is not certain that one way is better than the baseline, by speeds per divisor."""
+    if min(better["runs"], base["runs"]) == 1:
+        return ", by too few runs to be sure"
+    apart = better["slowest"] / divisor > base["fastest"] / base_divisor
+    return "" if apart else ", which is not certain: the ranges overlap"
+
+
+def _for_many(many, base):
+    if many.name == base.name:
         return (
             f"For all runs together nothing beats {style.way(base)} on "
             f"{_count(base['cores'], 'core')} per run: run folds and seeds side by side."
         )
     return (
         f"For all runs together {style.way(many)} gets most out of each core: "
-        f"{per_core[many.name]:,.1f} images/s per core against {per_core[base.name]:,.1f} with "
-        f"{style.way(base)}."
+        f"{many['images_per_second'] / many['cores']:,.1f} images/s per core against "
+        f"{base['images_per_second'] / base['cores']:,.1f} with {style.way(base)}"
+        f"{_doubt(many, base, many['cores'], base['cores'])}."
     )
 
 

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 
@@ -96,8 +97,9 @@ def extract(folder, archive, unpacked):
     archive, unpacked = Path(folder) / archive, Path(folder) / unpacked
     if archive.exists() and not unpacked.exists():
         try:
-            with tarfile.open(archive) as tar:
-                tar.extractall(folder, filter="data")
+            with tarfile.open(archive) as tar, tempfile.TemporaryDirectory(dir=folder) as beside:
+                tar.extractall(beside, filter="data")
+                (Path(beside) / unpacked.name).rename(unpacked)
         except (OSError, EOFError, tarfile.TarError) as error:
             raise ValueError(f"{archive}: {error}; delete it or get it again") from None
 
