@@ -3,6 +3,7 @@
 # make cores, scratch_vs_builtin, data_size, kfold, hogwild
 #             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
 # make miniatures   all five
+# make test-processors   the promises of bits, as on other processors
 # make bench  how fast it is, here and now
 
 PYTHON ?= python3
@@ -14,7 +15,8 @@ BIN := .venv/bin
 STUDIES := cores scratch_vs_builtin data_size kfold hogwild
 SIZE ?= miniature
 
-.PHONY: run test lint bench test-slurm miniatures $(STUDIES)
+
+.PHONY: run test lint bench test-slurm test-processors miniatures $(STUDIES)
 
 run: $(READY)
 	$(BIN)/snakemake --cores $(CORES) --report results/report.html --report-after-run
@@ -35,6 +37,10 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow/rules
 	$(BIN)/snakemake --lint
+
+# As on every processor that this one can be told to be like.
+test-processors: $(READY)
+	PROCESSORS=all $(BIN)/python -m pytest tests/test_processors.py
 
 bench: $(READY)
 	$(BIN)/python tests/benchmarks/run_all.py

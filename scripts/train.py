@@ -19,7 +19,8 @@ import os
 import signal
 from pathlib import Path
 
-from allcores import commandline, cores, datasets, lean_torch, recipes, results
+from allcores import commandline, cores, datasets, lean_torch, recipes
+from allcores.conditions import Conditions
 
 BY_HAND = Path("results/by_hand")
 
@@ -59,7 +60,7 @@ def main(flags):
         asked,
         pinning=not flags.no_pinning,
         timeout=flags.timeout,
-        conditions=results.Conditions(run.curves, flags.exclusive, flags.generation),
+        conditions=Conditions(run.curves, flags.exclusive, flags.generation),
         cores_of_call=flags.cores_of_call,
     )
     if result["diverged"]:

@@ -106,6 +106,13 @@ class Laboratory:
         )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory):
+    """What is remembered of files is forgotten after the tests."""
+    folder = str(tmp_path_factory.mktemp("cache"))
+    os.environ["XDG_CACHE_HOME"] = ENVIRONMENT["XDG_CACHE_HOME"] = folder
+
+
 @pytest.fixture
 def laboratory(tmp_path):
     return Laboratory(tmp_path)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT
 
-from allcores import allocator, cores, launch
+from allcores import allocator, cores, launch, lifetime
 
 
 def run(target, workers=3, servers=0, threads=1):
@@ -83,7 +83,7 @@ def test_an_exception_is_reported_with_rank_and_traceback():
         world.sum(torch.ones(1))
 
     began = time.monotonic()
-    with pytest.raises(launch.RankFailedError) as failure:
+    with pytest.raises(lifetime.RankFailedError) as failure:
         run(target)
     assert time.monotonic() - began < 5
     text = str(failure.value)
@@ -106,7 +106,7 @@ def test_a_killed_rank_is_named_whatever_the_others_do(others):
             time.sleep(1000)
 
     began = time.monotonic()
-    with pytest.raises(launch.RankFailedError, match=r"worker 2 \(rank 2\).*killed by SIGKILL"):
+    with pytest.raises(lifetime.RankFailedError, match=r"worker 2 \(rank 2\).*killed by SIGKILL"):
         run(target)
     assert time.monotonic() - began < 5
 
@@ -117,7 +117,7 @@ def test_a_rank_that_exits_is_reported():
             os._exit(7)
         time.sleep(1000)
 
-    with pytest.raises(launch.RankFailedError, match=r"worker 0 .*\nexited with status 7"):
+    with pytest.raises(lifetime.RankFailedError, match=r"worker 0 .*\nexited with status 7"):
         run(target, workers=2)
 
 
@@ -144,7 +144,7 @@ def test_a_rank_that_hangs_is_named(victim, how):
         world.sum(torch.ones(1))
 
     began = time.monotonic()
-    with pytest.raises(launch.RankFailedError) as failure:
+    with pytest.raises(lifetime.RankFailedError) as failure:
         launch.run_ranks(target, 3, 0, 1, once_forked=int, timeout=2)
     assert 2 < time.monotonic() - began < 8
     said = {"stopped": "is stopped by a signal", "asleep": "hangs"}[how]
@@ -167,7 +167,7 @@ def test_a_full_disk_is_told_in_a_line():
     def target(world):
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
-    with pytest.raises(launch.RankFailedError) as failure:
+    with pytest.raises(lifetime.RankFailedError) as failure:
         run(target, workers=1)
     assert "No space left on device: 'somewhere'" in str(failure.value)
     assert "Traceback" not in str(failure.value)

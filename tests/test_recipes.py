@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import LENET, RUN, vary
 
-from allcores import launch, models, recipes
+from allcores import lifetime, models, recipes
 from allcores.run import AUTO, Run
 
 OPEN = vary(precision=AUTO, memory_format=AUTO, threads_per_worker=AUTO)
@@ -115,7 +115,7 @@ def test_a_candidate_that_does_not_work_is_left_out(laboratory, monkeypatch, cap
     recipes.calibrate(vary(OPEN, precision="fp32"), laboratory.data(), 1, file)
     assert recipes.fill_in(OPEN, file, 1).memory_format == "contiguous"
     assert "channels_last  1 thread(s)  does not work: view size" in capfd.readouterr().out
-    with pytest.raises(launch.RankFailedError, match="view size is not compatible"):
+    with pytest.raises(lifetime.RankFailedError, match="view size is not compatible"):
         run = vary(OPEN, precision="fp32", memory_format="channels_last")
         recipes.calibrate(run, laboratory.data(), 1, file)
 

@@ -215,8 +215,9 @@ def test_where_the_time_goes(laboratory, strategy):
 
 @each(ALL)
 def test_more_workers_than_cores_is_slow_and_not_stuck(laboratory, strategy):
-    metrics, _ = laboratory.conduct(using(strategy, 8))
-    assert metrics["epochs"][1]["loss"] < metrics["epochs"][0]["loss"]
+    # Asynchronous ones need some epochs until the loss has surely fallen, whatever the timing.
+    metrics, _ = laboratory.conduct(using(strategy, 8, epochs=8))
+    assert metrics["epochs"][-1]["loss"] < metrics["epochs"][0]["loss"]
 
 
 ENDLESS = vary(epochs=100_000)

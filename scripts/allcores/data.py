@@ -6,6 +6,7 @@ per sample beside it; nothing is ever copied to make one.
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -280,6 +281,6 @@ def sha256(path):
 
 def write_text(path, text):
     """Write beside, then rename: whoever looks sees the whole file or none."""
-    beside = Path(f"{path}.part")
+    beside = Path(f"{path}.{os.getpid()}.part")
     beside.write_text(text)
     beside.replace(path)

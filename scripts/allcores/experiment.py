@@ -10,6 +10,7 @@ import torch
 
 from allcores import cores, costs, data, identity, launch, leases, registry, results
 from allcores.checkpoints import Work, save_weights
+from allcores.conditions import Conditions
 from allcores.evaluation import evaluate
 from allcores.lifetime import DivergedError
 from allcores.training import train
@@ -42,7 +43,7 @@ def conduct(
         asked: the Run as the config has it, if some of it was open.
         pinning: keep each process to cores of its own, as long as the machine has free ones.
         timeout: seconds without any progress after which the run is ended.
-        conditions: results.Conditions under which it is measured.
+        conditions: Conditions under which it is measured.
         cores_of_call: onto which the runs of a call of snakemake are packed; None: unknown.
 
     Returns:
@@ -53,7 +54,7 @@ def conduct(
             score, or a folder holds files of somebody else.
         lifetime.RankFailedError: a process of the run died or hangs.
     """
-    output, conditions = Path(output), conditions or results.Conditions(curves=run.curves)
+    output, conditions = Path(output), conditions or Conditions(curves=run.curves)
     results.refuse_foreign(output, work_folder)
     dataset = data.open_dataset(data_folder)
     fold_of = _fold_of(run, dataset, fold_file)

@@ -24,8 +24,8 @@ EFFECTS = ""
 WITHOUT_PART = {
     f"{PACKAGE}.{name}"
     for name in (
-        *("allocator", "checkpoints", "cores", "costs", "fingerprint", "identity", "leases"),
-        *("lifetime", "progress", "pulse", "registry", "run"),
+        *("allocator", "checkpoints", "conditions", "cores", "costs", "fingerprint", "identity"),
+        *("leases", "lifetime", "progress", "pulse", "registry", "run", "supervision"),
     )
 }
 

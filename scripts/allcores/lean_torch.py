@@ -22,15 +22,33 @@ from pathlib import Path
 COMPILER = "torch._dynamo"
 
 
-class _RealCompilerOnDemand:
-    """An import hook: whoever imports another part of the compiler gets the real one."""
+class _OnDemand:
+    """An import hook: gives the real compiler to whoever imports another part of it, and sees that
+    torchvision can be imported, whoever does it."""
 
     def find_spec(self, name, path=None, target=None):
-        if not name.startswith(f"{COMPILER}."):
-            return None
-        sys.meta_path.remove(self)
-        del sys.modules[f"{COMPILER}.utils"], sys.modules[COMPILER], sys.modules["torch"]._dynamo
-        return PathFinder.find_spec(name, importlib.import_module(COMPILER).__path__)
+        if name.startswith(f"{COMPILER}.") and _is_stand_in():
+            return PathFinder.find_spec(name, _real_compiler().__path__)
+        if name == "torchvision":
+            _declare_operators_that_do_not_load()
+        return None
+
+
+def _is_stand_in():
+    return "_stand_in" in vars(sys.modules[COMPILER])
+
+
+def _real_compiler():
+    """Import the compiler in place of its stand-in."""
+    del sys.modules[f"{COMPILER}.utils"], sys.modules[COMPILER], sys.modules["torch"]._dynamo
+    return importlib.import_module(COMPILER)
+
+
+def _attribute_of_compiler(name):
+    """What the stand-in lacks; dunder names are asked for by those who only look at modules."""
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(_real_compiler() if _is_stand_in() else sys.modules[COMPILER], name)
 
 
 def import_torch():
@@ -56,22 +74,24 @@ def _stand_in_for_the_compiler():
     compiler.utils.is_compile_supported = lambda device_type: False
     sys.modules[COMPILER] = compiler
     sys.modules[f"{COMPILER}.utils"] = compiler.utils
-    sys.meta_path.insert(0, _RealCompilerOnDemand())
+    compiler.__getattr__ = _attribute_of_compiler
+    compiler._stand_in = True
+    sys.meta_path.insert(0, _OnDemand())
     torch = importlib.import_module("torch")
     torch._dynamo = compiler
 
 
 def import_torchvision(submodule):
     """The module `torchvision.<submodule>`, whichever build of torchvision is installed."""
-    if "torchvision" not in sys.modules:
-        _declare_operators_that_do_not_load()
+    if not any(isinstance(hook, _OnDemand) for hook in sys.meta_path):
+        sys.meta_path.insert(0, _OnDemand())  # where torch came in without import_torch()
     return importlib.import_module(f"torchvision.{submodule}")
 
 
 def _declare_operators_that_do_not_load():
     import torch
 
-    folder = Path(importlib.util.find_spec("torchvision").submodule_search_locations[0])
+    folder = Path(PathFinder.find_spec("torchvision").submodule_search_locations[0])
     try:
         torch.ops.load_library(next(folder.glob("_C*")))
     except OSError:

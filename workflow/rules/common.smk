@@ -17,7 +17,7 @@ sys.path.insert(0, f"{workflow.basedir}/scripts")
 from allcores import checks, datasets, estimate, fingerprint, identity, products, recipes, study
 from allcores import trials
 from allcores.commandline import TIMEOUT
-from allcores.results import Conditions
+from allcores.conditions import Conditions
 from allcores.run import PATH
 from snakemake.utils import update_config
 

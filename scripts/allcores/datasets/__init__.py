@@ -8,9 +8,12 @@ An option `path` is a file or folder of the user's: the dataset is made anew whe
 imports torch or torchvision before load() is called.
 """
 
+import contextlib
 import fcntl
 import hashlib
+import json
 import os
+import zipfile
 from pathlib import Path
 
 from allcores import data, fingerprint, registry
@@ -46,17 +49,51 @@ def _is_sound(folder, made_from):
 
 
 def sources(choice):
-    """A digest of names, sizes and times of all files that a dataset of the user's is made from."""
+    """A digest of what is in the files that a dataset of the user's is made from; "": in none."""
     path = choice.options.get("path")
     if path is None:
         return ""
     files = [path] if Path(path).is_file() else files_below(path)
-    digest = hashlib.sha256()
-    for file in files:
+    known = _read_known()
+    seen = {}
+    for file in map(os.path.abspath, files):
         status = Path(file).stat()
-        name = os.path.relpath(file, path)
-        digest.update(f"{name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "replace"))
-    return digest.hexdigest()[:16]
+        key = [status.st_size, status.st_mtime_ns, status.st_ino]
+        found = known.get(file, [None])
+        seen[file] = found if found[0] == key else [key, _content(file)]
+    if any(known.get(file) != found for file, found in seen.items()):
+        _write_known(known | seen)
+    lines = [f"{os.path.relpath(file, path)} {digest}" for file, (_, digest) in seen.items()]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _content(file):
+    """A digest of a file; of an archive, of what is in it: numpy.savez notes the time, too."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
+        return repr(members)
+    return data.sha256(file)
+
+
+def _known():
+    """Where the digests of files that did not change since are kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "allcores" / "digests.json"
+
+
+def _read_known():
+    try:
+        known = json.loads(_known().read_text())
+        return known if isinstance(known, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _write_known(known):
+    with contextlib.suppress(OSError):  # a home that cannot be written to costs time, no more
+        _known().parent.mkdir(parents=True, exist_ok=True)
+        data.write_text(_known(), json.dumps(known))
 
 
 def files_below(folder):

@@ -25,5 +25,17 @@ def build(run, dataset):
     taken = component.arguments or inspect.signature(make).parameters
     fitting = {name: value for name, value in dataset.model_arguments.items() if name in taken}
     model = make(**fitting, **run.model.options)
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"the model is no torch.nn.Module but {type(model).__name__}")
+    _materialise(model, dataset.model_arguments)
     # Convolutions take on the format of their weights, whatever that of the images is.
     return model.to(memory_format=MEMORY_FORMATS[run.memory_format])
+
+
+def _materialise(model, arguments):
+    """Let lazy modules see an image: they have no weights before, and a strategy needs them."""
+    if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
+        model.eval()
+        with torch.no_grad():
+            model(torch.zeros(1, arguments["channels"], *arguments["image_size"]))
+        model.train()

@@ -1,0 +1,392 @@
+"""What trains again when something changes, no more and no less."""
+
+import ast
+import copy as copying
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import yaml
+from conftest import ROOT
+from project import MINIATURE, RUNS, Project, copy
+
+from allcores import fingerprint, identity, registry, study
+
+NONE, HALF, ALL = 0, RUNS // 2, RUNS
+# Module of the library -> how many of the miniature study's runs an edit of everything that it
+# defines trains again. Half of the runs are lenet's, half are ddp's.
+MODULES = {
+    # the way from data to results
+    **dict.fromkeys(("barrier", "batches", "data", "evaluation", "experiment", "launch"), ALL),
+    **dict.fromkeys(("losses", "metrics", "results", "schedules", "shared", "training"), ALL),
+    **dict.fromkeys(("models/__init__", "strategies/base"), ALL),
+    **dict.fromkeys(("models/lenet", "models/mlp", "strategies/ddp", "strategies/serial"), HALF),
+    # what names, watches, places or ends a run
+    **dict.fromkeys(("allocator", "checkpoints", "checks", "commandline", "conditions"), NONE),
+    **dict.fromkeys(("cores", "costs", "estimate", "fingerprint", "identity", "leases"), NONE),
+    **dict.fromkeys(("lifetime", "progress", "pulse", "recipes", "registry", "run"), NONE),
+    **dict.fromkeys(("sanity", "schema", "study", "supervision", "trials", "yamlfile"), NONE),
+    # what comes after it
+    **dict.fromkeys(("comparison", "occupancy", "products", "sentences", "style", "tables"), NONE),
+    # what only other runs have
+    **dict.fromkeys(("flat", "lean_torch", "staleness"), NONE),
+}
+FOLDERS = {"datasets": NONE, "models": NONE, "strategies": NONE}
+CONFIG = yaml.safe_load(MINIATURE)
+
+
+def modules():
+    files = (f.relative_to(registry.LIBRARY) for f in registry.LIBRARY.rglob("*.py"))
+    return sorted(file.with_suffix("").as_posix() for file in files)
+
+
+def identities(config=CONFIG):
+    """path -> what Snakemake compares of a run, beside its data."""
+    return {path: identity.before_data(run) for path, run in study.expand(config).runs.items()}
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    """A copy of the library that a test may edit; call it to read the files anew."""
+    folder = tmp_path / "scripts" / "allcores"
+    shutil.copytree(registry.LIBRARY, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(registry, "LIBRARY", folder)
+
+    def forget():
+        for cached in (fingerprint._file, fingerprint._module, fingerprint._of):
+            cached.cache_clear()
+        return folder
+
+    yield forget
+    monkeypatch.undo()
+    forget()
+
+
+class Edit(ast.NodeTransformer):
+    """Adds a statement to every function, and an attribute to every class."""
+
+    def visit_FunctionDef(self, node):
+        self.generic_visit(node)
+        node.body.append(ast.parse("edited = 1").body[0])
+        return node
+
+    visit_ClassDef = visit_FunctionDef  # noqa: N815
+
+
+@pytest.mark.parametrize("module", modules())
+def test_an_edit_of_a_module_trains_what_can_reach_it(library, module):
+    expected = MODULES.get(module, FOLDERS.get(module.split("/")[0]))
+    if module in ("__init__", "strategies/__init__"):
+        expected = NONE  # nothing is defined there
+    assert expected is not None, f"say in MODULES what an edit of {module} trains again"
+    file = library() / f"{module}.py"
+    before = identities()
+    file.write_text(ast.unparse(Edit().visit(ast.parse(file.read_text()))))
+    library()
+    after = identities()
+    assert sum(after[path] != before[path] for path in before) == expected
+
+
+def test_no_module_is_listed_that_is_gone():
+    assert set(MODULES) <= set(modules())
+
+
+@pytest.mark.parametrize(
+    ("module", "addition", "trains"),
+    [
+        ("schedules", "def mine(optimizer, total_steps):\n    return 1\n", NONE),
+        ("losses", "MINE = 1\n", NONE),
+        ("training", "# a comment\n", NONE),
+        ("training", '"""A text."""\n', NONE),
+        ("training", "torch.set_flush_denormal(True)\n", ALL),  # whoever imports it does that
+        ("__init__", "import torch\n\ntorch.use_deterministic_algorithms(True)\n", ALL),
+        ("strategies/__init__", "X = 1\n", NONE),
+        ("models/vgg", "def vgg99():\n    return 1\n", NONE),
+    ],
+)
+def test_what_is_added_counts_if_it_is_run(library, module, addition, trains):
+    before = identities()
+    file = library() / f"{module}.py"
+    file.write_text(file.read_text() + "\n\n" + addition)
+    library()
+    assert sum(identities()[path] != before[path] for path in before) == trains
+
+
+def test_the_version_of_torch_counts(monkeypatch):
+    before = identities()
+    monkeypatch.setattr(identity, "_version_of_torch", lambda: "2.99")
+    assert all(identities()[path] != before[path] for path in before)
+
+
+def put(*keys):
+    """A change of a config: all but the last are the way, the last is the value."""
+
+    def change(config):
+        *way, key, value = keys
+        for each in way:
+            config = config.setdefault(each, {})
+        config[key] = value
+
+    return change
+
+
+STUDY = ("studies", "first")
+LENET = ("models", "lenet")
+
+
+@pytest.mark.parametrize(
+    ("change", "trains"),
+    [
+        (put(*LENET, "batch_size", 15), HALF),
+        (put(*LENET, "epochs", 3), HALF),
+        (put(*LENET, "width", 0.25), HALF),
+        (put(*LENET, "optimizer", "lr", 0.1), HALF),
+        (put(*LENET, "optimizer", "betas", [0.8, 0.9]), HALF),
+        (put(*LENET, "optimizer", "name", "adamw"), HALF),
+        (put(*LENET, "loss", {"name": "mse"}), HALF),
+        (put(*LENET, "loss", {"name": "cross_entropy"}), NONE),  # the default
+        (put(*LENET, "augmentation", {"crop": 1}), HALF),
+        (put(*LENET, "augmentation", {"flip": True}), HALF),
+        (put(*LENET, "precision", "bf16"), HALF),
+        (put(*LENET, "memory_format", "channels_last"), HALF),
+        (put("datasets", "tiny", "noise", 2.0), ALL),
+        (put("datasets", "unused", {"name": "digits"}), NONE),
+        (put("schedules", "cosine", "floor", 0.001), ALL),
+        (put("strategies", "ddp", {"bucket_mb": 1}), HALF),
+        (put("pinning", False), NONE),
+        (put("timeout", 5), NONE),
+        (put("downloads", "elsewhere"), NONE),
+        (put(*STUDY, "baseline", "ddp"), NONE),
+        (put(*STUDY, "curves", True), NONE),  # see below
+        (put(*STUDY, "exclusive", True), NONE),  # see below
+        (put(*STUDY, "oversubscribe", True), NONE),
+        (put(*STUDY, "target_accuracy", 0.5), NONE),
+        (put(*STUDY, "references", []), NONE),
+        (put(*STUDY, "threads_per_worker", [2]), ALL),
+        (put(*STUDY, "train_sizes", [20]), ALL),
+        (put(*STUDY, "seeds", [1]), ALL),
+        (put(*STUDY, "folds", 3), 12),
+        (put(*STUDY, "workers", [3]), HALF),
+    ],
+)
+def test_each_key_of_a_config(change, trains):
+    config = copying.deepcopy(CONFIG)
+    change(config)
+    before, after = identities(), identities(config)
+    assert sum(after[path] != before.get(path) for path in after) == trains
+
+
+ARRAYS = """
+models:
+  mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
+datasets:
+  mine: {name: npz, path: mine.npz}
+studies:
+  first: {datasets: [mine], folds: 2, models: [mlp]}
+"""
+
+
+def save(project, seed=0, labels=None):
+    images = np.random.default_rng(seed).integers(0, 256, (40, 8, 8), np.uint8)
+    np.savez(project.folder / "mine.npz", images=images, labels=labels or [0, 1] * 20)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    project = copy(tmp_path_factory.mktemp("arrays"))
+    project.config.write_text(ARRAYS)
+    save(project)
+    project.call()
+    return project
+
+
+@pytest.fixture
+def project(finished, tmp_path):
+    """Another copy of the finished study."""
+    folder = tmp_path / "moved"
+    shutil.copytree(finished.folder, folder, symlinks=True)
+    return Project(folder)
+
+
+def test_data_that_are_touched_or_written_again_train_nothing(project):
+    (project.folder / "mine.npz").touch()
+    project.call()
+    assert "train" not in project.planned()
+    save(project)
+    output = project.call()
+    assert "Train mlp" not in output
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda p: save(p, seed=1), lambda p: save(p, labels=[1, 0] * 20)],
+    ids=["pixels", "labels"],
+)
+def test_data_that_change_train_all(project, change):
+    change(project)
+    output = project.call()
+    assert output.count("Train mlp") == 2
+    assert project.planned() == {}
+
+
+def test_pixels_that_change_behind_snakemakes_back_are_refused(project):
+    """The prepared images and their sums, with old times, so that Snakemake sees nothing."""
+    shutil.rmtree(project.folder / ".snakemake")
+    info = project.results / "data" / "mine" / "dataset.json"
+    content = json.loads(info.read_text())
+    content["sha256"]["images.npy"] = "0" * 64
+    times = info.stat().st_atime_ns, info.stat().st_mtime_ns
+    info.write_text(json.dumps(content))
+    os.utime(info, ns=times)
+    for file in (project.results / "studies" / "first").iterdir():
+        file.unlink()
+    output = project.call(expect=1)
+    assert "is of another run than the config's; different: the pixels" in output
+
+
+@pytest.mark.parametrize("with_metadata", [True, False])
+def test_results_that_were_copied_train_nothing(project, with_metadata):
+    if not with_metadata:
+        shutil.rmtree(project.folder / ".snakemake")
+    assert project.trains() == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "different"),
+    [
+        ("mine.yaml", "lr: 0.05", "lr: 0.1", "optimizer"),
+        ("scripts/allcores/training.py", "model.train()", "model.train(True)", "the code"),
+    ],
+)
+def test_results_of_another_run_are_refused_without_metadata(project, path, old, new, different):
+    shutil.rmtree(project.folder / ".snakemake")
+    project.edit(path, old, new)
+    for file in (project.results / "studies" / "first").iterdir():
+        file.unlink()
+    output = project.call(expect=1)
+    assert f"is of another run than the config's; different: {different}" in output
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "weights.pt", "utilisation.csv"])
+def test_each_lost_file_of_a_run_is_noticed(project, name):
+    next((project.results / "runs").rglob(name)).unlink()
+    assert project.trains() == 1
+
+
+@pytest.mark.parametrize("key", ["curves", "exclusive"])
+def test_asking_for_more_trains_again_and_asking_for_less_does_not(project, key):
+    project.configure(put(*STUDY, key, True))
+    assert project.trains() == 2
+    project.call()
+    assert project.planned() == {}
+    metrics = json.loads(next((project.results / "runs").rglob("metrics.json")).read_text())
+    assert metrics["conditions"]["exclusive"] == (key == "exclusive")
+    assert (metrics["epochs"][0]["accuracy"] is not None) == (key == "curves")
+    project.configure(put(*STUDY, key, False))
+    assert project.trains() == 0
+    # And again, when the code has made another result without it.
+    project.edit("scripts/allcores/training.py", "model.train()", "model.train(True)")
+    project.call()
+    assert project.planned() == {}
+    project.configure(put(*STUDY, key, True))
+    assert project.trains() == 2
+
+
+def test_another_config_of_the_same_labels_has_results_of_its_own(project):
+    """As the README has it: back and forth between two configs trains nothing twice."""
+    other = Project(project.folder)
+    other.config = project.folder / "config" / "other.yaml"
+    other.config.write_text(project.config.read_text().replace("lr: 0.05", "lr: 0.1"))
+    assert other.trains() == 2
+    other.call()
+    assert (project.folder / "results" / "other" / "studies" / "first" / "verdict.html").exists()
+    assert project.planned() == other.planned() == {}
+
+
+OWN = {
+    "nets/__init__.py": "from nets.parts import SCALE\nfrom .net import Net\n",
+    "nets/parts.py": "SCALE = 1.0\n",
+    "nets/net.py": (
+        "from torch import nn\nfrom . import parts\nimport helpers\n\n\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, classes):\n"
+        "        super().__init__()\n"
+        "        self.body = nn.LazyLinear(classes)\n\n"
+        "    def forward(self, x):\n"
+        "        return helpers.scaled(self.body(x.flatten(1)), parts.SCALE)\n"
+    ),
+    "nets/unused.py": "X = 1\n",
+    "elsewhere/helpers.py": "import losses\n\n\ndef scaled(x, by):\n    return losses.ONE * x\n",
+    "elsewhere/losses.py": "ONE = 1\n",
+    "elsewhere/more/utils.py": "TWO = 1\n",
+}
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A model of the user's whose modules lie in two folders."""
+    for name, text in OWN.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(tmp_path / "elsewhere")])
+
+    def of_model():
+        for cached in (registry.source_of, registry.imported, registry._parse, fingerprint._of):
+            cached.cache_clear()
+        return fingerprint._of((), "nets:Net")
+
+    return of_model
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("nets/__init__.py", True),
+        ("nets/parts.py", True),
+        ("nets/net.py", True),
+        ("elsewhere/helpers.py", True),
+        ("elsewhere/losses.py", True),
+        ("nets/unused.py", False),
+        ("elsewhere/more/utils.py", False),
+    ],
+)
+def test_every_module_counts_that_a_model_of_yours_imports(own, tmp_path, name, counts):
+    before = own()
+    file = tmp_path / name
+    file.write_text(file.read_text() + "# a comment\n")
+    assert own() == before
+    file.write_text(file.read_text() + "EDITED = 3\n")
+    assert (own() != before) == counts
+    assert "nets" not in sys.modules, "it is read, not run"
+
+
+def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(own, tmp_path):
+    """Two modules of the same base name are two."""
+    file = tmp_path / "nets" / "losses.py"
+    file.write_text("THREE = 3\n")
+    net = tmp_path / "nets" / "net.py"
+    net.write_text("from . import losses\n" + net.read_text())
+    code = "import sys; sys.path[:0] = [{!r}, '.', 'elsewhere']; from allcores import fingerprint; "
+    code += "print(fingerprint._of((), 'nets:Net'))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code.format(str(ROOT / "scripts"))],
+            env=os.environ | {"PYTHONHASHSEED": str(seed)},
+            cwd=tmp_path,
+            text=True,
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in range(6)
+    }
+    assert len(found) == 1
+    own()
+    before = own()
+    file.write_text("THREE = 4\n")
+    assert own() != before

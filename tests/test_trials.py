@@ -1,0 +1,203 @@
+"""What does not fit together is told before anything is trained."""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, vary
+from project import copy
+
+from allcores import registry, sanity
+from allcores.run import Choice
+
+# Each file of a package of the user's; "from torch import nn" stands above.
+OWN = {
+    "plain": """
+class Net(nn.Linear):
+    def __init__(self, classes):
+        super().__init__(64, classes)
+
+    def forward(self, x):
+        return super().forward(x.flatten(1))
+""",
+    "inherits": """
+from mine.plain import Net as Base
+
+class Net(Base):
+    pass
+""",
+    "lazy": """
+class Net(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), nn.LazyLinear(classes))
+""",
+    "made": """
+def make(classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+
+Net = make
+""",
+    "vision": """
+import torchvision.models.resnet
+from mine.plain import Net
+""",
+    "compiler": """
+import torch._dynamo
+from mine.plain import Net
+
+torch._dynamo.config.suppress_errors = True
+""",
+    "starred": """
+from mine.plain import *
+""",
+    "conditional": """
+if True:
+    from mine.plain import Net as Inner
+
+    class Net(Inner):
+        pass
+""",
+}
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A namespace package and an ordinary one that takes its model from a module of it."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name, text in OWN.items():
+        (folder / f"{name}.py").write_text(f"from torch import nn\n{text}")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("from mine.inherits import Net\n")
+    return tmp_path
+
+
+def try_out(folder, path, **options):
+    """What train.py says to a model of one's own on 1 x 8 x 8 images; its exit status."""
+    flags = ["--dataset=synthetic", "--dataset-option=size=8", "--dataset-option=channels=1"]
+    flags += ["--dataset-option=count=60", "--folds=0", "--dataset-option=classes=3"]
+    flags += ["--epochs=1", "--dataset-option=test=20"]
+    flags += [f"--option={key}={value}" for key, value in options.items()]
+    command = [sys.executable, ROOT / "scripts" / "train.py", "--model", path, *flags]
+    run = subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
+    assert "Traceback" not in run.stderr, run.stderr
+    return run.returncode, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("path", [*(f"mine.{name}:Net" for name in OWN), "package:Net"])
+def test_any_module_that_can_be_imported_can_be_trained(mine, path):
+    status, said = try_out(mine, path)
+    assert status == 0, said
+
+
+# What is wrong with a model -> its file, and what is said of it.
+WRONG = {
+    "wide": (
+        """
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(8, 9)
+""",
+        "output for 2 images is (2, 1, 8, 9); expected (2, 3)",
+    ),
+    "needs": (
+        """
+class Net(nn.Linear):
+    def __init__(self, size):
+        super().__init__(size, 3)
+""",
+        "lacks size",
+    ),
+    "empty": (
+        """
+class Net(nn.Module):
+    def forward(self, x):
+        return x.flatten(1)[:, :3]
+""",
+        "the model has no parameters to train",
+    ),
+    "number": ("def Net():\n    return 3\n", "is no torch.nn.Module but int"),
+    "raises": ("def Net():\n    raise KeyError('my own')\n", "KeyError: 'my own'"),
+    "exits": (
+        "import os\n\ndef Net():\n    os._exit(3)\n",
+        "ends the process that it is tried out in",
+    ),
+    "broken": ("def Net(:\n", "invalid syntax"),
+    "missing": ("import no_such_package\n\nNet = nn.Linear\n", "No module named 'no_such_package'"),
+    "other": ("class Nets(nn.Linear):\n    pass\n", "defines no Net; it has nn, Nets"),
+    "two": (
+        """
+class Net(nn.Linear):
+    def __init__(self):
+        super().__init__(8, 3)
+
+    def forward(self, x):
+        return x, x
+""",
+        "output for 2 images is tuple",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_model_that_does_not_fit_is_told_in_a_line(tmp_path, name):
+    text, line = WRONG[name]
+    (tmp_path / "mine.py").write_text(f"from torch import nn\n{text}")
+    status, said = try_out(tmp_path, "mine:Net")
+    assert status == 1
+    assert line in said
+    assert not list(tmp_path.rglob("metrics.json"))
+
+
+def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
+    project = copy(tmp_path)
+    (tmp_path / "mine.py").write_text(f"from torch import nn\n{WRONG['wide'][0]}")
+
+    def change(config):
+        config["models"]["own"] = config["models"]["mlp"] | {"import": "mine:Net"}
+        del config["models"]["own"]["hidden"]
+        config["models"]["lenet"]["optimizer"]["weight_decay"] = -1
+        config["studies"]["first"]["models"].append("own")
+
+    project.configure(change)
+    output = project.call(expect=1)
+    assert "The configuration cannot be run:" in output
+    lines = project.config.read_text().splitlines()
+    own, lenet = (1 + lines.index(f"  {name}:") for name in ("own", "lenet"))
+    assert f"mine.yaml:{own}: models.own: the model's output for 2 images is (2, 3, 8, 9)" in output
+    assert f"mine.yaml:{lenet}: models.lenet: Invalid weight_decay value: -1" in output
+    assert "Traceback" not in output
+    assert not list(tmp_path.rglob("metrics.json"))
+
+
+def sgd(**options):
+    return Choice("SGD", "SGD", {"lr": 0.1} | options)
+
+
+def loss(**options):
+    return Choice("CrossEntropyLoss", "CrossEntropyLoss", options)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"batch_size": 2, "workers": 2, "model": MOBILENET},
+            "leaves 2 worker(s) one image each",
+        ),
+        ({"optimizer": sgd(nesterov=True)}, "Nesterov momentum requires a momentum"),
+        ({"optimizer": sgd(momentum=-1.0)}, "Invalid momentum value"),
+        ({"loss": loss(label_smoothing=2.0)}, "label_smoothing"),
+        ({"schedule": Choice("s", "onecycle", {"warm_up": 3})}, "pct_start"),
+    ],
+)
+def test_options_that_torch_refuses_are_found(changes, line):
+    found = sanity.problem(vary(**changes), (3, 8, 8), 3)
+    assert line in found
+    assert "\n" not in found
+    assert sanity.problem(RUN, (3, 8, 8), 3) is None
+
+
+def test_what_is_installed_is_found_without_importing_it():
+    assert registry.source_of("torchvision.models.resnet").name == "resnet.py"
+    assert registry.source_of("no.such.module") is None
