@@ -1,4 +1,4 @@
-# make run    the default study, packed onto every core; ends with results/report.html
+# make run    the default study, packed onto every core; ends with results/default/report.html
 # make test   everything that must hold
 # make cores, scratch_vs_builtin, data_size, kfold, hogwild
 #             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
@@ -11,7 +11,6 @@ CORES ?= all
 READY := .venv/ready
 BIN := .venv/bin
 
-# Each published study has a folder of results of its own: they share labels, not settings.
 STUDIES := cores scratch_vs_builtin data_size kfold hogwild
 SIZE ?= miniature
 
@@ -19,14 +18,14 @@ SIZE ?= miniature
 .PHONY: run test lint bench test-slurm test-processors miniatures $(STUDIES)
 
 run: $(READY)
-	$(BIN)/snakemake --cores $(CORES) --report results/report.html --report-after-run
-	@echo "Open results/report.html"
+	$(BIN)/snakemake --cores $(CORES) --report results/default/report.html --report-after-run
+	@echo "Open results/default/report.html"
 
 miniatures: $(STUDIES)
 
 $(STUDIES): $(READY)
-	$(BIN)/snakemake --cores $(CORES) --directory results/$(SIZE)/$@ --configfile config/$(SIZE)/$@.yaml \
-	    --report report.html --report-after-run
+	$(BIN)/snakemake --cores $(CORES) --configfile config/$(SIZE)/$@.yaml \
+	    --report results/$(SIZE)/$@/report.html --report-after-run
 	@echo "Open results/$(SIZE)/$@/report.html"
 
 test: lint

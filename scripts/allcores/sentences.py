@@ -69,23 +69,50 @@ def of_missing(missing, runs):
 
 
 def of_bottom_line(found, facts):
-    """For each model: the fastest way for one run, for all runs together, and what it costs."""
-    different = found.get("comparison_table")
+    """How accurate, and for each model: the fastest way for one run, for all, and what it costs."""
+    different, single = found.get("comparison_table"), []
+    if different is not None:
+        yield from _best_accuracies(found["runs"])
     for names, group in _by_model(found["speed_table"]):
         group = group[group["note"] != tables.OTHERWISE]
         base = _base(group, facts)
         if base is None:
             continue
         if len(group) == 1:
-            yield (
-                f"{names}: trained in one way only ({style.way(base)}"
-                f"{_mark(base)}), so nothing can be said of which way is fastest."
-            )
+            single.append(f"{names} with {style.way(base)}{_mark(base)}")
             continue
         one = group.sort_values("images_per_second", ascending=False).iloc[0]
         many = group.loc[(group["images_per_second"] / group["cores"]).idxmax()]
         cost = "" if one.name == base.name or different is None else _cost(different, one, facts)
         yield f"{names}: {_for_one(one, base)}{cost} {_for_many(many, base)}"
+    if single:
+        yield (
+            f"Trained in one way only, so that nothing can be said of which is fastest: "
+            f"{_listed(single)}."
+        )
+
+
+def _best_accuracies(runs):
+    """The accuracy of each model with its best schedule and way."""
+    cells = runs[runs["accuracy"].notna()].groupby(tables.CELL, sort=False)
+    rows = [
+        dict(zip(tables.CELL, cell, strict=True))
+        | {"accuracy": group["accuracy"].mean(), "reach": comparison.interval(group)}
+        for cell, group in cells
+    ]
+    if not rows:
+        return
+    table = pd.DataFrame(rows).sort_values("accuracy", ascending=False)
+    best = table.drop_duplicates(["dataset", "model", "train_size"])
+    shown = tables.varying(best, ["dataset", "train_size"])
+    listed = "; ".join(
+        f"{style.title(['model', *shown], [row[c] for c in ['model', *shown]])} "
+        f"{row['accuracy']:.1%}"
+        + ("" if pd.isna(row["reach"]) else f" ± {100 * row['reach']:.1f}")
+        + f" ({row['schedule']}, {style.way(row)})"
+        for _, row in best.iterrows()
+    )
+    yield f"Held-out accuracy, each with its best schedule and way: {listed}."
 
 
 def _for_one(one, base):
@@ -201,7 +228,7 @@ def of_speed(table, facts):
             "Contended: the threads of a run waited for a core for more than a tenth of the time "
             "that they computed, so something else was at work there; its speed is too low."
         )
-    if table["conditions"].str.contains("packed").any():
+    if any("packed" in conditions for conditions in table["conditions"]):
         yield (
             "Runs were packed: one on few cores had neighbours at work on the others, which slow "
             "it down; one on all cores had none. That leans towards the ways with many cores; "

@@ -27,7 +27,10 @@ WAY = [column for column in SPEED_CELL if column != "train_size"]
 def read(path):
     """A CSV that this workflow wrote; labels are texts, also those that look like numbers."""
     labels = dict.fromkeys(LABELS, str)
-    return pd.read_csv(path, dtype=labels, keep_default_na=False, na_values=[""])
+    frame = pd.read_csv(path, dtype=labels, keep_default_na=False, na_values=[""])
+    if frame.empty:  # nothing tells then that the others are numbers
+        frame = frame.astype(dict.fromkeys(frame.columns.difference(LABELS), float))
+    return frame
 
 
 def identify(metrics):

@@ -1,0 +1,143 @@
+"""Runs and calls that go wrong: nothing is left running, nothing is lost, and it is said."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from conftest import ENVIRONMENT, ROOT, RUN, vary
+from project import copy
+from test_strategies import alive, started, wait_for
+
+# Calls a program through a shell, as Snakemake does, and waits.
+CALLER = """
+import os, subprocess, sys
+shell = f'exec "$@" --die-with-parent {os.getpid()}'
+process = subprocess.Popen(["bash", "-c", shell, "bash", *sys.argv[1:]])
+print(process.pid, flush=True)
+process.wait()
+"""
+
+
+@pytest.mark.parametrize("delay", [0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
+def test_a_caller_that_is_killed_takes_its_training_along(laboratory, delay):
+    """Also while that is still importing."""
+    laboratory.data()
+    program = [sys.executable, ROOT / "scripts" / "train.py"]
+    program += [f"--settings={vary(epochs=100_000).to_json()}", f"--data={laboratory.data()}"]
+    program += [f"--output={laboratory.folder / 'run'}", f"--work={laboratory.work('run')}"]
+    caller = subprocess.Popen(
+        [sys.executable, "-c", CALLER, *program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=ENVIRONMENT,
+        cwd=laboratory.folder,
+    )
+    training = int(caller.stdout.readline())
+    time.sleep(delay)
+    caller.kill()
+    caller.wait()
+    wait_for(lambda: not alive(training), seconds=5)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGBUS], ids=["SIGTERM", "SIGBUS"])
+def test_a_signal_leaves_a_word_in_the_log(laboratory, number):
+    process, ranks = started(laboratory, vary(epochs=100_000))
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    said = {signal.SIGTERM: "stopped by SIGTERM; the same call goes on", signal.SIGBUS: "Bus error"}
+    assert said[number] in output
+    wait_for(lambda: not any(map(alive, ranks)), seconds=5)
+
+
+def test_a_stopped_rank_is_named_after_the_time_out(laboratory):
+    settings = vary(RUN, epochs=100_000).to_json()
+    command = [sys.executable, ROOT / "scripts" / "train.py", f"--settings={settings}"]
+    command += [f"--data={laboratory.data()}", f"--work={laboratory.work('run')}", "--timeout=2"]
+    process = subprocess.Popen(
+        [*command, f"--output={laboratory.folder / 'run'}"],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=ENVIRONMENT,
+        cwd=laboratory.folder,
+    )
+    wait_for(lambda: (laboratory.work("run") / "latest.allcores").exists())
+    (rank,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(rank), signal.SIGSTOP)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "no rank made any progress for 2 s: worker 0 (rank 0)" in output
+    assert "is stopped by a signal" in output
+
+
+FAILING = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), nn.LazyLinear(classes))
+        self.steps = 0
+
+    def forward(self, images):
+        self.steps += 1
+        if self.steps > 4:
+            raise RuntimeError("out of order")
+        return super().forward(images)
+"""
+
+
+def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
+    project = copy(tmp_path)
+    (tmp_path / "mine.py").write_text(FAILING)
+
+    def change(config):
+        config["models"]["own"] = {"import": "mine:Net"} | config["models"]["mlp"]
+        del config["models"]["own"]["hidden"], config["models"]["lenet"]
+        config["studies"]["first"] |= {"models": ["mlp", "own"], "strategies": ["serial"]}
+        config["studies"]["second"] = config["studies"]["first"] | {"models": ["own"]}
+
+    project.configure(change)
+    output = project.call(expect=1)
+    assert "out of order" in output
+    study = project.results / "studies" / "first"
+    table = pd.read_csv(study / "accuracy_table.csv")
+    assert list(table["model"]) == ["mlp"]
+    missing = pd.read_csv(study / "missing.csv")["run"]
+    assert len(missing) == 2
+    assert all("/own/" in run for run in missing)
+    verdict = (study / "verdict.html").read_text()
+    assert "INCOMPLETE: 2 runs of 4 failed and are missing here, for instance tiny/own" in verdict
+    assert not (project.results / "studies" / "second").exists()
+    # What was missing is tried again, and then all is there.
+    project.edit("mine.py", "self.steps > 4", "self.steps < 0")
+    assert project.trains() == 2
+    project.call()
+    assert pd.read_csv(study / "missing.csv").empty
+    assert "INCOMPLETE" not in (study / "verdict.html").read_text()
+    assert project.planned() == {}
+
+
+def test_a_study_in_which_all_diverge_says_so(tmp_path):
+    project = copy(tmp_path)
+
+    def change(config):
+        del config["models"]["lenet"]
+        config["models"]["mlp"]["optimizer"]["lr"] = 1e30
+        config["studies"]["first"] |= {"models": ["mlp"], "strategies": ["serial"]}
+
+    project.configure(change)
+    project.call()
+    study = project.results / "studies" / "first"
+    assert (
+        "DIVERGED, the loss being no finite number any more" in (study / "verdict.html").read_text()
+    )
+    table = pd.read_csv(study / "accuracy_table.csv")
+    assert list(table["diverged"]) == [2]
+    assert project.planned() == {}
