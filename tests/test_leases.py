@@ -7,10 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from conftest import DDP, ENVIRONMENT, ROOT, using
+from conftest import DDP, ENVIRONMENT, ROOT, RUN, using
 from test_strategies import wait_for
 
-from allcores import experiment, leases
+from allcores import experiment, leases, results
 from allcores.training import train
 
 # cpu -> (NUMA node, core): two nodes of two cores of two threads, numbered as Linux likes to.
@@ -116,6 +116,17 @@ def test_a_quota_says_nothing_of_which_cores(machine, monkeypatch):
         assert cores is None
 
 
+def test_in_a_network_of_its_own_nothing_is_leased():
+    """There the sockets of other containers, which may be on the same cores, cannot be seen."""
+    code = "from allcores import leases\nwith leases.leased(1) as cores: print(cores)"
+    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts")}
+    command = ["unshare", "-n", sys.executable, "-c", code]
+    run = subprocess.run(command, text=True, capture_output=True, env=environment)
+    if "unshare" in run.stderr:
+        pytest.skip("no network namespace can be made here")
+    assert run.stdout == "None\n"
+
+
 def test_more_cores_than_there_are_cannot_be_leased(machine):
     with leases.leased(1 + len(os.sched_getaffinity(0))) as cores:
         assert cores is None
@@ -141,7 +152,37 @@ def test_each_worker_is_kept_to_a_core_of_its_own(laboratory, monkeypatch):
 
 def test_a_run_that_shares_its_cores_says_so(laboratory, monkeypatch):
     monkeypatch.setattr(leases, "NAME", f"allcores-test-{os.getpid()}-" + "{}")
-    metrics, _ = laboratory.conduct(using(DDP, 2 * len(os.sched_getaffinity(0)), epochs=20))
+    metrics, _ = laboratory.conduct(using(DDP, 2 * len(os.sched_getaffinity(0)), epochs=40))
     assert metrics["cores"]["pinned"] is None
     assert metrics["cores"]["contended"]
     assert metrics["cores"]["waited_seconds"] > 0
+
+
+BURN = "while True: pass"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("crowded", [True, False])
+def test_a_run_whose_cores_others_use_is_contended(laboratory, monkeypatch, crowded, threads):
+    """However many threads it has."""
+    if threads > len(os.sched_getaffinity(0)):
+        pytest.skip("needs two cores")
+    monkeypatch.setattr(leases, "NAME", f"allcores-test-{os.getpid()}-" + "{}")
+    monkeypatch.setattr(leases, "_is_machines_network", lambda: True)
+    burner = subprocess.Popen([sys.executable, "-c", BURN]) if crowded else None
+    try:
+        if burner:  # on the core that the run will get
+            os.sched_setaffinity(burner.pid, {min(os.sched_getaffinity(0))})
+        process = laboratory.train(using(RUN.strategy, 1, threads_per_worker=threads, epochs=400))
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+    finally:
+        if burner:
+            burner.kill()
+            burner.wait()
+    metrics = results.read_metrics(laboratory.folder / "run" / "metrics.json")
+    if metrics["cores"]["pinned"] is None:
+        pytest.skip("the cores are leased to others")
+    assert metrics["cores"]["others_seconds"] >= 0
+    if crowded:
+        assert metrics["cores"]["contended"]

@@ -168,7 +168,7 @@ def test_rows_that_had_too_few_cores_are_marked():
     assert list(table["note"]) == ["", "", "oversubscribed", "contended"]
     said, _, why = sentences.of_speed(read_back(table), FACTS)
     assert "ddp, 4 workers 1.21 x (oversubscribed); ring, 2 workers 1.21 x (contended)" in said
-    assert why.startswith("Contended: the threads of a run waited for a core")
+    assert why.startswith("Contended: others were at work for more than a tenth")
     alone = speeds([made("serial", 1, 0, 0.8, 9.0) | {"cores": contended["cores"]}])
     said = next(sentences.of_speed(read_back(alone), FACTS))
     assert "serial: 11.1 images/s (contended). With one way" in said

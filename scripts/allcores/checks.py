@@ -34,7 +34,7 @@ def findings(config, files=(), cores=None):
     try:
         for each in chain(_of_entries(config), _of_studies(config, cores)):
             found.append(each)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
         # What the schema does not know may be anything, and that has been told then.
         if not found:
             raise
@@ -303,7 +303,7 @@ def _of_splits(config, path, given):
         chosen = study.choice(config, "datasets", label)
         try:
             outline = registry.outline(chosen)
-        except (KeyError, TypeError):  # told by _of_entries
+        except (KeyError, TypeError, ArithmeticError):  # told by _of_entries
             continue
         if outline is None:
             continue

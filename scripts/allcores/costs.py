@@ -14,6 +14,7 @@ import psutil
 from allcores import cores
 
 SAMPLING_INTERVAL = 0.5  # seconds
+TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, the unit of proc_stat(5)
 
 
 class Clock:
@@ -93,6 +94,8 @@ class Watch(threading.Thread):
 
     Attributes:
         sessions: [Session, ...], this process's last.
+        cores: those that the run is kept to; None: it is not.
+        others: seconds for which somebody else was at work on these cores; None: unknown.
     """
 
     def __init__(self, file):
@@ -101,14 +104,21 @@ class Watch(threading.Thread):
         self.sessions = _read_sessions(self.file)
         self.sessions.append(Session([(process_start(), 0.0)]))
         self.over = threading.Event()
+        self.cores = self.others = None
         self._of_dead, self._of_living = (0.0, 0.0), {}
 
     def run(self):
+        session = self.sessions[-1]
         with self.file.open("a", buffering=1) as lines:
-            lines.write(_line(len(self.sessions), self.sessions[-1]))
+            lines.write(_line(len(self.sessions), session))
+            self.sample()
+            before = self._busy() - session.cpu
             while not self.over.wait(SAMPLING_INTERVAL):
                 self.sample()
-                lines.write(_line(len(self.sessions), self.sessions[-1]))
+                lines.write(_line(len(self.sessions), session))
+        self.sample()
+        if self.cores:
+            self.others = max(0.0, self._busy() - session.cpu - before)
 
     def sample(self):
         me, session = psutil.Process(), self.sessions[-1]
@@ -127,11 +137,22 @@ class Watch(threading.Thread):
         session.trace.append((time.time(), cpu))
         session.peak_memory = max(session.peak_memory, memory)
 
+    def _busy(self):
+        """Seconds for which the run's cores have been at work since boot, for whomever."""
+        if not self.cores:
+            return 0.0
+        seconds = 0.0
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *times = line.split()
+            if name[3:].isdigit() and int(name[3:]) in self.cores and name.startswith("cpu"):
+                user, nice, system, _, _, irq, soft_irq, stolen = map(int, times[:8])
+                seconds += (user + nice + system + irq + soft_irq + stolen) * TICK
+        return seconds
+
     def finish(self):
-        """Stop sampling and add a last sample."""
+        """Stop sampling, with a last sample."""
         self.over.set()
         self.join()
-        self.sample()
 
 
 def _line(number, session):

@@ -15,8 +15,8 @@ from allcores.evaluation import evaluate
 from allcores.lifetime import DivergedError
 from allcores.training import train
 
-# Threads that waited for a core for more than this part of the time that they computed had to share
-# it with more than their own helpers.
+# A run is contended if others were at work for more than this part of the time of its cores, or, on
+# no cores of its own, if its threads waited for longer than this part of the time they computed.
 CONTENDED = 0.1
 
 
@@ -68,6 +68,7 @@ def conduct(
         target = partial(train, run, dataset, mean, std, samples, work)
         registry.model(run.model.name).load()  # here: the processes share what it imports
         with leases.leased(run.cores) if pinning else nullcontext() as pins:
+            watch.cores = pins
             diverged = _train(run, target, watch, pins, timeout)
             torch.set_num_threads(run.cores)
             scores = {}
@@ -153,9 +154,22 @@ def _costs(watch):
 
 
 def _contention(watch):
+    """Whether others were at work on the run's cores.
+
+    On cores of its own their time can be told from the run's; else by how long its threads waited,
+    which its own helpers make them do, too.
+    """
+    last = watch.sessions[-1]
     waited = sum(session.waited for session in watch.sessions)
-    computed = sum(session.cpu for session in watch.sessions)
-    return {"waited_seconds": waited, "contended": waited > CONTENDED * computed}
+    if watch.others is None:
+        contended = waited > CONTENDED * sum(session.cpu for session in watch.sessions)
+    else:
+        contended = watch.others > CONTENDED * len(watch.cores) * (last.ended - last.started)
+    return {
+        "waited_seconds": waited,
+        "others_seconds": watch.others,
+        "contended": contended,
+    }
 
 
 def _fold_of(run, dataset, fold_file):

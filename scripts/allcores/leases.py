@@ -13,6 +13,10 @@ from allcores import cores
 
 SYSTEM = Path("/sys/devices/system/cpu")
 SOCKETS = Path("/proc/net/unix")
+NETWORK = Path("/proc/self/ns/net")
+# PROC_DYNAMIC_FIRST in <linux/proc_ns.h>; those that a booted system has handed out are beyond it
+# by hundreds.
+FIRST_NUMBER, FEW = 0xF0000000, 160
 # An abstract socket of this name is the lock of a core: it exists as long as a process holds it,
 # leaves no file behind, and every user of the machine sees it, but no other container (unix(7)).
 NAME = "allcores-core-{}"
@@ -24,12 +28,13 @@ def leased(count):
 
     Yields:
         Their numbers, those for neighbouring ranks side by side; None where so many are not free,
-        or where a quota, not a set of cores, limits this process: others with a quota may be on
-        the same cores unseen. The system decides then which process runs where.
+        or where others may be on the same cores unseen: where a quota, not a set of cores, limits
+        this process, and in a network of a container's own. The system decides then which process
+        runs where.
     """
     before = os.sched_getaffinity(0)
     chosen, locks = None, []
-    if cores.allowed() == len(before) and SOCKETS.exists():
+    if cores.allowed() == len(before) and SOCKETS.exists() and _is_machines_network():
         chosen = _take(count, before, locks)
     try:
         os.sched_setaffinity(0, chosen or before)
@@ -50,6 +55,15 @@ def _take(count, allowed, locks):
         if all(_lock(core, locks) for core in chosen):
             return chosen
         _release(locks)
+
+
+def _is_machines_network():
+    """Whether this process is in the network namespace that the machine was started with.
+
+    Others have abstract sockets of their own. Linux gives the first namespaces the first numbers:
+    the network's is one of the fixed ones (Linux 6.18 on) or among the first that are handed out.
+    """
+    return NETWORK.stat().st_ino < FIRST_NUMBER + FEW
 
 
 def _taken():

@@ -225,8 +225,8 @@ def of_speed(table, facts):
         )
     if (table["note"] == "contended").any():
         yield (
-            "Contended: the threads of a run waited for a core for more than a tenth of the time "
-            "that they computed, so something else was at work there; its speed is too low."
+            "Contended: others were at work for more than a tenth of the time of a run's cores, or "
+            "its threads waited that long for a core; its speed is too low."
         )
     if any("packed" in conditions for conditions in table["conditions"]):
         yield (

@@ -1,0 +1,222 @@
+"""Whatever a config says, it is answered in lines that say where and what; never by a traceback."""
+
+import copy
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from conftest import ENVIRONMENT, ROOT
+
+from allcores import checks, study, yamlfile
+
+FULL = yaml.safe_load("""
+downloads: elsewhere
+pinning: true
+timeout: 60
+models:
+  lenet:
+    width: 0.5
+    batch_size: 8
+    epochs: 2
+    optimizer: {name: adam, lr: 0.1, betas: [0.9, 0.99], weight_decay: 0.1}
+    loss: {name: cross_entropy, label_smoothing: 0.1}
+    augmentation: {crop: 1, flip: true}
+    precision: fp32
+    memory_format: contiguous
+  own: {name: mlp, hidden: [8], batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: 0.1}}
+datasets:
+  made:
+    {name: synthetic, count: 60, test: 20, size: 8, classes: 3, channels: 1, noise: 1.0, seed: 1}
+  timing: {name: fake, count: 60, classes: 3}
+schedules:
+  warm: {cycles: 2, growth: 2, floor: 0.001}
+  one: {name: onecycle, warm_up: 0.3}
+  steps: {name: multistep, milestones: [0.5], gamma: 0.1}
+strategies:
+  ddp: {bucket_mb: 5, hook: fp16}
+  servers: {name: parameter_server, servers: 2}
+  locked: {name: hogwild, locked: true, state: own}
+studies:
+  first:
+    datasets: [made, digits]
+    folds: 3
+    models: [lenet, own]
+    schedules: [warm, one, steps]
+    strategies: [serial, ddp, servers, locked]
+    workers: [1, 2]
+    threads_per_worker: [1]
+    seeds: [0, 1]
+    train_sizes: [20, all]
+    curves: true
+    exclusive: true
+    oversubscribe: false
+    baseline: serial
+    target_accuracy: 0.5
+    references: [{model: lenet, label: x, seconds: 1, images: 10, cores: 2}]
+  second: {datasets: [timing], folds: 2, models: [own], cores: [1, 2]}
+  third:
+    {datasets: [made], folds: 3, models: [lenet], schedules: [warm], against: first, seeds: [0]}
+""")
+STRANGE = [
+    *(None, True, 0, -1, 2.0, 0.5, 1e308, math.nan, math.inf, 2**63, "", "x", "18", "007", "1e-3"),
+    *("nan", "None", "a b", "../up", [], [[]], [None], [{}], ["x", "x"], [1, [2]], {}, {"x": 1}),
+    *({"name": ["npz"]}, {1: 2}, {None: 3}, "\0", "ä" * 300),
+]
+
+
+def paths(value, path=()):
+    """Where something stands in a config."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else []
+    items = enumerate(value) if isinstance(value, list) else items
+    for key, below in items:
+        yield from paths(below, (*path, key))
+
+
+def replaced(path, value):
+    config = copy.deepcopy(FULL)
+    place = config
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return config
+
+
+def test_the_config_that_is_spoilt_is_sound():
+    assert checks.findings(FULL, cores=4) == []
+    assert len(study.expand(FULL).runs) > 100
+
+
+@pytest.mark.parametrize("path", list(paths(FULL)), ids=lambda p: ".".join(map(str, p)))
+def test_a_strange_value_is_answered_or_is_fine(path):
+    for value in STRANGE:
+        config = replaced(path, copy.deepcopy(value))
+        found = checks.findings(config, cores=4)
+        assert all("\n" not in line.strip() for line in found)
+        if not found:
+            table = study.expand(config)
+            assert all("\0" not in run_path for run_path in table.runs)
+
+
+@pytest.mark.parametrize("path", list(paths(FULL)), ids=lambda p: ".".join(map(str, p)))
+def test_a_key_that_is_left_out_is_answered_or_is_fine(path):
+    config = copy.deepcopy(FULL)
+    place = config
+    for key in path[:-1]:
+        place = place[key]
+    del place[path[-1]]
+    if not checks.findings(config, cores=4):
+        study.expand(config)
+
+
+@pytest.mark.parametrize(
+    "content", [None, [], "text", 5, {}, [1], {"models": None}, {"studies": 1}]
+)
+def test_what_is_no_config_at_all_is_answered(content):
+    assert checks.findings(content) != []
+
+
+TEXTS = {
+    "twice": ("models:\n  a: {epochs: 1}\n  a: {epochs: 2}\n", r":3: models\.a: stands here twice"),
+    "number": ("models:\n  18: {epochs: 1}\n", "found the key 18, which is no text"),
+    "tabs": ("models:\n\ta: 1\n", "not valid JSON or YAML"),
+    "open": ("models: [1, 2\n", "not valid JSON or YAML"),
+    "list": ("- 1\n- 2\n", "with keys at top level"),
+    "empty": ("", "with keys at top level"),
+    "latin": (b"models:\n  caf\xe9: {}\n", "UTF-8|utf-8|UnicodeDecodeError|special characters"),
+}
+
+
+def dry_run(file):
+    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "-n", "--cores", "4"]
+    return subprocess.run(
+        [*command, "--configfile", file],
+        cwd=file.parent,
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+    )
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_file_that_is_no_config_is_answered_by_hand_and_by_snakemake(tmp_path, name):
+    text, line = TEXTS[name]
+    file = tmp_path / "mine.yaml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    if name not in ("twice", "number"):
+        with pytest.raises(ValueError, match=str(file)):
+            yamlfile.read(file)
+    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "-n", "--cores", "2"]
+    run = subprocess.run(
+        [*command, "--configfile", file],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+    )
+    assert run.returncode != 0
+    assert re.search(line, run.stdout + run.stderr), run.stdout + run.stderr
+    assert not (tmp_path / "results").exists()
+
+
+def test_quoted_labels_stay_texts(tmp_path):
+    config = copy.deepcopy(FULL)
+    for label in ("18", "007", "true", "NA", "1e3"):
+        config["models"][label] = FULL["models"]["own"]
+        config["studies"]["second"]["models"].append(label)
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "-n", "--cores", "4"]
+    run = subprocess.run(
+        [*command, "--configfile", file],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "Train 007" in run.stdout + run.stderr
+
+
+FLAGS = [
+    (["--model=lenet", "--workers=4"], "--workers: found 4; serial takes only one"),
+    (["--model=lenet", "--epochs=0"], "epochs: found 0"),
+    (["--model=lenet", "--lr=nan"], "lr: found nan"),
+    (["--model=lenet", "--seed=4294967296"], "found 4294967296"),
+    (["--model=lenet", "--option=width"], "found 'width'; expected KEY=VALUE"),
+    (["--model=lenet", "--option=width=[1"], "its value is no YAML"),
+    (["--model=lenet", "--dataset=npz"], "datasets.npz: lacks path"),
+    (["--model=lenet", "--dataset=npz", "--dataset-option=path=no.npz"], "there is no no.npz"),
+    (
+        ["--model=lenet", "--strategy=ddp", "--strategy-option=hook=x"],
+        "found 'x'; known: none, fp16",
+    ),
+    (["--model=lenet", "--config=no.yaml"], "No such file or directory: 'no.yaml'"),
+    (["--settings={}"], "--settings: not the settings of a run"),
+    (["--settings=["], "--settings: not the settings of a run"),
+    (["--model=no:Net"], "cannot be imported"),
+    (["--model=.:Net"], "is no import path"),
+    (["--model=lenet", "--data=nowhere"], "nowhere holds no prepared dataset"),
+    (["--model=lenet", "--fold-of=nowhere"], "No such file or directory: 'nowhere'"),
+    (["--model=lenet", "--recipe=nowhere", "--precision=auto"], ""),
+    (["--model=lenet", "--output=/proc/nowhere"], "/proc/nowhere"),
+    (["--model=lenet", "--work=/dev/null"], "/dev/null"),
+    (["--model=lenet", "--train-size=5000"], "found 5000; 'digits' leaves 1437"),
+    (["--model=lenet", "--threads=0"], "found 0"),
+    (["--model=lenet", "--folds=1"], "found 1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"), FLAGS, ids=lambda v: " ".join(v[1:] or v) if isinstance(v, list) else ""
+)
+def test_flags_that_do_not_fit_are_told_in_a_line(tmp_path, flags, line):
+    command = [sys.executable, ROOT / "scripts" / "train.py", *flags]
+    run = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
+    assert "Traceback" not in run.stdout + run.stderr
+    assert line in run.stderr
+    assert (run.returncode == 0) == (line == "")
