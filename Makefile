@@ -4,6 +4,7 @@
 #             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
 # make miniatures   all five
 # make test-processors   the promises of bits, as on other processors
+# make drill  a campaign that is killed 60 times ends like one that never was
 # make bench  how fast it is, here and now
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ STUDIES := cores scratch_vs_builtin data_size kfold hogwild
 SIZE ?= miniature
 
 
-.PHONY: run test lint bench test-slurm test-processors miniatures $(STUDIES)
+.PHONY: run test lint bench test-slurm test-processors drill miniatures $(STUDIES)
 
 run: $(READY)
 	$(BIN)/snakemake --cores $(CORES) --report results/default/report.html --report-after-run
@@ -40,6 +41,11 @@ lint: $(READY)
 # As on every processor that this one can be told to be like.
 test-processors: $(READY)
 	PROCESSORS=all $(BIN)/python -m pytest tests/test_processors.py
+
+# A campaign that is killed again and again ends like one that never was; KILLS=60 times.
+KILLS ?= 60
+drill: $(READY)
+	$(BIN)/python tests/drills/kills.py $(KILLS)
 
 bench: $(READY)
 	$(BIN)/python tests/benchmarks/run_all.py

@@ -81,6 +81,7 @@ class Project:
 
 
 def copy(folder):
+    folder.mkdir(exist_ok=True)
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import yaml
 
 from allcores import estimate, products, study
@@ -134,3 +135,20 @@ studies:
     assert ordered.index(("narrow", None, 1)) < ordered.index(("vgg11", None, 1))
     assert ordered[-3:] == [("vgg11", None, 1), ("vgg19", None, 2), ("vgg19", None, 1)]
     assert all(estimate.minutes(run) >= 30 and estimate.memory_mb(run) > 500 for run in runs)
+
+
+def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def name(*files):
+        return study.name_of(files, "/project")
+
+    assert name("/project/config/config.yaml") == "default"
+    assert name("/project/config/miniature/kfold.yaml") == "miniature/kfold"
+    assert name("config/mine.yaml") == name("mine.yml") == name("/project/mine.yaml") == "mine"
+    assert name("mine.yaml", "more.yaml") == "mine+more"
+    elsewhere, other = name("/a/mine.yaml"), name("/b/mine.yaml")
+    assert elsewhere.startswith("mine_") and other.startswith("mine_") and elsewhere != other
+    for refused in ("config/default.yaml", "by_hand.yaml", "my study.yaml", "a{b}.yaml"):
+        with pytest.raises(ValueError, match=r"expected a file name of letters"):
+            name(refused)

@@ -1,6 +1,7 @@
 """What a config's schema has against it, in the words of its author."""
 
 import difflib
+import functools
 import math
 
 import yaml
@@ -16,8 +17,12 @@ def violations(config):
     wrong_keys = list(_of_keys(config, ()))
     if wrong_keys:  # a validator takes every key for a text
         return wrong_keys
-    validator = Validator(yaml.safe_load(FILE.read_text()))
-    return [each for error in validator.iter_errors(config) for each in _explain(error)]
+    return [each for error in _validator().iter_errors(config) for each in _explain(error)]
+
+
+@functools.cache
+def _validator():
+    return Validator(yaml.safe_load(FILE.read_text()))
 
 
 def _of_keys(value, path):

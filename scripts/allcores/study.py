@@ -2,12 +2,15 @@
 
 import dataclasses
 import itertools
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from allcores import registry
 from allcores.run import Choice, Run, digest
 
+# What else lies in results/.
+RESERVED = ("bench", "by_hand", "default", "downloads")
 # What a study may leave out.
 STUDY_DEFAULTS = {
     "schedules": ["constant"],
@@ -102,11 +105,20 @@ def name_of(files, project):
 
     Returns:
         "default" for the project's own config, "mine" for config/mine.yaml, "miniature/kfold".
+
+    Raises:
+        ValueError: something else lies under that name, or it is no name for a folder.
     """
     default = Path(project).resolve() / "config" / "config.yaml"
     if [Path(file).resolve() for file in files] == [default]:
         return "default"
-    return "+".join(_name_of_file(Path(file).resolve(), Path(project).resolve()) for file in files)
+    name = "+".join(_name_of_file(Path(file).resolve(), Path(project).resolve()) for file in files)
+    if name in RESERVED or not re.fullmatch(r"[\w.+/-]+", name):
+        raise ValueError(
+            f"{', '.join(map(str, files))}: its results would lie in results/{name}; expected a "
+            f"file name of letters, digits, _, -, + and . that is none of {', '.join(RESERVED)}"
+        )
+    return name
 
 
 def _name_of_file(file, project):

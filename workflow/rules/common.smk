@@ -25,7 +25,10 @@ from snakemake.utils import update_config
 update_config(config, checks.typed(workflow.config_settings.config or {}))
 
 # Each config has a folder of its own.
-RESULTS = f"results/{study.name_of(workflow.configfiles, workflow.basedir)}"
+try:
+    RESULTS = f"results/{study.name_of(workflow.configfiles, workflow.basedir)}"
+except ValueError as error:
+    sys.exit(str(error))
 # The answer to what a config leaves open, for one model with one number of workers.
 RECIPE_FILE = f"{RESULTS}/recipes/{{dataset}}/{{model}}_w{{workers}}t{{threads}}.json"
 # What a run ends with.
