@@ -3,7 +3,7 @@
 from html import escape
 from pathlib import Path
 
-from allcores import sentences, tables
+from allcores import bottom_line, sentences, tables, wording
 
 # In the order of the report: table -> what makes sentences of it.
 ABOUT = {
@@ -22,10 +22,10 @@ def verdict(found, facts):
 
     Args:
         found: name of a table -> the table.
-        facts: sentences.Facts.
+        facts: wording.Facts.
     """
     said = [
-        *sentences.of_bottom_line(found, facts),
+        *bottom_line.sentences(found, facts),
         *sentences.of_missing(found["missing"], found["runs"]),
         *sentences.of_machine(found["runs"]),
     ]
@@ -52,7 +52,7 @@ def as_rst(study, said):
 
 if __name__ == "__main__":
     found = {name: tables.read(path) for name, path in snakemake.input.items()}
-    facts = sentences.Facts(**snakemake.params.facts)
+    facts = wording.Facts(**snakemake.params.facts)
     said = verdict(found, facts)
     print(*said, sep="\n")
     Path(snakemake.output.html).write_text(as_html(snakemake.wildcards.study, said))

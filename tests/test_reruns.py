@@ -31,7 +31,8 @@ MODULES = {
     **dict.fromkeys(("lifetime", "progress", "pulse", "recipes", "registry", "run"), NONE),
     **dict.fromkeys(("sanity", "schema", "study", "supervision", "trials", "yamlfile"), NONE),
     # what comes after it
-    **dict.fromkeys(("comparison", "occupancy", "products", "sentences", "style", "tables"), NONE),
+    **dict.fromkeys(("bottom_line", "comparison", "occupancy", "products", "sentences"), NONE),
+    **dict.fromkeys(("style", "tables", "wording"), NONE),
     # what only other runs have
     **dict.fromkeys(("flat", "lean_torch", "staleness"), NONE),
 }

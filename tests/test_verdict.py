@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from test_tables import RUNS, made, script
 
-from allcores import comparison, occupancy, sentences, tables
+from allcores import bottom_line, comparison, occupancy, sentences, tables, wording
 
-FACTS = sentences.Facts(baseline="serial", target=0.85)
+FACTS = wording.Facts(baseline="serial", target=0.85)
 
 
 def p_of_4_degrees(t):
@@ -174,31 +174,31 @@ def test_rows_that_had_too_few_cores_are_marked():
     assert "serial: 11.1 images/s (contended). With one way" in said
 
 
-def bottom_line(metrics):
+def said_first(metrics):
     found = {"speed_table": read_back(speeds(metrics)), "comparison_table": compared(metrics)}
-    accurate, *said = sentences.of_bottom_line(found | {"runs": tables.runs(metrics)}, FACTS)
+    accurate, *said = bottom_line.sentences(found | {"runs": tables.runs(metrics)}, FACTS)
     assert accurate.startswith("Held-out accuracy, each with its best schedule and way: mlp")
     return said
 
 
 def test_the_bottom_line():
-    assert bottom_line(RUNS) == [
+    assert said_first(RUNS) == [
         "mlp: one run alone is fastest with ddp, 2 workers, 2.00 x serial. Its accuracy cannot be "
         "told apart from that with serial: a difference of up to 74.6 points is possible. For all "
         "runs together nothing beats serial on 1 core per run: run folds and seeds side by side."
     ]
     slow = [made("ddp", 2, fold, 0.8, 30.0 + fold) for fold in range(2)]
-    assert bottom_line(RUNS[:2] + slow) == [
+    assert said_first(RUNS[:2] + slow) == [
         "mlp: for one run nothing was faster than serial. For all runs together nothing beats "
         "serial on 1 core per run: run folds and seeds side by side."
     ]
     fast = [made("ddp", 2, fold, [0.8, 0.9][fold], 3.0) for fold in range(2)]
-    (said,) = bottom_line(RUNS[:2] + fast)
+    (said,) = said_first(RUNS[:2] + fast)
     assert "Accuracy is the same as with serial, run by run." in said
     assert "ddp, 2 workers gets most out of each core: 16.7 images/s per core against 9.2" in said
-    (said,) = bottom_line([RUNS[0], RUNS[2]])
+    (said,) = said_first([RUNS[0], RUNS[2]])
     assert "2.00 x serial, by too few runs to be sure." in said
-    (said,) = bottom_line(RUNS[:2])
+    (said,) = said_first(RUNS[:2])
     assert said == (
         "Trained in one way only, so that nothing can be said of which is fastest: mlp with serial."
     )
@@ -213,7 +213,7 @@ def test_timings_of_other_conditions_are_not_compared():
     said = list(sentences.of_speed(read_back(table), FACTS))
     assert "ddp, 2 workers (other conditions)" in said[0].replace("  ", " ")
     assert said[1].startswith("Runs were packed")
-    (said,) = sentences.of_bottom_line({"speed_table": read_back(table)}, FACTS)
+    (said,) = bottom_line.sentences({"speed_table": read_back(table)}, FACTS)
     assert "nothing can be said of which is fastest" in said
     runs = tables.runs([*RUNS[:2], packed])
     mixed = list(sentences.of_machine(runs))
