@@ -117,9 +117,9 @@ def test_what_is_added_counts_if_it_is_run(library, module, addition, trains):
     assert sum(identities()[path] != before[path] for path in before) == trains
 
 
-def test_the_version_of_torch_counts(monkeypatch):
+def test_theversion_of_torch_counts(monkeypatch):
     before = identities()
-    monkeypatch.setattr(identity, "_version_of_torch", lambda: "2.99")
+    monkeypatch.setattr(identity, "version_of_torch", lambda: "2.99")
     assert all(identities()[path] != before[path] for path in before)
 
 

@@ -22,7 +22,7 @@ def before_data(run):
     return {
         "settings": run.decisive,
         "code": fingerprint.of_run(run),
-        "torch": _version_of_torch(),
+        "torch": version_of_torch(),
     }
 
 
@@ -51,6 +51,6 @@ def _text(value):
 
 
 @functools.cache
-def _version_of_torch():
+def version_of_torch():
     """Found without importing torch; +cpu and the like are builds of the same."""
     return importlib.metadata.version("torch").partition("+")[0]

@@ -26,13 +26,11 @@ def findings(table, files, kept):
     new = {key: trial for key, trial in _trials(table).items() if key not in sound}
     if not new:
         return []
-    problems = _try_out(list(new.values()))
+    problems = dict(zip(new, _try_out(list(new.values())), strict=False))
     found = {
-        (("models", trial["model"]), problem)
-        for trial, problem in zip(new.values(), problems, strict=True)
-        if problem
+        (("models", new[key]["model"]), problem) for key, problem in problems.items() if problem
     }
-    fine = {key for key, problem in zip(new, problems, strict=True) if not problem}
+    fine = {key for key, problem in problems.items() if not problem}
     Path(kept).parent.mkdir(parents=True, exist_ok=True)
     write_text(kept, json.dumps(sorted(sound | fine)))
     return checks.located(found, yamlfile.places(files)[0])
@@ -61,13 +59,17 @@ def _trials(table):
             "shape": outline.shape,
             "classes": outline.classes,
         }
-        key = json.dumps([trial, fingerprint.of_run(run), identity.before_data(one)["torch"]])
-        found[digest(key)] = trial
+        # What shares the work has no part in whether a model fits.
+        settings = {
+            key: value for key, value in json.loads(one.decisive).items() if key != "strategy"
+        }
+        told = [settings, outline.shape, outline.classes, fingerprint.of_recipe(run)]
+        found[digest(json.dumps([*told, identity.version_of_torch()]))] = trial
     return found
 
 
 def _try_out(trials):
-    """The answer to each trial; one that ends the process is to blame itself."""
+    """The answer to each trial, up to one that ends the process: that is to blame itself."""
     asked = json.dumps(trials)
     process = subprocess.run(
         [sys.executable, PROGRAM], input=asked, text=True, stdout=subprocess.PIPE
@@ -75,5 +77,4 @@ def _try_out(trials):
     answers = [json.loads(line) for line in process.stdout.splitlines()]
     if len(answers) < len(trials):
         answers.append("the model ends the process that it is tried out in")
-    # Those after it are tried out when it is gone.
-    return answers + [None] * (len(trials) - len(answers))
+    return answers

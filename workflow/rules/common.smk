@@ -178,6 +178,8 @@ def make_do():
     """After a failure: the tables and figures of the runs that there are, with the holes marked."""
     if not workflow.is_main_process or WITHOUT_MISSING in os.environ:
         return
+    if not any(map(is_there, TABLE.runs)):
+        return
     files = [str(file) for file in workflow.overwrite_configfiles]
     given = workflow.config_settings.config_args
     of_results = [rule.name for rule in workflow.rules if rule.name not in OF_RUNS]
