@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from allcores import data
 
 if __name__ == "__main__":
     folder = Path(snakemake.input.info).parent
-    labels = np.load(folder / "labels.npy")[: data.read_info(folder)["train"]]
+    dataset = data.open_dataset(folder)  # which refuses damaged labels
+    labels = dataset.labels[: dataset.info["train"]]
     folds, seed = int(snakemake.wildcards.folds), int(snakemake.wildcards.seed)
     data.write_folds(snakemake.output[0], labels, folds, seed)

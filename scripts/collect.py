@@ -12,7 +12,7 @@ from allcores.run import Run
 TIDY = ("runs", "epochs", "staleness", "classes", "confusion")
 
 
-def read(path, run, data_folder):
+def read(path, run, data_folder, exclusive=False):
     """The metrics at path.
 
     Raises:
@@ -25,6 +25,8 @@ def read(path, run, data_folder):
     different = identity.differences(found, wanted)
     if run.curves and any(epoch["accuracy"] is None for epoch in metrics["epochs"]):
         different += [] if metrics["diverged"] else ["curves"]
+    if exclusive and not metrics["conditions"]["exclusive"]:
+        different.append("exclusive")
     if different:
         raise ValueError(
             f"{path} is of another run than the config's; different: {', '.join(different)}. "
@@ -62,10 +64,11 @@ def traces(all_metrics, paths):
 
 if __name__ == "__main__":
     runs = [Run.from_json(settings) for settings in snakemake.params.settings]
+    alone = set(snakemake.params.exclusive)
     all_metrics, its_traces, missing = [], [], list(snakemake.params.missing)
     for run, path, trace in zip(runs, snakemake.input.metrics, snakemake.input.traces, strict=True):
         try:
-            all_metrics.append(read(path, run, snakemake.params.data))
+            all_metrics.append(read(path, run, snakemake.params.data, run.path in alone))
             its_traces.append(trace)
         except ValueError as error:
             if not snakemake.params.missing:

@@ -14,8 +14,8 @@ def packing_table(packed, single):
     """One row per dataset, model, schedule, training-set size and strategy, and one for all.
 
     Args:
-        packed, single: one row per run; those of `single` came one after the other. Of these, the
-            ones that `packed` has no counterpart of do not count.
+        packed, single: one row per run; those of `single` came one after the other. Of both, the
+            ones that the other has no counterpart of do not count.
 
     One after the other, the total time of a group is the sum of its runs' durations, start-up and
     evaluation included. For all together, packed, it is the time from the first start to the last
@@ -23,8 +23,12 @@ def packing_table(packed, single):
     over_bound is how much longer the packed runs took than their core-seconds divided by the cores.
     """
     packed, single = _with_durations(packed), _with_durations(single)
-    single = single.merge(packed[[*SAME, *tables.REPEAT]].drop_duplicates())
-    core_seconds, whole = packed["core_seconds"].sum(), occupancy.makespan(packed)
+    whole, core_seconds = occupancy.makespan(packed), packed["core_seconds"].sum()
+    over_bound = whole / (core_seconds / occupancy.cores_there(packed))
+    keys = [*SAME, *tables.REPEAT]
+    single, packed = single.merge(packed[keys]), packed.merge(single[keys])
+    # Where some have no counterpart: the part of the time that is the others', by core-seconds.
+    together = packed["core_seconds"].sum() / core_seconds * whole
     after, beside = single.groupby(SAME, sort=False), packed.groupby(SAME, sort=False)
     table = pd.DataFrame(
         {
@@ -39,12 +43,11 @@ def packing_table(packed, single):
     found = ["pairs", "difference", "low", "high", "at_most", "p_corrected", "finding"]
     table = table.merge(different[[*SAME, *found]], on=SAME, how="left")
     table.loc[len(table), ["model", "runs", "one_by_one_seconds", "packed_seconds"]] = [
-        *(ALL, len(packed), single["duration"].sum(), whole)
+        *(ALL, len(packed), single["duration"].sum(), together)
     ]
     table["runs"] = table["runs"].astype(int)
     table["speedup"] = table["one_by_one_seconds"] / table["packed_seconds"]
-    bound = core_seconds / occupancy.cores_there(packed)
-    table.loc[table["model"] == ALL, "over_bound"] = whole / bound
+    table.loc[table["model"] == ALL, "over_bound"] = over_bound
     ways = dict.fromkeys(style.way(row) for _, row in single.iterrows())
     return table.assign(one_by_one=" / ".join(ways))
 

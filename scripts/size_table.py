@@ -7,6 +7,9 @@ from scipy import stats
 
 from allcores import tables
 
+FITTED = ["runs", "seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error"]
+FITTED += ["r_squared"]
+
 
 def size_table(timed):
     """One row per dataset, model and way of using the cores: seconds = intercept + slope x samples.
@@ -16,6 +19,8 @@ def size_table(timed):
     """
     rows = []
     for way, runs in timed.groupby(tables.WAY, sort=False):
+        if runs["train_samples"].nunique() < 2:  # no line goes through one size
+            continue
         line = stats.linregress(runs["train_samples"], runs["epoch_seconds"])
         rows.append(
             dict(zip(tables.WAY, way, strict=True))
@@ -28,7 +33,7 @@ def size_table(timed):
                 "r_squared": line.rvalue**2,
             }
         )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=[*tables.WAY, *FITTED])
 
 
 if __name__ == "__main__":

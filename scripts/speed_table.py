@@ -17,9 +17,10 @@ def speed_table(runs, epochs, baseline):
     first. speedup: images per second over those of the baseline strategy with its fewest cores, on
     the same dataset, model and training-set size. efficiency: speedup per core, relative to it.
     over_best: images per second over the most that the baseline strategy reaches with at most as
-    many cores. These three are empty where the conditions are not the baseline's: alone on the
-    machine or packed, processor, torch. utilisation: share of its cores that a run kept busy from
-    its start to its end. The columns after `note` are each phase's share of the time.
+    many cores, under the same conditions. speedup and efficiency are empty where the conditions are
+    not the baseline's: alone on the machine or packed, processor, torch. utilisation: share of its
+    cores that a run kept busy from its start to its end. The columns after `note` are each phase's
+    share of the time.
     """
     speeds = tables.timed(runs, epochs)
     cores = speeds[["cores", "machine_cores_allowed"]].min(axis=1)
@@ -49,8 +50,8 @@ def speed_table(runs, epochs, baseline):
     table = against_baseline(table, baseline)
     crowded = table["cores"] > table["allowed"]
     table["note"] = np.select(
-        [crowded, table["otherwise"], table["contended"]],
-        ["oversubscribed", tables.OTHERWISE, "contended"],
+        [table["otherwise"], crowded, table["contended"]],
+        [tables.OTHERWISE, "oversubscribed", "contended"],
         default="",
     )
     return table.drop(columns=["contended", "allowed", "otherwise"]).merge(
@@ -64,21 +65,23 @@ def against_baseline(table, baseline):
     group = ["dataset", "model", "train_size"]
     ours = table[table["strategy"] == baseline].sort_values("cores")
     base = ours.drop_duplicates(group)[[*group, "cores", "images_per_second", "conditions"]]
-    best = ours.assign(best=ours.groupby(group)["images_per_second"].cummax())
+    alike = ours.groupby([*group, "conditions"])["images_per_second"]
+    best = ours.assign(best=alike.cummax())
     table = table.merge(base, on=group, how="left", suffixes=("", "_base"))
-    # For each row the last row of the baseline that has at most as many cores.
+    # For each row the last row of the baseline, under its conditions, of at most as many cores.
     table = pd.merge_asof(
         table.reset_index().sort_values("cores"),
-        best[[*group, "cores", "best"]],
+        best[[*group, "conditions", "cores", "best"]],
         on="cores",
-        by=group,
+        by=[*group, "conditions"],
     ).sort_values("index", ignore_index=True)
     speed = table["images_per_second"]
     table["speedup"] = speed / table["images_per_second_base"]
     table["efficiency"] = table["speedup"] * table["cores_base"] / table["cores"]
     table["over_best"] = speed / table["best"]
-    table["otherwise"] = table["conditions"] != table["conditions_base"]
-    table.loc[table["otherwise"], ["speedup", "efficiency", "over_best"]] = np.nan
+    has_base = table["conditions_base"].notna()
+    table["otherwise"] = has_base & (table["conditions"] != table["conditions_base"])
+    table.loc[table["otherwise"], ["speedup", "efficiency"]] = np.nan
     bases = ["cores_base", "images_per_second_base", "conditions_base"]
     return table.drop(columns=["index", *bases, "best"])
 

@@ -4,10 +4,11 @@ import json
 import os
 import sys
 
-from allcores import cores, lean_torch
+from allcores import cores, lean_torch, lifetime
 from allcores.run import Run
 
 if __name__ == "__main__":
+    lifetime.die_with_caller(sys.argv)
     cores.set_thread_variables(cores.allowed())
     lean_torch.import_torch()
     from allcores import sanity

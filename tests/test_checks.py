@@ -161,13 +161,23 @@ def test_a_study_is_held_against_one_that_is_exclusive():
         config["studies"]["second"] = dict(config["studies"]["first"])
         put(*STUDY, "against", value="second")(config)
 
-    (finding,) = found(change)
-    assert "first.against: 'second' needs `exclusive: true`" in finding
+    findings = found(change)
+    assert any("first.against: 'second' needs `exclusive: true`" in line for line in findings)
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda f: f.stem)
 def test_the_configs_that_come_along_have_nothing_to_be_said_against(file):
     assert not checks.findings(yaml.safe_load(file.read_text()), [file], cores=48)
+
+
+def test_a_study_and_the_one_it_is_held_against_have_one_way_each():
+    def change(config):
+        first = config["studies"]["first"]
+        config["studies"]["second"] = first | {"exclusive": True, "threads_per_worker": [1, 2]}
+        put(*STUDY, "against", value="second")(config)
+
+    assert any("'second' has 'serial' in several ways" in line for line in found(change))
+    assert any("'first' has 'ddp' in several ways" in line for line in found(change))
 
 
 def test_cores_that_leave_no_worker():

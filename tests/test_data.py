@@ -69,6 +69,23 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path, name, damage):
         data.open_dataset(tmp_path)
 
 
+@pytest.mark.parametrize(("key", "value"), [("train", 25), ("shape", [20, 2, 4, 5]), ("x", 1)])
+def test_an_edited_description_is_refused(tmp_path, key, value):
+    data.write(tmp_path, source()[1])
+    file = tmp_path / "dataset.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(ValueError, match=r"dataset\.json is damaged"):
+        data.open_dataset(tmp_path)
+
+
+def test_what_cannot_be_written_leaves_no_half_files(tmp_path):
+    images, made = source()
+    made.chunks = [images[:10], images[:3]]
+    with pytest.raises(AssertionError):
+        data.write(tmp_path, made)
+    assert not list(tmp_path.iterdir())
+
+
 def test_writing_to_an_opened_dataset_does_not_reach_the_file(tmp_path):
     data.write(tmp_path, source()[1])
     data.open_dataset(tmp_path).images[0] = 7

@@ -25,7 +25,7 @@ PROCESSORS = {
     "mixed": ("avx2", "SSE41", "AVX512"),
 }
 # The other tests run with what this machine has.
-USUAL = ("sse", "avx2")
+USUAL = ("sse",)
 TESTS = {
     "equal weights with one worker": ["test_strategies.py", "-k", "with_one_worker"],
     "resumed bit for bit": ["test_training.py", "-k", "never_killed and (serial or ddp or shared)"],

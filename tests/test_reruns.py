@@ -14,7 +14,7 @@ import yaml
 from conftest import ROOT
 from project import MINIATURE, RUNS, Project, copy
 
-from allcores import fingerprint, identity, registry, study
+from allcores import data, fingerprint, identity, registry, study
 
 NONE, HALF, ALL = 0, RUNS // 2, RUNS
 # Module of the library -> how many of the miniature study's runs an edit of everything that it
@@ -238,10 +238,10 @@ def test_pixels_that_change_behind_snakemakes_back_are_refused(project):
     """The prepared images and their sums, with old times, so that Snakemake sees nothing."""
     shutil.rmtree(project.folder / ".snakemake")
     info = project.results / "data" / "mine" / "dataset.json"
-    content = json.loads(info.read_text())
+    content = data.read_info(info.parent)
     content["sha256"]["images.npy"] = "0" * 64
     times = info.stat().st_atime_ns, info.stat().st_mtime_ns
-    info.write_text(json.dumps(content))
+    data.write_info(info.parent, content)
     os.utime(info, ns=times)
     for file in (project.results / "studies" / "first").iterdir():
         file.unlink()
@@ -295,6 +295,19 @@ def test_asking_for_more_trains_again_and_asking_for_less_does_not(project, key)
     assert project.planned() == {}
     project.configure(put(*STUDY, key, True))
     assert project.trains() == 2
+
+
+def test_a_lost_conditions_file_keeps_what_was_asked(project):
+    for file in (project.results / "runs").rglob("conditions.json"):
+        file.unlink()
+    assert project.trains() == 0
+    project.configure(put(*STUDY, "exclusive", True))
+    assert project.trains() == 2
+    shutil.rmtree(project.folder / ".snakemake")
+    for file in (project.results / "studies" / "first").iterdir():
+        file.unlink()
+    output = project.call(expect=1)
+    assert "different: exclusive. Delete it to train again" in output
 
 
 def test_another_config_of_the_same_labels_has_results_of_its_own(project):

@@ -13,7 +13,7 @@ import pytest
 import torch
 from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
-from allcores import checkpoints, data, experiment, identity, results
+from allcores import checkpoints, costs, data, experiment, identity, results
 from allcores.checkpoints import Work
 from allcores.run import Choice, Run
 
@@ -84,7 +84,7 @@ def test_training_never_opens_the_held_out_fold(laboratory, strategy):
         array[held_out] = 255 - array[held_out]
         np.save(folder / f"{name}.npy", array)
     opened.info["sha256"] = {name: data.sha256(folder / name) for name in data.ARRAYS}
-    (folder / "dataset.json").write_text(json.dumps(opened.info))
+    data.write_info(folder, opened.info)
 
     _, poisoned = laboratory.conduct(run, "poisoned")
     assert same_weights(clean, poisoned)
@@ -207,16 +207,16 @@ def decisive(laboratory, run=RUN):
     return identity.whole(run, data.read_info(laboratory.data()), None)
 
 
-def taken_up(laboratory, decided, every_epoch=False):
+def taken_up(laboratory, decided, every_epoch=False, epochs=9):
     """How many epochs a run of that identity goes on from; it lets go of the folder again."""
-    with Work(laboratory.work("run"), repr(decided), every_epoch) as work:
+    with Work(laboratory.work("run"), repr((decided, False)), epochs, every_epoch) as work:
         checkpoint = work.resume()
     return len(checkpoint["epochs"]) if checkpoint else None
 
 
 def interrupted(laboratory, epochs=(1, 2), weights=()):
     """A work folder as a run leaves it that was killed."""
-    with Work(laboratory.work("run"), repr(decisive(laboratory))) as work:
+    with Work(laboratory.work("run"), repr((decisive(laboratory), False)), 9) as work:
         for count in epochs:
             work.save(record(count))
         for epoch in weights:
@@ -269,6 +269,25 @@ def test_a_run_with_curves_begins_anew_when_weights_are_lost(laboratory, damage)
     assert taken_up(laboratory, decisive(laboratory), every_epoch=True) is None
 
 
+def test_of_a_finished_run_without_its_weights_the_last_epoch_is_done_again(laboratory):
+    work = interrupted(laboratory, weights=[1])
+    assert taken_up(laboratory, decisive(laboratory), epochs=2) == 2
+    (work.folder / "weights_00001.allcores").unlink()
+    assert taken_up(laboratory, decisive(laboratory), epochs=2) == 1
+
+
+@pytest.mark.parametrize("line", ["x y z a b", "1 nan nan nan inf", "\0\0\0", "1 2"])
+def test_damaged_lines_of_the_trace_do_not_count(tmp_path, line):
+    file = tmp_path / "trace"
+    file.write_text(f"1 10.0 0.0 0.0 0\n{line}\n1 11.0 0.5 0.1 7\n")
+    first, mine = costs.Watch(file).sessions
+    assert first.trace == [(10.0, 0.0), (11.0, 0.5)]
+    assert (first.waited, first.peak_memory) == (0.1, 7)
+    assert mine.cpu == 0
+    file.write_bytes(b"1 10.0 0.0 0.0 0\n\xb8\xff 3 4 5 6\n")
+    assert len(costs.Watch(file).sessions) == 2
+
+
 def test_a_checkpoint_that_cannot_be_read_for_now_is_kept(laboratory, monkeypatch):
     work = interrupted(laboratory)
     read_bytes = Path.read_bytes
@@ -278,7 +297,7 @@ def test_a_checkpoint_that_cannot_be_read_for_now_is_kept(laboratory, monkeypatc
 
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(OSError, match="Input/output error"):
-        Work(work.folder, repr(decisive(laboratory)))
+        Work(work.folder, repr((decisive(laboratory), False)), 9)
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
     assert taken_up(laboratory, decisive(laboratory)) == 2
 
@@ -305,7 +324,7 @@ def test_results_do_not_lie_among_checkpoints(laboratory, where):
     assert not work.exists()
 
 
-@pytest.mark.parametrize("name", ["metrics.json", "weights.pt", "utilisation.csv"])
+@pytest.mark.parametrize("name", [*results.FILES, "weights.pt.part"])
 def test_results_overwrite_no_foreign_file(laboratory, name):
     output = laboratory.folder / "run"
     output.mkdir()
@@ -315,6 +334,18 @@ def test_results_overwrite_no_foreign_file(laboratory, name):
     assert (output / name).read_text() == "mine"
     laboratory.conduct(RUN, "other")
     laboratory.conduct(RUN, "other")  # its own results are
+
+
+def test_results_that_were_half_written_are_written_again(laboratory, monkeypatch):
+    """The run was killed between its weights and its metrics."""
+    write_metrics = results.write_metrics
+    monkeypatch.setattr(results, "write_metrics", lambda *_: (_ for _ in ()).throw(MemoryError))
+    with pytest.raises(MemoryError):
+        laboratory.conduct(RUN)
+    assert (laboratory.folder / "run" / "weights.pt").exists()
+    monkeypatch.setattr(results, "write_metrics", write_metrics)
+    metrics, _ = laboratory.conduct(RUN)
+    assert len(metrics["sessions"]) == 2
 
 
 def test_only_one_at_a_time_trains_a_run(laboratory):

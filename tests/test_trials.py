@@ -98,7 +98,7 @@ class Net(nn.Linear):
     def __init__(self):
         super().__init__(8, 9)
 """,
-        "output for 2 images is (2, 1, 8, 9); expected (2, 3)",
+        "output for 2 images is (2, 1, 8, 9) in training; expected (2, 3)",
     ),
     "needs": (
         """
@@ -125,6 +125,20 @@ class Net(nn.Module):
     "broken": ("def Net(:\n", "invalid syntax"),
     "missing": ("import no_such_package\n\nNet = nn.Linear\n", "No module named 'no_such_package'"),
     "other": ("class Nets(nn.Linear):\n    pass\n", "defines no Net; it has nn, Nets"),
+    "evaluated": (
+        """
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.body = nn.Linear(64, 2 * classes)
+        self.classes = classes
+
+    def forward(self, x):
+        scores = self.body(x.flatten(1))
+        return scores[:, : self.classes] if self.training else scores
+""",
+        "output for 2 images is (2, 6) in evaluation; expected (2, 3)",
+    ),
     "two": (
         """
 class Net(nn.Linear):

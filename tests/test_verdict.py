@@ -91,7 +91,7 @@ def test_what_is_said_of_accuracy():
     (said,) = sentences.of_comparison(compared(RUNS[::2]), FACTS)
     assert "nothing can be said of 1 comparison" in said
     (said,) = sentences.of_comparison(compared(RUNS[:2]), FACTS)
-    assert said.startswith("All was trained with one way of using the cores")
+    assert said.startswith("There are no runs with two ways of using the cores")
     same = [made("ddp", 2, 0, 0.8, 5.0), made("ddp", 2, 1, 0.9, 5.0)]
     (said,) = sentences.of_comparison(compared(RUNS[:2] + same), FACTS)
     assert said == (
@@ -214,7 +214,7 @@ def test_timings_of_other_conditions_are_not_compared():
     assert "ddp, 2 workers (other conditions)" in said[0].replace("  ", " ")
     assert said[1].startswith("Runs were packed")
     (said,) = bottom_line.sentences({"speed_table": read_back(table)}, FACTS)
-    assert "nothing can be said of which is fastest" in said
+    assert said.startswith("mlp: the ways were timed under different conditions")
     runs = tables.runs([*RUNS[:2], packed])
     mixed = list(sentences.of_machine(runs))
     assert mixed[1] == (
@@ -223,6 +223,34 @@ def test_timings_of_other_conditions_are_not_compared():
     other = packed | {"machine": packed["machine"] | {"host": "k", "processor": "q"}}
     mixed = list(sentences.of_machine(tables.runs([*RUNS[:2], other])))
     assert "the processor: p (2), q (1)" in mixed[2]
+
+
+def test_the_best_of_the_baseline_is_one_of_the_same_conditions():
+    """A serial run on two cores that was packed is no rival of one that was alone."""
+    two = with_threads(made("serial", 1, 0, 0.8, 1.0), 2)
+    two["conditions"] = two["conditions"] | {"exclusive": False}
+    table = speeds([*RUNS, two])
+    serial, ddp, packed = table.to_dict("records")
+    assert (serial["over_best"], ddp["over_best"]) == (1, pytest.approx(2))
+    assert packed["note"] == "other conditions"
+    said = list(sentences.of_speed(read_back(table), FACTS))
+    assert "the best of serial on at most as many cores, serial: 16.7" in said[1]
+
+
+def test_without_its_baseline_a_study_says_so():
+    table = read_back(speeds(RUNS[2:]))
+    assert table["note"].isna().all()
+    (said,) = sentences.of_speed(table, FACTS)
+    assert said == "mlp, without serial to judge them by: ddp, 2 workers: 18.3 images/s."
+    (said,) = bottom_line.sentences({"speed_table": table}, FACTS)
+    assert "serial, by which the others are judged, is missing" in said
+
+
+def test_no_line_goes_through_one_size():
+    timed = tables.timed(tables.runs(RUNS), tables.epochs(RUNS))
+    table = script("size_table").size_table(timed)
+    assert table.empty
+    assert list(sentences.of_sizes(read_back(table), FACTS)) == []
 
 
 def test_what_is_missing_and_what_diverged_is_said():
@@ -263,6 +291,23 @@ def test_packing_table():
         "mlp: accuracy when packed is identical to that one after the other in every one of "
         "2 pairs of runs, in 1 comparison.",
     ]
+
+
+def test_runs_without_a_counterpart_do_not_count_as_packed_or_not():
+    single = [at(m, 100.0 + 10 * i, 110.0 + 10 * i) for i, m in enumerate(RUNS[:2])]
+    other = [made("serial", 1, fold, 0.8, 9.0) for fold in range(2)]
+    for run in other:
+        run["settings"] = run["settings"] | {
+            "model": {"label": "wide", "name": "mlp", "options": {}}
+        }
+    packed = [at(m, 500.0 + 10 * (i // 2), 510.0 + 10 * (i // 2)) for i, m in enumerate(RUNS[:2])]
+    packed += [at(m, 510.0, 520.0) for m in other]
+    packing_table = script("packing_table").packing_table
+    table = packing_table(tables.runs(packed), tables.runs(single))
+    part, whole = table.to_dict("records")
+    assert (part["speedup"], whole["speedup"], whole["runs"]) == (2, 2, 2)
+    table = packing_table(tables.runs(packed), tables.runs(single[:1]))
+    assert table["speedup"].tolist() == [2, 2]
 
 
 def test_makespan_leaves_pauses_out():

@@ -12,9 +12,16 @@ def sentences(found, facts):
     if different is not None:
         yield from _best_accuracies(found["runs"])
     for names, group in by_model(found["speed_table"]):
-        group = group[group["note"] != tables.OTHERWISE]
+        ways, group = len(group), group[group["note"] != tables.OTHERWISE]
         base = base_of(group, facts)
         if base is None:
+            yield f"{names}: {facts.baseline}, by which the others are judged, is missing."
+            continue
+        if len(group) == 1 < ways:
+            yield (
+                f"{names}: the ways were timed under different conditions, so that nothing can be "
+                "said of which is fastest."
+            )
             continue
         if len(group) == 1:
             single.append(f"{names} with {style.way(base)}{mark(base)}")

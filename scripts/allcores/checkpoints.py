@@ -24,6 +24,7 @@ class Work:
         folder: where.
         identity: all that decides the weights of the run, as a text. A checkpoint of another
             identity is not taken up.
+        epochs: how many the run has.
         every_epoch: whether the weights after each epoch will be asked for, not only the last.
 
     Attributes:
@@ -34,7 +35,7 @@ class Work:
         OSError: the folder or a file in it cannot be read; nothing has been changed then.
     """
 
-    def __init__(self, folder, identity, every_epoch=False):
+    def __init__(self, folder, identity, epochs, every_epoch=False):
         self.folder = Path(folder)
         self.identity = hashlib.sha256(identity.encode()).hexdigest()
         self.notes = []
@@ -43,7 +44,7 @@ class Work:
         self.lock = _locked(self._file("lock"))
         self.latest, self.previous = self._file("latest"), self._file("previous")
         try:
-            self._take_up(every_epoch)
+            self._take_up(epochs, every_epoch)
         except OSError:
             os.close(self.lock)
             raise
@@ -65,11 +66,16 @@ class Work:
         """Where costs.Watch notes what the run has cost so far."""
         return self._file("trace")
 
-    def _take_up(self, every_epoch):
+    def _take_up(self, epochs, every_epoch):
         """Make the newest sound checkpoint the latest; without one, begin with an empty folder."""
         for file in (self.latest, self.previous):
             checkpoint = self._usable(file)
-            if checkpoint and not (every_epoch and self._lacks_weights(checkpoint)):
+            if checkpoint is None:
+                continue
+            done = range(len(checkpoint["epochs"]))
+            if not self._lacks_weights(
+                done if every_epoch else [e for e in done if e == epochs - 1]
+            ):
                 file.replace(self.latest)
                 return
         self._empty()
@@ -88,8 +94,8 @@ class Work:
             return None
         return checkpoint
 
-    def _lacks_weights(self, checkpoint):
-        for epoch in range(len(checkpoint["epochs"])):
+    def _lacks_weights(self, needed):
+        for epoch in needed:
             try:
                 load(self._weights(epoch))
             except (FileNotFoundError, ValueError) as error:
@@ -121,9 +127,11 @@ class Work:
         return load(self._weights(epoch))
 
     def _empty(self):
-        for file in self.folder.glob(f"*{SUFFIX}"):
+        # The checkpoints first: one without its weights would be of no use.
+        files = [self.latest, self.previous, *self.folder.glob(f"*{SUFFIX}")]
+        for file in files:
             if file != self._file("lock"):
-                file.unlink()
+                file.unlink(missing_ok=True)
 
     def remove(self):
         """Delete what the run has written here, and the folder if it is empty then."""
@@ -131,6 +139,11 @@ class Work:
         self._file("lock").unlink()
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
+
+
+def is_begun(folder):
+    """Whether there is a checkpoint in a work folder."""
+    return any((Path(folder) / f"{name}{SUFFIX}").exists() for name in ("latest", "previous"))
 
 
 def _refuse_foreign(folder):
@@ -187,6 +200,7 @@ def load(path):
 
 def save_weights(weights, path):
     """Write a state_dict as torch.load() reads it, beside the file first and then over it."""
-    beside = Path(f"{path}.part")
-    torch.save(weights, beside)
+    buffer, beside = io.BytesIO(), Path(f"{path}.part")
+    torch.save(weights, buffer)
+    beside.write_bytes(buffer.getbuffer())
     beside.replace(path)

@@ -292,6 +292,10 @@ def _of_against(config, path, given, others):
     for key in ("datasets", "models", "schedules", "strategies", "train_sizes", "seeds"):
         if not set(_list(given.get(key))) & set(_list(other.get(key))):
             yield (*path, "against"), f"{against!r} has no {key} in common with this study"
+    for name, of_study in ((path[-1], given), (against, other)):
+        labels = [strategy.label for strategy, *_ in _ways(config, of_study)]
+        for label in sorted({label for label in labels if labels.count(label) > 1}):
+            yield (*path, "against"), f"{name!r} has {label!r} in several ways; expected one"
     if given.get("folds") != other.get("folds"):
         yield (*path, "against"), f"{against!r} has other folds than this study"
 

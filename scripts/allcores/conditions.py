@@ -1,7 +1,7 @@
 """Under which conditions a run is made: what is asked of it beside its weights."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from allcores.data import write_text
@@ -27,6 +27,14 @@ class Conditions:
         write_text(Path(folder) / FILE, json.dumps(asdict(self)))
 
     @classmethod
+    def of(cls, folder):
+        """Those of the results in a folder: from the small file or, where it is lost, the large."""
+        if (folder / FILE).exists():
+            return cls(**json.loads((folder / FILE).read_text()))
+        found = json.loads((folder / "metrics.json").read_text())["conditions"]
+        return cls(**{field.name: found[field.name] for field in fields(cls)})
+
+    @classmethod
     def asked(cls, folder, curves, exclusive):
         """The Conditions of the run to be made, given those of the results in a folder.
 
@@ -34,8 +42,8 @@ class Conditions:
         nothing; else it is the next one.
         """
         try:
-            found = cls(**json.loads((Path(folder) / FILE).read_text()))
-        except (OSError, ValueError, TypeError):  # none, or not ours: train() will say so
+            found = cls.of(Path(folder))
+        except (OSError, ValueError, TypeError, KeyError):  # none, or not ours
             return cls(curves, exclusive)
         met = curves <= found.curves and exclusive <= found.exclusive
         return cls(curves, exclusive, found.generation + (not met))

@@ -1,5 +1,6 @@
 """What a run costs: seconds per phase, CPU time, memory, and how busy its cores were."""
 
+import math
 import os
 import platform
 import resource
@@ -161,12 +162,15 @@ def _line(number, session):
 
 
 def _read_sessions(file):
-    """The sessions that are noted in a file; a line that was cut short does not count."""
+    """The sessions that are noted in a file; a damaged line does not count."""
     sessions = {}
-    for line in file.read_text().splitlines(keepends=True) if file.exists() else []:
-        values = line.split()
-        if line.endswith("\n") and len(values) == 5:
-            number, time, cpu, waited, memory = map(float, values)
+    text = file.read_text(errors="replace") if file.exists() else ""
+    for line in text.split("\n")[:-1]:
+        try:
+            number, time, cpu, waited, memory = map(float, line.split())
+        except ValueError:
+            continue
+        if all(map(math.isfinite, (number, time, cpu, waited, memory))):
             session = sessions.setdefault(number, Session([]))
             session.trace.append((time, cpu))
             session.waited, session.peak_memory = waited, int(memory)

@@ -104,10 +104,15 @@ def write(folder, source, made_from=""):
     if len(labels) == 0 or labels.min() < 0 or labels.max() >= len(source.classes):
         raise ValueError(f"labels must be one per image, in 0..{len(source.classes) - 1}")
     beside = {name: folder / f"{name}.part" for name in ARRAYS}
-    moments = _write_images(beside["images.npy"], source)
-    for name, array in (("labels.npy", labels), ("moments.npy", moments)):
-        with beside[name].open("wb") as file:
-            np.save(file, array)
+    try:
+        moments = _write_images(beside["images.npy"], source)
+        for name, array in (("labels.npy", labels), ("moments.npy", moments)):
+            with beside[name].open("wb") as file:
+                np.save(file, array)
+    except BaseException:
+        for file in beside.values():
+            file.unlink(missing_ok=True)
+        raise
     mean, std = channel_statistics(moments[: source.train], source.shape)
     info = {
         "made_from": made_from,
@@ -121,12 +126,14 @@ def write(folder, source, made_from=""):
     (folder / "dataset.json").unlink(missing_ok=True)
     for name, file in beside.items():
         file.replace(folder / name)
-    write_text(folder / "dataset.json", json.dumps(info, indent=1))
+    write_info(folder, info)
 
 
 def _write_images(path, source):
     """Write the images of a source; returns their moments, (N, 2, C) int64."""
     images = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=source.shape)
+    with path.open("r+b") as file:  # a full disk is an error here, and a bus error in a mapping
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     moments = np.empty((source.shape[0], 2, source.shape[1]), np.int64)
     start = 0
     for chunk in source.chunks:
@@ -165,6 +172,16 @@ def open_dataset(folder):
     )
 
 
+def write_info(folder, info):
+    """Write dataset.json with a checksum of its own."""
+    content = info | {"checksum": _checksum_of(info)}
+    write_text(Path(folder) / "dataset.json", json.dumps(content, indent=1))
+
+
+def _checksum_of(info):
+    return hashlib.sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()
+
+
 def read_info(folder):
     """What dataset.json says.
 
@@ -174,10 +191,10 @@ def read_info(folder):
     file = Path(folder) / "dataset.json"
     try:
         info = json.loads(file.read_text())
-        sound = {"shape", "train", "classes", "sha256"} <= set(info)
+        sound = info.pop("checksum") == _checksum_of(info)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} holds no prepared dataset: {file} is missing") from None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         sound = False
     if not sound:
         raise ValueError(f"{file} is damaged. Delete the folder {folder} to prepare it anew")
@@ -281,6 +298,6 @@ def sha256(path):
 
 def write_text(path, text):
     """Write beside, then rename: whoever looks sees the whole file or none."""
-    beside = Path(f"{path}.{os.getpid()}.part")
+    beside = Path(f"{path}.part")
     beside.write_text(text)
     beside.replace(path)

@@ -3,6 +3,7 @@
 import math
 import time
 from contextlib import nullcontext
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -61,7 +62,9 @@ def conduct(
     samples, held_out = data.split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
     mean, std = data.channel_statistics(dataset.moments[samples], dataset.images.shape)
     decisive = identity.whole(run, dataset.info, fold_of)
-    with Work(work_folder, repr(decisive), run.curves) as work:
+    # Timings of a run that is alone do not go on from those of a packed one.
+    taken_up_by = repr((decisive, conditions.exclusive))
+    with Work(work_folder, taken_up_by, run.epochs, run.curves) as work:
         for note in work.notes:
             print(note, flush=True)
         watch = costs.Watch(work.trace)
@@ -87,10 +90,7 @@ def conduct(
             "held_out_samples": len(held_out),
             **_costs(watch),
             "cores": {"pinned": pins, **_contention(watch)},
-            "conditions": {
-                "exclusive": conditions.exclusive,
-                "cores_of_call": cores_of_call or cores.allowed(),
-            },
+            "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
             "machine": costs.machine() | {"threads_per_process": trained.get("threads")},
         }
         output.mkdir(parents=True, exist_ok=True)

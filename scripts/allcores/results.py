@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from allcores import checkpoints
 from allcores import metrics as scoring
 from allcores.data import write_text
+
+# Of a run's folder.
+FILES = ("metrics.json", "conditions.json", "utilisation.csv", "weights.pt")
 
 
 def metrics(run, info, trained, scores, diverged):
@@ -83,12 +87,13 @@ def refuse_foreign(output, work):
         )
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file; the results need a folder")
-    if not (output / "metrics.json").exists():
-        ours = [output / name for name in ("weights.pt", "utilisation.csv")]
-        foreign = [file for file in ours if file.exists()]
-    else:
-        content = (output / "metrics.json").read_bytes()
-        foreign = [] if b'"sha256"' in content else [output / "metrics.json"]
+    if checkpoints.is_begun(work):
+        return  # then its first session has looked, and what is there may be half of the results
+    metrics = output / "metrics.json"
+    names = [name for each in FILES for name in (each, f"{each}.part")]
+    if metrics.exists():
+        names = [] if b'"sha256"' in metrics.read_bytes() else ["metrics.json"]
+    foreign = [output / name for name in names if (output / name).exists()]
     if foreign:
         raise ValueError(
             f"{foreign[0]} is there already and is no result of a run; expected a folder without it"

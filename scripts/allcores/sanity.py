@@ -6,6 +6,7 @@ from multiprocessing import get_context
 import torch
 
 from allcores import data, losses, models, registry, schedules
+from allcores.lifetime import die_with_parent
 
 STEPS = 10  # of a schedule, to see whether it can be made
 
@@ -37,6 +38,7 @@ def check_in_child(run, data_folder):
     receiver, sender = context.Pipe(duplex=False)
 
     def life():
+        die_with_parent()
         torch.set_num_threads(1)
         sender.send(problem(run, info["shape"][1:], len(info["classes"])))
 
@@ -62,14 +64,12 @@ def _try_out(run, shape, classes):
     model = models.build(run, Outlined(shape, classes))
     images = torch.randn(2, *shape)
     model.train()
+    before = len(list(model.parameters()))
     with models.precision(run):
         scores = model(images)
-    if not torch.is_tensor(scores) or scores.shape != (2, classes):
-        found = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
-        raise ValueError(
-            f"the model's output for 2 images is {found}; expected (2, {classes}), a score "
-            "for each class"
-        )
+    _check_output(scores, classes, "in training")
+    if len(list(model.parameters())) != before:
+        raise ValueError("the model gets more parameters when it is called")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("the model has no parameters to train")
     criterion = losses.build(run.loss.name, run.loss.options)
@@ -83,6 +83,18 @@ def _try_out(run, shape, classes):
     loss.backward()
     optimizer.step()
     _try_out_one(run, copy.deepcopy(model), images[:1])
+    model.eval()
+    with torch.inference_mode():
+        _check_output(model(images), classes, "in evaluation")
+
+
+def _check_output(scores, classes, when):
+    if not torch.is_tensor(scores) or scores.shape != (2, classes):
+        found = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
+        raise ValueError(
+            f"the model's output for 2 images is {found} {when}; expected (2, {classes}), a score "
+            "for each class"
+        )
 
 
 def _try_out_one(run, model, image):

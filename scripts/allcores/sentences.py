@@ -98,7 +98,14 @@ def of_speed(table, facts):
     for names, group in by_model(table):
         group = group.sort_values("images_per_second", ascending=False)
         base = base_of(group, facts)
-        if base is None or len(group) == 1:
+        if base is None:
+            ways = "; ".join(
+                f"{style.way(row)}: {row['images_per_second']:,.1f} images/s{mark(row)}"
+                for _, row in group.iterrows()
+            )
+            yield f"{names}, without {facts.baseline} to judge them by: {ways}."
+            continue
+        if len(group) == 1:
             single += [
                 f"{names}, {style.way(row)}: {row['images_per_second']:,.1f} images/s{mark(row)}"
                 for _, row in group.iterrows()
@@ -139,6 +146,7 @@ def _fastest(names, group, facts):
     """
     best = group.iloc[0]
     rivals = group[(group["strategy"] == facts.baseline) & (group["cores"] <= best["cores"])]
+    rivals = rivals[rivals["conditions"] == best["conditions"]]
     if best["strategy"] == facts.baseline or rivals.empty or pd.isna(best["over_best"]):
         return
     rival = rivals.iloc[0]
@@ -207,7 +215,7 @@ def of_sizes(table, facts):
 def of_comparison(table, facts):
     if table.empty:
         yield (
-            "All was trained with one way of using the cores: there is no accuracy to compare "
+            "There are no runs with two ways of using the cores whose accuracies could be compared "
             "within this study."
         )
     for names, group in by_model(table):

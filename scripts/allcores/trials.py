@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,10 @@ def findings(table, files, kept):
         files: the config's, to say where a model stands.
         kept: file that remembers what has been tried out and was sound.
     """
-    sound = set(json.loads(Path(kept).read_text())) if Path(kept).exists() else set()
+    try:
+        sound = set(json.loads(Path(kept).read_text()))
+    except (OSError, ValueError, TypeError):  # none yet, or damaged: it only saves time
+        sound = set()
     new = {key: trial for key, trial in _trials(table).items() if key not in sound}
     if not new:
         return []
@@ -71,9 +75,8 @@ def _trials(table):
 def _try_out(trials):
     """The answer to each trial, up to one that ends the process: that is to blame itself."""
     asked = json.dumps(trials)
-    process = subprocess.run(
-        [sys.executable, PROGRAM], input=asked, text=True, stdout=subprocess.PIPE
-    )
+    command = [sys.executable, PROGRAM, "--die-with-parent", str(os.getpid())]
+    process = subprocess.run(command, input=asked, text=True, stdout=subprocess.PIPE)
     answers = [json.loads(line) for line in process.stdout.splitlines()]
     if len(answers) < len(trials):
         answers.append("the model ends the process that it is tried out in")

@@ -84,6 +84,13 @@ def kill(folder, role):
     return bool(victims)
 
 
+def wait_for_one(folder, snakemake, role):
+    """Until there is something to kill in that role; or until the campaign is over."""
+    needed = "train.py" if role in ("snakemake", "group") else role
+    while snakemake.poll() is None and not processes(folder)[needed]:
+        time.sleep(0.01)
+
+
 def disturbed(project, kills):
     """Run the campaign with so many kills; role -> how often."""
     done = dict.fromkeys(("worker", "train.py", "snakemake", "group"), 0)
@@ -98,9 +105,10 @@ def disturbed(project, kills):
             process = project.snakemake("--quiet", "all")
             os.set_blocking(process.stdout.fileno(), False)
         if sum(done.values()) < kills:
-            # From the very start of a training, when it is still importing, to its last lines.
-            time.sleep(random.choice([0.1, 0.5, 1.0, 2.0, 3.0]) * random.random())
             role = random.choice(list(done))
+            wait_for_one(project.folder, process, role)
+            # From the very start of a training, when it is still importing, to its last lines.
+            time.sleep(random.choice([0.0, 0.1, 0.5, 2.0]) * random.random())
             if kill(project.folder, role):
                 done[role] += 1
                 print(f"kill {sum(done.values())}: {role}", flush=True)

@@ -28,6 +28,9 @@ rule collect:
         # To refuse results of other settings. A function of input is not recorded.
         settings=lambda wildcards, input: [run.to_json() for run in runs_of(wildcards)],
         data=lambda wildcards, input: f"{RESULTS}/data",
+        exclusive=lambda wildcards, input: [
+            run.path for run in runs_of(wildcards) if run.path in TABLE.exclusive
+        ],
         # Runs that failed, in a call that makes do without them.
         missing=lambda wildcards: TABLE.missing.get(wildcards.study, []),
     message:
