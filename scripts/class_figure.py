@@ -9,7 +9,8 @@ MOST_NUMBERS = 20  # classes; with more, the numbers would not fit into their bo
 
 def class_figure(table):
     """A heat map: a row per cell, a column per class."""
-    names = table.columns.difference(tables.CELL, sort=False)
+    columns = table.columns.difference(tables.CELL, sort=False)
+    names = [name.removeprefix(tables.CLASS) for name in columns]
     varying = tables.varying(table, ["dataset", "train_size"])
     labels = [
         ", ".join([row["model"], row["schedule"], style.way(row), *(str(row[v]) for v in varying)])
@@ -18,7 +19,7 @@ def class_figure(table):
     width = 3.2 + 0.55 * min(len(names), MOST_NUMBERS)
     figure, (panel,) = style.panels(1, width=width, height=1.2 + 0.3 * len(table))
     sns.heatmap(
-        100 * table[names],
+        100 * table[columns].set_axis(names, axis=1),
         ax=panel,
         cmap="viridis",
         vmax=100,

@@ -6,13 +6,15 @@ from allcores import tables
 
 
 def class_table(classes):
-    """One row per cell, one column per class, from one row per run and class."""
+    """One row per cell, one column "class NAME" per class, from one row per run and class."""
     # Class names are texts, also where they look like numbers.
     classes = classes.assign(**{"class": classes["class"].astype(str)})
     sums = classes.groupby([*tables.CELL, "class"], sort=False)[["correct", "samples"]].sum()
     accuracy = (sums["correct"] / sums["samples"]).unstack("class")
     order = classes["class"].drop_duplicates()
-    return tables.ordered(classes).merge(accuracy[order].reset_index(), on=tables.CELL)
+    # A class may be called like one of the other columns.
+    named = accuracy[order].add_prefix(tables.CLASS).reset_index()
+    return tables.ordered(classes).merge(named, on=tables.CELL)
 
 
 if __name__ == "__main__":

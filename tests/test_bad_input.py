@@ -1,6 +1,7 @@
 """Whatever a config says, it is answered in lines that say where and what; never by a traceback."""
 
 import copy
+import datetime
 import math
 import re
 import subprocess
@@ -57,13 +58,23 @@ studies:
     target_accuracy: 0.5
     references: [{model: lenet, label: x, seconds: 1, images: 10, cores: 2}]
   second: {datasets: [timing], folds: 2, models: [own], cores: [1, 2]}
+  alone:
+    {datasets: [made], folds: 3, models: [lenet], schedules: [warm], exclusive: true, seeds: [0]}
   third:
-    {datasets: [made], folds: 3, models: [lenet], schedules: [warm], against: first, seeds: [0]}
+    datasets: [made]
+    folds: 3
+    models: [lenet]
+    schedules: [warm]
+    strategies: [serial]
+    threads_per_worker: [2]
+    against: alone
+    seeds: [0]
 """)
 STRANGE = [
     *(None, True, 0, -1, 2.0, 0.5, 1e308, math.nan, math.inf, 2**63, "", "x", "18", "007", "1e-3"),
     *("nan", "None", "a b", "../up", [], [[]], [None], [{}], ["x", "x"], [1, [2]], {}, {"x": 1}),
-    *({"name": ["npz"]}, {1: 2}, {None: 3}, "\0", "ä" * 300),
+    *({"name": ["npz"]}, {1: 2}, {None: 3}, "\0", "ä" * 300, "x" * 300, "mlp\n"),
+    *(datetime.date(2024, 1, 1), b"x", {"x"}),
 ]
 
 
@@ -196,6 +207,8 @@ FLAGS = [
         "found 'x'; known: none, fp16",
     ),
     (["--model=lenet", "--config=no.yaml"], "No such file or directory: 'no.yaml'"),
+    (["--model=lenet", "--timeout=0"], "--timeout: found 0; expected seconds, more than 0"),
+    (["--model=lenet", "--timeout=nan"], "--timeout: found nan"),
     (["--settings={}"], "--settings: not the settings of a run"),
     (["--settings=["], "--settings: not the settings of a run"),
     (["--model=no:Net"], "cannot be imported"),

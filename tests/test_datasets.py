@@ -279,6 +279,7 @@ def images_in(folder, count, suffix="png"):
         (["train/a", "train/b"], "found the folders train; expected train and test"),
         (["train/a", "train/b", "test/a", "test/c"], "have different classes: b, c"),
         (["a"], "1 folder"),
+        (["a", "\udcff"], "expected names in UTF-8"),
         ([], "0 folder"),
     ],
 )

@@ -149,6 +149,17 @@ def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
     assert name("mine.yaml", "more.yaml") == "mine+more"
     elsewhere, other = name("/a/mine.yaml"), name("/b/mine.yaml")
     assert elsewhere.startswith("mine_") and other.startswith("mine_") and elsewhere != other
-    for refused in ("config/default.yaml", "by_hand.yaml", "my study.yaml", "a{b}.yaml"):
-        with pytest.raises(ValueError, match=r"expected a file name of letters"):
-            name(refused)
+    refused = ["config/default.yaml", "by_hand.yaml", "my study.yaml", "a{b}.yaml", "...yaml"]
+    for file in [*refused, "config/downloads/x.yaml", "config/mine/runs.yaml"]:
+        with pytest.raises(ValueError, match="expected a file name that begins with a letter"):
+            name(file)
+
+
+def test_two_configs_of_one_name_do_not_meet(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert study.origin_of(["mine.yaml"], "results/mine") is None
+    study.note_origin(["mine.yaml"], "results/mine")
+    assert study.origin_of(["mine.yaml"], "results/mine") is None
+    assert study.origin_of([str(tmp_path / "mine.yaml")], "results/mine") is None
+    said = study.origin_of(["config/mine.yaml"], "results/mine")
+    assert "holds the results of 'mine.yaml'; this call is of 'config/mine.yaml'" in said

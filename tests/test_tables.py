@@ -116,8 +116,18 @@ def test_staleness_is_added_up_over_epochs():
 
 def test_class_table_pools_folds():
     table = script("class_table").class_table(tables.classes(RUNS))
-    assert list(table["0"]) == [1.0, 1.0]
-    assert list(table["1"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
+    assert list(table["class 0"]) == [1.0, 1.0]
+    assert list(table["class 1"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
+
+
+def test_classes_may_be_called_like_columns(tmp_path):
+    names = ["model", "true"]
+    found = tables.classes([run | {"classes": names} for run in RUNS])
+    table = script("class_table").class_table(found)
+    table.to_csv(tmp_path / "table.csv", index=False)
+    read = tables.read(tmp_path / "table.csv")
+    assert list(read["class true"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
+    assert set(read["model"]) == {"mlp"}
 
 
 def test_accuracy_of_classes_without_samples():

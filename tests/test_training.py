@@ -151,15 +151,15 @@ RESUMED = {
     "ddp": using(DDP, 2, LONG),
     "ddp_three": using(DDP, 3, model=LENET, epochs=40),
     "parameter_server": using(
-        Choice("servers", "parameter_server", {"servers": 2}), 2, epochs=120, schedule=LONG.schedule
+        Choice("servers", "parameter_server", {"servers": 2}), 2, epochs=80, schedule=LONG.schedule
     ),
-    "local_sgd": using(Choice("local_sgd", "local_sgd", {"every": 7}), 2, epochs=120),
-    "gossip": using(Choice("gossip", "gossip", {}), 3, epochs=120),
+    "local_sgd": using(Choice("local_sgd", "local_sgd", {"every": 7}), 2, epochs=80),
+    "gossip": using(Choice("gossip", "gossip", {}), 3, epochs=80),
     "shared_memory": using(
         Choice("shared_memory", "shared_memory", {}),
         3,
         optimizer=Choice("Adam", "Adam", {"lr": 0.01, "amsgrad": True}),
-        epochs=120,
+        epochs=80,
     ),
 }
 
@@ -362,7 +362,7 @@ def test_only_one_at_a_time_trains_a_run(laboratory):
 
 
 def test_a_resumed_run_records_all_its_sessions(laboratory):
-    run = vary(epochs=4000)
+    run = vary(epochs=1200)
     process = laboratory.train(run)
     trace = laboratory.work("run") / "trace.allcores"
     while not trace.exists() or trace.read_text().count("\n") < 4:

@@ -1,5 +1,6 @@
 """Check a config before anything starts: a line per finding, with its place and the remedy."""
 
+import os
 from itertools import chain
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def findings(config, files=(), cores=None):
     try:
         for each in chain(_of_entries(config), _of_studies(config, cores)):
             found.append(each)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError):
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, OSError):
         # What the schema does not know may be anything, and that has been told then.
         if not found:
             raise
@@ -44,13 +45,18 @@ def findings(config, files=(), cores=None):
 def located(found, lines):
     """A line for each (path, text), with file and line where they are known."""
     placed = {
-        (yamlfile.place(path, lines), ".".join(map(str, path)) or "the config", text)
+        (yamlfile.place(path, lines), ".".join(map(str, path)) or "the config", _in_a_line(text))
         for path, text in found
     }
     return [
         f"{file}:{line}: {where}: {text}" if file else f"{where}: {text}"
         for (file, line), where, text in sorted(placed)
     ]
+
+
+def _in_a_line(text):
+    """Whatever a label holds."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def typed(config):
@@ -60,7 +66,10 @@ def typed(config):
     if isinstance(config, list):
         return [typed(value) for value in config]
     if isinstance(config, str):
-        value = yaml.safe_load(config)
+        try:
+            value = yaml.safe_load(config)
+        except yaml.YAMLError:  # a text like any other
+            return config
         return value if isinstance(value, int | float) else config
     return config
 
@@ -186,8 +195,20 @@ def _of_paths(config, given):
     """Files and folders of the datasets that a study uses."""
     for label in _list(given.get("datasets")):
         path = mapping(mapping(config.get("datasets")).get(label)).get("path")
-        if isinstance(path, str) and not Path(path).exists():
-            yield ("datasets", label, "path"), f"there is no {path} (from {Path.cwd()})"
+        if isinstance(path, str):
+            problem = _unreadable(path)
+            if problem:
+                yield ("datasets", label, "path"), problem
+
+
+def _unreadable(path):
+    """Why a file or folder cannot be read; None: it can."""
+    try:
+        if not Path(path).exists():
+            return f"there is no {path} (from {Path.cwd()})"
+    except (OSError, ValueError) as error:  # a name that is too long, or has a null byte
+        return str(error)
+    return None if os.access(path, os.R_OK) else f"{path} cannot be read"
 
 
 def _unknown_label(section, label, defined, known):
@@ -292,6 +313,15 @@ def _of_against(config, path, given, others):
     for key in ("datasets", "models", "schedules", "strategies", "train_sizes", "seeds"):
         if not set(_list(given.get(key))) & set(_list(other.get(key))):
             yield (*path, "against"), f"{against!r} has no {key} in common with this study"
+    if given["exclusive"]:
+        yield (*path, "against"), "excludes `exclusive: true`: packed runs are held against others"
+    alike = [{repr(way) for way in _ways(config, of_study)} for of_study in (given, other)]
+    if alike[0] & alike[1]:
+        yield (
+            (*path, "against"),
+            f"{against!r} has a way of using the cores in common with this study; the same runs "
+            "cannot be packed and alone",
+        )
     for name, of_study in ((path[-1], given), (against, other)):
         labels = [strategy.label for strategy, *_ in _ways(config, of_study)]
         for label in sorted({label for label in labels if labels.count(label) > 1}):
@@ -307,7 +337,7 @@ def _of_splits(config, path, given):
         chosen = study.choice(config, "datasets", label)
         try:
             outline = registry.outline(chosen)
-        except (KeyError, TypeError, ArithmeticError):  # told by _of_entries
+        except (KeyError, TypeError, ArithmeticError, OSError):  # told by _of_entries or _of_paths
             continue
         if outline is None:
             continue

@@ -148,6 +148,8 @@ def parse(arguments, description):
     )
 
     flags = parser.parse_args(arguments)
+    if not flags.timeout > 0:
+        parser.error(f"--timeout: found {flags.timeout:g}; expected seconds, more than 0")
     if not flags.settings and not flags.model:
         parser.error("--model is missing; try --help")
     return flags
@@ -176,10 +178,14 @@ def run_of(flags):
             raise ValueError(f"--settings: not the settings of a run: {error}") from None
     from allcores import (
         checks,
+        schema,
         yamlfile,
     )  # the workflow has checked its runs: spare each of them the import
 
     config = yamlfile.read(flags.config)
+    problems = schema.violations(config)
+    if problems:
+        raise ValueError("\n".join(checks.located(problems, yamlfile.places([flags.config])[0])))
     label = flags.model.replace(":", ".")
     config["models"] = {label: _entry(flags, label, checks.mapping(config.get("models")))}
     for section, asked, given in (

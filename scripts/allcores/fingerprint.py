@@ -217,7 +217,11 @@ def _of_own_modules(module):
         file = registry.source_of(name)
         if (name, "*") in found or file is None or _is_installed(file):
             continue
-        tree = ast.parse(file.read_text())
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (SyntaxError, ValueError):  # whoever imports it may be prepared for that
+            found[name, "*"] = hashlib.sha256(file.read_bytes()).hexdigest()
+            continue
         found[name, "*"] = _hash(tree.body)
         for target, part in _imports(tree, name, file.stem == "__init__").values():
             candidates = [target] if part is None else [target, f"{target}.{part}"]

@@ -94,8 +94,13 @@ def fill_in(run, file, available):
         file: what calibrate() wrote.
         available: cores that the run may have now.
     """
-    answer = json.loads(Path(file).read_text())
-    fitting = answer["timings"]
+    try:
+        fitting = json.loads(Path(file).read_text())["timings"]
+        sound = all({*RECIPE, "images_per_second"} <= set(timing) for timing in fitting)
+    except (ValueError, KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise ValueError(f"{file} is no answer of a measurement. Delete it to measure again")
     if run.threads_per_worker == AUTO:  # servers take threads, too
         most = max(1, available // run.processes)
         fitting = [timing for timing in fitting if timing["threads_per_worker"] <= most]

@@ -56,7 +56,7 @@ class Component:
 
 @functools.cache
 def _parse(file):
-    return ast.parse(file.read_text(), str(file))
+    return ast.parse(file.read_bytes(), str(file))
 
 
 def _literals(body):

@@ -14,9 +14,12 @@ FILE = registry.LIBRARY.parents[1] / "workflow" / "schemas" / "config.schema.yam
 
 def violations(config):
     """(path, text) for everything in a config that the schema does not allow."""
-    wrong_keys = list(_of_keys(config, ()))
-    if wrong_keys:  # a validator takes every key for a text
-        return wrong_keys
+    try:
+        unknown = list(_of_types(config, ()))
+    except RecursionError:
+        return [((), "refers to itself, by an anchor")]
+    if unknown:  # a validator takes every key for a text
+        return unknown
     return [each for error in _validator().iter_errors(config) for each in _explain(error)]
 
 
@@ -25,17 +28,23 @@ def _validator():
     return Validator(yaml.safe_load(FILE.read_text()))
 
 
-def _of_keys(value, path):
-    """Keys that YAML reads as something else than a text."""
+def _of_types(value, path):
+    """What YAML knows and a config does not: keys that are no texts, dates, sets."""
     if isinstance(value, dict):
         for key, below in value.items():
             if isinstance(key, str):
-                yield from _of_keys(below, (*path, key))
+                yield from _of_types(below, (*path, key))
             else:
                 yield path, f'found the key {key!r}, which is no text; quote it: "{key}"'
     elif isinstance(value, list):
         for position, below in enumerate(value):
-            yield from _of_keys(below, (*path, position))
+            yield from _of_types(below, (*path, position))
+    elif not isinstance(value, str | int | float | None):
+        kind = type(value).__name__
+        yield (
+            path,
+            f"found a {kind}; expected a text, a number, true, false, a list or keys; quote it",
+        )
 
 
 def is_integer(value):
@@ -76,6 +85,8 @@ def _explain(error):
         yield path, f"found {error.instance!r}; {choices(error.instance, error.validator_value)}"
     elif error.validator == "pattern":
         yield path, f"found {error.instance!r}; a label has letters, digits, _, - and . only"
+    elif error.validator == "maxLength":
+        yield path, f"found {error.instance!r}; a label has {error.validator_value} letters at most"
     elif error.validator == "uniqueItems":
         yield path, f"found {error.instance!r}; nothing may be listed twice"
     else:

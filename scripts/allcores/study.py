@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,10 @@ from allcores.run import Choice, Run, digest
 
 # What else lies in results/.
 RESERVED = ("bench", "by_hand", "default", "downloads")
+# What lies in the results of a config.
+PARTS = ("checkpoints", "data", "logs", "recipes", "runs", "studies")
+# Says in a folder of results of which files they are.
+ORIGIN = "config.txt"
 # What a study may leave out.
 STUDY_DEFAULTS = {
     "schedules": ["constant"],
@@ -113,12 +118,42 @@ def name_of(files, project):
     if [Path(file).resolve() for file in files] == [default]:
         return "default"
     name = "+".join(_name_of_file(Path(file).resolve(), Path(project).resolve()) for file in files)
-    if name in RESERVED or not re.fullmatch(r"[\w.+/-]+", name):
+    first, *inner = name.split("/")
+    if (
+        first in RESERVED
+        or set(inner) & set(PARTS)
+        or not re.fullmatch(r"(\w[\w.+-]*/)*\w[\w.+-]*", name)
+    ):
         raise ValueError(
             f"{', '.join(map(str, files))}: its results would lie in results/{name}; expected a "
-            f"file name of letters, digits, _, -, + and . that is none of {', '.join(RESERVED)}"
+            "file name that begins with a letter or digit and has letters, digits, _, -, + and . "
+            f"only, which is none of {', '.join((*RESERVED, *PARTS))}"
         )
     return name
+
+
+def note_origin(files, folder):
+    """Write down in a folder of results of which config they are."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / ORIGIN).write_text(_origin(files))
+
+
+def _origin(files):
+    return "\n".join(os.path.relpath(file) for file in files)
+
+
+def origin_of(files, folder):
+    """What is wrong if a folder holds results of other files of the same name; None: nothing.
+
+    mine.yaml and config/mine.yaml are such.
+    """
+    known, here = Path(folder) / ORIGIN, _origin(files)
+    if known.exists() and known.read_text() != here:
+        return (
+            f"{folder} holds the results of {known.read_text()!r}; this call is of {here!r}: give "
+            f"the file another name, or delete {known} if it is the same study"
+        )
+    return None
 
 
 def _name_of_file(file, project):

@@ -39,7 +39,7 @@ def watch(ranks, workers, pulse, timeout):
         beats = pulse.snapshot()
         idle = 0.0 if ended or beats != before else idle + LOOK
         before = beats
-        if idle >= timeout:
+        if running and idle >= timeout:
             raise RankFailedError(_who_hangs(ranks, workers, pulse, list(running.values()), idle))
 
 

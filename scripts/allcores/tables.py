@@ -14,6 +14,8 @@ LABELS = [
     *("dataset", "model", "schedule", "strategy", "train_size", "split"),
     *("class", "true", "predicted"),
 ]
+# Before the name of each class where classes are columns.
+CLASS = "class "
 # The schedule does not change the speed: runs that differ in it are repeats.
 SPEED_CELL = [column for column in CELL if column != "schedule"]
 # Of each epoch, beside its phases.

@@ -30,9 +30,12 @@ def places(files):
     """
     lines, repeated = {}, []
     for file in files:
-        node = yaml.compose(Path(file).read_text(encoding="utf-8"))
-        if node is not None:
-            _walk(node, (), str(file), lines, repeated)
+        try:
+            node = yaml.compose(Path(file).read_text(encoding="utf-8"))
+            if node is not None:
+                _walk(node, (), str(file), lines, repeated)
+        except (yaml.YAMLError, RecursionError):  # JSON with tabs, say: no places then
+            continue
     return lines, repeated
 
 

@@ -58,6 +58,7 @@ if workflow.is_main_process:  # what a job of a cluster is part of has been chec
     # A dry run without --cores says 1.
     told_cores = None if local_cores() == 1 else local_cores()
     stop_at(checks.findings(config, workflow.configfiles, told_cores))
+    stop_at(list(filter(None, [study.origin_of(workflow.configfiles, RESULTS)])))
 
 TABLE = study.expand(config)
 if WITHOUT_MISSING in os.environ:
@@ -87,6 +88,7 @@ wildcard_constraints:
 onstart:
     stop_at(checks.findings(config, workflow.configfiles, local_cores()))
     stop_at(trials.findings(TABLE, workflow.configfiles, f"{RESULTS}/tried_out.json"))
+    study.note_origin(workflow.configfiles, RESULTS)
 
 
 onerror:

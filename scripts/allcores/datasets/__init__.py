@@ -78,7 +78,7 @@ def _content(file):
 
 def _known():
     """Where the digests of files that did not change since are kept."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     return Path(cache) / "allcores" / "digests.json"
 
 

@@ -22,7 +22,7 @@ PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 def outline(path, size=224):
     try:
         parts = _parts(path)
-    except ValueError:
+    except (ValueError, OSError):
         return None  # load() will say it when it is its turn
     counts = [len(files) for files in parts[0].values()]
     return Outline(
@@ -84,6 +84,9 @@ def _parts(path):
 
 def _classes(folder):
     found = {each.name: _images(each) for each in sorted(folder.iterdir()) if each.is_dir()}
+    unspeakable = [name for name in found if not name.isprintable()]
+    if unspeakable:
+        raise ValueError(f"{folder}: found the class {unspeakable[0]!r}; expected names in UTF-8")
     empty = [name for name, files in found.items() if not files]
     if len(found) < 2 or empty:
         what = f"no image in {', '.join(empty)}" if empty else f"{len(found)} folder(s) in it"

@@ -20,7 +20,7 @@ MOST_COLOURS = 4
 def outline(path):
     try:
         shapes, labels = _checked(path)
-    except ValueError:
+    except (ValueError, OSError):
         return None  # load() will say it when it is its turn
     counts = np.bincount(labels[0])
     return Outline(
