@@ -31,8 +31,7 @@ def conduct(run, folder):
     """What metrics.json would say of the run; what it leaves open is measured first."""
     folder = Path(folder)
     data = folder / run.dataset.label
-    if not datasets.is_prepared(run.dataset, data):
-        datasets.prepare(run.dataset, folder, data)
+    datasets.prepare(run.dataset, folder, data)
     asked = run
     if run.is_open:
         recipe = folder / f"{run.model.label}_w{run.workers}_{run.dataset.label}.json"

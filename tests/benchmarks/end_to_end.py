@@ -59,8 +59,7 @@ def compare():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, (label, dataset, _, repeats) in CASES.items():
-            if not datasets.is_prepared(dataset, f"{folder}/{dataset.label}"):
-                datasets.prepare(dataset, folder, f"{folder}/{dataset.label}")
+            datasets.prepare(dataset, folder, f"{folder}/{dataset.label}")
             ways = {way: partial(in_a_process, __file__, way, folder, name) for way in WAYS}
             found = in_turn(ways, repeats)
             rows += [

@@ -39,7 +39,7 @@ if __name__ == "__main__":
         began = time.time()
         with (Path(folder) / "log").open("w") as log:
             subprocess.run(command, cwd=folder, check=True, stdout=log, stderr=log)
-        runs = [results.read_metrics(p) for p in Path(folder).glob("results/runs/**/metrics.json")]
+        runs = [results.read_metrics(p) for p in Path(folder, "results").rglob("metrics.json")]
     assert len(runs) == 30
     makespan = max(run["ended"] for run in runs) - began
     first = min(run["started"] for run in runs)

@@ -6,7 +6,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 from measure import ROOT, in_turn, report
 
 from allcores import commandline, data, datasets, results
@@ -22,7 +21,7 @@ def run_of(*flags):
 def start_up(run, folder):
     output = Path(folder) / "output"
     command = [sys.executable, ROOT / "scripts" / "train.py", "--settings", run.to_json()]
-    command += ["--data", f"{folder}/data", "--fold-of", f"{folder}/folds.npy"]
+    command += ["--data", f"{folder}/data", "--fold-of", f"{folder}/folds.json"]
     command += ["--output", output, "--work", f"{folder}/work"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return results.read_metrics(output / "metrics.json")["start_up_seconds"]
@@ -40,7 +39,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         datasets.prepare(serial.dataset, folder, f"{folder}/data")
         opened = data.open_dataset(f"{folder}/data")
-        np.save(f"{folder}/folds.npy", data.assign_folds(opened.labels, 5, 0))
+        data.write_folds(f"{folder}/folds.json", opened.labels, 5, 0)
         found = in_turn(
             {
                 "import torch": lambda: imports_of_torch(folder),
