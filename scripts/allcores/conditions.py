@@ -9,6 +9,15 @@ from allcores.data import write_text
 FILE = "conditions.json"
 
 
+def is_ours(folder):
+    """Whether a folder has a file that Conditions.write() wrote."""
+    try:
+        Conditions(**json.loads((Path(folder) / FILE).read_text()))
+    except (OSError, ValueError, TypeError):
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Conditions:
     """What a study asks of a run beside its weights.

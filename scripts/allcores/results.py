@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores import checkpoints
+from allcores import checkpoints, conditions
 from allcores import metrics as scoring
 from allcores.data import write_text
 
@@ -94,6 +94,8 @@ def refuse_foreign(output, work):
     if metrics.exists():
         names = [] if b'"sha256"' in metrics.read_bytes() else ["metrics.json"]
     foreign = [output / name for name in names if (output / name).exists()]
+    if conditions.is_ours(output):  # Snakemake deletes the other files before it runs a job again
+        foreign = [file for file in foreign if file.name != conditions.FILE]
     if foreign:
         raise ValueError(
             f"{foreign[0]} is there already and is no result of a run; expected a folder without it"
