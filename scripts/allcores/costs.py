@@ -113,13 +113,14 @@ class Watch(threading.Thread):
         with self.file.open("a", buffering=1) as lines:
             lines.write(_line(len(self.sessions), session))
             self.sample()
-            before = self._busy() - session.cpu
+            # By the system's own account: a sample misses what a rank does just before it ends.
+            before = self._busy() - cpu_seconds()
             while not self.over.wait(SAMPLING_INTERVAL):
                 self.sample()
                 lines.write(_line(len(self.sessions), session))
         self.sample()
         if self.cores:
-            self.others = max(0.0, self._busy() - session.cpu - before)
+            self.others = max(0.0, self._busy() - cpu_seconds() - before)
 
     def sample(self):
         me, session = psutil.Process(), self.sessions[-1]
