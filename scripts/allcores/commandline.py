@@ -176,11 +176,8 @@ def run_of(flags):
             return Run.from_json(flags.settings)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"--settings: not the settings of a run: {error}") from None
-    from allcores import (
-        checks,
-        schema,
-        yamlfile,
-    )  # the workflow has checked its runs: spare each of them the import
+    # Here: the workflow has checked its runs, and each of them is spared the import.
+    from allcores import checks, schema, yamlfile
 
     config = yamlfile.read(flags.config)
     problems = schema.violations(config)

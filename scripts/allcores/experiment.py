@@ -38,7 +38,7 @@ def conduct(
     Args:
         run: with nothing left open.
         data_folder: the prepared dataset.
-        fold_file: the fold of each sample, from folds.write; None: assign them now.
+        fold_file: the fold of each sample, from data.write_folds; None: assign them now.
         work_folder: for checkpoints; gone when the run is done.
         output: folder for metrics.json, conditions.json, utilisation.csv and weights.pt.
         asked: the Run as the config has it, if some of it was open.
