@@ -422,6 +422,15 @@ def test_what_the_last_update_breaks_shows_when_it_is_scored(laboratory):
     assert len(metrics["epochs"]) == 1
 
 
+def test_the_rate_that_is_recorded_is_the_schedules(laboratory):
+    """Not the optimizer's, from which this schedule begins elsewhere."""
+    cycle = Choice("cycle", "onecycle", {})
+    run = vary(DIVERGING, epochs=1, batch_size=53, schedule=cycle)
+    metrics, _ = laboratory.conduct(run)
+    assert metrics["diverged"]["step"] is None
+    assert metrics["diverged"]["lr"] == metrics["epochs"][0]["lr"] < 1e30
+
+
 @pytest.mark.parametrize(
     "damage", [lambda folds: folds[1:] + folds[:1], lambda folds: folds[:-1]], ids=["edit", "cut"]
 )

@@ -78,7 +78,7 @@ def conduct(
             if not diverged:
                 for epoch in range(run.epochs) if run.curves else [run.epochs - 1]:
                     scores[epoch] = evaluate(run, dataset, mean, std, held_out, work.weights(epoch))
-                diverged = _diverged_at_last(run, scores)
+                diverged = _diverged_at_last(run, scores, work.resume()["epochs"])
             watch.finish()
 
         asked, trained = asked or run, work.resume() or {}
@@ -121,12 +121,12 @@ def _train(run, target, watch, pins, timeout):
     return None
 
 
-def _diverged_at_last(run, scores):
+def _diverged_at_last(run, scores, epochs):
     """What the last update did shows only when its weights are scored."""
     final = scores[run.epochs - 1]
     if math.isfinite(final["loss"]):
         return None
-    return DivergedError(run.epochs, None, run.optimizer.options["lr"])
+    return DivergedError(run.epochs, None, epochs[-1]["lr"])
 
 
 def _costs(watch):

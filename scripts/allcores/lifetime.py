@@ -16,7 +16,7 @@ class DivergedError(Exception):
 
     Attributes:
         epoch, step: counted from 1; step is None where only the finished epoch shows it.
-        lr: learning rate of that step.
+        lr: learning rate of that step; without one, at the beginning of the epoch.
     """
 
     def __init__(self, epoch, step, lr):
