@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from allcores import comparison, style, tables
+from allcores.analysis import comparison, style, tidy
 
 
 def accuracy_figure(runs):
     """One panel per dataset and model; a row per schedule and way of using the cores."""
     colours = style.strategies(runs["strategy"])
-    shown = ["model", *tables.varying(runs, ["dataset", "train_size"])]
+    shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
     groups = list(runs.groupby(shown, sort=False))
-    rows = max(group.groupby(tables.CELL).ngroups for _, group in groups)
+    rows = max(group.groupby(tidy.CELL).ngroups for _, group in groups)
     figure, axes = style.panels(len(groups), width=4.4, height=0.9 + 0.36 * rows, columns=3)
     for panel, (names, group) in zip(axes, groups, strict=True):
         labels = []
-        for row, (_, cell) in enumerate(group.groupby(tables.CELL, sort=False)):
+        for row, (_, cell) in enumerate(group.groupby(tidy.CELL, sort=False)):
             colour, marker = colours[cell["strategy"].iloc[0]]
             percent = 100 * cell["accuracy"].to_numpy()
             panel.plot(percent, np.full(len(percent), row), "o", color=colour, alpha=0.3, ms=4)
@@ -43,5 +43,5 @@ def accuracy_figure(runs):
 
 if __name__ == "__main__":
     style.save(
-        style.unless_empty(tables.read(snakemake.input.runs), accuracy_figure), snakemake.output
+        style.unless_empty(tidy.read(snakemake.input.runs), accuracy_figure), snakemake.output
     )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from allcores import comparison, tables
+from allcores.analysis import comparison, tidy
 
 PERCENT = "{:.2%}".format
 SECONDS = "{:,.2f}".format
@@ -10,7 +10,7 @@ SECONDS = "{:,.2f}".format
 
 def accuracy_table(runs):
     """One row per cell, from one row per run; accuracy is that of the runs that did not diverge."""
-    groups = runs.groupby(tables.CELL, sort=False)
+    groups = runs.groupby(tidy.CELL, sort=False)
     table = groups.agg(
         runs=("accuracy", "size"),
         diverged=("diverged", "count"),
@@ -28,7 +28,7 @@ def accuracy_table(runs):
 
 
 if __name__ == "__main__":
-    runs = tables.read(snakemake.input.runs)
+    runs = tidy.read(snakemake.input.runs)
     runs["core_seconds"] = runs["training_seconds"] * runs["cores"]
     table = accuracy_table(runs)
     table.to_csv(snakemake.output.csv, index=False)
@@ -43,4 +43,4 @@ if __name__ == "__main__":
         "seconds": SECONDS,
         "core_seconds": SECONDS,
     }
-    Path(snakemake.output.html).write_text(tables.html(table, formats))
+    Path(snakemake.output.html).write_text(tidy.html(table, formats))

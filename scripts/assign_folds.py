@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from allcores import data
+from allcores.data import storage
 
 if __name__ == "__main__":
     folder = Path(snakemake.input.info).parent
-    dataset = data.open_dataset(folder)  # which refuses damaged labels
+    dataset = storage.open_dataset(folder)  # which refuses damaged labels
     labels = dataset.labels[: dataset.info["train"]]
     folds, seed = int(snakemake.wildcards.folds), int(snakemake.wildcards.seed)
-    data.write_folds(snakemake.output[0], labels, folds, seed)
+    storage.write_folds(snakemake.output[0], labels, folds, seed)

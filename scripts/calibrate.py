@@ -3,8 +3,9 @@
 import sys
 from pathlib import Path
 
-from allcores import cores, lean_torch, recipes
-from allcores.run import Run
+from allcores.machine import cores, lean_torch
+from allcores.study.run import Run
+from allcores.training import recipes
 
 if __name__ == "__main__":
     sys.stdout = sys.stderr = Path(snakemake.log[0]).open("w", buffering=1)

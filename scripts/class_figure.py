@@ -2,16 +2,16 @@
 
 import seaborn as sns
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 MOST_NUMBERS = 20  # classes; with more, the numbers would not fit into their boxes
 
 
 def class_figure(table):
     """A heat map: a row per cell, a column per class."""
-    columns = table.columns.difference(tables.CELL, sort=False)
-    names = [name.removeprefix(tables.CLASS) for name in columns]
-    varying = tables.varying(table, ["dataset", "train_size"])
+    columns = table.columns.difference(tidy.CELL, sort=False)
+    names = [name.removeprefix(tidy.CLASS) for name in columns]
+    varying = tidy.varying(table, ["dataset", "train_size"])
     labels = [
         ", ".join([row["model"], row["schedule"], style.way(row), *(str(row[v]) for v in varying)])
         for _, row in table.iterrows()
@@ -35,6 +35,4 @@ def class_figure(table):
 
 
 if __name__ == "__main__":
-    style.save(
-        style.unless_empty(tables.read(snakemake.input.table), class_figure), snakemake.output
-    )
+    style.save(style.unless_empty(tidy.read(snakemake.input.table), class_figure), snakemake.output)

@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from allcores import data, identity, results, tables
-from allcores.run import Run
+from allcores.analysis import tidy
+from allcores.data import storage
+from allcores.study import identity
+from allcores.study.run import Run
+from allcores.training import results
 
 TIDY = ("runs", "epochs", "staleness", "classes", "confusion")
 
@@ -39,7 +42,7 @@ def wanted_identity(run, data_folder, found):
     """The identity of a run on the data that lie there; where none do, on those of `found`."""
     folder = Path(data_folder) / run.dataset.label
     try:
-        info = data.read_info(folder)
+        info = storage.read_info(folder)
         fold_of = fold_of_samples(folder, info["train"], run.folds, run.seed)
     except (ValueError, FileNotFoundError):
         return found | identity.before_data(run)
@@ -51,13 +54,13 @@ def fold_of_samples(folder, train, folds, seed):
     if folds is None:
         return None
     labels = np.load(folder / "labels.npy")[:train]
-    return data.read_folds(folder / data.FOLDS.format(folds=folds, seed=seed), labels, folds)
+    return storage.read_folds(folder / storage.FOLDS.format(folds=folds, seed=seed), labels, folds)
 
 
 def traces(all_metrics, paths):
     """CPU seconds over time of all runs, one below the other."""
     return pd.concat(
-        pd.DataFrame(tables.identify(metrics), index=[0]).merge(pd.read_csv(path), how="cross")
+        pd.DataFrame(tidy.identify(metrics), index=[0]).merge(pd.read_csv(path), how="cross")
         for metrics, path in zip(all_metrics, paths, strict=True)
     )
 
@@ -76,6 +79,6 @@ if __name__ == "__main__":
             print(error)
             missing.append(run.path)
     for name in TIDY:
-        getattr(tables, name)(all_metrics).to_csv(snakemake.output[name], index=False)
+        getattr(tidy, name)(all_metrics).to_csv(snakemake.output[name], index=False)
     traces(all_metrics, its_traces).to_csv(snakemake.output.utilisation, index=False)
     pd.DataFrame({"run": missing}).to_csv(snakemake.output.missing, index=False)

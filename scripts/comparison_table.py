@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from allcores import comparison, tables
+from allcores.analysis import comparison, tidy
 
 SAME = ["dataset", "model", "schedule", "train_size"]
 
@@ -15,16 +15,16 @@ def comparison_table(runs, baseline):
     """
     ours = runs[runs["strategy"] == baseline]
     fewest = ours["cores"] == ours.groupby(SAME)["cores"].transform("min")
-    base = ours[fewest].drop_duplicates([*SAME, *tables.REPEAT])
+    base = ours[fewest].drop_duplicates([*SAME, *tidy.REPEAT])
     others = runs.drop(index=base.index)
     return comparison.compare(others, base, SAME)
 
 
 if __name__ == "__main__":
-    table = comparison_table(tables.read(snakemake.input.runs), snakemake.params.baseline)
+    table = comparison_table(tidy.read(snakemake.input.runs), snakemake.params.baseline)
     table.to_csv(snakemake.output.csv, index=False)
     formats = dict.fromkeys(("workers", "threads", "pairs"), str)
     formats |= dict.fromkeys(("difference", "low", "high"), "{:+.2%}".format)
     formats |= {"at_most": "{:.2%}".format}
     formats |= dict.fromkeys(("p", "p_corrected"), "{:.3f}".format)
-    Path(snakemake.output.html).write_text(tables.html(table, formats))
+    Path(snakemake.output.html).write_text(tidy.html(table, formats))

@@ -2,7 +2,7 @@
 
 import seaborn as sns
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their boxes
 
@@ -10,7 +10,7 @@ MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their bo
 def confusion_figure(confusion, strategy):
     """One panel per dataset and model, of the runs of one strategy; each row sums to 100 %."""
     pooled = confusion[confusion["strategy"] == strategy]
-    shown = ["model", *tables.varying(pooled, ["dataset", "train_size"])]
+    shown = ["model", *tidy.varying(pooled, ["dataset", "train_size"])]
     groups = list(pooled.groupby(shown, sort=False))
     figure, axes = style.panels(len(groups), width=4.2, height=3.6, columns=3)
     for panel, (names, group) in zip(axes, groups, strict=True):
@@ -42,7 +42,7 @@ def confusion_figure(confusion, strategy):
 if __name__ == "__main__":
     style.save(
         style.unless_empty(
-            tables.read(snakemake.input.confusion), confusion_figure, snakemake.params.baseline
+            tidy.read(snakemake.input.confusion), confusion_figure, snakemake.params.baseline
         ),
         snakemake.output,
     )

@@ -1,24 +1,24 @@
 """Plot held-out accuracy against epochs and against training time."""
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
 
 
 def curves_figure(epochs):
     """Two panels per dataset, model and schedule: mean over folds and seeds, range as a band."""
-    epochs = tables.with_elapsed(epochs)
+    epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
     workers = sorted(epochs["workers"].unique())
-    shown = ["model", *tables.varying(epochs, ["dataset", "schedule", "train_size"])]
+    shown = ["model", *tidy.varying(epochs, ["dataset", "schedule", "train_size"])]
     groups = list(epochs.groupby(shown, sort=False))
     figure, axes = style.panels(2 * len(groups), width=4.8, columns=2)
     for number, (names, group) in enumerate(groups):
         pair = axes[2 * number : 2 * number + 2]
-        for _, cell in group.groupby(tables.CELL, sort=False):
+        for _, cell in group.groupby(tidy.CELL, sort=False):
             first = cell.iloc[0]
             colour, marker = colours[first["strategy"]]
-            line = tables.course(cell, "accuracy")
+            line = tidy.course(cell, "accuracy")
             for panel, x in zip(pair, AXES, strict=True):
                 panel.plot(
                     line[x],
@@ -41,5 +41,5 @@ def curves_figure(epochs):
 
 if __name__ == "__main__":
     style.save(
-        style.unless_empty(tables.read(snakemake.input.epochs), curves_figure), snakemake.output
+        style.unless_empty(tidy.read(snakemake.input.epochs), curves_figure), snakemake.output
     )

@@ -2,7 +2,7 @@
 
 from matplotlib import ticker
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 
 def elapsed_figure(speeds, references):
@@ -57,7 +57,7 @@ def _references(panel, references):
 if __name__ == "__main__":
     style.save(
         style.unless_empty(
-            tables.read(snakemake.input.speeds), elapsed_figure, snakemake.params.references
+            tidy.read(snakemake.input.speeds), elapsed_figure, snakemake.params.references
         ),
         snakemake.output,
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 MEASURED = [
     "cores",
@@ -33,17 +33,17 @@ def elapsed_table(speeds, references):
     ours["per_1000"], theirs["per_1000"] = (
         1000 * table["seconds"] / table["images"] for table in (ours, theirs)
     )
-    theirs["note"] = tables.PUBLISHED
+    theirs["note"] = tidy.PUBLISHED
     table = pd.concat([ours[["model", "way", *MEASURED]], theirs], ignore_index=True)
     table["cores"] = table["cores"].astype("Int64")
     return table
 
 
 if __name__ == "__main__":
-    table = elapsed_table(tables.read(snakemake.input.speeds), snakemake.params.references)
+    table = elapsed_table(tidy.read(snakemake.input.speeds), snakemake.params.references)
     table.to_csv(snakemake.output.csv, index=False)
     formats = {"cores": str, "images": "{:,.0f}".format, "images_per_second": "{:,.1f}".format}
     formats |= dict.fromkeys(("seconds", "per_1000"), "{:,.1f}".format)
     formats |= dict.fromkeys(("speedup", "over_best"), "{:.2f} x".format)
     formats |= {"efficiency": "{:.0%}".format}
-    Path(snakemake.output.html).write_text(tables.html(table, formats))
+    Path(snakemake.output.html).write_text(tidy.html(table, formats))

@@ -1,21 +1,21 @@
 """Plot training loss against training time."""
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 
 def loss_figure(epochs):
     """One panel per dataset and model: the mean over folds and seeds, and their range as a band."""
-    epochs = tables.with_elapsed(epochs)
+    epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
     schedules = list(dict.fromkeys(epochs["schedule"]))
-    shown = ["model", *tables.varying(epochs, ["dataset", "train_size"])]
+    shown = ["model", *tidy.varying(epochs, ["dataset", "train_size"])]
     groups = list(epochs.groupby(shown, sort=False))
     figure, axes = style.panels(len(groups))
     for panel, (names, group) in zip(axes, groups, strict=True):
-        for _, cell in group.groupby(tables.CELL, sort=False):
+        for _, cell in group.groupby(tidy.CELL, sort=False):
             first = cell.iloc[0]
             colour, marker = colours[first["strategy"]]
-            line = tables.course(cell, "loss")
+            line = tidy.course(cell, "loss")
             panel.plot(
                 line["elapsed"],
                 line["mean"],
@@ -33,6 +33,4 @@ def loss_figure(epochs):
 
 
 if __name__ == "__main__":
-    style.save(
-        style.unless_empty(tables.read(snakemake.input.epochs), loss_figure), snakemake.output
-    )
+    style.save(style.unless_empty(tidy.read(snakemake.input.epochs), loss_figure), snakemake.output)

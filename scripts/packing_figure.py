@@ -1,6 +1,6 @@
 """Plot how busy the cores were: one run after the other, and packed."""
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 from utilisation_figure import draw
 
 
@@ -28,8 +28,8 @@ if __name__ == "__main__":
     inputs = snakemake.input
     style.save(
         packing_figure(
-            (tables.read(inputs.single), tables.read(inputs.single_utilisation)),
-            (tables.read(inputs.packed), tables.read(inputs.packed_utilisation)),
+            (tidy.read(inputs.single), tidy.read(inputs.single_utilisation)),
+            (tidy.read(inputs.packed), tidy.read(inputs.packed_utilisation)),
         ),
         snakemake.output,
     )

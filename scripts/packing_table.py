@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from allcores import comparison, occupancy, style, tables
+from allcores.analysis import comparison, occupancy, style, tidy
 
 SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
 ALL = "all together"
@@ -25,7 +25,7 @@ def packing_table(packed, single):
     packed, single = _with_durations(packed), _with_durations(single)
     whole, core_seconds = occupancy.makespan(packed), packed["core_seconds"].sum()
     over_bound = whole / (core_seconds / occupancy.cores_there(packed))
-    keys = [*SAME, *tables.REPEAT]
+    keys = [*SAME, *tidy.REPEAT]
     single, packed = single.merge(packed[keys]), packed.merge(single[keys])
     # Where some have no counterpart: the part of the time that is the others', by core-seconds.
     together = packed["core_seconds"].sum() / core_seconds * whole
@@ -58,11 +58,11 @@ def _with_durations(runs):
 
 
 if __name__ == "__main__":
-    table = packing_table(tables.read(snakemake.input.packed), tables.read(snakemake.input.single))
+    table = packing_table(tidy.read(snakemake.input.packed), tidy.read(snakemake.input.single))
     table.to_csv(snakemake.output.csv, index=False)
     formats = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), "{:,.1f}".format)
     formats |= dict.fromkeys(("one_by_one_accuracy", "packed_accuracy", "at_most"), "{:.2%}".format)
     formats |= dict.fromkeys(("difference", "low", "high"), "{:+.2%}".format)
     formats |= dict.fromkeys(("speedup", "over_bound"), "{:.2f} x".format)
     formats |= {"p_corrected": "{:.3f}".format, "runs": str, "pairs": "{:.0f}".format}
-    Path(snakemake.output.html).write_text(tables.html(table, formats))
+    Path(snakemake.output.html).write_text(tidy.html(table, formats))

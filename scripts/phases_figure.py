@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 # In the order in which a step goes through them; what a strategy calls otherwise comes after.
 ORDER = ["data", "compute", "wait", "update"]
@@ -13,13 +13,13 @@ def phases_figure(epochs):
     phases = [name for name in epochs if name.endswith("_seconds")]
     own = [name for name in phases if name.removesuffix("_seconds") not in ORDER]
     phases = [f"{name}_seconds" for name in ORDER if f"{name}_seconds" in phases] + own
-    measured = tables.without_warm_up(epochs)
-    shown = ["model", *tables.varying(epochs, ["dataset", "train_size"])]
+    measured = tidy.without_warm_up(epochs)
+    shown = ["model", *tidy.varying(epochs, ["dataset", "train_size"])]
     groups = list(measured.groupby(shown, sort=False))
-    rows = max(group.groupby(tables.SPEED_CELL).ngroups for _, group in groups)
+    rows = max(group.groupby(tidy.SPEED_CELL).ngroups for _, group in groups)
     figure, axes = style.panels(len(groups), width=5, height=1 + 0.32 * rows, columns=2)
     for panel, (names, group) in zip(axes, groups, strict=True):
-        means = group.groupby(tables.SPEED_CELL, sort=False)[phases].mean().fillna(0).reset_index()
+        means = group.groupby(tidy.SPEED_CELL, sort=False)[phases].mean().fillna(0).reset_index()
         left = np.zeros(len(means))
         for phase, (colour, hatch) in style.phases(phases).items():
             panel.barh(
@@ -44,5 +44,5 @@ def phases_figure(epochs):
 
 if __name__ == "__main__":
     style.save(
-        style.unless_empty(tables.read(snakemake.input.epochs), phases_figure), snakemake.output
+        style.unless_empty(tidy.read(snakemake.input.epochs), phases_figure), snakemake.output
     )

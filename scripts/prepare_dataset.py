@@ -3,13 +3,13 @@
 import sys
 from pathlib import Path
 
-from allcores import datasets
-from allcores.run import Choice
+from allcores.data import preparation
+from allcores.study.run import Choice
 
 if __name__ == "__main__":
     sys.stdout = sys.stderr = Path(snakemake.log[0]).open("w", buffering=1)
     try:
-        datasets.prepare(
+        preparation.prepare(
             Choice.from_json(snakemake.params.settings),
             downloads=snakemake.params.downloads,
             folder=Path(snakemake.output.info).parent,

@@ -2,18 +2,18 @@
 
 import pandas as pd
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 
 def size_figure(timed, fits):
     """One panel per dataset and model; a dot per run, a line per way of using the cores."""
     colours = style.strategies(timed["strategy"])
-    shown = ["model", *tables.varying(timed, ["dataset"])]
+    shown = ["model", *tidy.varying(timed, ["dataset"])]
     figure, axes = style.panels(timed.groupby(shown).ngroups, width=5)
     most = timed["train_samples"].max()
     for panel, (names, group) in zip(axes, timed.groupby(shown, sort=False), strict=True):
         for _, fit in fits.iterrows():
-            here = group[(group[tables.WAY] == fit[tables.WAY]).all(axis=1)]
+            here = group[(group[tidy.WAY] == fit[tidy.WAY]).all(axis=1)]
             if here.empty:
                 continue
             colour, marker = colours[fit["strategy"]]
@@ -33,7 +33,7 @@ def size_figure(timed, fits):
 
 
 if __name__ == "__main__":
-    timed = tables.timed(tables.read(snakemake.input.runs), tables.read(snakemake.input.epochs))
+    timed = tidy.timed(tidy.read(snakemake.input.runs), tidy.read(snakemake.input.epochs))
     style.save(
-        style.unless_empty(timed, size_figure, tables.read(snakemake.input.fits)), snakemake.output
+        style.unless_empty(timed, size_figure, tidy.read(snakemake.input.fits)), snakemake.output
     )

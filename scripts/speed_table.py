@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from allcores import tables
+from allcores.analysis import tidy
 
 PHASE = "_seconds"
 
@@ -22,16 +22,16 @@ def speed_table(runs, epochs, baseline):
     cores that a run kept busy from its start to its end. The columns after `note` are each phase's
     share of the time.
     """
-    speeds = tables.timed(runs, epochs)
+    speeds = tidy.timed(runs, epochs)
     cores = speeds[["cores", "machine_cores_allowed"]].min(axis=1)
     available = speeds["lasted_seconds"] * cores
     table = (
         speeds.assign(
             utilisation=speeds["cpu_seconds"] / available,
             images=speeds["train_samples"] * speeds["epochs"],
-            conditions=tables.conditions(speeds),
+            conditions=tidy.conditions(speeds),
         )
-        .groupby([*tables.SPEED_CELL, "cores"], sort=False)
+        .groupby([*tidy.SPEED_CELL, "cores"], sort=False)
         .agg(
             runs=("seed", "size"),
             seconds=("training_seconds", "median"),
@@ -51,11 +51,11 @@ def speed_table(runs, epochs, baseline):
     crowded = table["cores"] > table["allowed"]
     table["note"] = np.select(
         [table["otherwise"], crowded, table["contended"]],
-        [tables.OTHERWISE, "oversubscribed", "contended"],
+        [tidy.OTHERWISE, "oversubscribed", "contended"],
         default="",
     )
     return table.drop(columns=["contended", "allowed", "otherwise"]).merge(
-        phase_shares(epochs), on=tables.SPEED_CELL
+        phase_shares(epochs), on=tidy.SPEED_CELL
     )
 
 
@@ -89,15 +89,15 @@ def against_baseline(table, baseline):
 def phase_shares(epochs):
     """Share of each phase in the training time of each cell."""
     phases = [name for name in epochs if name.endswith(PHASE)]
-    sums = epochs.groupby(tables.SPEED_CELL, sort=False)[[*phases, "seconds"]].sum(min_count=1)
+    sums = epochs.groupby(tidy.SPEED_CELL, sort=False)[[*phases, "seconds"]].sum(min_count=1)
     shares = sums[phases].div(sums["seconds"], axis=0)
     return shares.rename(columns=lambda name: name.removesuffix(PHASE)).reset_index()
 
 
 if __name__ == "__main__":
     table = speed_table(
-        tables.read(snakemake.input.runs),
-        tables.read(snakemake.input.epochs),
+        tidy.read(snakemake.input.runs),
+        tidy.read(snakemake.input.epochs),
         snakemake.params.baseline,
     )
     table.to_csv(snakemake.output.csv, index=False)
@@ -112,4 +112,4 @@ if __name__ == "__main__":
     }
     shares = table.columns[list(table.columns).index("note") + 1 :]
     formats |= dict.fromkeys(["utilisation", "efficiency", *shares], "{:.0%}".format)
-    Path(snakemake.output.html).write_text(tables.html(table, formats))
+    Path(snakemake.output.html).write_text(tidy.html(table, formats))

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 LABELLED = 6  # more points in a panel would write over each other
 
@@ -12,7 +12,7 @@ def speedup_figure(table, baseline):
 
     A few strategies on several numbers of cores each are lines; else each way is a row.
     """
-    shown = ["model", *tables.varying(table, ["dataset", "train_size"])]
+    shown = ["model", *tidy.varying(table, ["dataset", "train_size"])]
     groups = list(table.groupby(shown, sort=False))
     counts = table.groupby("strategy")["cores"].nunique()
     draw = _lines if counts.max() > 1 and len(counts) <= LABELLED else _rows
@@ -117,7 +117,7 @@ def _label(panel, point, colour):
 if __name__ == "__main__":
     style.save(
         style.unless_empty(
-            tables.read(snakemake.input.table), speedup_figure, snakemake.params.baseline
+            tidy.read(snakemake.input.table), speedup_figure, snakemake.params.baseline
         ),
         snakemake.output,
     )

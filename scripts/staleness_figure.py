@@ -1,16 +1,16 @@
 """Plot how old the weights were from which asynchronous updates were made."""
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 
 def staleness_figure(staleness):
     """One panel per dataset and model: share of the updates by staleness, a line per way."""
     colours = style.strategies(staleness["strategy"])
-    shown = ["model", *tables.varying(staleness, ["dataset", "train_size"])]
+    shown = ["model", *tidy.varying(staleness, ["dataset", "train_size"])]
     groups = list(staleness.groupby(shown, sort=False))
     figure, axes = style.panels(len(groups), width=4.6)
     for panel, (names, group) in zip(axes, groups, strict=True):
-        for _, cell in group.groupby(tables.SPEED_CELL, sort=False):
+        for _, cell in group.groupby(tidy.SPEED_CELL, sort=False):
             first = cell.iloc[0]
             colour, marker = colours[first["strategy"]]
             share = cell[cell["updates"] > 0].groupby("staleness")["updates"].sum()
@@ -31,6 +31,6 @@ def staleness_figure(staleness):
 
 if __name__ == "__main__":
     style.save(
-        style.unless_empty(tables.read(snakemake.input.staleness), staleness_figure),
+        style.unless_empty(tidy.read(snakemake.input.staleness), staleness_figure),
         snakemake.output,
     )

@@ -1,6 +1,6 @@
 """Plot epochs and seconds to a target accuracy against the number of workers."""
 
-from allcores import style, tables
+from allcores.analysis import style, tidy
 
 QUANTITIES = {"epochs": "epochs", "seconds": "training time (s)"}
 
@@ -8,7 +8,7 @@ QUANTITIES = {"epochs": "epochs", "seconds": "training time (s)"}
 def target_figure(table, target):
     """Two panels per dataset and model."""
     colours = style.strategies(table["strategy"])
-    shown = ["model", *tables.varying(table, ["dataset", "schedule", "train_size"])]
+    shown = ["model", *tidy.varying(table, ["dataset", "schedule", "train_size"])]
     groups = list(table.groupby(shown, sort=False))
     figure, axes = style.panels(2 * len(groups), columns=2)
     for number, (names, group) in enumerate(groups):
@@ -33,7 +33,7 @@ def target_figure(table, target):
 if __name__ == "__main__":
     style.save(
         style.unless_empty(
-            tables.read(snakemake.input.table), target_figure, snakemake.params.target
+            tidy.read(snakemake.input.table), target_figure, snakemake.params.target
         ),
         snakemake.output,
     )

@@ -8,7 +8,7 @@ A training that was killed goes on after its last epoch when it is called again.
 
 import sys
 
-from allcores import lifetime
+from allcores.machine import lifetime
 
 # The imports below take seconds, in which the caller may die.
 if __name__ == "__main__":
@@ -19,8 +19,11 @@ import os
 import signal
 from pathlib import Path
 
-from allcores import commandline, cores, datasets, lean_torch, recipes
-from allcores.conditions import Conditions
+from allcores.data import preparation
+from allcores.machine import cores, lean_torch
+from allcores.study import commandline
+from allcores.study.conditions import Conditions
+from allcores.training import recipes
 
 BY_HAND = Path("results/by_hand")
 
@@ -29,7 +32,7 @@ def main(flags):
     asked = commandline.run_of(flags)
     data_folder = flags.data or BY_HAND / "data" / f"{asked.dataset.label}_{asked.dataset.digest}"
     if not flags.data:
-        datasets.prepare(asked.dataset, "results/downloads", data_folder)
+        preparation.prepare(asked.dataset, "results/downloads", data_folder)
     run = with_recipe(asked, flags, data_folder) if asked.is_open else asked
     if flags.cores is not None and flags.cores < run.cores and not flags.oversubscribe:
         raise ValueError(
@@ -42,8 +45,8 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(run.threads_per_worker)
     lean_torch.import_torch()
-    from allcores import sanity
-    from allcores.experiment import conduct
+    from allcores.training import sanity
+    from allcores.training.experiment import conduct
 
     if not flags.settings:  # the workflow has tried out its models before
         sanity.check_in_child(run, data_folder)

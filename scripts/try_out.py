@@ -4,14 +4,14 @@ import json
 import os
 import sys
 
-from allcores import cores, lean_torch, lifetime
-from allcores.run import Run
+from allcores.machine import cores, lean_torch, lifetime
+from allcores.study.run import Run
 
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
     cores.set_thread_variables(cores.allowed())
     lean_torch.import_torch()
-    from allcores import sanity
+    from allcores.training import sanity
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a model prints is no answer

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from allcores import occupancy, style, tables
+from allcores.analysis import occupancy, style, tidy
 
 
 def utilisation_figure(runs, utilisation):
@@ -50,9 +50,9 @@ def draw(panel, runs, utilisation):
 if __name__ == "__main__":
     style.save(
         style.unless_empty(
-            tables.read(snakemake.input.runs),
+            tidy.read(snakemake.input.runs),
             utilisation_figure,
-            tables.read(snakemake.input.utilisation),
+            tidy.read(snakemake.input.utilisation),
         ),
         snakemake.output,
     )

@@ -3,7 +3,7 @@
 from html import escape
 from pathlib import Path
 
-from allcores import bottom_line, sentences, tables, wording
+from allcores.analysis import bottom_line, sentences, tidy, wording
 
 # In the order of the report: table -> what makes sentences of it.
 ABOUT = {
@@ -38,7 +38,7 @@ def verdict(found, facts):
 def as_html(study, said):
     items = "".join(f"<li>{escape(sentence)}</li>\n" for sentence in said)
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8">{tables.STYLE}'
+        f'<!doctype html><html lang="en"><meta charset="utf-8">{tidy.STYLE}'
         f"<h2>{escape(study)}</h2><ul>\n{items}</ul></html>"
     )
 
@@ -51,7 +51,7 @@ def as_rst(study, said):
 
 
 if __name__ == "__main__":
-    found = {name: tables.read(path) for name, path in snakemake.input.items()}
+    found = {name: tidy.read(path) for name, path in snakemake.input.items()}
     facts = wording.Facts(**snakemake.params.facts)
     said = verdict(found, facts)
     print(*said, sep="\n")

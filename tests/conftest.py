@@ -1,6 +1,6 @@
 """Real runs of tiny problems, made in one line."""
 
-from allcores import cores, lean_torch
+from allcores.machine import cores, lean_torch
 
 # As scripts/train.py does, before torch is imported: several tests fork from this process.
 cores.set_thread_variables(1)
@@ -15,8 +15,10 @@ from pathlib import Path  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from allcores import datasets, experiment, study  # noqa: E402
-from allcores.run import Choice, Run  # noqa: E402
+from allcores.data import preparation  # noqa: E402
+from allcores.study import grid  # noqa: E402
+from allcores.study.run import Choice, Run  # noqa: E402
+from allcores.training import experiment  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 # Nothing of the calling environment's own threads or allotment may reach what a test starts.
@@ -60,7 +62,7 @@ def using(strategy, workers, run=RUN, **changes):
     """The run with a strategy, on so many workers if it takes more than one."""
     section = {"strategies": {strategy.label: {"name": strategy.name} | strategy.options}}
     asked = {"strategies": [strategy.label], "workers": [workers], "threads_per_worker": [1]}
-    ((_, workers, servers, _),) = study.ways(section, asked)
+    ((_, workers, servers, _),) = grid.ways(section, asked)
     return vary(run, strategy=strategy, workers=workers, servers=servers, **changes)
 
 
@@ -73,7 +75,7 @@ class Laboratory:
     def data(self, choice=RUN.dataset):
         folder = self.folder / "data" / choice.label
         if not folder.exists():
-            datasets.prepare(choice, self.folder / "downloads", folder)
+            preparation.prepare(choice, self.folder / "downloads", folder)
         return folder
 
     def conduct(self, run, name="run"):

@@ -8,10 +8,10 @@ import pytest
 import torch
 from conftest import LENET, same_weights, using, vary
 
-from allcores import launch
-from allcores.run import Choice
+from allcores.parallel import launch
 from allcores.strategies.async_parameter_server import AsyncParameterServer
 from allcores.strategies.hogwild import Hogwild
+from allcores.study.run import Choice
 
 DIGITS = Choice("digits", "digits", {})
 LEARNING = vary(

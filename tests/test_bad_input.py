@@ -11,7 +11,7 @@ import pytest
 import yaml
 from conftest import ENVIRONMENT, ROOT
 
-from allcores import checks, study, yamlfile
+from allcores.study import checks, grid, yamlfile
 
 FULL = yaml.safe_load("""
 downloads: elsewhere
@@ -99,7 +99,7 @@ def replaced(path, value):
 
 def test_the_config_that_is_spoilt_is_sound():
     assert checks.findings(FULL, cores=4) == []
-    assert len(study.expand(FULL).runs) > 100
+    assert len(grid.expand(FULL).runs) > 100
 
 
 @pytest.mark.parametrize("path", list(paths(FULL)), ids=lambda p: ".".join(map(str, p)))
@@ -109,7 +109,7 @@ def test_a_strange_value_is_answered_or_is_fine(path):
         found = checks.findings(config, cores=4)
         assert all("\n" not in line.strip() for line in found)
         if not found:
-            table = study.expand(config)
+            table = grid.expand(config)
             assert all("\0" not in run_path for run_path in table.runs)
 
 
@@ -121,7 +121,7 @@ def test_a_key_that_is_left_out_is_answered_or_is_fine(path):
         place = place[key]
     del place[path[-1]]
     if not checks.findings(config, cores=4):
-        study.expand(config)
+        grid.expand(config)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from allcores.barrier import Barrier
+from allcores.parallel.barrier import Barrier
 
 ROUNDS = 300
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from allcores.batches import Pixels, count_batches, dropout_seed, shards
+from allcores.data.batches import Pixels, count_batches, dropout_seed, shards
 
 INDICES = np.arange(100, 153)  # 53 of them
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from allcores import checks
+from allcores.study import checks
 
 GOOD = yaml.safe_load("""
 models:

@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from allcores import data
-from allcores.data import Images
+from allcores.data import storage
+from allcores.data.storage import Images
 
 
 def source(count=23, test=5, classes=3, shape=(2, 4, 5)):
@@ -24,8 +24,8 @@ def source(count=23, test=5, classes=3, shape=(2, 4, 5)):
 
 def test_what_is_written_is_what_is_opened(tmp_path):
     images, made = source()
-    data.write(tmp_path, made)
-    opened = data.open_dataset(tmp_path)
+    storage.write(tmp_path, made)
+    opened = storage.open_dataset(tmp_path)
     assert np.array_equal(opened.images, images)
     assert isinstance(opened.images, np.memmap)
     assert np.array_equal(opened.labels, made.labels)
@@ -37,25 +37,25 @@ def test_what_is_written_is_what_is_opened(tmp_path):
 
 def test_statistics_are_of_the_training_samples_alone(tmp_path):
     images, made = source()
-    data.write(tmp_path, made)
-    opened = data.open_dataset(tmp_path)
+    storage.write(tmp_path, made)
+    opened = storage.open_dataset(tmp_path)
     chosen = np.array([3, 4, 9])
-    mean, std = data.channel_statistics(opened.moments[chosen], opened.images.shape)
+    mean, std = storage.channel_statistics(opened.moments[chosen], opened.images.shape)
     assert mean == pytest.approx((images[chosen] / 255).mean(axis=(0, 2, 3)))
     assert std == pytest.approx((images[chosen] / 255).std(axis=(0, 2, 3)))
 
 
 def test_an_image_set_of_one_colour_can_be_normalised():
     moments = np.array([[[2 * 9], [4 * 9]]] * 4)  # four 3 x 3 images of the value 2
-    mean, std = data.channel_statistics(moments, (4, 1, 3, 3))
+    mean, std = storage.channel_statistics(moments, (4, 1, 3, 3))
     assert mean == pytest.approx([2 / 255])
     assert std == pytest.approx([1.0])
 
 
-@pytest.mark.parametrize("name", data.ARRAYS)
+@pytest.mark.parametrize("name", storage.ARRAYS)
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path, name, damage):
-    data.write(tmp_path, source()[1])
+    storage.write(tmp_path, source()[1])
     file = tmp_path / name
     content = bytearray(file.read_bytes())
     if damage == "truncated":
@@ -66,30 +66,30 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path, name, damage):
     else:
         file.unlink()
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-        data.open_dataset(tmp_path)
+        storage.open_dataset(tmp_path)
 
 
 @pytest.mark.parametrize(("key", "value"), [("train", 25), ("shape", [20, 2, 4, 5]), ("x", 1)])
 def test_an_edited_description_is_refused(tmp_path, key, value):
-    data.write(tmp_path, source()[1])
+    storage.write(tmp_path, source()[1])
     file = tmp_path / "dataset.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
     with pytest.raises(ValueError, match=r"dataset\.json is damaged"):
-        data.open_dataset(tmp_path)
+        storage.open_dataset(tmp_path)
 
 
 def test_what_cannot_be_written_leaves_no_half_files(tmp_path):
     images, made = source()
     made.chunks = [images[:10], images[:3]]
     with pytest.raises(AssertionError):
-        data.write(tmp_path, made)
+        storage.write(tmp_path, made)
     assert not list(tmp_path.iterdir())
 
 
 def test_writing_to_an_opened_dataset_does_not_reach_the_file(tmp_path):
-    data.write(tmp_path, source()[1])
-    data.open_dataset(tmp_path).images[0] = 7
-    data.open_dataset(tmp_path)
+    storage.write(tmp_path, source()[1])
+    storage.open_dataset(tmp_path).images[0] = 7
+    storage.open_dataset(tmp_path)
 
 
 @pytest.mark.parametrize("labels", [[0] * 27, [0] * 27 + [3], [0] * 27 + [-1]])
@@ -97,17 +97,17 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, labels):
     _, made = source()
     made.labels = np.array(labels)
     with pytest.raises(ValueError, match="labels"):
-        data.write(tmp_path, made)
+        storage.write(tmp_path, made)
 
 
 def test_folds_are_stratified_seeded_and_cover_each_sample_once():
     labels = np.repeat([0, 1, 2], [50, 30, 20])
-    folds = data.assign_folds(labels, 5, seed=0)
+    folds = storage.assign_folds(labels, 5, seed=0)
     assert np.array_equal(np.unique(folds), np.arange(5))
     for fold in range(5):
         assert np.array_equal(np.bincount(labels[folds == fold]), [10, 6, 4])
-    assert np.array_equal(folds, data.assign_folds(labels, 5, seed=0))
-    assert not np.array_equal(folds, data.assign_folds(labels, 5, seed=1))
+    assert np.array_equal(folds, storage.assign_folds(labels, 5, seed=0))
+    assert not np.array_equal(folds, storage.assign_folds(labels, 5, seed=1))
 
 
 INFO = {"train": 20, "shape": [26, 1, 2, 2]}
@@ -117,7 +117,7 @@ def test_each_sample_is_held_out_in_one_fold():
     fold_of = np.arange(20) % 4
     held_out = []
     for fold in range(4):
-        train, test = data.split(INFO, fold_of, fold, None, seed=0)
+        train, test = storage.split(INFO, fold_of, fold, None, seed=0)
         assert set(train) | set(test) == set(range(20))
         assert not set(train) & set(test)
         held_out += list(test)
@@ -125,18 +125,18 @@ def test_each_sample_is_held_out_in_one_fold():
 
 
 def test_without_folds_the_datasets_own_test_set_is_held_out():
-    train, test = data.split(INFO, None, None, None, seed=0)
+    train, test = storage.split(INFO, None, None, None, seed=0)
     assert list(train) == list(range(20))
     assert list(test) == list(range(20, 26))
 
 
 def test_smaller_training_sets_are_nested_in_larger_ones():
     fold_of = np.arange(20) % 4
-    sets = [set(data.split(INFO, fold_of, 1, size, seed=0)[0]) for size in (1, 5, 11, 15)]
+    sets = [set(storage.split(INFO, fold_of, 1, size, seed=0)[0]) for size in (1, 5, 11, 15)]
     assert [len(s) for s in sets] == [1, 5, 11, 15]
     assert all(small < large for small, large in pairwise(sets))
     assert all(fold_of[list(s)].tolist().count(1) == 0 for s in sets)
-    assert sets[1] != set(data.split(INFO, fold_of, 1, 5, seed=1)[0])
+    assert sets[1] != set(storage.split(INFO, fold_of, 1, 5, seed=1)[0])
 
 
 def test_dataset_json_comes_last(tmp_path):
@@ -149,8 +149,8 @@ def test_dataset_json_comes_last(tmp_path):
 
     made.chunks = interrupted()
     with pytest.raises(KeyboardInterrupt):
-        data.write(tmp_path, made)
+        storage.write(tmp_path, made)
     assert not (tmp_path / "dataset.json").exists()
     made.chunks = [images]
-    data.write(tmp_path, made)
+    storage.write(tmp_path, made)
     assert json.loads((tmp_path / "dataset.json").read_text())["train"] == 23

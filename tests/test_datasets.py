@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from allcores import data, datasets, registry
+from allcores.data import preparation, storage
 from allcores.datasets import _torchvision
-from allcores.lean_torch import import_torchvision
-from allcores.run import Choice
+from allcores.machine.lean_torch import import_torchvision
+from allcores.study import registry
+from allcores.study.run import Choice
 
 DEBIANS = Path("/usr/share/datasets/fashion-mnist")
 
@@ -322,7 +323,7 @@ def test_a_dataset_is_made_anew_when_a_file_of_it_changes(tmp_path):
     choice = Choice("mine", "image_folder", {"path": str(tmp_path / "mine"), "size": 8})
 
     def prepared():
-        datasets.prepare(choice, tmp_path / "downloads", tmp_path / "made")
+        preparation.prepare(choice, tmp_path / "downloads", tmp_path / "made")
         return (tmp_path / "made" / "images.npy").stat().st_mtime_ns
 
     first = prepared()
@@ -342,20 +343,20 @@ def test_a_dataset_is_made_anew_when_a_file_of_it_changes(tmp_path):
 def test_whoever_has_a_dataset_mapped_keeps_it(tmp_path):
     """Preparing it anew, smaller, takes no page away from those who are training on it."""
     tiny = Choice("t", "synthetic", {"count": 5000, "size": 16, "classes": 3, "test": 0})
-    datasets.prepare(tiny, tmp_path, tmp_path / "made")
-    opened = data.open_dataset(tmp_path / "made")
+    preparation.prepare(tiny, tmp_path, tmp_path / "made")
+    opened = storage.open_dataset(tmp_path / "made")
     before = opened.images.sum()
     small = Choice("t", "synthetic", {"count": 9, "size": 8, "classes": 3, "test": 0})
-    datasets.prepare(small, tmp_path, tmp_path / "made")
+    preparation.prepare(small, tmp_path, tmp_path / "made")
     assert opened.images.sum() == before
-    assert len(data.open_dataset(tmp_path / "made").images) == 9
+    assert len(storage.open_dataset(tmp_path / "made").images) == 9
 
 
 def test_many_first_calls_at_once_prepare_it_once(tmp_path):
     made = multiprocessing.get_context("fork").Queue()
 
     def call():
-        datasets.prepare(Choice("d", "digits", {}), tmp_path, tmp_path / "made")
+        preparation.prepare(Choice("d", "digits", {}), tmp_path, tmp_path / "made")
         made.put((tmp_path / "made" / "images.npy").stat().st_ino)
 
     processes = [multiprocessing.get_context("fork").Process(target=call) for _ in range(8)]
@@ -377,5 +378,5 @@ def test_every_dataset_has_an_outline():
 def test_prepare_keeps_each_download_in_a_folder_of_its_own(tmp_path, monkeypatch):
     (tmp_path / "downloads" / "cifar10").mkdir(parents=True)
     write_cifar(tmp_path / "downloads" / "cifar10", monkeypatch, "cifar10")
-    datasets.prepare(Choice("c", "cifar10", {}), tmp_path / "downloads", tmp_path / "made")
+    preparation.prepare(Choice("c", "cifar10", {}), tmp_path / "downloads", tmp_path / "made")
     assert (tmp_path / "made" / "dataset.json").exists()

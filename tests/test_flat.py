@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from allcores.flat import LINE, Flat
+from allcores.parallel.flat import LINE, Flat
 
 
 def network():

@@ -13,7 +13,8 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT
 
-from allcores import allocator, cores, launch, lifetime
+from allcores.machine import allocator, cores, lifetime
+from allcores.parallel import launch
 
 
 def run(target, workers=3, servers=0, threads=1):
@@ -176,7 +177,7 @@ def test_a_full_disk_is_told_in_a_line():
 def test_a_run_needs_no_room_in_dev_shm(tmp_path):
     """Semaphores would take a page each there, of which a container may have one."""
     code = "import sys; sys.path.insert(0, 'scripts')\n"
-    code += "from allcores import launch\nimport torch\n"
+    code += "from allcores.parallel import launch\nimport torch\n"
     code += "def target(world): world.barrier(); world.sum(torch.ones(1))\n"
     code += "launch.run_ranks(target, 3, 0, 1, once_forked=int); print('done')"
     shell = 'mount -t tmpfs -o size=4k none /dev/shm && exec "$@"'

@@ -10,8 +10,9 @@ import pytest
 from conftest import DDP, ENVIRONMENT, ROOT, RUN, using
 from test_strategies import wait_for
 
-from allcores import experiment, leases, results
-from allcores.training import train
+from allcores.machine import leases
+from allcores.training import experiment, results
+from allcores.training.loop import train
 
 # cpu -> (NUMA node, core): two nodes of two cores of two threads, numbered as Linux likes to.
 PLACES = {cpu: (cpu // 2 % 2, cpu % 4) for cpu in range(8)}
@@ -47,7 +48,7 @@ def test_the_topology_of_this_machine_names_every_core():
 # Leases as many cores as it is told, says which, and keeps them until its input ends.
 HOLDER = """
 import os, sys
-from allcores import leases
+from allcores.machine import leases
 with leases.leased(int(sys.argv[1])) as cores:
     print(cores, sorted(os.sched_getaffinity(0)), flush=True)
     sys.stdin.read()
@@ -118,7 +119,7 @@ def test_a_quota_says_nothing_of_which_cores(machine, monkeypatch):
 
 def test_in_a_network_of_its_own_nothing_is_leased():
     """There the sockets of other containers, which may be on the same cores, cannot be seen."""
-    code = "from allcores import leases\nwith leases.leased(1) as cores: print(cores)"
+    code = "from allcores.machine import leases\nwith leases.leased(1) as cores: print(cores)"
     environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts")}
     command = ["unshare", "-n", sys.executable, "-c", code]
     run = subprocess.run(command, text=True, capture_output=True, env=environment)

@@ -7,8 +7,9 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT, vary
 
-from allcores import models, registry
-from allcores.run import Choice
+from allcores.study import registry
+from allcores.study.run import Choice
+from allcores.training import models
 
 NARROW = {"width": 0.1}
 
@@ -92,7 +93,7 @@ def test_a_model_of_your_own_is_told_what_it_asks_for(tmp_path, monkeypatch):
 COMPILE = """
 import sys
 sys.path.insert(0, "scripts")
-from allcores import lean_torch
+from allcores.machine import lean_torch
 lean_torch.import_torch()
 import torch
 optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)])

@@ -6,8 +6,9 @@ import pytest
 import torch
 from conftest import LENET, RUN, vary
 
-from allcores import lifetime, models, recipes
-from allcores.run import AUTO, Run
+from allcores.machine import lifetime
+from allcores.study.run import AUTO, Run
+from allcores.training import models, recipes
 
 OPEN = vary(precision=AUTO, memory_format=AUTO, threads_per_worker=AUTO)
 
@@ -123,7 +124,7 @@ def test_a_candidate_that_does_not_work_is_left_out(laboratory, monkeypatch, cap
 def test_a_run_says_what_was_asked_and_what_was_used(laboratory):
     asked = vary(threads_per_worker=AUTO, precision=AUTO)
     laboratory_run = vary(asked, threads_per_worker=1, precision="bf16")
-    from allcores import experiment
+    from allcores.training import experiment
 
     metrics = experiment.conduct(
         laboratory_run,

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from allcores import launch
+from allcores.parallel import launch
 from allcores.strategies import ring
 
 

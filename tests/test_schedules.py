@@ -5,9 +5,10 @@ import torch
 import torch.nn.functional as F
 from conftest import vary
 
-from allcores import losses, registry
-from allcores.run import Choice
-from allcores.schedules import Schedule
+from allcores.study import registry
+from allcores.study.run import Choice
+from allcores.training import losses
+from allcores.training.schedules import Schedule
 
 
 def rates(name, steps=20, losses_per_epoch=None, **options):

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from allcores import launch
+from allcores.parallel import launch
 from allcores.strategies import shared_memory
 from allcores.strategies.shared_memory import SharedMemory
 

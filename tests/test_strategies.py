@@ -11,8 +11,9 @@ import pytest
 import torch
 from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
-from allcores import launch, registry
-from allcores.run import Choice
+from allcores.parallel import launch
+from allcores.study import registry
+from allcores.study.run import Choice
 
 ALL = {name: Choice(name, name, {}) for name in registry.strategies()}
 # There is no GPU where the tests run; the way there and back is the same.

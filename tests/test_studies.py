@@ -6,7 +6,7 @@ import pandas as pd
 import yaml
 from project import copy
 
-from allcores import products
+from allcores.analysis import products
 
 EVERYTHING = """
 models:

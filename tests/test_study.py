@@ -5,8 +5,9 @@ import json
 import pytest
 import yaml
 
-from allcores import estimate, products, study
-from allcores.run import Run
+from allcores.analysis import products
+from allcores.study import estimate, grid
+from allcores.study.run import Run
 
 CONFIG = yaml.safe_load("""
 models:
@@ -30,7 +31,7 @@ studies:
 
 
 def test_a_study_is_a_grid():
-    table = study.expand(CONFIG)
+    table = grid.expand(CONFIG)
     # serial ignores workers; ddp comes with 1 and 2.
     assert len(table.studies["one"]) == 3 * (1 + 2)
     assert len(table.studies["two"]) == 3 * 2 * 2 * 2
@@ -40,7 +41,7 @@ def test_a_study_is_a_grid():
 def test_cores_are_workers_and_servers_or_threads():
     names = ["serial", "ddp", "parameter_server", "accelerator"]
     asked = {"strategies": names, "cores": [2, 3]}
-    ways = study.ways({}, asked)
+    ways = grid.ways({}, asked)
     assert [(strategy.label, *others) for strategy, *others in ways] == [
         ("serial", 1, 0, 2),
         ("serial", 1, 0, 3),
@@ -77,7 +78,7 @@ def test_a_verdict_waits_only_for_what_it_speaks_of():
 
 
 def test_repeats_of_an_exclusive_cell_lie_far_apart():
-    table = study.expand(CONFIG)
+    table = grid.expand(CONFIG)
     turns = table.turns()
     assert set(turns) == table.exclusive
     assert sorted(turns.values()) == list(range(24))
@@ -88,7 +89,7 @@ def test_repeats_of_an_exclusive_cell_lie_far_apart():
 
 
 def test_equal_runs_of_two_studies_are_trained_once():
-    table = study.expand(CONFIG)
+    table = grid.expand(CONFIG)
     shared = set(table.studies["one"]) & set(table.studies["two"])
     assert len(shared) == 3, "serial LeNet with seed 0, three folds"
     assert len(table.runs) == 9 + 24 + 2 - 3
@@ -97,7 +98,7 @@ def test_equal_runs_of_two_studies_are_trained_once():
 
 
 def test_paths_tell_runs_apart():
-    runs = study.expand(CONFIG).runs
+    runs = grid.expand(CONFIG).runs
     assert len({run.to_json() for run in runs.values()}) == len(runs)
     assert "digits/small/constant/big_buckets/w2t1/fold2of3/nall_seed1" in runs
     assert "mnist/lenet/constant/serial/w1t1/test/n100_seed0" in runs
@@ -109,7 +110,7 @@ def test_paths_tell_runs_apart():
 
 
 def test_settings_are_canonical():
-    run = next(iter(study.expand(CONFIG).runs.values()))
+    run = next(iter(grid.expand(CONFIG).runs.values()))
     assert Run.from_json(run.to_json()) == run
     reordered = json.dumps(json.loads(run.to_json()), indent=2)
     assert Run.from_json(reordered).to_json() == run.to_json()
@@ -128,7 +129,7 @@ studies:
   few: {datasets: [cifar10], folds: test, models: [vgg19], train_sizes: [100]}
   two: {datasets: [cifar10], folds: test, models: [vgg19], strategies: [ddp], workers: [2]}
 """)
-    runs = study.expand(config).runs.values()
+    runs = grid.expand(config).runs.values()
     seconds = {(r.model.label, r.train_size, r.workers): estimate.seconds(r) for r in runs}
     ordered = sorted(seconds, key=seconds.get)
     assert ordered.index(("lenet", None, 1)) < ordered.index(("longer", None, 1))
@@ -141,7 +142,7 @@ def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def name(*files):
-        return study.name_of(files, "/project")
+        return grid.name_of(files, "/project")
 
     assert name("/project/config/config.yaml") == "default"
     assert name("/project/config/miniature/kfold.yaml") == "miniature/kfold"
@@ -149,7 +150,7 @@ def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
     assert name("mine.yaml", "more.yaml") == "mine+more"
     elsewhere, other = name("/a/mine.yaml"), name("/b/mine.yaml")
     assert elsewhere.startswith("mine_") and other.startswith("mine_") and elsewhere != other
-    refused = ["config/default.yaml", "by_hand.yaml", "my study.yaml", "a{b}.yaml", "...yaml"]
+    refused = ["config/default.yaml", "by_hand.yaml", "my grid.yaml", "a{b}.yaml", "...yaml"]
     for file in [*refused, "config/downloads/x.yaml", "config/mine/runs.yaml"]:
         with pytest.raises(ValueError, match="expected a file name that begins with a letter"):
             name(file)
@@ -157,9 +158,9 @@ def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
 
 def test_two_configs_of_one_name_do_not_meet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert study.origin_of(["mine.yaml"], "results/mine") is None
-    study.note_origin(["mine.yaml"], "results/mine")
-    assert study.origin_of(["mine.yaml"], "results/mine") is None
-    assert study.origin_of([str(tmp_path / "mine.yaml")], "results/mine") is None
-    said = study.origin_of(["config/mine.yaml"], "results/mine")
+    assert grid.origin_of(["mine.yaml"], "results/mine") is None
+    grid.note_origin(["mine.yaml"], "results/mine")
+    assert grid.origin_of(["mine.yaml"], "results/mine") is None
+    assert grid.origin_of([str(tmp_path / "mine.yaml")], "results/mine") is None
+    said = grid.origin_of(["config/mine.yaml"], "results/mine")
     assert "holds the results of 'mine.yaml'; this call is of 'config/mine.yaml'" in said

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from conftest import ROOT, vary
 
-from allcores import metrics, occupancy, tables
-from allcores.run import Choice
+from allcores.analysis import occupancy, tidy
+from allcores.study.run import Choice
+from allcores.training import metrics
 
 
 def script(name):
@@ -62,7 +63,7 @@ RUNS = [
 
 
 def test_accuracy_table():
-    runs = tables.runs(RUNS)
+    runs = tidy.runs(RUNS)
     runs["core_seconds"] = runs["training_seconds"] * runs["cores"]
     table = script("accuracy_table").accuracy_table(runs)
     assert list(table["strategy"]) == ["serial", "ddp"]
@@ -78,7 +79,7 @@ def test_accuracy_table():
 
 
 def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
-    table = script("speed_table").speed_table(tables.runs(RUNS), tables.epochs(RUNS), "serial")
+    table = script("speed_table").speed_table(tidy.runs(RUNS), tidy.epochs(RUNS), "serial")
     serial, ddp = table.to_dict("records")
     assert serial["images_per_second"] == pytest.approx((100 / 10 + 100 / 12) / 2)
     assert (ddp["slowest"], ddp["fastest"]) == pytest.approx((100 / 6, 100 / 5))
@@ -90,7 +91,7 @@ def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
 
 def test_a_single_epoch_is_better_than_none():
     one = [metrics | {"epochs": metrics["epochs"][:1]} for metrics in RUNS]
-    table = script("speed_table").speed_table(tables.runs(one), tables.epochs(one), "serial")
+    table = script("speed_table").speed_table(tidy.runs(one), tidy.epochs(one), "serial")
     assert table["images_per_second"].iloc[0] == pytest.approx(100 / 99)
 
 
@@ -98,34 +99,34 @@ def test_a_phase_that_a_strategy_does_not_have_is_left_empty():
     ring = made("ring", 2, 0, 0.9, 6.0)
     ring["epochs"][1]["phases"] = {"compute": 4.0, "all_gather": 2.0}
     runs = [*RUNS, ring]
-    table = script("speed_table").speed_table(tables.runs(runs), tables.epochs(runs), "serial")
+    table = script("speed_table").speed_table(tidy.runs(runs), tidy.epochs(runs), "serial")
     assert table["all_gather"].isna().tolist() == [True, True, False]
     assert table["all_gather"].iloc[2] == pytest.approx(2 / 105)
 
 
 def test_staleness_is_added_up_over_epochs():
-    assert tables.staleness(RUNS).empty
+    assert tidy.staleness(RUNS).empty
     hogwild = made("hogwild", 2, 0, 0.9, 6.0)
     for epoch, counts in zip(hogwild["epochs"], ([3, 1], [2, 0, 5]), strict=True):
         epoch["staleness"] = counts
-    table = tables.staleness([*RUNS, hogwild])
+    table = tidy.staleness([*RUNS, hogwild])
     assert table["staleness"].tolist() == [0, 1, 2]
     assert table["updates"].tolist() == [5, 1, 5]
     assert set(table["strategy"]) == {"hogwild"}
 
 
 def test_class_table_pools_folds():
-    table = script("class_table").class_table(tables.classes(RUNS))
+    table = script("class_table").class_table(tidy.classes(RUNS))
     assert list(table["class 0"]) == [1.0, 1.0]
     assert list(table["class 1"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
 
 
 def test_classes_may_be_called_like_columns(tmp_path):
     names = ["model", "true"]
-    found = tables.classes([run | {"classes": names} for run in RUNS])
+    found = tidy.classes([run | {"classes": names} for run in RUNS])
     table = script("class_table").class_table(found)
     table.to_csv(tmp_path / "table.csv", index=False)
-    read = tables.read(tmp_path / "table.csv")
+    read = tidy.read(tmp_path / "table.csv")
     assert list(read["class true"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
     assert set(read["model"]) == {"mlp"}
 
@@ -148,7 +149,7 @@ def test_tables_are_readable_pages():
     frame = pd.DataFrame(
         {"dataset": ["d", "d"], "model": ["<b>", "c"], "accuracy": [0.5, 1], "interval_95": np.nan}
     )
-    page = tables.html(frame, {"accuracy": "{:.1%}".format, "interval_95": "± {:.1%}".format})
+    page = tidy.html(frame, {"accuracy": "{:.1%}".format, "interval_95": "± {:.1%}".format})
     assert "<td class=text>&lt;b&gt;</td><td>50.0%</td><td></td>" in page
     assert "<p>dataset: d</p>" in page
     assert "<th>interval 95</th>" in page
@@ -158,14 +159,14 @@ def test_a_cell_of_which_runs_diverged(tmp_path):
     broken = RUNS[1] | dict.fromkeys(("accuracy", "loss", "confusion", "accuracy_per_class"))
     broken |= {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
     all_metrics = [RUNS[0], broken, *RUNS[2:]]
-    tables.runs(all_metrics).to_csv(tmp_path / "runs.csv", index=False)
-    runs = tables.read(tmp_path / "runs.csv").assign(core_seconds=1.0)
+    tidy.runs(all_metrics).to_csv(tmp_path / "runs.csv", index=False)
+    runs = tidy.read(tmp_path / "runs.csv").assign(core_seconds=1.0)
     serial, ddp = script("accuracy_table").accuracy_table(runs).to_dict("records")
     assert (serial["runs"], serial["diverged"], serial["accuracy"]) == (2, 1, 0.8)
     assert (ddp["runs"], ddp["diverged"]) == (2, 0)
-    assert len(tables.epochs(all_metrics)) == 6
-    assert set(tables.classes(all_metrics)["split"]) == {"fold 0 of 2", "fold 1 of 2"}
-    assert len(tables.classes(all_metrics)) == 6
+    assert len(tidy.epochs(all_metrics)) == 6
+    assert set(tidy.classes(all_metrics)["split"]) == {"fold 0 of 2", "fold 1 of 2"}
+    assert len(tidy.classes(all_metrics)) == 6
     (row,) = script("comparison_table").comparison_table(runs, "serial").to_dict("records")
     assert row["pairs"] == 1
 
@@ -173,24 +174,24 @@ def test_a_cell_of_which_runs_diverged(tmp_path):
 def test_where_all_diverged_there_are_tables_without_rows(tmp_path):
     broken = [run | {"diverged": {"epoch": 1, "step": 1, "lr": 1.0}, "epochs": []} for run in RUNS]
     for name in ("epochs", "classes", "confusion", "staleness"):
-        getattr(tables, name)(broken).to_csv(tmp_path / name, index=False)
-        assert list(tables.read(tmp_path / name).columns[:5]) == tables.RUN[:5]
-        assert tables.read(tmp_path / name).empty
+        getattr(tidy, name)(broken).to_csv(tmp_path / name, index=False)
+        assert list(tidy.read(tmp_path / name).columns[:5]) == tidy.RUN[:5]
+        assert tidy.read(tmp_path / name).empty
 
 
 @pytest.mark.parametrize("label", ["NA", "None", "nan", "null", "007", "1e3", "true"])
 def test_labels_stay_what_they_are(tmp_path, label):
     run = vary(model=Choice(label, "mlp", {}), folds=2, fold=0)
     settings = json.loads(run.to_json())
-    tables.runs([RUNS[0] | {"settings": settings}]).to_csv(tmp_path / "runs.csv", index=False)
-    assert list(tables.read(tmp_path / "runs.csv")["model"]) == [label]
+    tidy.runs([RUNS[0] | {"settings": settings}]).to_csv(tmp_path / "runs.csv", index=False)
+    assert list(tidy.read(tmp_path / "runs.csv")["model"]) == [label]
 
 
 def test_a_confusion_of_many_classes_is_as_long_as_its_samples():
     counts = np.zeros((1000, 1000), int)
     counts[3, 7] = 20
     names = [str(number) for number in range(1000)]
-    table = tables.confusion([RUNS[0] | {"classes": names, "confusion": counts.tolist()}])
+    table = tidy.confusion([RUNS[0] | {"classes": names, "confusion": counts.tolist()}])
     assert len(table) == 1001
     assert table.loc[table["samples"] > 0, ["true", "predicted", "samples"]].values.tolist() == [
         ["3", "7", 20]
@@ -202,7 +203,7 @@ def test_utilisation_adds_runs_up_and_cuts_pauses_out():
     # Two runs side by side, each on one core for 10 s; an hour later a third on two cores for 5 s.
     rows = [("a", 0, 0), ("a", 10, 10), ("b", 0, 0), ("b", 10, 10), ("c", 3600, 0), ("c", 3605, 10)]
     frame = pd.DataFrame(rows, columns=["strategy", "time", "cpu_seconds"])
-    for column in [*tables.RUN, "session"]:
+    for column in [*tidy.RUN, "session"]:
         frame[column] = frame["strategy"] if column == "strategy" else 0
     edges, busy = occupancy.busy_cores(frame)
     assert edges[-1] == pytest.approx(15)

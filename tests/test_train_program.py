@@ -7,7 +7,9 @@ import sys
 import pytest
 from conftest import ENVIRONMENT, ROOT
 
-from allcores import commandline, data, registry, results
+from allcores.data import storage
+from allcores.study import commandline, registry
+from allcores.training import results
 
 
 def train(*flags, cwd):
@@ -80,8 +82,8 @@ def test_a_dataset_is_prepared_once(tmp_path):
     made = info.stat().st_mtime_ns
     assert train(*flags, cwd=tmp_path).returncode == 0
     assert info.stat().st_mtime_ns == made
-    content = data.read_info(info.parent)
-    data.write_info(info.parent, content | {"made_from": "other code"})
+    content = storage.read_info(info.parent)
+    storage.write_info(info.parent, content | {"made_from": "other code"})
     assert train(*flags, cwd=tmp_path).returncode == 0
     assert info.stat().st_mtime_ns > made
 

@@ -13,9 +13,12 @@ import pytest
 import torch
 from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
-from allcores import checkpoints, costs, data, experiment, identity, results
-from allcores.checkpoints import Work
-from allcores.run import Choice, Run
+from allcores.data import storage
+from allcores.machine import costs
+from allcores.study import identity
+from allcores.study.run import Choice, Run
+from allcores.training import checkpoints, experiment, results
+from allcores.training.checkpoints import Work
 
 CURVES = vary(curves=True, epochs=3, model=MOBILENET)
 
@@ -76,15 +79,15 @@ def test_training_never_opens_the_held_out_fold(laboratory, strategy):
     _, clean = laboratory.conduct(run, "clean")
 
     folder = laboratory.data(choice)
-    opened = data.open_dataset(folder)
-    held_out = data.assign_folds(opened.labels, 3, run.seed) == 1
+    opened = storage.open_dataset(folder)
+    held_out = storage.assign_folds(opened.labels, 3, run.seed) == 1
     assert held_out.sum() == 20
     for name in ("images", "moments"):
         array = np.array(getattr(opened, name))
         array[held_out] = 255 - array[held_out]
         np.save(folder / f"{name}.npy", array)
-    opened.info["sha256"] = {name: data.sha256(folder / name) for name in data.ARRAYS}
-    data.write_info(folder, opened.info)
+    opened.info["sha256"] = {name: storage.sha256(folder / name) for name in storage.ARRAYS}
+    storage.write_info(folder, opened.info)
 
     _, poisoned = laboratory.conduct(run, "poisoned")
     assert same_weights(clean, poisoned)
@@ -94,10 +97,10 @@ def test_scoring_is_exact_and_without_augmentation(laboratory):
     """The weights that are shipped, scored again one image at a time, give the same matrix."""
     run = vary(crop=2, flip=True, model=MOBILENET)
     metrics, weights = laboratory.conduct(run)
-    opened = data.open_dataset(laboratory.data())
-    mean, std = data.channel_statistics(opened.moments[:53], opened.images.shape)
+    opened = storage.open_dataset(laboratory.data())
+    mean, std = storage.channel_statistics(opened.moments[:53], opened.images.shape)
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
-    from allcores import models
+    from allcores.training import models
 
     model = models.build(run, opened)
     model.load_state_dict(weights)
@@ -204,7 +207,7 @@ def record(epochs):
 
 
 def decisive(laboratory, run=RUN):
-    return identity.whole(run, data.read_info(laboratory.data()), None)
+    return identity.whole(run, storage.read_info(laboratory.data()), None)
 
 
 def taken_up(laboratory, decided, every_epoch=False, epochs=9):
@@ -437,8 +440,8 @@ def test_the_rate_that_is_recorded_is_the_schedules(laboratory):
 def test_edited_folds_are_refused(laboratory, damage):
     choice = Choice("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
     folder = laboratory.data(choice)
-    labels, file = data.open_dataset(folder).labels, laboratory.folder / "folds.json"
-    data.write_folds(file, labels, 3, 0)
+    labels, file = storage.open_dataset(folder).labels, laboratory.folder / "folds.json"
+    storage.write_folds(file, labels, 3, 0)
     run = vary(dataset=choice, folds=3, fold=1)
 
     def conduct():
@@ -447,7 +450,7 @@ def test_edited_folds_are_refused(laboratory, damage):
 
     conduct()
     with pytest.raises(ValueError, match="is not what was assigned"):
-        data.read_folds(file, labels[::-1], 3)
+        storage.read_folds(file, labels[::-1], 3)
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content | {"fold_of": damage(content["fold_of"])}))
     with pytest.raises(ValueError, match="is not what was assigned"):

@@ -7,8 +7,9 @@ import pytest
 from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, vary
 from project import copy
 
-from allcores import registry, sanity
-from allcores.run import Choice
+from allcores.study import registry
+from allcores.study.run import Choice
+from allcores.training import sanity
 
 # Each file of a package of the user's; "from torch import nn" stands above.
 OWN = {

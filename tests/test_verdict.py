@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from test_tables import RUNS, made, script
 
-from allcores import bottom_line, comparison, occupancy, sentences, tables, wording
+from allcores.analysis import bottom_line, comparison, occupancy, sentences, tidy, wording
 
 FACTS = wording.Facts(baseline="serial", target=0.85)
 
@@ -51,7 +51,7 @@ def test_holm():
 
 
 def compared(metrics):
-    return script("comparison_table").comparison_table(tables.runs(metrics), "serial")
+    return script("comparison_table").comparison_table(tidy.runs(metrics), "serial")
 
 
 def test_comparison_table():
@@ -71,7 +71,7 @@ def test_comparison_table():
 
 
 def test_seeds_on_a_fixed_test_set_resample_nothing():
-    runs = tables.runs(RUNS).assign(split="test", seed=[0, 1, 0, 1])
+    runs = tidy.runs(RUNS).assign(split="test", seed=[0, 1, 0, 1])
     (row,) = script("comparison_table").comparison_table(runs, "serial").to_dict("records")
     # As above, but sqrt(0.005 / 2) = 0.05: t = 1.
     assert row["p"] == pytest.approx(0.5)
@@ -109,7 +109,7 @@ def test_what_is_said_of_accuracy():
 
 
 def speeds(metrics):
-    return script("speed_table").speed_table(tables.runs(metrics), tables.epochs(metrics), "serial")
+    return script("speed_table").speed_table(tidy.runs(metrics), tidy.epochs(metrics), "serial")
 
 
 def read_back(table):
@@ -176,7 +176,7 @@ def test_rows_that_had_too_few_cores_are_marked():
 
 def said_first(metrics):
     found = {"speed_table": read_back(speeds(metrics)), "comparison_table": compared(metrics)}
-    accurate, *said = bottom_line.sentences(found | {"runs": tables.runs(metrics)}, FACTS)
+    accurate, *said = bottom_line.sentences(found | {"runs": tidy.runs(metrics)}, FACTS)
     assert accurate.startswith("Held-out accuracy, each with its best schedule and way: mlp")
     return said
 
@@ -215,13 +215,13 @@ def test_timings_of_other_conditions_are_not_compared():
     assert said[1].startswith("Runs were packed")
     (said,) = bottom_line.sentences({"speed_table": read_back(table)}, FACTS)
     assert said.startswith("mlp: the ways were timed under different conditions")
-    runs = tables.runs([*RUNS[:2], packed])
+    runs = tidy.runs([*RUNS[:2], packed])
     mixed = list(sentences.of_machine(runs))
     assert mixed[1] == (
         "Not the same for all runs, which timings show: alone on the machine: True (2), False (1)."
     )
     other = packed | {"machine": packed["machine"] | {"host": "k", "processor": "q"}}
-    mixed = list(sentences.of_machine(tables.runs([*RUNS[:2], other])))
+    mixed = list(sentences.of_machine(tidy.runs([*RUNS[:2], other])))
     assert "the processor: p (2), q (1)" in mixed[2]
 
 
@@ -247,7 +247,7 @@ def test_without_its_baseline_a_study_says_so():
 
 
 def test_no_line_goes_through_one_size():
-    timed = tables.timed(tables.runs(RUNS), tables.epochs(RUNS))
+    timed = tidy.timed(tidy.runs(RUNS), tidy.epochs(RUNS))
     table = script("size_table").size_table(timed)
     assert table.empty
     assert list(sentences.of_sizes(read_back(table), FACTS)) == []
@@ -255,10 +255,10 @@ def test_no_line_goes_through_one_size():
 
 def test_what_is_missing_and_what_diverged_is_said():
     missing = pd.DataFrame({"run": ["digits/lenet/fold0"]})
-    (said,) = sentences.of_missing(missing, tables.runs(RUNS))
+    (said,) = sentences.of_missing(missing, tidy.runs(RUNS))
     assert said.startswith("INCOMPLETE: 1 run of 5 failed and is missing here, for instance digits")
     broken = RUNS[1] | {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
-    (said,) = sentences.of_missing(missing[:0], tables.runs([RUNS[0], broken]))
+    (said,) = sentences.of_missing(missing[:0], tidy.runs([RUNS[0], broken]))
     assert (
         "mlp (cosine) with serial: 1 run, the first in epoch 2, step 7, learning rate 0.5" in said
     )
@@ -273,9 +273,7 @@ def test_packing_table():
     single = [at(m, 100.0 + 10 * i, 110.0 + 10 * i) for i, m in enumerate(RUNS[:2])]
     packed = [at(m, 500.0, 512.0 + i) for i, m in enumerate(RUNS[:2])]
     unasked = at(made("ring", 2, 0, 0.8, 9.0), 130.0, 160.0)
-    table = script("packing_table").packing_table(
-        tables.runs(packed), tables.runs([*single, unasked])
-    )
+    table = script("packing_table").packing_table(tidy.runs(packed), tidy.runs([*single, unasked]))
     part, whole = table.to_dict("records")
     # 20 s one after the other; side by side on 2 cores 12 and 13 s.
     assert (part["one_by_one_seconds"], part["packed_seconds"]) == (20, 13)
@@ -303,10 +301,10 @@ def test_runs_without_a_counterpart_do_not_count_as_packed_or_not():
     packed = [at(m, 500.0 + 10 * (i // 2), 510.0 + 10 * (i // 2)) for i, m in enumerate(RUNS[:2])]
     packed += [at(m, 510.0, 520.0) for m in other]
     packing_table = script("packing_table").packing_table
-    table = packing_table(tables.runs(packed), tables.runs(single))
+    table = packing_table(tidy.runs(packed), tidy.runs(single))
     part, whole = table.to_dict("records")
     assert (part["speedup"], whole["speedup"], whole["runs"]) == (2, 2, 2)
-    table = packing_table(tables.runs(packed), tables.runs(single[:1]))
+    table = packing_table(tidy.runs(packed), tidy.runs(single[:1]))
     assert table["speedup"].tolist() == [2, 2]
 
 
@@ -317,7 +315,7 @@ def test_makespan_leaves_pauses_out():
 
 def test_packing_is_held_against_the_cores_that_were_there():
     """Not against those that runs ever had at a time."""
-    runs = tables.runs([RUNS[0] | {"conditions": {"exclusive": False, "cores_of_call": 8}}])
+    runs = tidy.runs([RUNS[0] | {"conditions": {"exclusive": False, "cores_of_call": 8}}])
     assert occupancy.cores_there(runs) == 8
 
 
@@ -329,7 +327,7 @@ def sized(size, seconds):
 
 def test_size_table():
     metrics = [sized(1000, 2.5), sized(2000, 4.5), sized(4000, 8.5)]
-    timed = tables.timed(tables.runs(metrics), tables.epochs(metrics))
+    timed = tidy.timed(tidy.runs(metrics), tidy.epochs(metrics))
     table = script("size_table").size_table(timed)
     (row,) = table.to_dict("records")
     assert row["seconds_per_1000"] == pytest.approx(2)
@@ -348,7 +346,7 @@ def test_target_table():
     metrics.append(made("ddp", 2, 0, 0.8, 10.0))
     for epoch in metrics[-1]["epochs"]:
         epoch["accuracy"] = 0.5
-    table = script("target_table").target_table(tables.epochs(metrics), 0.85)
+    table = script("target_table").target_table(tidy.epochs(metrics), 0.85)
     serial, ddp = table.to_dict("records")
     assert (serial["runs"], serial["reached"], serial["epochs"]) == (2, 2, 1.5)
     assert serial["seconds"] == pytest.approx((99 + 99 + 11) / 2)
@@ -360,9 +358,9 @@ def test_target_table():
 
 
 def test_the_course_of_a_cell_is_the_mean_of_its_runs():
-    epochs = tables.with_elapsed(tables.epochs(RUNS[:2]))
+    epochs = tidy.with_elapsed(tidy.epochs(RUNS[:2]))
     assert list(epochs["elapsed"]) == [99, 109, 99, 111]
-    course = tables.course(epochs.assign(score=[1.0, 2.0, 3.0, 6.0]), "score")
+    course = tidy.course(epochs.assign(score=[1.0, 2.0, 3.0, 6.0]), "score")
     assert list(course["elapsed"]) == [99, 110]
     assert course[["mean", "low", "high"]].to_numpy().tolist() == [[2, 1, 3], [4, 2, 6]]
 

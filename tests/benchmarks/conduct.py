@@ -3,8 +3,10 @@
 import dataclasses
 from pathlib import Path
 
-from allcores import commandline, datasets, experiment, recipes
-from allcores.run import Choice
+from allcores.data import preparation
+from allcores.study import commandline
+from allcores.study.run import Choice
+from allcores.training import experiment, recipes
 
 
 def images(count, size):
@@ -31,7 +33,7 @@ def conduct(run, folder):
     """What metrics.json would say of the run; what it leaves open is measured first."""
     folder = Path(folder)
     data = folder / run.dataset.label
-    datasets.prepare(run.dataset, folder, data)
+    preparation.prepare(run.dataset, folder, data)
     asked = run
     if run.is_open:
         recipe = folder / f"{run.model.label}_w{run.workers}_{run.dataset.label}.json"

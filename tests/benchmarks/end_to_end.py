@@ -12,7 +12,7 @@ from functools import partial
 
 from measure import in_a_process, in_turn, ratios, report
 
-from allcores import cores, lean_torch
+from allcores.machine import cores, lean_torch
 
 CORES = cores.allowed()
 cores.set_thread_variables(CORES)
@@ -21,7 +21,8 @@ lean_torch.import_torch()
 import usual  # noqa: E402
 from conduct import conduct, images, images_per_second, run_of  # noqa: E402
 
-from allcores import data, datasets, registry  # noqa: E402
+from allcores.data import preparation, storage  # noqa: E402
+from allcores.study import registry  # noqa: E402
 
 # Model: what it is called, images of that size, images per step, how often.
 CASES = {
@@ -44,9 +45,9 @@ def ours(folder, name, dataset, batch):
 
 
 def the_usual(folder, name, dataset, batch):
-    opened = data.open_dataset(f"{folder}/{dataset.label}")
+    opened = storage.open_dataset(f"{folder}/{dataset.label}")
     count = opened.info["train"]
-    mean, std = data.channel_statistics(opened.moments[:count], opened.images.shape)
+    mean, std = storage.channel_statistics(opened.moments[:count], opened.images.shape)
     loader = usual.batches(
         usual.OneByOne(opened.images[:count], opened.labels[:count], mean, std), batch
     )
@@ -59,7 +60,7 @@ def compare():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, (label, dataset, _, repeats) in CASES.items():
-            datasets.prepare(dataset, folder, f"{folder}/{dataset.label}")
+            preparation.prepare(dataset, folder, f"{folder}/{dataset.label}")
             ways = {way: partial(in_a_process, __file__, way, folder, name) for way in WAYS}
             found = in_turn(ways, repeats)
             rows += [

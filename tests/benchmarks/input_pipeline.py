@@ -8,7 +8,7 @@ import time
 
 from measure import in_turn, ratios, report
 
-from allcores import cores, lean_torch
+from allcores.machine import cores, lean_torch
 
 cores.set_thread_variables(1)
 lean_torch.import_torch()
@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import usual  # noqa: E402
 
-from allcores.batches import Pixels, shards  # noqa: E402
+from allcores.data.batches import Pixels, shards  # noqa: E402
 from allcores.models.lenet import lenet  # noqa: E402
 
 BATCH_SIZE, IMAGES, REPEATS = 32, 1600, 7

@@ -8,7 +8,7 @@ import tempfile
 
 from measure import in_a_process, report
 
-from allcores import cores, lean_torch
+from allcores.machine import cores, lean_torch
 
 cores.set_thread_variables(1)
 lean_torch.import_torch()

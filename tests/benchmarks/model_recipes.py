@@ -6,7 +6,7 @@ from pathlib import Path
 
 from measure import report
 
-from allcores import cores, lean_torch
+from allcores.machine import cores, lean_torch
 
 CORES = cores.allowed()
 cores.set_thread_variables(CORES)
@@ -14,7 +14,8 @@ lean_torch.import_torch()
 
 from conduct import images, run_of  # noqa: E402
 
-from allcores import datasets, recipes  # noqa: E402
+from allcores.data import preparation  # noqa: E402
+from allcores.training import recipes  # noqa: E402
 
 # What it is called, model, size of the images, images per step.
 CASES = [
@@ -31,7 +32,7 @@ if __name__ == "__main__":
         flags = ["--precision=auto", "--memory-format=auto", "--threads=auto"]
         run = run_of(name, dataset, f"--batch-size={batch}", *flags)
         with tempfile.TemporaryDirectory() as folder:
-            datasets.prepare(dataset, folder, f"{folder}/data")
+            preparation.prepare(dataset, folder, f"{folder}/data")
             recipes.calibrate(run, f"{folder}/data", CORES, f"{folder}/recipe.json")
             timings = json.loads(Path(f"{folder}/recipe.json").read_text())["timings"]
         for timing in timings:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from measure import ROOT, report
 
-from allcores import cores, results
+from allcores.machine import cores
+from allcores.training import results
 
 CONFIG = """
 models:

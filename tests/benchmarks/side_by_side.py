@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 from measure import ratios, report
 
-from allcores import cores, launch
+from allcores.machine import cores
+from allcores.parallel import launch
 
 # LeNet's weights, MobileNet's, ResNet-50's.
 LENGTHS = (62_000, 3_200_000, 25_600_000)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from measure import ROOT, in_turn, report
 
-from allcores import commandline, data, datasets, results
+from allcores.data import preparation, storage
+from allcores.study import commandline
+from allcores.training import results
 
 REPEATS = 7
 
@@ -37,9 +39,9 @@ if __name__ == "__main__":
     serial = run_of()
     four = run_of("--strategy=ddp", "--workers=4")
     with tempfile.TemporaryDirectory() as folder:
-        datasets.prepare(serial.dataset, folder, f"{folder}/data")
-        opened = data.open_dataset(f"{folder}/data")
-        data.write_folds(f"{folder}/folds.json", opened.labels, 5, 0)
+        preparation.prepare(serial.dataset, folder, f"{folder}/data")
+        opened = storage.open_dataset(f"{folder}/data")
+        storage.write_folds(f"{folder}/folds.json", opened.labels, 5, 0)
         found = in_turn(
             {
                 "import torch": lambda: imports_of_torch(folder),

@@ -8,9 +8,9 @@ from functools import partial
 import torch
 from side_by_side import compare, for_each_length
 
-from allcores import registry
-from allcores.flat import Flat
+from allcores.parallel.flat import Flat
 from allcores.strategies.base import Strategy
+from allcores.study import registry
 
 
 class AllReduce(Strategy):

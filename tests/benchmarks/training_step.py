@@ -5,7 +5,9 @@ from functools import partial
 import torch
 from side_by_side import compare
 
-from allcores import allocator, cores, models, registry
+from allcores.machine import allocator, cores
+from allcores.study import registry
+from allcores.training import models
 
 # What it is called, model, images per worker (3 x 32 x 32), memory format.
 CASES = [

@@ -159,9 +159,9 @@ def compare(calm, killed):
 
 
 def _table(file, columns):
-    from allcores import tables
+    from allcores.analysis import tidy
 
-    frame = tables.read(file)
+    frame = tidy.read(file)
     return (frame[columns] if columns else frame).to_csv()
 
 

@@ -1,4 +1,4 @@
-"""Train with every strategy and every schedule in two versions of the project: are the bits the same?
+"""Train with every strategy and schedule in two versions of the project: are the bits the same?
 
     python tests/drills/same_numbers.py COMMIT
 

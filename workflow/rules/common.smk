@@ -14,11 +14,14 @@ gc.set_threshold(200_000)
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
-from allcores import checks, datasets, estimate, fingerprint, identity, products, recipes, study
-from allcores import trials
-from allcores.commandline import TIMEOUT
-from allcores.conditions import Conditions
-from allcores.run import PATH
+from allcores.analysis import products
+from allcores.data import preparation
+from allcores.study import checks, estimate, fingerprint, grid, identity
+from allcores.training import recipes
+from allcores.study import preflight
+from allcores.study.commandline import TIMEOUT
+from allcores.study.conditions import Conditions
+from allcores.study.run import PATH
 from snakemake.utils import update_config
 
 # Numbers inside of what --config gives arrive as texts.
@@ -26,7 +29,7 @@ update_config(config, checks.typed(workflow.config_settings.config or {}))
 
 # Each config has a folder of its own.
 try:
-    RESULTS = f"results/{study.name_of(workflow.configfiles, workflow.basedir)}"
+    RESULTS = f"results/{grid.name_of(workflow.configfiles, workflow.basedir)}"
 except ValueError as error:
     sys.exit(str(error))
 # The answer to what a config leaves open, for one model with one number of workers.
@@ -58,9 +61,9 @@ if workflow.is_main_process:  # what a job of a cluster is part of has been chec
     # A dry run without --cores says 1.
     told_cores = None if local_cores() == 1 else local_cores()
     stop_at(checks.findings(config, workflow.configfiles, told_cores))
-    stop_at(list(filter(None, [study.origin_of(workflow.configfiles, RESULTS)])))
+    stop_at(list(filter(None, [grid.origin_of(workflow.configfiles, RESULTS)])))
 
-TABLE = study.expand(config)
+TABLE = grid.expand(config)
 if WITHOUT_MISSING in os.environ:
     TABLE = TABLE.without([path for path in TABLE.runs if not is_there(path)])
 TURNS = TABLE.turns()
@@ -87,8 +90,8 @@ wildcard_constraints:
 
 onstart:
     stop_at(checks.findings(config, workflow.configfiles, local_cores()))
-    stop_at(trials.findings(TABLE, workflow.configfiles, f"{RESULTS}/tried_out.json"))
-    study.note_origin(workflow.configfiles, RESULTS)
+    stop_at(preflight.findings(TABLE, workflow.configfiles, f"{RESULTS}/tried_out.json"))
+    grid.note_origin(workflow.configfiles, RESULTS)
 
 
 onerror:
@@ -120,7 +123,7 @@ def urgency(wildcards):
 
 
 def dataset_choice(wildcards):
-    return study.choice(config, "datasets", wildcards.dataset)
+    return grid.choice(config, "datasets", wildcards.dataset)
 
 
 def inputs_of(wildcards):

@@ -21,7 +21,7 @@ rule prepare_dataset:
         settings=lambda wildcards: dataset_choice(wildcards).to_json(),
         code=lambda wildcards: fingerprint.of_dataset(dataset_choice(wildcards).name),
         # A dataset made from files of yours is made anew when one of them changes.
-        sources=lambda wildcards: datasets.sources(dataset_choice(wildcards)),
+        sources=lambda wildcards: preparation.sources(dataset_choice(wildcards)),
         # A function of input is not recorded: another place for downloads changes no data.
         downloads=lambda wildcards, input: config.get("downloads", "results/downloads"),
     message:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.data import Images
+from allcores.data.storage import Images
 
 ATTEMPTS = 3
 PAUSE = 5  # seconds between attempts
@@ -29,7 +29,7 @@ def load(name, folder, files):
     Raises:
         ValueError: the files are neither there, whole, nor to be had.
     """
-    from allcores.lean_torch import import_torchvision
+    from allcores.machine.lean_torch import import_torchvision
 
     dataset_class = getattr(import_torchvision("datasets"), name)
     for attempt in range(1, ATTEMPTS + 1):

@@ -3,7 +3,7 @@
 Krizhevsky 2009, through torchvision.
 """
 
-from allcores.data import Outline
+from allcores.data.storage import Outline
 from allcores.datasets import _torchvision
 
 FILES = "cifar-10-python.tar.gz"

@@ -5,7 +5,7 @@ They come with scikit-learn: real training without a network. 8 x 8 pixels, scal
 
 import numpy as np
 
-from allcores.data import Images, Outline
+from allcores.data.storage import Images, Outline
 
 SIDE = 32
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from allcores.data import Images, Outline
+from allcores.data.storage import Images, Outline
 
 CHUNK = 64  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.data import Images, Outline
-from allcores.datasets import files_below
+from allcores.data.preparation import files_below
+from allcores.data.storage import Images, Outline
 
 CHUNK = 64  # images read at a time
 ALLOWED = {"size": 1}

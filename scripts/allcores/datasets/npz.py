@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format
 
-from allcores.data import Images, Outline
+from allcores.data.storage import Images, Outline
 
 PARTS = ("", "test_")
 # As many channels as the last axis of (N, H, W, C) has; a second axis larger than that is a height.

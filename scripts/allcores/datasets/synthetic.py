@@ -6,7 +6,7 @@ of its size and mixed with noise: easy at noise 0.5, hard at 3.
 
 import numpy as np
 
-from allcores.data import Images, Outline
+from allcores.data.storage import Images, Outline
 
 CHUNK = 1000  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0, "noise": 0.0}

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from allcores.lean_torch import import_torchvision
+from allcores.machine.lean_torch import import_torchvision
 
 models = import_torchvision("models")
 

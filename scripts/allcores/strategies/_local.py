@@ -1,6 +1,6 @@
 """What the strategies share whose workers train copies of their own."""
 
-from allcores.flat import Flat
+from allcores.parallel.flat import Flat
 from allcores.strategies.base import Strategy
 
 

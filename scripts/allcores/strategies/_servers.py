@@ -2,7 +2,7 @@
 
 import torch
 
-from allcores.flat import Flat
+from allcores.parallel.flat import Flat
 from allcores.strategies.base import Strategy
 
 # What a worker asks a server for.

@@ -17,8 +17,8 @@ Dean et al. 2012, "Large Scale Distributed Deep Networks".
 
 import torch
 
-from allcores.flat import split
-from allcores.staleness import Staleness, as_list
+from allcores.parallel.flat import split
+from allcores.parallel.staleness import Staleness, as_list
 from allcores.strategies._servers import GRADIENT, PULL, PUSH, REPORT, ServedStrategy
 
 ALLOWED = {"servers": 1, "n_push": 1, "n_pull": 1}

@@ -28,8 +28,8 @@ import contextlib
 
 import torch
 
-from allcores.flat import Flat
-from allcores.staleness import Staleness, as_list
+from allcores.parallel.flat import Flat
+from allcores.parallel.staleness import Staleness, as_list
 from allcores.strategies.base import Strategy
 
 ALLOWED = {"state": ("own", "shared")}

@@ -15,7 +15,7 @@ Baidu 2017, "Bringing HPC techniques to deep learning".
 
 import torch
 
-from allcores.flat import Flat
+from allcores.parallel.flat import Flat
 from allcores.strategies.base import Strategy
 
 # A larger chunk goes in pieces, so that one is added while the next arrives. Smaller pieces do not

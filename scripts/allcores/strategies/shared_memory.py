@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import torch
 
-from allcores.flat import Flat, split
+from allcores.parallel.flat import Flat, split
 from allcores.strategies.base import Strategy
 
 # Small enough to stay in cache, large enough that what an optimizer does once per call is little.

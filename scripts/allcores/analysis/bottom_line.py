@@ -1,0 +1,114 @@
+"""What a study comes to, in a sentence or two for each model. No torch."""
+
+import pandas as pd
+
+from allcores.analysis import comparison, style, tidy
+from allcores.analysis.wording import base_of, by_model, comma_separated, count, mark
+
+
+def sentences(found, facts):
+    """How accurate, and for each model: the fastest way for one run, for all, and what it costs."""
+    different, single = found.get("comparison_table"), []
+    if different is not None:
+        yield from _best_accuracies(found["runs"])
+    for names, group in by_model(found["speed_table"]):
+        ways, group = len(group), group[group["note"] != tidy.OTHERWISE]
+        base = base_of(group, facts)
+        if base is None:
+            yield f"{names}: {facts.baseline}, by which the others are judged, is missing."
+            continue
+        if len(group) == 1 < ways:
+            yield (
+                f"{names}: the ways were timed under different conditions, so that nothing can be "
+                "said of which is fastest."
+            )
+            continue
+        if len(group) == 1:
+            single.append(f"{names} with {style.way(base)}{mark(base)}")
+            continue
+        one = group.sort_values("images_per_second", ascending=False).iloc[0]
+        many = group.loc[(group["images_per_second"] / group["cores"]).idxmax()]
+        cost = "" if one.name == base.name or different is None else _cost(different, one, facts)
+        yield f"{names}: {_for_one(one, base)}{cost} {_for_many(many, base)}"
+    if single:
+        yield (
+            f"Trained in one way only, so that nothing can be said of which is fastest: "
+            f"{comma_separated(single)}."
+        )
+
+
+def _best_accuracies(runs):
+    """The accuracy of each model with its best schedule and way."""
+    cells = runs[runs["accuracy"].notna()].groupby(tidy.CELL, sort=False)
+    rows = [
+        dict(zip(tidy.CELL, cell, strict=True))
+        | {"accuracy": group["accuracy"].mean(), "reach": comparison.interval(group)}
+        for cell, group in cells
+    ]
+    if not rows:
+        return
+    table = pd.DataFrame(rows).sort_values("accuracy", ascending=False)
+    best = table.drop_duplicates(["dataset", "model", "train_size"])
+    shown = tidy.varying(best, ["dataset", "train_size"])
+    listed = "; ".join(
+        f"{style.title(['model', *shown], [row[c] for c in ['model', *shown]])} "
+        f"{row['accuracy']:.1%}"
+        + ("" if pd.isna(row["reach"]) else f" ± {100 * row['reach']:.1f}")
+        + f" ({row['schedule']}, {style.way(row)})"
+        for _, row in best.iterrows()
+    )
+    yield f"Held-out accuracy, each with its best schedule and way: {listed}."
+
+
+def _for_one(one, base):
+    if one.name == base.name:
+        return f"for one run nothing was faster than {style.way(base)}{mark(base)}."
+    return (
+        f"one run alone is fastest with {style.way(one)}{mark(one)}, {one['speedup']:.2f} x "
+        f"{style.way(base)}{mark(base)}{_doubt(one, base, 1, 1)}."
+    )
+
+
+def _doubt(better, base, divisor, base_divisor):
+    """Why it is not certain that one way is better than the baseline, by speeds per divisor."""
+    if min(better["runs"], base["runs"]) == 1:
+        return ", by too few runs to be sure"
+    apart = better["slowest"] / divisor > base["fastest"] / base_divisor
+    return "" if apart else ", which is not certain: the ranges overlap"
+
+
+def _for_many(many, base):
+    if many.name == base.name:
+        return (
+            f"For all runs together nothing beats {style.way(base)} on "
+            f"{count(base['cores'], 'core')} per run: run folds and seeds side by side."
+        )
+    return (
+        f"For all runs together {style.way(many)} gets most out of each core: "
+        f"{many['images_per_second'] / many['cores']:,.1f} images/s per core against "
+        f"{base['images_per_second'] / base['cores']:,.1f} with {style.way(base)}"
+        f"{_doubt(many, base, many['cores'], base['cores'])}."
+    )
+
+
+def _cost(different, one, facts):
+    """What the fastest way of one run costs in accuracy."""
+    same = (different[tidy.SPEED_CELL] == one[tidy.SPEED_CELL].to_numpy()).all(axis=1)
+    rows = different[same]
+    if rows.empty:
+        return ""
+    worse = rows[rows["finding"] == comparison.DIFFERS]
+    if len(worse):
+        row = worse.loc[worse["difference"].abs().idxmax()]
+        verb = "gains" if row["difference"] > 0 else "costs"
+        return f" It {verb} {100 * abs(row['difference']):.2f} points of accuracy."
+    if (rows["finding"] == comparison.IDENTICAL).all():
+        return f" Accuracy is the same as with {facts.baseline}, run by run."
+    unclear = rows[rows["finding"] == comparison.NOT_FOUND]
+    if len(unclear):
+        reach = 100 * unclear["at_most"].max()
+        return (
+            f" Its accuracy cannot be told apart from that with {facts.baseline}: a difference of "
+            f"up to {reach:.1f} points is possible."
+        )
+    return " Nothing can be said of what it costs in accuracy."

@@ -1,0 +1,127 @@
+"""How figures look: one colour and marker per strategy everywhere, readable in grey."""
+
+import itertools
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import seaborn as sns
+
+from allcores.study import registry
+
+PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
+# One for each built-in strategy, in the order of their names, for the colour-blind, too.
+COLOURS = [
+    *("#117733", "#56b4e9", "#949494", "#0173b2", "#ca9161", "#cc78bc"),
+    *("#808000", "#de8f05", "#029e73", "#333333", "#d55e00"),
+]
+MARKERS = "<sD^vP*Xpo>"
+DASHES = ["-", "--", ":", "-."]
+HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
+LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
+
+sns.set_theme(
+    context="notebook",
+    style="ticks",
+    rc={
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "0.92",
+        "legend.frameon": False,
+        "figure.constrained_layout.use": True,
+        "savefig.dpi": 160,
+        "svg.fonttype": "none",
+        "font.size": 10,
+        "axes.titlesize": 11,
+        "axes.labelsize": 10,
+        "xtick.labelsize": 9,
+        "ytick.labelsize": 9,
+        "legend.fontsize": 9,
+    },
+)
+
+
+def strategies(names):
+    """Strategy -> (colour, marker): a built-in one has the same in every figure of every study.
+
+    Labels that a config has made up follow in the order in which the study lists them.
+    """
+    looks = zip(
+        itertools.cycle(COLOURS + sns.color_palette("dark").as_hex()),
+        itertools.cycle(MARKERS),
+        strict=False,
+    )
+    return dict(zip(dict.fromkeys([*registry.strategies(), *names]), looks, strict=False))
+
+
+def phases(names):
+    """Phase -> (colour, hatch)."""
+    looks = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)
+    return dict(zip(names, looks, strict=False))
+
+
+def dash(value, values):
+    """The line style that tells a value from the others."""
+    return DASHES[list(values).index(value) % len(DASHES)]
+
+
+def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
+    """A figure with count panels in rows of so many columns; returns it and the panels."""
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False, **options
+    )
+    for unused in axes.flat[count:]:
+        unused.set_visible(False)
+    return figure, list(axes.flat[:count])
+
+
+def legend_below(figure, axes):
+    """One legend for all panels, below them, each label once."""
+    entries = {}
+    for panel in axes:
+        entries |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    if entries:
+        width = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, entries))
+        columns = max(1, min(len(entries), int(figure.get_figwidth() / width)))
+        rows = -(-len(entries) // columns)
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * rows)
+        figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
+
+
+def unless_empty(frame, draw, *arguments):
+    """draw(frame, *arguments), or a figure that says why there is nothing to draw."""
+    if len(frame):
+        return draw(frame, *arguments)
+    figure, (panel,) = panels(1)
+    panel.set_axis_off()
+    panel.text(0.5, 0.5, "no run came to an end without diverging", ha="center", va="center")
+    return figure
+
+
+def save(figure, output):
+    """Write the PNG and the SVG."""
+    figure.savefig(output.png)
+    figure.savefig(output.svg)
+    plt.close(figure)
+
+
+def way(row):
+    """A way of using the cores in words: "ddp, 2 workers"."""
+    text = row["strategy"]
+    if row["workers"] > 1:
+        text += f", {row['workers']} workers"
+    if str(row["threads"]) != "1":
+        text += f", {row['threads']} threads{' each' if row['workers'] > 1 else ''}"
+    return text
+
+
+def title(columns, values):
+    """What a panel is of: "lenet" or "lenet, train_size 1000"."""
+    return ", ".join(
+        f"{value} samples" if column == "train_size" and value != "all" else str(value)
+        for column, value in zip(columns, values, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""Images at rest, folds and splits of them, batches."""

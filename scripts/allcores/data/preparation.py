@@ -1,0 +1,102 @@
+"""Make a dataset, unless it is there already and of what it should be made from."""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import zipfile
+from pathlib import Path
+
+from allcores.data import storage
+from allcores.study import fingerprint, registry
+
+
+def prepare(choice, downloads, folder):
+    """Write the dataset that a Choice names into a folder, unless it is there; see storage.write.
+
+    Of several processes that want the same one makes it, and the others wait.
+
+    Args:
+        downloads: where each dataset has a folder of its own for the originals.
+
+    Raises:
+        ValueError: the originals are not to be had, or are not what they should be.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made_from = f"{choice.to_json()} {fingerprint.of_dataset(choice.name)} {sources(choice)}"
+        if not _is_sound(folder, made_from):
+            load = registry.datasets()[choice.name].load()
+            images = load(Path(downloads) / choice.name, **choice.options)
+            storage.write(folder, images, made_from)
+
+
+def _is_sound(folder, made_from):
+    try:
+        return storage.open_dataset(folder).info.get("made_from") == made_from
+    except ValueError:
+        return False
+
+
+def sources(choice):
+    """A digest of what is in the files that a dataset of the user's is made from; "": in none."""
+    path = choice.options.get("path")
+    if path is None:
+        return ""
+    files = [path] if Path(path).is_file() else files_below(path)
+    known = _read_known()
+    seen = {}
+    for file in map(os.path.abspath, files):
+        status = Path(file).stat()
+        key = [status.st_size, status.st_mtime_ns, status.st_ino]
+        found = known.get(file, [None])
+        seen[file] = found if found[0] == key else [key, _content(file)]
+    if any(known.get(file) != found for file, found in seen.items()):
+        _write_known(known | seen)
+    lines = [f"{os.path.relpath(file, path)} {digest}" for file, (_, digest) in seen.items()]
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _content(file):
+    """A digest of a file; of an archive, of what is in it: numpy.savez notes the time, too."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
+        return repr(members)
+    return storage.sha256(file)
+
+
+def _known():
+    """Where the digests of files that did not change since are kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return Path(cache) / "allcores" / "digests.json"
+
+
+def _read_known():
+    try:
+        known = json.loads(_known().read_text())
+        return known if isinstance(known, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _write_known(known):
+    with contextlib.suppress(OSError):  # a home that cannot be written to costs time, no more
+        _known().parent.mkdir(parents=True, exist_ok=True)
+        storage.write_text(_known(), json.dumps(known))
+
+
+def files_below(folder):
+    """All files in a folder and those below it, sorted; links that lead back are not followed."""
+    found, seen = [], set()
+    for root, folders, names in os.walk(folder, followlinks=True):
+        status = Path(root).stat()
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        found += [Path(root) / name for name in names if (Path(root) / name).is_file()]
+    return sorted(found)

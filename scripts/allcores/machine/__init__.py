@@ -1,0 +1,1 @@
+"""What the machine gives: cores, their leases, memory, processes, time. No torch."""

@@ -1,0 +1,212 @@
+"""What a run costs: seconds per phase, CPU time, memory, and how busy its cores were."""
+
+import math
+import os
+import platform
+import resource
+import threading
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from allcores.machine import cores
+
+SAMPLING_INTERVAL = 0.5  # seconds
+TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, the unit of proc_stat(5)
+
+
+class Clock:
+    """Seconds per phase of the training; at any time it runs in one phase or is stopped.
+
+    Args:
+        beat: called with each phase that is entered.
+    """
+
+    def __init__(self, beat=lambda phase: None):
+        self.seconds = defaultdict(float)
+        self.phase = None
+        self.beat = beat
+
+    def enter(self, phase):
+        self.beat(phase)
+        now = time.perf_counter()
+        if self.phase is not None:
+            self.seconds[self.phase] += now - self.since
+        self.phase, self.since = phase, now
+
+    def stop(self):
+        self.enter(None)
+
+    def take(self):
+        """The seconds per phase since the last take."""
+        taken, self.seconds = dict(self.seconds), defaultdict(float)
+        return taken
+
+
+def process_start(pid="self"):
+    """When a process was started, in seconds since 1970, to a hundredth.
+
+    psutil's create_time() adds the time of boot, which Linux tells in whole seconds only.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    after_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc_pid_stat(5)
+    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - after_boot)
+
+
+@dataclass
+class Session:
+    """What one process has spent on a run; a run that was resumed has several.
+
+    Attributes:
+        trace: [(seconds since 1970, CPU seconds used so far), ...], from the start of the process.
+        waited: seconds for which its threads were ready and had no core.
+        peak_memory: the largest sum of proportional set sizes seen, in bytes; shared pages count
+            once.
+    """
+
+    trace: list
+    waited: float = 0.0
+    peak_memory: int = 0
+
+    @property
+    def started(self):
+        return self.trace[0][0]
+
+    @property
+    def ended(self):
+        return self.trace[-1][0]
+
+    @property
+    def cpu(self):
+        return self.trace[-1][1]
+
+
+class Watch(threading.Thread):
+    """Samples this process and its descendants while a run lasts.
+
+    Each sample is a line of a file, so that what a killed process has spent is known to the one
+    that takes up its work.
+
+    Args:
+        file: where those lines are, and will be.
+
+    Attributes:
+        sessions: [Session, ...], this process's last.
+        cores: those that the run is kept to; None: it is not.
+        others: seconds for which somebody else was at work on these cores; None: unknown.
+    """
+
+    def __init__(self, file):
+        super().__init__(daemon=True)
+        self.file = Path(file)
+        self.sessions = _read_sessions(self.file)
+        self.sessions.append(Session([(process_start(), 0.0)]))
+        self.over = threading.Event()
+        self.cores = self.others = None
+        self._of_dead, self._of_living = (0.0, 0.0), {}
+
+    def run(self):
+        session = self.sessions[-1]
+        with self.file.open("a", buffering=1) as lines:
+            lines.write(_line(len(self.sessions), session))
+            self.sample()
+            # By the system's own account: a sample misses what a rank does just before it ends.
+            before = self._busy() - cpu_seconds()
+            while not self.over.wait(SAMPLING_INTERVAL):
+                self.sample()
+                lines.write(_line(len(self.sessions), session))
+        self.sample()
+        if self.cores:
+            self.others = max(0.0, self._busy() - cpu_seconds() - before)
+
+    def sample(self):
+        me, session = psutil.Process(), self.sessions[-1]
+        used, memory = {}, 0
+        for process in [me, *me.children(recursive=True)]:
+            try:
+                times = process.cpu_times()
+                used[process.pid] = times.user + times.system, _waited(process.pid)
+                memory += process.memory_full_info().pss
+            except (psutil.Error, OSError):  # it ended between the listing and the reading
+                continue
+        ended = [both for pid, both in self._of_living.items() if pid not in used]
+        self._of_dead = tuple(map(sum, zip(self._of_dead, *ended, strict=True)))
+        self._of_living = used
+        cpu, session.waited = map(sum, zip(self._of_dead, *used.values(), strict=True))
+        session.trace.append((time.time(), cpu))
+        session.peak_memory = max(session.peak_memory, memory)
+
+    def _busy(self):
+        """Seconds for which the run's cores have been at work since boot, for whomever."""
+        if not self.cores:
+            return 0.0
+        seconds = 0.0
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *times = line.split()
+            if name[3:].isdigit() and int(name[3:]) in self.cores and name.startswith("cpu"):
+                user, nice, system, _, _, irq, soft_irq, stolen = map(int, times[:8])
+                seconds += (user + nice + system + irq + soft_irq + stolen) * TICK
+        return seconds
+
+    def finish(self):
+        """Stop sampling, with a last sample."""
+        self.over.set()
+        self.join()
+
+
+def _line(number, session):
+    time, cpu = session.trace[-1]
+    return f"{number} {time:.3f} {cpu:.3f} {session.waited:.3f} {session.peak_memory}\n"
+
+
+def _read_sessions(file):
+    """The sessions that are noted in a file; a damaged line does not count."""
+    sessions = {}
+    text = file.read_text(errors="replace") if file.exists() else ""
+    for line in text.split("\n")[:-1]:
+        try:
+            number, time, cpu, waited, memory = map(float, line.split())
+        except ValueError:
+            continue
+        if all(map(math.isfinite, (number, time, cpu, waited, memory))):
+            session = sessions.setdefault(number, Session([]))
+            session.trace.append((time, cpu))
+            session.waited, session.peak_memory = waited, int(memory)
+    return list(sessions.values())
+
+
+def _waited(pid):
+    """Seconds for which the threads of a process have waited in the queue of a core."""
+    nanoseconds = 0
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        nanoseconds += int(file.read_text().split()[1])
+    return nanoseconds / 1e9
+
+
+def cpu_seconds():
+    """User plus system time of this process and of its children that have ended."""
+    usages = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def machine():
+    """The record of where a run was made: processor, cores, memory, versions."""
+    import numpy
+    import torch
+
+    return {
+        "host": platform.node(),
+        "processor": cores.processor(),
+        "cores_of_machine": os.cpu_count(),
+        "cores_allowed": cores.allowed(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
+        "load_average": os.getloadavg()[0],
+    }

@@ -1,0 +1,146 @@
+"""Cores of the machine, leased for one run: no two runs that are going on have the same."""
+
+import contextlib
+import errno
+import os
+import re
+import socket
+from collections import Counter, defaultdict
+from itertools import chain
+from pathlib import Path
+
+from allcores.machine import cores
+
+SYSTEM = Path("/sys/devices/system/cpu")
+SOCKETS = Path("/proc/net/unix")
+NETWORK = Path("/proc/self/ns/net")
+# PROC_DYNAMIC_FIRST in <linux/proc_ns.h>; those that a booted system has handed out are beyond it
+# by hundreds.
+FIRST_NUMBER, FEW = 0xF0000000, 160
+# An abstract socket of this name is the lock of a core: it exists as long as a process holds it,
+# leaves no file behind, and every user of the machine sees it, but no other container (unix(7)).
+NAME = "allcores-core-{}"
+
+
+@contextlib.contextmanager
+def leased(count):
+    """Keep this process, and what it forks, to `count` cores that no other run has meanwhile.
+
+    Yields:
+        Their numbers, those for neighbouring ranks side by side; None where so many are not free,
+        or where others may be on the same cores unseen: where a quota, not a set of cores, limits
+        this process, and in a network of a container's own. The system decides then which process
+        runs where.
+    """
+    before = os.sched_getaffinity(0)
+    chosen, locks = None, []
+    if cores.allowed() == len(before) and SOCKETS.exists() and _is_machines_network():
+        chosen = _take(count, before, locks)
+    try:
+        os.sched_setaffinity(0, chosen or before)
+        yield chosen
+    finally:
+        os.sched_setaffinity(0, before)
+        _release(locks)
+
+
+def _take(count, allowed, locks):
+    """Choose and lock free cores, until nobody else was faster; None: there are too few."""
+    places = topology(allowed)
+    while True:
+        free = allowed - _taken()
+        if len(free) < count:
+            return None
+        chosen = choose(free, count, places)
+        if all(_lock(core, locks) for core in chosen):
+            return chosen
+        _release(locks)
+
+
+def _is_machines_network():
+    """Whether this process is in the network namespace that the machine was started with.
+
+    Others have abstract sockets of their own. Linux gives the first namespaces the first numbers:
+    the network's is one of the fixed ones (Linux 6.18 on) or among the first that are handed out.
+    """
+    return NETWORK.stat().st_ino < FIRST_NUMBER + FEW
+
+
+def _taken():
+    names = re.findall(NAME.format(r"(\d+)") + "$", SOCKETS.read_text(), re.MULTILINE)
+    return set(map(int, names))
+
+
+def _lock(core, locks):
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    locks.append(lock)
+    try:
+        lock.bind("\0" + NAME.format(core))
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    return True
+
+
+def _release(locks):
+    for lock in locks:
+        lock.close()
+    locks.clear()
+
+
+def topology(cpus):
+    """cpu -> (NUMA node, core within the machine), as the kernel tells it."""
+    return {cpu: (_node(cpu), _core(cpu)) for cpu in cpus}
+
+
+def _node(cpu):
+    nodes = [int(link.name[4:]) for link in (SYSTEM / f"cpu{cpu}").glob("node[0-9]*")]
+    return nodes[0] if nodes else 0
+
+
+def _core(cpu):
+    """Its first hardware thread stands for the core."""
+    file = SYSTEM / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+    return int(re.match(r"\d+", file.read_text())[0]) if file.exists() else cpu
+
+
+def choose(free, count, places):
+    """`count` of the free cpus, on one NUMA node if one has so many.
+
+    One hardware thread each of cores of which nothing is in use, as long as there are enough; else
+    whole cores, both siblings side by side. Of nodes that serve alike the fullest is taken.
+
+    Args:
+        free: numbers of cpus.
+        places: what topology() gave for these and those in use.
+    """
+    nodes = defaultdict(lambda: defaultdict(list))
+    for cpu in sorted(free):
+        node, core = places[cpu]
+        nodes[node][core].append(cpu)
+    threads_of = Counter(places.values())
+    by_node = []
+    for node, cpus_of in nodes.items():
+        whole = [cpus for core, cpus in cpus_of.items() if len(cpus) == threads_of[node, core]]
+        broken = [cpus for cpus in cpus_of.values() if cpus not in whole]
+        by_node.append((whole, broken))
+
+    def room(node):
+        return sum(map(len, chain(*node)))
+
+    fitting = [node for node in by_node if room(node) >= count]
+    if fitting:
+        best = min(fitting, key=lambda node: (len(node[0]) < count, room(node)))
+        return _within(best, count)
+    chosen = []
+    for node in sorted(by_node, key=room, reverse=True):
+        chosen += _within(node, count - len(chosen))
+    return chosen
+
+
+def _within(node, count):
+    whole, broken = node
+    if count <= len(whole):
+        return [core[0] for core in whole[:count]]
+    return list(chain(*whole, *broken))[:count]

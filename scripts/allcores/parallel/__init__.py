@@ -1,0 +1,1 @@
+"""Processes that work together: launched, watched, and how they talk to each other."""

@@ -1,0 +1,363 @@
+"""Check a config before anything starts: a line per finding, with its place and the remedy."""
+
+import os
+from itertools import chain
+from pathlib import Path
+
+import yaml
+
+from allcores.study import grid, registry, schema, yamlfile
+from allcores.study.schema import choices, is_integer, is_number, number_hint
+
+SECTIONS = {
+    "datasets": registry.datasets,
+    "schedules": registry.schedules,
+    "strategies": registry.strategies,
+}
+SINGULAR = {
+    "datasets": "dataset",
+    "models": "model",
+    "schedules": "schedule",
+    "strategies": "strategy",
+}
+
+
+def findings(config, files=(), cores=None):
+    """What is wrong with a config, one line each; nothing if it can be run.
+
+    Args:
+        config: the merged config.
+        files: the YAML files it came from, later ones on top: a line names file and line.
+        cores: that the runs will be packed onto; None: unknown.
+    """
+    lines, found = yamlfile.places(files)
+    found = found + schema.violations(config)
+    try:
+        for each in chain(_of_entries(config), _of_studies(config, cores)):
+            found.append(each)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, OSError):
+        # What the schema does not know may be anything, and that has been told then.
+        if not found:
+            raise
+    return located(found, lines)
+
+
+def located(found, lines):
+    """A line for each (path, text), with file and line where they are known."""
+    placed = {
+        (yamlfile.place(path, lines), ".".join(map(str, path)) or "the config", _in_a_line(text))
+        for path, text in found
+    }
+    return [
+        f"{file}:{line}: {where}: {text}" if file else f"{where}: {text}"
+        for (file, line), where, text in sorted(placed)
+    ]
+
+
+def _in_a_line(text):
+    """Whatever a label holds."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def typed(config):
+    """The config with every text that spells a number or a truth value turned into that."""
+    if isinstance(config, dict):
+        return {key: typed(value) for key, value in config.items()}
+    if isinstance(config, list):
+        return [typed(value) for value in config]
+    if isinstance(config, str):
+        try:
+            value = yaml.safe_load(config)
+        except yaml.YAMLError:  # a text like any other
+            return config
+        return value if isinstance(value, int | float) else config
+    return config
+
+
+def mapping(value):
+    """The value if it is a mapping, else an empty one: the schema has told the rest."""
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value):
+    return value if isinstance(value, list) else []
+
+
+def _of_entries(config):
+    """Names and options in the sections datasets, schedules, strategies and models."""
+    for section, known in SECTIONS.items():
+        for label, entry in mapping(config.get(section)).items():
+            entry = dict(mapping(entry))
+            path = (section, label)
+            name = entry.pop("name", label)
+            if name not in known():
+                yield path, f"unknown {SINGULAR[section]} {name!r}; {choices(name, known())}"
+            else:
+                yield from _of_options(path, entry, known()[name])
+    for label, entry in mapping(config.get("models")).items():
+        yield from _of_model(("models", label), label, mapping(entry))
+
+
+def _of_model(path, label, entry):
+    name = grid.model_name(label, entry)
+    try:
+        component = registry.model(str(name))
+    except KeyError:
+        yield path, f"unknown model {name!r}; {choices(name, registry.models())}"
+    except ValueError as error:
+        yield (*path, "import"), f"{name} {error}"
+    else:
+        own = {"name", "import"} | grid.HYPERPARAMETERS
+        yield from _of_options(path, {k: v for k, v in entry.items() if k not in own}, component)
+    for key, known in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
+        chosen = dict(mapping(entry.get(key)))
+        if "name" not in chosen:
+            continue
+        given = chosen.pop("name")
+        name = registry.canonical(given, known)
+        if name is None:
+            yield (*path, key, "name"), f"unknown {key} {given!r}; {choices(given, known)}"
+        else:
+            yield from _of_options((*path, key), chosen, known[name])
+
+
+def _of_options(path, given, component):
+    """Options against the signature of what they are given to."""
+    if component.options is None:
+        return
+    for key, value in given.items():
+        if key not in component.options:
+            yield (*path, key), f"unknown key; {choices(key, component.options)}"
+            continue
+        default = component.options[key]
+        allowed = component.constants.get("ALLOWED", {}).get(key)
+        if allowed is None and isinstance(default, bool):
+            allowed = (True, False)
+        if isinstance(value, str) and isinstance(default, int | float):
+            yield (*path, key), f"found the text {value!r}; expected a number{number_hint(value)}"
+        elif isinstance(default, int | float) and not isinstance(value, int | float | None):
+            yield (*path, key), f"found {value!r}; expected something like {default!r}"
+        elif isinstance(default, tuple) and not isinstance(value, list):
+            yield (*path, key), f"found {value!r}; expected a list like {list(default)}"
+        else:
+            yield from _of_allowed((*path, key), value, allowed)
+    missing = [k for k, default in component.options.items() if default is ... and k not in given]
+    if missing:
+        yield path, f"lacks {', '.join(missing)}"
+
+
+def _of_allowed(path, value, allowed):
+    """A value against what its component's file says.
+
+    Args:
+        allowed: a tuple of values; [least, most]; the least whole number; the least number.
+    """
+    if isinstance(allowed, tuple) and value not in allowed:
+        yield path, f"found {value!r}; {choices(value, allowed)}"
+    elif isinstance(allowed, list) and not (is_number(value) and allowed[0] <= value <= allowed[1]):
+        yield path, f"found {value!r}; expected a number from {allowed[0]:g} to {allowed[1]:g}"
+    elif isinstance(allowed, int) and not (is_integer(value) and value >= allowed):
+        yield path, f"found {value!r}; expected a whole number from {allowed}"
+    elif isinstance(allowed, float) and not (is_number(value) and value >= allowed):
+        yield path, f"found {value!r}; expected a number from {allowed:g}"
+
+
+def _of_studies(config, cores):
+    for name, given in mapping(config.get("studies")).items():
+        given = grid.STUDY_DEFAULTS | mapping(given)
+        yield from _of_study(config, ("studies", name), given, cores)
+
+
+def _of_study(config, path, given, cores):
+    sound = True
+    for section, known in {**SECTIONS, "models": dict}.items():
+        defined = mapping(config.get(section))
+        for position, label in enumerate(_list(given.get(section))):
+            name = mapping(defined.get(label)).get("name", label)
+            if label not in defined and label not in known():
+                sound = False
+                yield (*path, section, position), _unknown_label(section, label, defined, known())
+            elif section != "models" and name not in known():  # told by _of_entries
+                sound = False
+    baseline = given.get("baseline")
+    if baseline is not None and baseline not in _list(given["strategies"]):
+        yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, given['strategies'])}"
+    yield from _of_paths(config, given)
+    yield from _of_keys(config, path, given)
+    if sound:
+        yield from _of_batches(config, path, given)
+        yield from _of_optimizers(config, path, given)
+        yield from _of_splits(config, path, given)
+        yield from _of_cores(config, path, given, cores or float("inf"))
+
+
+def _of_paths(config, given):
+    """Files and folders of the datasets that a study uses."""
+    for label in _list(given.get("datasets")):
+        path = mapping(mapping(config.get("datasets")).get(label)).get("path")
+        if isinstance(path, str):
+            problem = _unreadable(path)
+            if problem:
+                yield ("datasets", label, "path"), problem
+
+
+def _unreadable(path):
+    """Why a file or folder cannot be read; None: it can."""
+    try:
+        if not Path(path).exists():
+            return f"there is no {path} (from {Path.cwd()})"
+    except (OSError, ValueError) as error:  # a name that is too long, or has a null byte
+        return str(error)
+    return None if os.access(path, os.R_OK) else f"{path} cannot be read"
+
+
+def _unknown_label(section, label, defined, known):
+    hint = ""
+    if section == "models" and label in registry.models():
+        hint = "; give it an entry in `models`, with its batch_size, epochs and optimizer"
+    return f"unknown {SINGULAR[section]} {label!r}; {choices(label, [*defined, *known])}{hint}"
+
+
+def _of_batches(config, path, given):
+    """Every worker has to get a part of every full batch."""
+    most = max((workers for _, workers, _, _ in _ways(config, given)), default=1)
+    for position, label in enumerate(_list(given.get("models"))):
+        batch_size = mapping(mapping(config.get("models")).get(label)).get("batch_size")
+        if isinstance(batch_size, int) and 0 < batch_size < most:
+            yield (
+                (*path, "models", position),
+                f"the batch of {batch_size} of {label!r} cannot be shared by {most} "
+                f"workers; expected batch_size of at least {most}",
+            )
+
+
+def _of_optimizers(config, path, given):
+    """A strategy that updates slices of one vector cannot serve an optimizer that needs shapes."""
+    for position, label in enumerate(_list(given["strategies"])):
+        strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
+        if not strategy.constants.get("element_wise"):
+            continue
+        for model in _list(given.get("models")):
+            entry = mapping(mapping(config.get("models")).get(model))
+            chosen = mapping(entry.get("optimizer")).get("name")
+            name = registry.canonical(chosen, registry.optimizers())
+            if name in registry.WHOLE_TENSOR_OPTIMIZERS:
+                yield (
+                    (*path, "strategies", position),
+                    f"{label} treats every weight alone, which {name} of {model!r} does not; "
+                    "expected another strategy or another optimizer",
+                )
+
+
+def _ways(config, given):
+    """study.ways() of what is sound in a study; `auto` takes one thread at least."""
+    counts = {
+        key: [count for count in _list(given[key]) if isinstance(count, int) and count > 0]
+        for key in ("workers", "threads_per_worker", "cores")
+        if key in given
+    }
+    counts["threads_per_worker"] = counts["threads_per_worker"] or [1]
+    return list(grid.ways(config, given | counts))
+
+
+def _of_cores(config, path, given, cores):
+    """Snakemake would run what is too large on fewer cores, and tables would not say so."""
+    key = "cores" if "cores" in given else "workers"
+    for strategy, workers, servers, threads in _ways(config, given):
+        needed = (workers + servers) * threads
+        if workers < 1:
+            yield (
+                (*path, key),
+                f"{strategy.label} has {servers} servers, which leaves no core for a worker: "
+                f"expected {servers + 1} at least",
+            )
+        elif needed > cores and not given["oversubscribe"]:
+            yield (
+                (*path, key),
+                f"{strategy.label} with {workers} workers"
+                f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
+                f"{needed} cores; this call has {cores}: give it --cores {needed}, or ask for "
+                "fewer workers or threads",
+            )
+
+
+def _of_keys(config, path, given):
+    """Keys of a study that need or exclude each other."""
+    if "cores" in given:
+        for key in {"workers", "threads_per_worker"} & set(config["studies"][path[-1]]):
+            yield (*path, key), "cannot stand beside `cores`, which decides it"
+    if given["oversubscribe"] and not given["exclusive"]:
+        yield (*path, "oversubscribe"), "needs `exclusive: true`, or runs would be in others' way"
+    if "target_accuracy" in given and not given["curves"]:
+        yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
+    others = [name for name in mapping(config.get("studies")) if name != path[-1]]
+    yield from _of_against(config, path, given, others)
+    for position, reference in enumerate(_list(given.get("references"))):
+        model = mapping(reference).get("model")
+        if model not in _list(given.get("models")):
+            known = choices(model, _list(given.get("models")))
+            yield (*path, "references", position, "model"), f"found {model!r}; {known}"
+
+
+def _of_against(config, path, given, others):
+    """A study that is held against another shares runs with it, and those were alone."""
+    if "against" not in given:
+        return
+    against = given["against"]
+    if against not in others:
+        yield (*path, "against"), f"found {against!r}; {choices(against, others)}"
+        return
+    other = grid.STUDY_DEFAULTS | mapping(config["studies"][against])
+    if not other["exclusive"]:
+        yield (*path, "against"), f"{against!r} needs `exclusive: true`, one run at a time"
+    for key in ("datasets", "models", "schedules", "strategies", "train_sizes", "seeds"):
+        if not set(_list(given.get(key))) & set(_list(other.get(key))):
+            yield (*path, "against"), f"{against!r} has no {key} in common with this study"
+    if given["exclusive"]:
+        yield (*path, "against"), "excludes `exclusive: true`: packed runs are held against others"
+    alike = [{repr(way) for way in _ways(config, of_study)} for of_study in (given, other)]
+    if alike[0] & alike[1]:
+        yield (
+            (*path, "against"),
+            f"{against!r} has a way of using the cores in common with this study; the same runs "
+            "cannot be packed and alone",
+        )
+    for name, of_study in ((path[-1], given), (against, other)):
+        labels = [strategy.label for strategy, *_ in _ways(config, of_study)]
+        for label in sorted({label for label in labels if labels.count(label) > 1}):
+            yield (*path, "against"), f"{name!r} has {label!r} in several ways; expected one"
+    if given.get("folds") != other.get("folds"):
+        yield (*path, "against"), f"{against!r} has other folds than this study"
+
+
+def _of_splits(config, path, given):
+    """Folds, test sets and training-set sizes against what is known of the dataset."""
+    folds = given.get("folds")
+    for label in _list(given.get("datasets")):
+        chosen = grid.choice(config, "datasets", label)
+        try:
+            outline = registry.outline(chosen)
+        except (KeyError, TypeError, ArithmeticError, OSError):  # told by _of_entries or _of_paths
+            continue
+        if outline is None:
+            continue
+        if isinstance(folds, int) and folds > outline.smallest_class:
+            yield (
+                (*path, "folds"),
+                f"found {folds}; the smallest class of {label!r} has {outline.smallest_class} "
+                "samples, so that many folds at most",
+            )
+        if folds == "test" and outline.test == 0:
+            yield (
+                (*path, "folds"),
+                f"{label!r} has no test set of its own; expected a number of folds",
+            )
+        available = outline.train
+        if isinstance(folds, int) and folds > 1:
+            available = outline.train * (folds - 1) // folds
+        for position, size in enumerate(_list(given["train_sizes"])):
+            if isinstance(size, int) and size > available:
+                yield (
+                    (*path, "train_sizes", position),
+                    f"found {size}; {label!r} leaves {available} samples to train on",
+                )

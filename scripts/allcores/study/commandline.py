@@ -1,0 +1,246 @@
+"""The flags of scripts/train.py, and the Run that they describe."""
+
+import argparse
+import json
+from pathlib import Path
+
+import yaml
+
+from allcores.study import grid, registry
+from allcores.study.run import AUTO, Run
+
+ROOT = registry.LIBRARY.parents[1]
+TIMEOUT = 600.0  # seconds
+# For a model that the config has no entry for.
+DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
+
+
+def parse(arguments, description):
+    """The parsed flags; prints help or says what is wrong and exits, as argparse does."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+    def names(known):
+        return ", ".join(known)
+
+    what = parser.add_argument_group("what to train")
+    add = what.add_argument
+    add(
+        "--model",
+        metavar="NAME",
+        help=f"{names(registry.models())}; package.module:Net; or a label in the config",
+    )
+    _add_options(add, "--option", "the model, such as width=0.5")
+    add(
+        "--dataset",
+        default="digits",
+        metavar="NAME",
+        help=f"{names(registry.datasets())}; or a label in the config (default: digits)",
+    )
+    _add_options(add, "--dataset-option", "the dataset, such as path=my_arrays.npz")
+    add(
+        "--folds",
+        type=int,
+        default=5,
+        metavar="K",
+        help="hold out one of K folds (default: 5); 0: the dataset's own test set",
+    )
+    add("--fold", type=int, default=0, metavar="I", help="which fold, from 0 (default: 0)")
+    add("--train-size", type=int, metavar="N", help="train on N samples only")
+    add(
+        "--config",
+        type=Path,
+        default=ROOT / "config" / "config.yaml",
+        metavar="FILE",
+        help="where labels are looked up (default: config/config.yaml)",
+    )
+
+    add = parser.add_argument_group("how (default: as the config says of the model)").add_argument
+    add("--epochs", type=int, metavar="N")
+    add("--batch-size", type=int, metavar="N", help="samples per step, all workers together")
+    add("--optimizer", metavar="NAME", help="any of torch.optim")
+    add("--lr", type=float, metavar="RATE", help="learning rate where the schedule starts")
+    add(
+        "--schedule",
+        default="constant",
+        metavar="NAME",
+        help=f"{names(registry.schedules())} (default: constant)",
+    )
+    add(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="decides folds, initial weights, order, augmentation (default: 0)",
+    )
+    for flag, names_of_key in (
+        ("--precision", "fp32, bf16"),
+        ("--memory-format", "contiguous, channels_last"),
+    ):
+        add(flag, metavar="NAME", help=f"{names_of_key}, or auto: whatever is fastest here")
+    add("--curves", action="store_true", help="score the held-out part after every epoch")
+
+    add = parser.add_argument_group("on which cores").add_argument
+    add(
+        "--strategy",
+        default="serial",
+        metavar="NAME",
+        help=f"{names(registry.strategies())}; or a label in the config (default: serial)",
+    )
+    _add_options(add, "--strategy-option", "the strategy, such as servers=2")
+    add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
+    add(
+        "--threads",
+        type=lambda text: text if text == AUTO else int(text),
+        default=1,
+        metavar="N",
+        help="threads per process, or auto: as many as are fastest (default: 1)",
+    )
+
+    add(
+        "--no-pinning",
+        action="store_true",
+        help="let the system move processes from core to core",
+    )
+
+    add(
+        "--timeout",
+        type=float,
+        default=TIMEOUT,
+        metavar="SECONDS",
+        help="end a run that makes no progress for so long (default: %(default)g)",
+    )
+
+    add = parser.add_argument_group("where").add_argument
+    add(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder for the results (default: in results/by_hand)",
+    )
+
+    add = parser.add_argument_group("how the workflow calls it").add_argument
+    add(
+        "--settings",
+        metavar="JSON",
+        help="the whole run, as metrics.json holds it; the flags above are ignored",
+    )
+    add("--data", type=Path, metavar="DIR", help="the prepared dataset")
+    add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
+    add("--recipe", type=Path, metavar="FILE", help="what was measured for what is `auto`")
+    add("--work", type=Path, metavar="DIR", help="folder for checkpoints")
+    add(
+        "--cores",
+        type=int,
+        metavar="N",
+        help="the cores that this run was given; it refuses to run on fewer than it needs",
+    )
+    add("--oversubscribe", action="store_true", help="run on fewer cores all the same")
+    add("--cores-of-call", type=int, metavar="N", help="recorded: how many all runs share")
+    add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
+    add("--generation", type=int, default=0, metavar="N", help="recorded in conditions.json")
+    add(
+        "--die-with-parent",
+        type=int,
+        metavar="PID",
+        help="end when the calling process ends, and at once if that is not PID",
+    )
+
+    flags = parser.parse_args(arguments)
+    if not flags.timeout > 0:
+        parser.error(f"--timeout: found {flags.timeout:g}; expected seconds, more than 0")
+    if not flags.settings and not flags.model:
+        parser.error("--model is missing; try --help")
+    return flags
+
+
+def _add_options(add, flag, what):
+    add(
+        flag,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"an option of {what}; may be repeated",
+    )
+
+
+def run_of(flags):
+    """The Run that the flags describe, checked as a config with that one run would be.
+
+    Raises:
+        ValueError: something is unknown or does not fit; one line per finding.
+    """
+    if flags.settings:
+        try:
+            return Run.from_json(flags.settings)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"--settings: not the settings of a run: {error}") from None
+    # Here: the workflow has checked its runs, and each of them is spared the import.
+    from allcores.study import checks, schema, yamlfile
+
+    config = yamlfile.read(flags.config)
+    problems = schema.violations(config)
+    if problems:
+        raise ValueError("\n".join(checks.located(problems, yamlfile.places([flags.config])[0])))
+    label = flags.model.replace(":", ".")
+    config["models"] = {label: _entry(flags, label, checks.mapping(config.get("models")))}
+    for section, asked, given in (
+        ("datasets", flags.dataset, flags.dataset_option),
+        ("strategies", flags.strategy, flags.strategy_option),
+    ):
+        known = checks.mapping(config.get(section))
+        config[section] = known | {asked: (known.get(asked) or {}) | _options(given)}
+    asked = {
+        "datasets": [flags.dataset],
+        "folds": flags.folds or "test",
+        "models": [label],
+        "schedules": [flags.schedule],
+        "strategies": [flags.strategy],
+        "workers": [flags.workers],
+        "threads_per_worker": [flags.threads],
+        "seeds": [flags.seed],
+        "train_sizes": ["all" if flags.train_size is None else flags.train_size],
+        "curves": flags.curves,
+    }
+    config["studies"] = {"by_hand": asked}
+    problems = checks.findings(config)
+    runs = [] if problems else grid.expand(config).of("by_hand")
+    if runs and runs[0].workers != flags.workers:
+        problems = [f"--workers: found {flags.workers}; {flags.strategy} takes only one"]
+    if not problems and not 0 <= flags.fold < len(runs):
+        problems = [f"--fold: found {flags.fold}; expected 0..{len(runs) - 1}"]
+    if problems:
+        raise ValueError("\n".join(problems))
+    told = {key: value for key, value in config["models"][label].items() if key != "import"}
+    print(f"{flags.model}: {json.dumps(told)[1:-1]}", flush=True)
+    return runs[flags.fold]
+
+
+def _entry(flags, label, models):
+    """What the config says of the model, with what the flags say instead."""
+    entry = DEFAULT_ENTRY | (models.get(label) or {})
+    if ":" in flags.model:
+        entry["import"] = flags.model
+    for key in ("epochs", "batch_size", "precision", "memory_format"):
+        if getattr(flags, key) is not None:
+            entry[key] = getattr(flags, key)
+    if flags.optimizer:  # the config's options are another optimizer's
+        entry["optimizer"] = {"name": flags.optimizer, "lr": entry["optimizer"]["lr"]}
+    if flags.lr is not None:
+        entry["optimizer"] = entry["optimizer"] | {"lr": flags.lr}
+    return entry | _options(flags.option)
+
+
+def _options(given):
+    """KEY=VALUE texts as a dict, with values as YAML reads them."""
+    options = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise ValueError(f"found {text!r}; expected KEY=VALUE")
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ValueError(f"found {text!r}; its value is no YAML") from None
+    return options

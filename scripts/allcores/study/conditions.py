@@ -1,0 +1,58 @@
+"""Under which conditions a run is made: what is asked of it beside its weights."""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from allcores.data.storage import write_text
+
+FILE = "conditions.json"
+
+
+def is_ours(folder):
+    """Whether a folder has a file that Conditions.write() wrote."""
+    try:
+        Conditions(**json.loads((Path(folder) / FILE).read_text()))
+    except (OSError, ValueError, TypeError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a study asks of a run beside its weights.
+
+    Attributes:
+        curves: score the weights after every epoch.
+        exclusive: nothing else runs on the machine meanwhile.
+        generation: how often the run was made anew because an earlier one lacked one of these.
+    """
+
+    curves: bool = False
+    exclusive: bool = False
+    generation: int = 0
+
+    def write(self, folder):
+        write_text(Path(folder) / FILE, json.dumps(asdict(self)))
+
+    @classmethod
+    def of(cls, folder):
+        """Those of the results in a folder: from the small file or, where it is lost, the large."""
+        if (folder / FILE).exists():
+            return cls(**json.loads((folder / FILE).read_text()))
+        found = json.loads((folder / "metrics.json").read_text())["conditions"]
+        return cls(**{field.name: found[field.name] for field in fields(cls)})
+
+    @classmethod
+    def asked(cls, folder, curves, exclusive):
+        """The Conditions of the run to be made, given those of the results in a folder.
+
+        Results that meet what is asked keep their generation, so that asking for less retrains
+        nothing; else it is the next one.
+        """
+        try:
+            found = cls.of(Path(folder))
+        except (OSError, ValueError, TypeError, KeyError):  # none, or not ours
+            return cls(curves, exclusive)
+        met = curves <= found.curves and exclusive <= found.exclusive
+        return cls(curves, exclusive, found.generation + (not met))

@@ -1,0 +1,83 @@
+"""Before a campaign each kind of run is tried out on two images, in a process with torch."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from allcores.data.storage import write_text
+from allcores.study import checks, fingerprint, identity, registry, yamlfile
+from allcores.study.run import AUTO, digest
+
+PROGRAM = registry.LIBRARY.parent / "try_out.py"
+# What is tried out of a recipe that is still to be measured.
+PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
+
+
+def findings(table, files, kept):
+    """What keeps runs of a Table from being trained, a line for each model.
+
+    Args:
+        files: the config's, to say where a model stands.
+        kept: file that remembers what has been tried out and was sound.
+    """
+    try:
+        sound = set(json.loads(Path(kept).read_text()))
+    except (OSError, ValueError, TypeError):  # none yet, or damaged: it only saves time
+        sound = set()
+    new = {key: trial for key, trial in _trials(table).items() if key not in sound}
+    if not new:
+        return []
+    problems = dict(zip(new, _try_out(list(new.values())), strict=False))
+    found = {
+        (("models", new[key]["model"]), problem) for key, problem in problems.items() if problem
+    }
+    fine = {key for key, problem in problems.items() if not problem}
+    Path(kept).parent.mkdir(parents=True, exist_ok=True)
+    write_text(kept, json.dumps(sorted(sound | fine)))
+    return checks.located(found, yamlfile.places(files)[0])
+
+
+def _trials(table):
+    """Key -> what sanity.problem() is to be asked; for datasets of which enough is known."""
+    found = {}
+    for run in table.runs.values():
+        outline = registry.outline(run.dataset)
+        if outline is None:
+            continue
+        plain = {key: PLAINEST[key] for key, value in run.recipe.items() if value == AUTO}
+        # All runs that differ in nothing else are one trial.
+        one = dataclasses.replace(
+            run,
+            **plain,
+            dataset=dataclasses.replace(run.dataset, label="", options={}),
+            **{"folds": None, "fold": None, "train_size": None, "seed": 0, "epochs": 1},
+            batch_size=min(2, run.batch_size // run.workers),
+            **{"workers": 1, "servers": 0, "crop": 0, "flip": False, "curves": False},
+        )
+        trial = {
+            "model": run.model.label,
+            "settings": one.to_json(),
+            "shape": outline.shape,
+            "classes": outline.classes,
+        }
+        # What shares the work has no part in whether a model fits.
+        settings = {
+            key: value for key, value in json.loads(one.decisive).items() if key != "strategy"
+        }
+        told = [settings, outline.shape, outline.classes, fingerprint.of_recipe(run)]
+        found[digest(json.dumps([*told, identity.version_of_torch()]))] = trial
+    return found
+
+
+def _try_out(trials):
+    """The answer to each trial, up to one that ends the process: that is to blame itself."""
+    asked = json.dumps(trials)
+    command = [sys.executable, PROGRAM, "--die-with-parent", str(os.getpid())]
+    process = subprocess.run(command, input=asked, text=True, stdout=subprocess.PIPE)
+    answers = [json.loads(line) for line in process.stdout.splitlines()]
+    if len(answers) < len(trials):
+        answers.append("the model ends the process that it is tried out in")
+    return answers

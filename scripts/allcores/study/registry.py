@@ -1,0 +1,312 @@
+"""What a config may name, found from the files themselves without importing any of them.
+
+A model is a public function of a file in models/, a strategy or dataset is a file in its folder, a
+schedule is a public function of schedules.py; optimizers and losses are torch's classes. Reading
+the syntax trees instead of importing keeps torch out of the Snakefile: a dry run starts fast.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import importlib
+import importlib.util
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+LIBRARY = Path(__file__).parents[1]
+# What the project itself passes to each kind of component; all else that one takes is an option.
+SUPPLIED = {
+    "strategies": {"self", "model", "make_optimizer", "world"},
+    "datasets": {"folder"},
+    "models": {"self", "channels", "image_size", "classes"},
+    "schedules": {"optimizer", "total_steps"},
+    "optimizers": {"self", "params"},
+    "losses": {"self", "reduction", "reduce", "size_average"},
+}
+# These need a closure, weights that are matrices, sparse gradients.
+UNUSABLE_OPTIMIZERS = {"LBFGS", "Muon", "SparseAdam"}
+# These look at a tensor as a whole, not at each of its elements alone.
+WHOLE_TENSOR_OPTIMIZERS = {"Adafactor"}
+
+
+@dataclass(frozen=True)
+class Component:
+    """Something that a config names: where it lives and what it may be told.
+
+    options maps an option's name to its default, or to ... where it has none; None: anything goes.
+    arguments are all the names that it takes, None if only a look at it tells; constants are its
+    file's or class's literals.
+    """
+
+    name: str
+    module: str
+    attribute: str
+    file: Path
+    options: dict | None
+    arguments: frozenset | None
+    constants: dict
+
+    def load(self):
+        """The function or class itself."""
+        return getattr(importlib.import_module(self.module), self.attribute)
+
+
+@functools.cache
+def _parse(file):
+    return ast.parse(file.read_bytes(), str(file))
+
+
+def _literals(body):
+    constants = {}
+    for node in body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError):
+                constants[node.targets[0].id] = ast.literal_eval(node.value)
+    return constants
+
+
+def _signature(node, inherited):
+    """The arguments of a function or of a class's __init__, which may be inherited."""
+    if isinstance(node, ast.FunctionDef):
+        return node.args
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return item.args
+    return ast.parse(f"def __init__({inherited}): pass").body[0].args
+
+
+def _default(node):
+    try:
+        return ast.literal_eval(node) if node is not None else ...
+    except ValueError:
+        return ast.unparse(node)
+
+
+def _component(kind, name, module, file, node, inherited="**anything"):
+    args = _signature(node, inherited)
+    positional = args.posonlyargs + args.args
+    defaults = [None] * (len(positional) - len(args.defaults)) + args.defaults
+    defaults_of = dict(
+        zip([a.arg for a in positional + args.kwonlyargs], defaults + args.kw_defaults, strict=True)
+    )
+    return Component(
+        name=name,
+        module=module,
+        attribute=node.name,
+        file=file,
+        options=None
+        if args.kwarg
+        else {k: _default(v) for k, v in defaults_of.items() if k not in SUPPLIED[kind]},
+        arguments=frozenset(defaults_of),
+        constants=_literals(_parse(file).body)
+        | (_literals(node.body) if isinstance(node, ast.ClassDef) else {}),
+    )
+
+
+def _public(file, kind):
+    return [
+        node
+        for node in _parse(file).body
+        if isinstance(node, kind) and not node.name.startswith("_")
+    ]
+
+
+def _files(folder):
+    return [
+        file
+        for file in sorted((LIBRARY / folder).glob("*.py"))
+        if not file.stem.startswith("_") and file.stem != "base"
+    ]
+
+
+@functools.cache
+def strategies():
+    """Name -> Component: the class in each file of strategies/."""
+    return {
+        file.stem: _component(
+            "strategies",
+            file.stem,
+            f"allcores.strategies.{file.stem}",
+            file,
+            _public(file, ast.ClassDef)[-1],
+            inherited="self, model, make_optimizer, world",
+        )
+        for file in _files("strategies")
+    }
+
+
+@functools.cache
+def datasets():
+    """Name -> Component: the function `load` in each file of datasets/."""
+    return {
+        file.stem: _component(
+            "datasets",
+            file.stem,
+            f"allcores.datasets.{file.stem}",
+            file,
+            next(node for node in _public(file, ast.FunctionDef) if node.name == "load"),
+        )
+        for file in _files("datasets")
+    }
+
+
+@functools.cache
+def models():
+    """Name -> Component: the public functions in the files of models/."""
+    return {
+        node.name: _component("models", node.name, f"allcores.models.{file.stem}", file, node)
+        for file in _files("models")
+        for node in _public(file, ast.FunctionDef)
+    }
+
+
+@functools.cache
+def schedules():
+    """Name -> Component: the public functions of schedules.py."""
+    file = LIBRARY / "training" / "schedules.py"
+    return {
+        node.name: _component("schedules", node.name, "allcores.training.schedules", file, node)
+        for node in _public(file, ast.FunctionDef)
+    }
+
+
+@functools.cache
+def optimizers():
+    """Name -> Component: the classes of torch.optim."""
+    folder = _installed("torch") / "optim"
+    found = {}
+    for node in _parse(folder / "__init__.py").body:
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("torch.optim."):
+            for alias in node.names:
+                file = folder / f"{node.module.removeprefix('torch.optim.')}.py"
+                classes = {node.name: node for node in _public(file, ast.ClassDef)}
+                if alias.name in classes and alias.name not in UNUSABLE_OPTIMIZERS | {"Optimizer"}:
+                    found[alias.name] = _component(
+                        "optimizers", alias.name, "torch.optim", file, classes[alias.name]
+                    )
+    return found
+
+
+@functools.cache
+def losses():
+    """Name -> Component: torch's losses that compare scores with classes (see losses.py)."""
+    usable = _literals(_parse(LIBRARY / "training" / "losses.py").body)
+    names = usable["CLASS_TARGETS"] + usable["ONE_HOT_TARGETS"]
+    file = _installed("torch") / "nn" / "modules" / "loss.py"
+    return {
+        node.name: _component("losses", node.name, "torch.nn", file, node)
+        for node in _public(file, ast.ClassDef)
+        if node.name in names
+    }
+
+
+@functools.cache
+def source_of(module):
+    """The file of a module that can be imported, found without importing anything; None: none."""
+    for root in sys.path:
+        stem = Path(root or ".").resolve().joinpath(*module.split("."))
+        for file in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
+            if file.is_file():
+                return file
+    return None
+
+
+@functools.cache
+def imported(path):
+    """The Component at an import path such as "my_package.nets:Net".
+
+    Where the files do not tell what a name stands for (a star import, an inherited __init__), its
+    options are None: anything goes until it is called.
+
+    Raises:
+        ValueError: there is no such module, it cannot be read, or it has no such name.
+    """
+    module, _, attribute = path.partition(":")
+    if not attribute.isidentifier() or not all(map(str.isidentifier, module.split("."))):
+        raise ValueError("is no import path; expected package.module:Name")
+    file = source_of(module)
+    if file is None:
+        raise ValueError(
+            "cannot be imported; expected package.module:Name, with the package in "
+            f"{Path.cwd()} or on PYTHONPATH"
+        )
+    node = _definition(module, attribute)
+    if isinstance(node, ast.FunctionDef) or (node and _own_init(node)):
+        found = _component("models", path, module, file, node)
+        return dataclasses.replace(found, attribute=attribute)
+    return Component(path, module, attribute, file, None, None, {})
+
+
+def _definition(module, name, seen=frozenset()):
+    """The statement that defines a name of a module or of one it takes it from; None: unclear.
+
+    Raises:
+        ValueError: a file has a syntax error, or no such name.
+    """
+    file = source_of(module)
+    if file is None or (module, name) in seen:
+        return None
+    try:
+        tree = _parse(file)
+    except (SyntaxError, ValueError) as error:  # ValueError: null bytes
+        raise ValueError(f"cannot be imported: {file}: {error}") from None
+    known, unclear = {}, False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            known.setdefault(node.name, None)  # somewhere inside of another statement
+            unclear |= node.name == "__getattr__"
+        elif isinstance(node, ast.ImportFrom):
+            unclear |= any(alias.name == "*" for alias in node.names)
+            package = module if file.stem == "__init__" else module.rpartition(".")[0]
+            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(filter(None, [above, node.module]))
+            known |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            known[node.id] = None
+    known |= {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    if name not in known and not unclear:
+        public = [each for each in known if not each.startswith("_")]
+        raise ValueError(f"{file} defines no {name}; it has {', '.join(public)}")
+    found = known.get(name)
+    return _definition(*found, seen | {(module, name)}) if isinstance(found, tuple) else found
+
+
+def _own_init(node):
+    return any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
+
+
+def model(name):
+    """The model of that name or import path."""
+    return imported(name) if ":" in name else models()[name]
+
+
+def outline(dataset):
+    """What the dataset module says of a Choice of it without loading anything; None: nothing."""
+    return _outline(dataset.name, json.dumps(dataset.options, sort_keys=True))
+
+
+@functools.cache
+def _outline(name, options):
+    module = importlib.import_module(datasets()[name].module)
+    return module.outline(**json.loads(options))
+
+
+def canonical(name, known):
+    """The key of `known` that is meant by `name`, written cross_entropy or CrossEntropyLoss."""
+
+    def plain(text):
+        return text.lower().replace("_", "").removesuffix("loss")
+
+    return next((key for key in known if plain(key) == plain(str(name))), None)
+
+
+def _installed(package):
+    return Path(importlib.util.find_spec(package).submodule_search_locations[0])
+
+
+# A user's own modules lie where the workflow is called.
+if str(Path.cwd()) not in sys.path:
+    sys.path.append(str(Path.cwd()))

@@ -1,0 +1,131 @@
+"""What a config's schema has against it, in the words of its author."""
+
+import difflib
+import functools
+import math
+
+import yaml
+from jsonschema import Draft202012Validator, validators
+
+from allcores.study import registry
+
+FILE = registry.LIBRARY.parents[1] / "workflow" / "schemas" / "config.schema.yaml"
+
+
+def violations(config):
+    """(path, text) for everything in a config that the schema does not allow."""
+    try:
+        unknown = list(_of_types(config, ()))
+    except RecursionError:
+        return [((), "refers to itself, by an anchor")]
+    if unknown:  # a validator takes every key for a text
+        return unknown
+    return [each for error in _validator().iter_errors(config) for each in _explain(error)]
+
+
+@functools.cache
+def _validator():
+    return Validator(yaml.safe_load(FILE.read_text()))
+
+
+def _of_types(value, path):
+    """What YAML knows and a config does not: keys that are no texts, dates, sets."""
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if isinstance(key, str):
+                yield from _of_types(below, (*path, key))
+            else:
+                yield path, f'found the key {key!r}, which is no text; quote it: "{key}"'
+    elif isinstance(value, list):
+        for position, below in enumerate(value):
+            yield from _of_types(below, (*path, position))
+    elif not isinstance(value, str | int | float | None):
+        kind = type(value).__name__
+        yield (
+            path,
+            f"found a {kind}; expected a text, a number, true, false, a list or keys; quote it",
+        )
+
+
+def is_integer(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value):
+    """Whether it is one and finite."""
+    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+# JSON would take 2.0 for an integer, and YAML's .nan and .inf for numbers.
+Validator = validators.extend(
+    Draft202012Validator,
+    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda checker, value: is_integer(value),
+            "number": lambda checker, value: is_number(value),
+        }
+    ),
+)
+
+
+def _explain(error):
+    """A schema violation in the words of a config's author."""
+    path = tuple(error.absolute_path)
+    if error.validator == "additionalProperties":
+        known = sorted(error.schema["properties"])
+        for key in sorted(set(error.instance) - set(known)):
+            yield (*path, key), f"unknown key; {choices(key, known)}"
+    elif error.validator == "required":
+        missing = [key for key in error.validator_value if key not in error.instance]
+        yield path, f"lacks {', '.join(missing)}"
+    elif error.validator in ("anyOf", "const"):
+        allowed = " or ".join(_expected(schema) for schema in error.validator_value)
+        yield path, f"found {error.instance!r}; expected {allowed}"
+    elif error.validator == "enum":
+        yield path, f"found {error.instance!r}; {choices(error.instance, error.validator_value)}"
+    elif error.validator == "pattern":
+        yield path, f"found {error.instance!r}; a label has letters, digits, _, - and . only"
+    elif error.validator == "maxLength":
+        yield path, f"found {error.instance!r}; a label has {error.validator_value} letters at most"
+    elif error.validator == "uniqueItems":
+        yield path, f"found {error.instance!r}; nothing may be listed twice"
+    else:
+        is_text = isinstance(error.instance, str) and error.schema.get("type") == "number"
+        hint = number_hint(error.instance) if is_text else ""
+        yield path, f"found {error.instance!r}; expected {_expected(error.schema)}{hint}"
+
+
+def _expected(schema):
+    if "const" in schema:
+        return repr(schema["const"])
+    kinds = {
+        "object": "keys and values",
+        "array": "a list of at least one",
+        "string": "a text",
+        "integer": "a whole number",
+        "number": "a number",
+        "boolean": "true or false",
+        "null": "nothing",
+    }
+    types = schema.get("type", "object")
+    text = " or ".join(kinds[kind] for kind in ([types] if isinstance(types, str) else types))
+    for key, words in (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "up to")):
+        if key in schema:
+            text += f" {words} {schema[key]}"
+    return text
+
+
+def number_hint(value):
+    """What to write instead of 1e-3, which YAML 1.1 reads as text."""
+    try:
+        return f"; YAML reads that as text: write {float(value)!r}"
+    except ValueError:
+        return ""
+
+
+def choices(given, known):
+    """The known names, and which of them may be meant."""
+    by_lower_case = {str(name).lower(): name for name in known}
+    close = difflib.get_close_matches(str(given).lower(), by_lower_case, n=1)
+    meant = f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
+    return f"known: {', '.join(dict.fromkeys(map(str, known))) or 'none'}{meant}"

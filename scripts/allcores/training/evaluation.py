@@ -1,0 +1,42 @@
+"""Score saved weights on the held-out samples: exact, no padding, no augmentation."""
+
+import numpy as np
+import torch
+
+from allcores.data.batches import Pixels
+from allcores.training import losses, metrics, models
+
+BATCH_SIZE = 256
+
+
+@torch.inference_mode()
+def evaluate(run, dataset, mean, std, held_out, weights):
+    """Accuracy, loss and confusion matrix of weights on the samples held_out.
+
+    Args:
+        mean, std: per channel, of the training samples.
+        held_out: positions in the dataset, (n,) int64.
+        weights: a state_dict of the run's model.
+
+    Returns:
+        {"accuracy": float, "loss": float, "confusion": (classes, classes) nested lists}
+    """
+    model = models.build(run, dataset)
+    model.load_state_dict(weights)
+    model.eval()
+    criterion = losses.build(run.loss.name, run.loss.options)
+    pixels = Pixels(dataset.images, mean, std)
+    classes = len(dataset.info["classes"])
+    confusion, loss = np.zeros((classes, classes), np.int64), 0.0
+    for start in range(0, len(held_out), BATCH_SIZE):
+        samples = held_out[start : start + BATCH_SIZE]
+        labels = dataset.labels[samples]
+        scores = model(pixels.plain(samples))
+        loss += float(criterion(scores, torch.from_numpy(labels))) * len(samples)
+        predicted = scores.argmax(dim=1).numpy()
+        confusion += metrics.confusion_matrix(labels, predicted, classes)
+    return {
+        "accuracy": metrics.accuracy(confusion),
+        "loss": loss / len(held_out),
+        "confusion": confusion.tolist(),
+    }

@@ -1,0 +1,187 @@
+"""One run from data to results: train, score, write down."""
+
+import math
+import time
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from allcores.data import storage
+from allcores.machine import cores, costs, leases
+from allcores.machine.lifetime import DivergedError
+from allcores.parallel import launch
+from allcores.study import identity, registry
+from allcores.study.conditions import Conditions
+from allcores.training import results
+from allcores.training.checkpoints import Work, save_weights
+from allcores.training.evaluation import evaluate
+from allcores.training.loop import train
+
+# A run is contended if others were at work for more than this part of the time of its cores, or, on
+# no cores of its own, if its threads waited for longer than this part of the time they computed.
+CONTENDED = 0.1
+
+
+def conduct(
+    run,
+    data_folder,
+    fold_file,
+    work_folder,
+    output,
+    asked=None,
+    pinning=True,
+    timeout=math.inf,
+    conditions=None,
+    cores_of_call=None,
+):
+    """Train a Run, score it on the held-out samples, write its results.
+
+    Args:
+        run: with nothing left open.
+        data_folder: the prepared dataset.
+        fold_file: the fold of each sample, from storage.write_folds; None: assign them now.
+        work_folder: for checkpoints; gone when the run is done.
+        output: folder for metrics.json, conditions.json, utilisation.csv and weights.pt.
+        asked: the Run as the config has it, if some of it was open.
+        pinning: keep each process to cores of its own, as long as the machine has free ones.
+        timeout: seconds without any progress after which the run is ended.
+        conditions: Conditions under which it is measured.
+        cores_of_call: onto which the runs of a call of snakemake are packed; None: unknown.
+
+    Returns:
+        What metrics.json says. Of a run that diverged it says where; its weights.pt holds none.
+
+    Raises:
+        ValueError: the data are not what was prepared, the split leaves nothing to train on or to
+            score, or a folder holds files of somebody else.
+        lifetime.RankFailedError: a process of the run died or hangs.
+    """
+    output, conditions = Path(output), conditions or Conditions(curves=run.curves)
+    results.refuse_foreign(output, work_folder)
+    dataset = storage.open_dataset(data_folder)
+    fold_of = _fold_of(run, dataset, fold_file)
+    samples, held_out = storage.split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
+    mean, std = storage.channel_statistics(dataset.moments[samples], dataset.images.shape)
+    decisive = identity.whole(run, dataset.info, fold_of)
+    # Timings of a run that is alone do not go on from those of a packed one.
+    taken_up_by = repr((decisive, conditions.exclusive))
+    with Work(work_folder, taken_up_by, run.epochs, run.curves) as work:
+        for note in work.notes:
+            print(note, flush=True)
+        watch = costs.Watch(work.trace)
+        target = partial(train, run, dataset, mean, std, samples, work)
+        registry.model(run.model.name).load()  # here: the processes share what it imports
+        with leases.leased(run.cores) if pinning else nullcontext() as pins:
+            watch.cores = pins
+            diverged = _train(run, target, watch, pins, timeout)
+            torch.set_num_threads(run.cores)
+            scores = {}
+            if not diverged:
+                for epoch in range(run.epochs) if run.curves else [run.epochs - 1]:
+                    scores[epoch] = evaluate(run, dataset, mean, std, held_out, work.weights(epoch))
+                diverged = _diverged_at_last(run, scores, work.resume()["epochs"])
+            watch.finish()
+
+        asked, trained = asked or run, work.resume() or {}
+        metrics = {
+            "identity": decisive if asked == run else identity.whole(asked, dataset.info, fold_of),
+            **results.metrics(asked, dataset.info, trained, scores, diverged),
+            "recipe": run.recipe,
+            "train_samples": len(samples),
+            "held_out_samples": len(held_out),
+            **_costs(watch),
+            "cores": {"pinned": pins, **_contention(watch)},
+            "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
+            "machine": costs.machine() | {"threads_per_process": trained.get("threads")},
+        }
+        output.mkdir(parents=True, exist_ok=True)
+        weights = {} if diverged else work.weights(run.epochs - 1)
+        save_weights(weights, output / "weights.pt")
+        results.write_trace(output / "utilisation.csv", watch.sessions)
+        conditions.write(output)
+        results.write_metrics(output / "metrics.json", metrics)
+        work.remove()
+    return metrics
+
+
+def _train(run, target, watch, pins, timeout):
+    """Train in processes of its own; the DivergedError that ended it, or None."""
+    try:
+        launch.run_ranks(
+            target,
+            run.workers,
+            run.servers,
+            run.threads_per_worker,
+            once_forked=watch.start,
+            pins=pins,
+            timeout=timeout,
+        )
+    except DivergedError as error:
+        print(f"diverged: {error}", flush=True)
+        return error
+    return None
+
+
+def _diverged_at_last(run, scores, epochs):
+    """What the last update did shows only when its weights are scored."""
+    final = scores[run.epochs - 1]
+    if math.isfinite(final["loss"]):
+        return None
+    return DivergedError(run.epochs, None, epochs[-1]["lr"])
+
+
+def _costs(watch):
+    """Of all sessions together; the last one's CPU time is the system's own account."""
+    *before, last = watch.sessions
+    sessions = [
+        {"started": s.started, "ended": s.ended, "cpu_seconds": s.cpu, "waited_seconds": s.waited}
+        for s in before
+    ]
+    sessions.append(
+        {
+            "started": last.started,
+            "ended": time.time(),
+            "cpu_seconds": costs.cpu_seconds(),
+            "waited_seconds": last.waited,
+        }
+    )
+    return {
+        "started": sessions[0]["started"],
+        "ended": sessions[-1]["ended"],
+        "sessions": sessions,
+        "cpu_seconds": sum(session["cpu_seconds"] for session in sessions),
+        "peak_memory_bytes": max(session.peak_memory for session in watch.sessions),
+    }
+
+
+def _contention(watch):
+    """Whether others were at work on the run's cores.
+
+    On cores of its own their time can be told from the run's; else by how long its threads waited,
+    which its own helpers make them do, too.
+    """
+    last = watch.sessions[-1]
+    waited = sum(session.waited for session in watch.sessions)
+    if watch.others is None:
+        contended = waited > CONTENDED * sum(session.cpu for session in watch.sessions)
+    else:
+        contended = watch.others > CONTENDED * len(watch.cores) * (last.ended - last.started)
+    return {
+        "waited_seconds": waited,
+        "others_seconds": watch.others,
+        "contended": contended,
+    }
+
+
+def _fold_of(run, dataset, fold_file):
+    if run.folds is None:
+        if dataset.info["train"] == dataset.info["shape"][0]:
+            raise ValueError(f"{run.dataset.label} has no test set of its own; use folds")
+        return None
+    labels = dataset.labels[: dataset.info["train"]]
+    if fold_file is not None:
+        return storage.read_folds(fold_file, labels, run.folds)
+    return storage.assign_folds(labels, run.folds, run.seed)

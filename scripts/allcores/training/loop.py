@@ -1,0 +1,103 @@
+"""The training loop: the same for every model, strategy and number of workers."""
+
+import math
+from functools import partial
+
+import torch
+
+from allcores.data.batches import Pixels, count_batches, dropout_seed, shards
+from allcores.machine import allocator
+from allcores.machine.lifetime import DivergedError
+from allcores.study import registry
+from allcores.training import losses, models
+from allcores.training.progress import Progress
+from allcores.training.schedules import Schedule
+
+
+def train(run, dataset, mean, std, samples, work, world):
+    """Train as one rank of a run; the weights and the record of each epoch go to its work folder.
+
+    Args:
+        run: the Run.
+        dataset: the opened Dataset.
+        mean, std: per channel, of the training samples.
+        samples: the training samples, positions in the dataset, (n,) int64.
+        work: checkpoints.Work, where to resume from and save to.
+        world: launch.World, who I am.
+
+    Raises:
+        DivergedError: the loss is not finite any more.
+    """
+    torch.manual_seed(run.seed)
+    model = models.build(run, dataset)
+    make_optimizer = partial(
+        registry.optimizers()[run.optimizer.name].load(), **run.optimizer.options
+    )
+    strategy = registry.strategies()[run.strategy.name].load()(
+        model, make_optimizer, world, **run.strategy.options
+    )
+    checkpoint = work.resume()
+    if checkpoint:
+        strategy.restore(checkpoint["strategy"])
+    if world.is_server:
+        return strategy.serve()
+
+    criterion = losses.build(run.loss.name, run.loss.options)
+    pixels = Pixels(dataset.images, mean, std, run.crop, run.flip)
+    labels = torch.from_numpy(dataset.labels)
+    batches = count_batches(len(samples), run.batch_size)
+    schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
+    progress, clock = Progress(run, len(samples), batches, world), world.clock
+
+    epochs = []
+    if checkpoint:
+        schedule.restore(checkpoint["schedule"])
+        epochs = checkpoint["epochs"]
+        progress.resumed(len(epochs), batches)
+    allocator.keep_freed_memory()
+
+    for epoch in range(len(epochs), run.epochs):
+        torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
+        pixels.start_epoch(run.seed, epoch)
+        model.train()
+        lr, total_loss = schedule.lr, torch.zeros(1)
+        clock.enter("data")
+        mine = shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers)
+        for step, shard in enumerate(mine, start=1):
+            images, targets = pixels.augmented(shard.samples), labels[shard.samples]
+            clock.enter("compute")
+            with models.precision(run):
+                scores = strategy.model(images)
+            loss = criterion(scores.float(), targets) * shard.weight
+            if not math.isfinite(loss.item()):
+                raise DivergedError(epoch + 1, step, schedule.lr)
+            loss.backward()
+            strategy.step(schedule.lr)
+            clock.enter("data")
+            schedule.end_batch()
+            total_loss += loss.detach() * shard.batch
+            progress.batch()
+        clock.enter("wait")
+        mean_loss = float(world.sum(total_loss)) / world.workers / len(samples)
+        strategy.settle()
+        clock.stop()
+
+        schedule.end_epoch(mean_loss)
+        epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})
+        progress.epoch(len(epochs), epochs[-1])
+        if world.rank == 0:
+            epochs[-1] |= strategy.record()
+            if run.curves or len(epochs) == run.epochs:
+                work.save_weights(epoch, model.state_dict())
+            work.save(
+                {
+                    "strategy": strategy.state(),
+                    "schedule": schedule.state(),
+                    "epochs": epochs,
+                    "start_up_seconds": progress.start_up,
+                    "threads": torch.get_num_threads(),
+                }
+            )
+        world.barrier()  # weights may be shared and servers be asked: nobody goes on before that
+    strategy.close()
+    progress.close()

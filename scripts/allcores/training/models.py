@@ -1,0 +1,41 @@
+"""Build the model of a run, and the precision in which it computes."""
+
+import inspect
+
+import torch
+
+from allcores.study import registry
+
+MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
+
+
+def precision(run):
+    """The context in which a Run's model computes: bf16 wherever torch holds that to be safe."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bf16")
+
+
+def build(run, dataset):
+    """The model of a Run, for the images of a Dataset.
+
+    Of `channels`, `image_size` and `classes` it is passed those that it takes by name, so that any
+    importable module fits, also one that is written for one data set.
+    """
+    component = registry.model(run.model.name)
+    make = component.load()
+    taken = component.arguments or inspect.signature(make).parameters
+    fitting = {name: value for name, value in dataset.model_arguments.items() if name in taken}
+    model = make(**fitting, **run.model.options)
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"the model is no torch.nn.Module but {type(model).__name__}")
+    _materialise(model, dataset.model_arguments)
+    # Convolutions take on the format of their weights, whatever that of the images is.
+    return model.to(memory_format=MEMORY_FORMATS[run.memory_format])
+
+
+def _materialise(model, arguments):
+    """Let lazy modules see an image: they have no weights before, and a strategy needs them."""
+    if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
+        model.eval()
+        with torch.no_grad():
+            model(torch.zeros(1, arguments["channels"], *arguments["image_size"]))
+        model.train()

@@ -1,0 +1,57 @@
+"""What a run tells of its training: a bar on a terminal, a line per epoch everywhere."""
+
+import os
+import sys
+import time
+
+from tqdm import tqdm
+
+from allcores.machine.costs import process_start
+
+
+class Progress:
+    """The first worker's voice; the other ranks' are silent.
+
+    Attributes:
+        start_up: seconds from the start of the program, this process's parent, to the end of the
+            first training step.
+    """
+
+    def __init__(self, run, samples, batches, world):
+        self.run, self.samples, self.silent = run, samples, world.rank != 0
+        self.start_up = None
+        self.bar = tqdm(
+            total=run.epochs * batches,
+            unit=" batches",
+            leave=False,
+            disable=self.silent or not sys.stderr.isatty(),
+        )
+
+    def resumed(self, epochs, batches):
+        self.bar.update(epochs * batches)
+        self._say(f"resumed after epoch {epochs} of {self.run.epochs}")
+
+    def batch(self):
+        self.bar.update()
+        if self.start_up is None:
+            self.start_up = time.time() - process_start(os.getppid())
+
+    def epoch(self, done, record):
+        """Say how the epoch went that `record` is of."""
+        seconds = sum(record["phases"].values())
+        shares = ", ".join(
+            f"{phase} {100 * spent / seconds:.0f} %" for phase, spent in record["phases"].items()
+        )
+        self._say(
+            f"epoch {done}/{self.run.epochs}  loss {record['loss']:.4f}  lr {record['lr']:.2g}  "
+            f"{seconds:.2f} s  {self.samples / seconds:,.0f} images/s  ({shares})"
+        )
+
+    def close(self):
+        self.bar.close()
+
+    def _say(self, line):
+        if not self.silent:
+            self.bar.clear()
+            print(line, flush=True)
+            self.bar.refresh()

@@ -1,0 +1,121 @@
+"""What a run leaves behind, written and read back: metrics.json and the CPU trace."""
+
+import hashlib
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+
+from allcores.data.storage import write_text
+from allcores.study import conditions
+from allcores.training import checkpoints
+from allcores.training import metrics as scoring
+
+# Of a run's folder.
+FILES = ("metrics.json", "conditions.json", "utilisation.csv", "weights.pt")
+
+
+def metrics(run, info, trained, scores, diverged):
+    """What metrics.json says of the training itself.
+
+    Args:
+        info: of the dataset.
+        trained: the last checkpoint; empty: the first epoch was not ended.
+        scores: epoch -> what evaluation.evaluate gave.
+        diverged: lifetime.DivergedError; None: the run ended well.
+    """
+    epochs = [
+        {
+            "epoch": number + 1,
+            **record,
+            "seconds": sum(record["phases"].values()),
+            "accuracy": scores[number]["accuracy"] if number in scores else None,
+            "held_out_loss": _finite(scores[number]["loss"]) if number in scores else None,
+        }
+        for number, record in enumerate(trained.get("epochs", []))
+    ]
+    nothing = dict.fromkeys(("accuracy", "loss", "confusion", "accuracy_per_class"))
+    final = nothing if diverged else scores[run.epochs - 1]
+    if not diverged:
+        recalls = scoring.accuracy_per_class(np.array(final["confusion"]))
+        final = final | {"accuracy_per_class": [_finite(value) for value in recalls]}
+    return {
+        "settings": json.loads(run.to_json()),
+        "classes": info["classes"],
+        **final,
+        "diverged": diverged and vars(diverged),
+        "epochs": epochs,
+        "training_seconds": sum(epoch["seconds"] for epoch in epochs),
+        "start_up_seconds": trained.get("start_up_seconds"),
+    }
+
+
+def write_metrics(path, content):
+    """Write metrics.json with a checksum of its own, so that an edited one is noticed."""
+    text = json.dumps(content | {"sha256": _checksum(content)}, indent=1, allow_nan=False)
+    write_text(path, text)
+
+
+def read_metrics(path):
+    """What write_metrics wrote.
+
+    Raises:
+        ValueError: the file was changed since.
+    """
+    try:
+        content = json.loads(Path(path).read_text())
+        sound = content.pop("sha256") == _checksum(content)
+    except (ValueError, KeyError, AttributeError):
+        sound = False
+    if not sound:
+        raise ValueError(
+            f"{path} was changed after the training that wrote it. Delete it to train again"
+        )
+    return content
+
+
+def refuse_foreign(output, work):
+    """See that the results of a run overwrite nobody's file and are not deleted with checkpoints.
+
+    Raises:
+        ValueError: they would.
+    """
+    output, work = Path(output).resolve(), Path(work).resolve()
+    if output == work or work in output.parents:
+        raise ValueError(
+            f"results cannot lie among checkpoints, which are deleted: {output} is in {work}"
+        )
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file; the results need a folder")
+    if checkpoints.is_begun(work):
+        return  # then its first session has looked, and what is there may be half of the results
+    metrics = output / "metrics.json"
+    names = [name for each in FILES for name in (each, f"{each}.part")]
+    if metrics.exists():
+        names = [] if b'"sha256"' in metrics.read_bytes() else ["metrics.json"]
+    foreign = [output / name for name in names if (output / name).exists()]
+    if conditions.is_ours(output):  # Snakemake deletes the other files before it runs a job again
+        foreign = [file for file in foreign if file.name != conditions.FILE]
+    if foreign:
+        raise ValueError(
+            f"{foreign[0]} is there already and is no result of a run; expected a folder without it"
+        )
+
+
+def write_trace(path, sessions):
+    """CSV of session, seconds since 1970, CPU seconds used so far in all sessions."""
+    lines, before = ["session,time,cpu_seconds\n"], 0.0
+    for number, session in enumerate(sessions, start=1):
+        lines += [f"{number},{time:.3f},{before + cpu:.3f}\n" for time, cpu in session.trace]
+        before += session.cpu
+    write_text(path, "".join(lines))
+
+
+def _checksum(content):
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _finite(value):
+    """JSON has no NaN and no infinity."""
+    return float(value) if math.isfinite(value) else None

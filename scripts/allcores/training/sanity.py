@@ -1,0 +1,127 @@
+"""Try a run out on two made images before it starts: does all that it names fit together?"""
+
+import copy
+from multiprocessing import get_context
+
+import torch
+
+from allcores.data import storage
+from allcores.machine.lifetime import die_with_parent
+from allcores.study import registry
+from allcores.training import losses, models, schedules
+
+STEPS = 10  # of a schedule, to see whether it can be made
+
+
+def problem(run, shape, classes):
+    """What keeps a run from being trained, in a line; None: nothing.
+
+    Args:
+        run: with nothing left open.
+        shape: (C, H, W) of an image.
+        classes: how many there are.
+    """
+    try:
+        _try_out(run, shape, classes)
+    except Exception as error:  # a user's model may raise anything
+        text = " ".join(str(error).split()) or "no message"
+        return f"{type(error).__name__}: {text}" if type(error) is not ValueError else text
+    return None
+
+
+def check_in_child(run, data_folder):
+    """problem() of a run on a prepared dataset, in a process of its own: this one may yet fork.
+
+    Raises:
+        ValueError: there is one.
+    """
+    info = storage.read_info(data_folder)
+    context = get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def life():
+        die_with_parent()
+        torch.set_num_threads(1)
+        sender.send(problem(run, info["shape"][1:], len(info["classes"])))
+
+    child = context.Process(target=life)
+    child.start()
+    sender.close()
+    try:
+        found = receiver.recv()
+    except EOFError:
+        found = "the model ends the process that it is tried out in"
+    child.join()
+    if found:
+        raise ValueError(f"{run.model.label}: {found}")
+
+
+def _try_out(run, shape, classes):
+    """One step of training on two images, on a copy of everything.
+
+    Raises:
+        ValueError: the model's output does not fit, or it has nothing to train.
+    """
+    torch.manual_seed(0)
+    model = models.build(run, Outlined(shape, classes))
+    images = torch.randn(2, *shape)
+    model.train()
+    before = len(list(model.parameters()))
+    with models.precision(run):
+        scores = model(images)
+    _check_output(scores, classes, "in training")
+    if len(list(model.parameters())) != before:
+        raise ValueError("the model gets more parameters when it is called")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("the model has no parameters to train")
+    criterion = losses.build(run.loss.name, run.loss.options)
+    optimizer = registry.optimizers()[run.optimizer.name].load()(
+        model.parameters(), **run.optimizer.options
+    )
+    schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
+    loss = criterion(scores.float(), torch.arange(2) % classes)
+    if loss.shape != ():
+        raise ValueError(f"the loss is {tuple(loss.shape)}; expected one number")
+    loss.backward()
+    optimizer.step()
+    _try_out_one(run, copy.deepcopy(model), images[:1])
+    model.eval()
+    with torch.inference_mode():
+        _check_output(model(images), classes, "in evaluation")
+
+
+def _check_output(scores, classes, when):
+    if not torch.is_tensor(scores) or scores.shape != (2, classes):
+        found = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
+        raise ValueError(
+            f"the model's output for 2 images is {found} {when}; expected (2, {classes}), a score "
+            "for each class"
+        )
+
+
+def _try_out_one(run, model, image):
+    """Batch norm cannot be trained on a single value per channel, which a worker's share may be.
+
+    Raises:
+        ValueError: the model cannot be trained on one image, and some worker gets no more.
+    """
+    if run.batch_size // run.workers > 1:
+        return
+    try:
+        model(image)
+    except ValueError as error:
+        raise ValueError(
+            f"a batch of {run.batch_size} leaves {run.workers} worker(s) one image each: {error}"
+        ) from None
+
+
+class Outlined:
+    """As much of a storage.Dataset as a model is built from."""
+
+    def __init__(self, shape, classes):
+        channels, height, width = shape
+        self.model_arguments = {
+            "channels": channels,
+            "image_size": (height, width),
+            "classes": classes,
+        }

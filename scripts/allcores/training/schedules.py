@@ -1,0 +1,103 @@
+"""Learning-rate schedules: torch's own, stepped once per batch.
+
+Each function wraps an optimizer in one of torch.optim.lr_scheduler; total_steps is the number of
+batches in the whole training. Every worker steps its own copy and gets the same rates.
+"""
+
+import math
+
+import torch
+from torch.optim import lr_scheduler
+
+from allcores.study import registry
+
+# What options may be: a whole number from, a number from, a number between.
+ALLOWED = {
+    "floor": 0.0,
+    "cycles": 1,
+    "growth": 1,
+    "gamma": [0.0, 1.0],
+    "factor": [0.0, 1.0],
+    "patience": 0,
+    "threshold": 0.0,
+    "warm_up": [0.0, 1.0],
+}
+
+
+def constant(optimizer, total_steps):
+    """The same learning rate throughout."""
+    return lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+
+
+def cosine(optimizer, total_steps, floor=0.0):
+    """Half a cosine from the learning rate down to floor (Loshchilov & Hutter 2017, SGDR)."""
+    return lr_scheduler.CosineAnnealingLR(optimizer, T_max=total_steps, eta_min=floor)
+
+
+def warm(optimizer, total_steps, cycles=2, growth=1, floor=0.0):
+    """Cosine with warm restarts (SGDR): `cycles` cycles, each `growth` times as long as the one
+    before."""
+    parts = sum(growth**cycle for cycle in range(cycles))
+    return lr_scheduler.CosineAnnealingWarmRestarts(
+        optimizer, T_0=math.ceil(total_steps / parts), T_mult=growth, eta_min=floor
+    )
+
+
+def multistep(optimizer, total_steps, milestones=(0.5, 0.75), gamma=0.1):
+    """Times gamma at each milestone, given as a fraction of the training."""
+    steps = [round(milestone * total_steps) for milestone in milestones]
+    return lr_scheduler.MultiStepLR(optimizer, milestones=steps, gamma=gamma)
+
+
+def plateau(optimizer, total_steps, factor=0.1, patience=2, threshold=0.0001):
+    """Times factor when an epoch's training loss has not improved for more than patience epochs."""
+    return lr_scheduler.ReduceLROnPlateau(
+        optimizer, factor=factor, patience=patience, threshold=threshold
+    )
+
+
+def onecycle(optimizer, total_steps, warm_up=0.3):
+    """Up to the learning rate during warm_up, then down (Smith & Topin 2018, super-convergence)."""
+    return lr_scheduler.OneCycleLR(
+        optimizer,
+        max_lr=optimizer.param_groups[0]["lr"],
+        total_steps=total_steps,
+        pct_start=warm_up,
+        cycle_momentum=False,
+    )
+
+
+class Schedule:
+    """The learning rate of the next batch.
+
+    It drives torch's scheduler on a throw-away optimizer, because a strategy may keep the real one
+    in another process (a parameter server) or share it between several (Hogwild).
+    """
+
+    def __init__(self, choice, lr, total_steps):
+        holder = torch.optim.SGD([torch.zeros(1)], lr=lr)
+        self.scheduler = registry.schedules()[choice.name].load()(
+            holder, total_steps, **choice.options
+        )
+        holder.step()  # torch warns about schedulers that step before their optimizer
+        self.per_epoch = isinstance(self.scheduler, lr_scheduler.ReduceLROnPlateau)
+        self.holder = holder
+
+    @property
+    def lr(self):
+        return self.holder.param_groups[0]["lr"]
+
+    def end_batch(self):
+        if not self.per_epoch:
+            self.scheduler.step()
+
+    def end_epoch(self, loss):
+        if self.per_epoch:
+            self.scheduler.step(loss)
+
+    def state(self):
+        return {"scheduler": self.scheduler.state_dict(), "holder": self.holder.state_dict()}
+
+    def restore(self, state):
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.holder.load_state_dict(state["holder"])
