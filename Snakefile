@@ -24,8 +24,7 @@ pathvars:
 
 include: "workflow/rules/data.smk"
 include: "workflow/rules/train.smk"
-include: "workflow/rules/tables.smk"
-include: "workflow/rules/figures.smk"
+include: "workflow/rules/report.smk"
 
 
 localrules:
@@ -36,7 +35,7 @@ rule all:
     default_target: True
     input:
         # The runs stand here as well as behind the tables, so that a deleted result is noticed.
-        [f"{RESULTS}/runs/{path}/{file}" for path in TABLE.runs for file in RUN_FILES],
-        [f"{RESULTS}/studies/{study}/{file}" for study, file in PRODUCTS],
+        [f"{FOLDER.run(path)}/{file}" for path in TABLE.runs for file in RUN_FILES],
+        [f"{FOLDER.study(study)}/{file}" for study, file in PRODUCTS],
     message:
         "All tables and figures are in {RESULTS}/studies"

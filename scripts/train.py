@@ -9,6 +9,7 @@ A training that was killed goes on after its last epoch when it is called again.
 import sys
 
 from allcores.machine import lifetime
+from allcores.parallel import failures
 
 # The imports below take seconds, in which the caller may die.
 if __name__ == "__main__":
@@ -33,7 +34,7 @@ def main(flags):
     data_folder = flags.data or BY_HAND / "data" / f"{asked.dataset.label}_{asked.dataset.digest}"
     if not flags.data:
         preparation.prepare(asked.dataset, "results/downloads", data_folder)
-    run = with_recipe(asked, flags, data_folder) if asked.is_open else asked
+    run = with_recipe(asked, flags, data_folder) if asked.has_auto else asked
     if flags.cores is not None and flags.cores < run.cores and not flags.oversubscribe:
         raise ValueError(
             f"this run needs {run.cores} cores ({run.processes} processes x "
@@ -52,18 +53,19 @@ def main(flags):
         sanity.check_in_child(run, data_folder)
     # Another folder for other settings, so that two trainings by hand never meet in one.
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
-    work = flags.work or BY_HAND / "checkpoints" / name
+    name += "_curves" if flags.curves else ""
+    checkpoints = flags.checkpoints or BY_HAND / "checkpoints" / name
     output = flags.output or BY_HAND / name
     result = conduct(
         run,
         data_folder,
         flags.fold_of,
-        work,
+        checkpoints,
         output,
         asked,
         pinning=not flags.no_pinning,
         timeout=flags.timeout,
-        conditions=Conditions(run.curves, flags.exclusive, flags.generation),
+        conditions=Conditions(flags.curves, flags.exclusive, flags.generation),
         cores_of_call=flags.cores_of_call,
     )
     if result["diverged"]:
@@ -100,7 +102,7 @@ if __name__ == "__main__":
     try:
         main(arguments)
         status = 0
-    except (ValueError, OSError, lifetime.RankFailedError) as error:
+    except (ValueError, OSError, failures.RankFailedError) as error:
         print(f"train.py: {error}", file=sys.stderr)
     except KeyboardInterrupt as error:
         by = f" by {error}" if str(error) else ""

@@ -17,6 +17,7 @@ import torch  # noqa: E402
 
 from allcores.data import preparation  # noqa: E402
 from allcores.study import grid  # noqa: E402
+from allcores.study.conditions import Conditions  # noqa: E402
 from allcores.study.run import Choice, Run  # noqa: E402
 from allcores.training import experiment  # noqa: E402
 
@@ -45,7 +46,6 @@ RUN = Run(
     servers=0,
     threads_per_worker=1,
     seed=0,
-    curves=False,
 )
 # Batch norm and dropout, which an MLP lacks.
 LENET = Choice("lenet", "lenet", {"width": 0.3})
@@ -62,7 +62,7 @@ def using(strategy, workers, run=RUN, **changes):
     """The run with a strategy, on so many workers if it takes more than one."""
     section = {"strategies": {strategy.label: {"name": strategy.name} | strategy.options}}
     asked = {"strategies": [strategy.label], "workers": [workers], "threads_per_worker": [1]}
-    ((_, workers, servers, _),) = grid.ways(section, asked)
+    ((_, workers, servers, _),) = grid.layouts(section, asked)
     return vary(run, strategy=strategy, workers=workers, servers=servers, **changes)
 
 
@@ -78,15 +78,22 @@ class Laboratory:
             preparation.prepare(choice, self.folder / "downloads", folder)
         return folder
 
-    def conduct(self, run, name="run"):
+    def conduct(self, run, name="run", curves=False):
         """What metrics.json says, and the final weights."""
         output = self.folder / name
-        metrics = experiment.conduct(run, self.data(run.dataset), None, self.work(name), output)
+        metrics = experiment.conduct(
+            run,
+            self.data(run.dataset),
+            None,
+            self.checkpoints(name),
+            output,
+            conditions=Conditions(curves=curves),
+        )
         torch.set_num_threads(1)
         return metrics, torch.load(output / "weights.pt")
 
-    def work(self, name):
-        return self.folder / "work" / name
+    def checkpoints(self, name):
+        return self.folder / "checkpoints" / name
 
     def train(self, run, name="run", **popen):
         """The same by scripts/train.py, as a process."""
@@ -97,7 +104,7 @@ class Laboratory:
                 f"--settings={run.to_json()}",
                 f"--data={self.data(run.dataset)}",
                 f"--output={self.folder / name}",
-                f"--work={self.work(name)}",
+                f"--checkpoints={self.checkpoints(name)}",
             ],
             text=True,
             stdout=subprocess.PIPE,

@@ -87,7 +87,7 @@ def test_an_epoch_ends_when_slow_servers_have_applied_everything(tmp_path):
             for _ in range(3):
                 model(torch.ones(1, 3)).sum().backward()
                 strategy.step(0.1)
-        strategy.settle()
+        strategy.synchronize()
         strategy.close()
         torch.save(model.state_dict(), tmp_path / str(world.rank))
 
@@ -108,7 +108,7 @@ def test_a_slow_worker_does_not_resume_over_the_updates_of_others(tmp_path):
         if world.rank == 0:
             model(torch.ones(1, 3)).sum().backward()
             strategy.step(2.0)
-        strategy.settle()
+        strategy.synchronize()
         torch.save(model.state_dict(), tmp_path / str(world.rank))
 
     launch.run_ranks(target, 2, 0, 1, once_forked=int)

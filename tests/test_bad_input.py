@@ -217,7 +217,7 @@ FLAGS = [
     (["--model=lenet", "--fold-of=nowhere"], "No such file or directory: 'nowhere'"),
     (["--model=lenet", "--recipe=nowhere", "--precision=auto"], ""),
     (["--model=lenet", "--output=/proc/nowhere"], "/proc/nowhere"),
-    (["--model=lenet", "--work=/dev/null"], "/dev/null"),
+    (["--model=lenet", "--checkpoints=/dev/null"], "/dev/null"),
     (["--model=lenet", "--train-size=5000"], "found 5000; 'digits' leaves 1437"),
     (["--model=lenet", "--threads=0"], "found 0"),
     (["--model=lenet", "--folds=1"], "found 1"),

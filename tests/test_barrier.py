@@ -26,7 +26,7 @@ def in_processes(life, count):
 @pytest.mark.parametrize("spin", [0, 1e-3])
 @pytest.mark.parametrize("parties", [1, 2, 3, 5, 8])
 def test_nobody_passes_before_all_have_come(parties, spin):
-    barrier = Barrier(parties, spin, patience=60)
+    barrier = Barrier(parties, spin, timeout=60)
     written = memoryview(mmap.mmap(-1, 8 * parties)).cast("q")
 
     def life(rank):
@@ -43,7 +43,7 @@ def test_nobody_passes_before_all_have_come(parties, spin):
 
 
 def test_who_does_not_come_is_named():
-    barrier = Barrier(4, 0, patience=1)
+    barrier = Barrier(4, 0, timeout=1)
 
     def life(rank):
         barrier.wait(rank)
@@ -57,7 +57,7 @@ def test_who_does_not_come_is_named():
 
 @pytest.mark.parametrize("spin", [0, 1e-3])
 def test_a_long_wait_takes_no_core(spin):
-    barrier = Barrier(2, spin, patience=60)
+    barrier = Barrier(2, spin, timeout=60)
 
     def life(rank):
         if rank == 1:
@@ -72,6 +72,6 @@ def test_a_long_wait_takes_no_core(spin):
 def test_it_takes_no_room_in_dev_shm():
     """Containers may have as little as a page there."""
     before = Path("/proc/self/maps").read_text().count("/dev/shm/")
-    barrier = Barrier(8, 0, patience=1)
+    barrier = Barrier(8, 0, timeout=1)
     assert Path("/proc/self/maps").read_text().count("/dev/shm/") == before
     barrier.close()

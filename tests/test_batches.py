@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from allcores.data.batches import Pixels, count_batches, dropout_seed, shards
+from allcores.data.batches import ImageBatches, count_batches, dropout_seed, shards
 
 INDICES = np.arange(100, 153)  # 53 of them
 
@@ -65,7 +65,7 @@ def test_dropout_differs_between_ranks_and_epochs():
 def pixels(crop=0, flip=False, size=6, count=40):
     images = np.random.default_rng(0).integers(0, 256, (count, 3, size, size), np.uint8)
     half = np.full(3, 0.5)
-    result = Pixels(images, half, half / 2, crop, flip)
+    result = ImageBatches(images, half, half / 2, crop, flip)
     result.start_epoch(seed=0, epoch=0)
     return images, result
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from allcores.data import storage
+from allcores.data.folds import assign_folds, split
 from allcores.data.storage import Images
 
 
@@ -40,14 +41,14 @@ def test_statistics_are_of_the_training_samples_alone(tmp_path):
     storage.write(tmp_path, made)
     opened = storage.open_dataset(tmp_path)
     chosen = np.array([3, 4, 9])
-    mean, std = storage.channel_statistics(opened.moments[chosen], opened.images.shape)
+    mean, std = storage.channel_statistics(opened.pixel_sums[chosen], opened.images.shape)
     assert mean == pytest.approx((images[chosen] / 255).mean(axis=(0, 2, 3)))
     assert std == pytest.approx((images[chosen] / 255).std(axis=(0, 2, 3)))
 
 
 def test_an_image_set_of_one_colour_can_be_normalised():
-    moments = np.array([[[2 * 9], [4 * 9]]] * 4)  # four 3 x 3 images of the value 2
-    mean, std = storage.channel_statistics(moments, (4, 1, 3, 3))
+    pixel_sums = np.array([[[2 * 9], [4 * 9]]] * 4)  # four 3 x 3 images of the value 2
+    mean, std = storage.channel_statistics(pixel_sums, (4, 1, 3, 3))
     assert mean == pytest.approx([2 / 255])
     assert std == pytest.approx([1.0])
 
@@ -102,12 +103,12 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, labels):
 
 def test_folds_are_stratified_seeded_and_cover_each_sample_once():
     labels = np.repeat([0, 1, 2], [50, 30, 20])
-    folds = storage.assign_folds(labels, 5, seed=0)
+    folds = assign_folds(labels, 5, seed=0)
     assert np.array_equal(np.unique(folds), np.arange(5))
     for fold in range(5):
         assert np.array_equal(np.bincount(labels[folds == fold]), [10, 6, 4])
-    assert np.array_equal(folds, storage.assign_folds(labels, 5, seed=0))
-    assert not np.array_equal(folds, storage.assign_folds(labels, 5, seed=1))
+    assert np.array_equal(folds, assign_folds(labels, 5, seed=0))
+    assert not np.array_equal(folds, assign_folds(labels, 5, seed=1))
 
 
 INFO = {"train": 20, "shape": [26, 1, 2, 2]}
@@ -117,7 +118,7 @@ def test_each_sample_is_held_out_in_one_fold():
     fold_of = np.arange(20) % 4
     held_out = []
     for fold in range(4):
-        train, test = storage.split(INFO, fold_of, fold, None, seed=0)
+        train, test = split(INFO, fold_of, fold, None, seed=0)
         assert set(train) | set(test) == set(range(20))
         assert not set(train) & set(test)
         held_out += list(test)
@@ -125,18 +126,18 @@ def test_each_sample_is_held_out_in_one_fold():
 
 
 def test_without_folds_the_datasets_own_test_set_is_held_out():
-    train, test = storage.split(INFO, None, None, None, seed=0)
+    train, test = split(INFO, None, None, None, seed=0)
     assert list(train) == list(range(20))
     assert list(test) == list(range(20, 26))
 
 
 def test_smaller_training_sets_are_nested_in_larger_ones():
     fold_of = np.arange(20) % 4
-    sets = [set(storage.split(INFO, fold_of, 1, size, seed=0)[0]) for size in (1, 5, 11, 15)]
+    sets = [set(split(INFO, fold_of, 1, size, seed=0)[0]) for size in (1, 5, 11, 15)]
     assert [len(s) for s in sets] == [1, 5, 11, 15]
     assert all(small < large for small, large in pairwise(sets))
     assert all(fold_of[list(s)].tolist().count(1) == 0 for s in sets)
-    assert sets[1] != set(storage.split(INFO, fold_of, 1, 5, seed=1)[0])
+    assert sets[1] != set(split(INFO, fold_of, 1, 5, seed=1)[0])
 
 
 def test_dataset_json_comes_last(tmp_path):

@@ -42,7 +42,7 @@ def test_digits(tmp_path):
     assert pixels(images).max() == 255
     assert (
         np.bincount(images.labels).min()
-        == registry.outline(Choice("", "digits", {})).smallest_class
+        == registry.metadata(Choice("", "digits", {})).smallest_class
     )
 
 
@@ -59,9 +59,9 @@ def test_made_sets(tmp_path, name):
     made = pixels(images)
     assert images.shape[0] == 79
     assert images.shape[2:] == (12, 12)
-    outline = registry.outline(Choice("", name, options))
-    assert (outline.train, outline.test) == (images.train, 79 - images.train) == (70, 9)
-    assert np.bincount(images.labels[:70]).min() == outline.smallest_class == 10
+    metadata = registry.metadata(Choice("", name, options))
+    assert (metadata.train, metadata.test) == (images.train, 79 - images.train) == (70, 9)
+    assert np.bincount(images.labels[:70]).min() == metadata.smallest_class == 10
     assert np.array_equal(made, pixels(load(name, tmp_path, **options)))
     assert not np.array_equal(made, pixels(load(name, tmp_path, **options, seed=1)))
 
@@ -201,8 +201,8 @@ def test_npz(tmp_path):
     assert made.shape == (11, 1, 5, 6)
     assert made.train == 8
     assert np.array_equal(pixels(made)[:8, 0], images)
-    outline = registry.outline(Choice("", "npz", {"path": str(path)}))
-    assert (outline.train, outline.test, outline.smallest_class, outline.size) == (8, 3, 2, 5)
+    metadata = registry.metadata(Choice("", "npz", {"path": str(path)}))
+    assert (metadata.train, metadata.test, metadata.smallest_class, metadata.size) == (8, 3, 2, 5)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_truncated_npz_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ValueError, match=r"mine\.npz: not a file that numpy\.savez wrote"):
         load("npz", None, path=str(path))
-    assert registry.outline(Choice("", "npz", {"path": str(path)})) is None
+    assert registry.metadata(Choice("", "npz", {"path": str(path)})) is None
 
 
 def test_image_folder(tmp_path):
@@ -255,8 +255,8 @@ def test_image_folder(tmp_path):
     assert all(
         (m.argmax() == 2) == (label == 0) for m, label in zip(middle, made.labels, strict=True)
     )
-    outline = registry.outline(Choice("", "image_folder", {"path": str(tmp_path)}))
-    assert (outline.train, outline.test, outline.smallest_class) == (6, 4, 3)
+    metadata = registry.metadata(Choice("", "image_folder", {"path": str(tmp_path)}))
+    assert (metadata.train, metadata.test, metadata.smallest_class) == (6, 4, 3)
 
 
 def test_a_damaged_image_is_named(tmp_path):
@@ -289,7 +289,7 @@ def test_folders_that_are_no_classes_are_refused(tmp_path, folders, message):
         images_in(tmp_path / folder, 2)
     with pytest.raises(ValueError, match=message):
         load("image_folder", None, path=str(tmp_path))
-    assert registry.outline(Choice("", "image_folder", {"path": str(tmp_path)})) is None
+    assert registry.metadata(Choice("", "image_folder", {"path": str(tmp_path)})) is None
 
 
 def test_links_that_lead_back_add_no_images(tmp_path):
@@ -372,7 +372,7 @@ def test_many_first_calls_at_once_prepare_it_once(tmp_path):
 def test_every_dataset_has_an_outline():
     needs_path = {"image_folder", "npz"}
     for name in set(registry.datasets()) - needs_path:
-        assert registry.outline(Choice("", name, {})).train > 0
+        assert registry.metadata(Choice("", name, {})).train > 0
 
 
 def test_prepare_keeps_each_download_in_a_folder_of_its_own(tmp_path, monkeypatch):

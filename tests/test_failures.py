@@ -29,7 +29,10 @@ def test_a_caller_that_is_killed_takes_its_training_along(laboratory, delay):
     laboratory.data()
     program = [sys.executable, ROOT / "scripts" / "train.py"]
     program += [f"--settings={vary(epochs=100_000).to_json()}", f"--data={laboratory.data()}"]
-    program += [f"--output={laboratory.folder / 'run'}", f"--work={laboratory.work('run')}"]
+    program += [
+        f"--output={laboratory.folder / 'run'}",
+        f"--checkpoints={laboratory.checkpoints('run')}",
+    ]
     caller = subprocess.Popen(
         [sys.executable, "-c", CALLER, *program],
         stdout=subprocess.PIPE,
@@ -59,7 +62,11 @@ def test_a_signal_leaves_a_word_in_the_log(laboratory, number):
 def test_a_stopped_rank_is_named_after_the_time_out(laboratory):
     settings = vary(RUN, epochs=100_000).to_json()
     command = [sys.executable, ROOT / "scripts" / "train.py", f"--settings={settings}"]
-    command += [f"--data={laboratory.data()}", f"--work={laboratory.work('run')}", "--timeout=2"]
+    command += [
+        f"--data={laboratory.data()}",
+        f"--checkpoints={laboratory.checkpoints('run')}",
+        "--timeout=2",
+    ]
     process = subprocess.Popen(
         [*command, f"--output={laboratory.folder / 'run'}"],
         text=True,
@@ -68,7 +75,7 @@ def test_a_stopped_rank_is_named_after_the_time_out(laboratory):
         env=ENVIRONMENT,
         cwd=laboratory.folder,
     )
-    wait_for(lambda: (laboratory.work("run") / "latest.allcores").exists())
+    wait_for(lambda: (laboratory.checkpoints("run") / "latest.allcores").exists())
     (rank,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(rank), signal.SIGSTOP)
     output, _ = process.communicate(timeout=30)

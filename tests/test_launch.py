@@ -13,8 +13,8 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT
 
-from allcores.machine import allocator, cores, lifetime
-from allcores.parallel import launch
+from allcores.machine import allocator, cores
+from allcores.parallel import failures, launch
 
 
 def run(target, workers=3, servers=0, threads=1):
@@ -23,7 +23,7 @@ def run(target, workers=3, servers=0, threads=1):
 
 def test_sum_and_average(tmp_path):
     def target(world):
-        total = world.sum(torch.tensor([float(world.rank)]))
+        total = world.all_reduce(torch.tensor([float(world.rank)]))
         tensors = [torch.full((2, 3), float(world.rank)), torch.tensor(world.rank * 10.0)]
         world.average(tensors)
         world.average([])
@@ -53,7 +53,7 @@ def test_freed_memory_is_used_again(tmp_path):
 def test_servers_are_ranks_that_do_not_work(tmp_path):
     def target(world):
         if not world.is_server:
-            world.sum(torch.ones(1))
+            world.all_reduce(torch.ones(1))
         (tmp_path / f"{world.rank}-{world.is_server}").touch()
 
     run(target, workers=2, servers=1)
@@ -81,10 +81,10 @@ def test_an_exception_is_reported_with_rank_and_traceback():
     def target(world):
         if world.rank == 1:
             raise RuntimeError("my own mistake")
-        world.sum(torch.ones(1))
+        world.all_reduce(torch.ones(1))
 
     began = time.monotonic()
-    with pytest.raises(lifetime.RankFailedError) as failure:
+    with pytest.raises(failures.RankFailedError) as failure:
         run(target)
     assert time.monotonic() - began < 5
     text = str(failure.value)
@@ -99,7 +99,7 @@ def test_a_killed_rank_is_named_whatever_the_others_do(others):
             time.sleep(0.2)
             os.kill(os.getpid(), signal.SIGKILL)
         elif others == "in an exchange":
-            world.sum(torch.ones(1))
+            world.all_reduce(torch.ones(1))
         elif others == "computing":
             while True:
                 torch.ones(10).sum()
@@ -107,7 +107,7 @@ def test_a_killed_rank_is_named_whatever_the_others_do(others):
             time.sleep(1000)
 
     began = time.monotonic()
-    with pytest.raises(lifetime.RankFailedError, match=r"worker 2 \(rank 2\).*killed by SIGKILL"):
+    with pytest.raises(failures.RankFailedError, match=r"worker 2 \(rank 2\).*killed by SIGKILL"):
         run(target)
     assert time.monotonic() - began < 5
 
@@ -118,7 +118,7 @@ def test_a_rank_that_exits_is_reported():
             os._exit(7)
         time.sleep(1000)
 
-    with pytest.raises(lifetime.RankFailedError, match=r"worker 0 .*\nexited with status 7"):
+    with pytest.raises(failures.RankFailedError, match=r"worker 0 .*\nexited with status 7"):
         run(target, workers=2)
 
 
@@ -137,15 +137,15 @@ def test_a_rank_that_hangs_is_named(victim, how):
     def target(world):
         for _ in range(3):
             world.clock.enter("compute")
-            world.sum(torch.ones(1))
+            world.all_reduce(torch.ones(1))
         if world.rank == victim:
             world.clock.enter("compute")
             os.kill(os.getpid(), signal.SIGSTOP) if how == "stopped" else time.sleep(1000)
         world.clock.enter("wait")
-        world.sum(torch.ones(1))
+        world.all_reduce(torch.ones(1))
 
     began = time.monotonic()
-    with pytest.raises(lifetime.RankFailedError) as failure:
+    with pytest.raises(failures.RankFailedError) as failure:
         launch.run_ranks(target, 3, 0, 1, once_forked=int, timeout=2)
     assert 2 < time.monotonic() - began < 8
     said = {"stopped": "is stopped by a signal", "asleep": "hangs"}[how]
@@ -168,7 +168,7 @@ def test_a_full_disk_is_told_in_a_line():
     def target(world):
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
-    with pytest.raises(lifetime.RankFailedError) as failure:
+    with pytest.raises(failures.RankFailedError) as failure:
         run(target, workers=1)
     assert "No space left on device: 'somewhere'" in str(failure.value)
     assert "Traceback" not in str(failure.value)
@@ -178,7 +178,7 @@ def test_a_run_needs_no_room_in_dev_shm(tmp_path):
     """Semaphores would take a page each there, of which a container may have one."""
     code = "import sys; sys.path.insert(0, 'scripts')\n"
     code += "from allcores.parallel import launch\nimport torch\n"
-    code += "def target(world): world.barrier(); world.sum(torch.ones(1))\n"
+    code += "def target(world): world.barrier(); world.all_reduce(torch.ones(1))\n"
     code += "launch.run_ranks(target, 3, 0, 1, once_forked=int); print('done')"
     shell = 'mount -t tmpfs -o size=4k none /dev/shm && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", shell, "sh", sys.executable, "-c", code]
@@ -190,7 +190,7 @@ def test_a_run_needs_no_room_in_dev_shm(tmp_path):
 
 def test_ranks_listen_on_loopback_only(tmp_path):
     def target(world):
-        world.sum(torch.ones(1))
+        world.all_reduce(torch.ones(1))
         # Where the host's name stands for another address, this is what keeps gloo off it.
         assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
         listening = [
@@ -199,7 +199,7 @@ def test_ranks_listen_on_loopback_only(tmp_path):
             if connection.status == psutil.CONN_LISTEN
         ]
         (tmp_path / str(world.rank)).write_text(" ".join(listening))
-        world.sum(torch.ones(1))
+        world.all_reduce(torch.ones(1))
 
     run(target)
     addresses = {ip for file in tmp_path.iterdir() for ip in file.read_text().split()}

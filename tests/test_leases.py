@@ -11,7 +11,8 @@ from conftest import DDP, ENVIRONMENT, ROOT, RUN, using
 from test_strategies import wait_for
 
 from allcores.machine import leases
-from allcores.training import experiment, results
+from allcores.study.metrics_file import read_metrics
+from allcores.training import experiment
 from allcores.training.loop import train
 
 # cpu -> (NUMA node, core): two nodes of two cores of two threads, numbered as Linux likes to.
@@ -181,7 +182,7 @@ def test_a_run_whose_cores_others_use_is_contended(laboratory, monkeypatch, crow
         if burner:
             burner.kill()
             burner.wait()
-    metrics = results.read_metrics(laboratory.folder / "run" / "metrics.json")
+    metrics = read_metrics(laboratory.folder / "run" / "metrics.json")
     if metrics["cores"]["pinned"] is None:
         pytest.skip("the cores are leased to others")
     assert metrics["cores"]["others_seconds"] >= 0

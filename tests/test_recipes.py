@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import LENET, RUN, vary
 
-from allcores.machine import lifetime
+from allcores.parallel import failures
 from allcores.study.run import AUTO, Run
 from allcores.training import models, recipes
 
@@ -50,7 +50,7 @@ def test_the_fastest_that_fits_is_taken(tmp_path, cores, workers, servers, expec
     run = vary(OPEN, workers=workers, servers=servers)
     filled = recipes.fill_in(run, answered(tmp_path / "recipe", SPEEDS), cores)
     assert tuple(filled.recipe.values()) == expected
-    assert not filled.is_open
+    assert not filled.has_auto
     assert vary(filled, **OPEN.recipe) == run
 
 
@@ -71,10 +71,10 @@ def test_the_question_changes_with_what_the_answer_depends_on():
         vary(OPEN, model=LENET),
         vary(OPEN, dataset=LENET),
     ]
-    assert len({recipes.question(run) for run in asked}) == len(asked)
+    assert len({recipes.cache_key(run) for run in asked}) == len(asked)
     alike = vary(OPEN, seed=3, epochs=9, fold=1, folds=5)
-    assert recipes.question(alike) == recipes.question(OPEN)
-    assert f'"torch": "{torch.__version__.partition("+")[0]}' in recipes.question(OPEN)
+    assert recipes.cache_key(alike) == recipes.cache_key(OPEN)
+    assert f'"torch": "{torch.__version__.partition("+")[0]}' in recipes.cache_key(OPEN)
 
 
 def test_every_candidate_is_measured(laboratory, monkeypatch):
@@ -116,7 +116,7 @@ def test_a_candidate_that_does_not_work_is_left_out(laboratory, monkeypatch, cap
     recipes.calibrate(vary(OPEN, precision="fp32"), laboratory.data(), 1, file)
     assert recipes.fill_in(OPEN, file, 1).memory_format == "contiguous"
     assert "channels_last  1 thread(s)  does not work: view size" in capfd.readouterr().out
-    with pytest.raises(lifetime.RankFailedError, match="view size is not compatible"):
+    with pytest.raises(failures.RankFailedError, match="view size is not compatible"):
         run = vary(OPEN, precision="fp32", memory_format="channels_last")
         recipes.calibrate(run, laboratory.data(), 1, file)
 
@@ -130,7 +130,7 @@ def test_a_run_says_what_was_asked_and_what_was_used(laboratory):
         laboratory_run,
         laboratory.data(),
         None,
-        laboratory.work("run"),
+        laboratory.checkpoints("run"),
         laboratory.folder / "run",
         asked,
     )

@@ -21,6 +21,7 @@ NONE, HALF, ALL = 0, RUNS // 2, RUNS
 # Module of the library, or folder for all others in it -> how many of the miniature study's runs an
 # edit of everything that it defines trains again. Half of the runs are lenet's, half are ddp's.
 MODULES = {
+    "files": NONE,
     "study": NONE,
     "machine": NONE,
     "analysis": NONE,
@@ -34,11 +35,12 @@ MODULES = {
     "data": ALL,
     "data/preparation": NONE,
     "parallel": ALL,
-    **dict.fromkeys(("parallel/heartbeat", "parallel/supervision"), NONE),
+    **dict.fromkeys(("parallel/failures", "parallel/heartbeat"), NONE),
+    "parallel/supervision": NONE,
     **dict.fromkeys(("parallel/flat", "parallel/staleness"), NONE),  # what only other runs have
     "training": ALL,
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
-    **dict.fromkeys(("training/recipes", "training/sanity"), NONE),
+    **dict.fromkeys(("training/jobs", "training/recipes", "training/sanity"), NONE),
 }
 CONFIG = yaml.safe_load(MINIATURE)
 

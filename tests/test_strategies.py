@@ -159,7 +159,7 @@ def weights_after_each_step(strategy, folder, world):
         assert all(not p.grad.any() for p in model.parameters() if p.grad is not None)
         steps.append(torch.cat([p.detach().flatten() for p in model.parameters()]).clone())
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    strategy.settle()
+    strategy.synchronize()
     strategy.close()
     torch.save((steps, before, model.state_dict()), folder / f"{world.rank}.pt")
 
@@ -181,7 +181,7 @@ def test_workers_hold_equal_weights_after_each_step(tmp_path, strategy):
 
 
 @each({name: choice for name, choice in (ALL | VARIANTS).items() if using(choice, 2).workers == 2})
-def test_workers_hold_equal_weights_and_averaged_buffers_when_settled(tmp_path, strategy):
+def test_workers_hold_equal_weights_and_averaged_buffers_when_synchronized(tmp_path, strategy):
     ranks = ranks_of(strategy, tmp_path)
     for _, _, settled in ranks[1:]:
         assert same_weights(settled, ranks[0][2])
@@ -245,7 +245,7 @@ def alive(pid):
 def started(laboratory, run):
     """A training process whose ranks have made a few steps."""
     process = laboratory.train(run)
-    wait_for(lambda: (laboratory.work("run") / "latest.allcores").exists())
+    wait_for(lambda: (laboratory.checkpoints("run") / "latest.allcores").exists())
     ranks = children(process.pid)
     assert len(ranks) == run.workers + run.servers
     return process, ranks

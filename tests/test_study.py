@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from allcores.analysis import products
-from allcores.study import estimate, grid
+from allcores.study import estimate, grid, results_folder
 from allcores.study.run import Run
 
 CONFIG = yaml.safe_load("""
@@ -41,7 +41,7 @@ def test_a_study_is_a_grid():
 def test_cores_are_workers_and_servers_or_threads():
     names = ["serial", "ddp", "parameter_server", "accelerator"]
     asked = {"strategies": names, "cores": [2, 3]}
-    ways = grid.ways({}, asked)
+    ways = grid.layouts({}, asked)
     assert [(strategy.label, *others) for strategy, *others in ways] == [
         ("serial", 1, 0, 2),
         ("serial", 1, 0, 3),
@@ -56,13 +56,13 @@ def test_cores_are_workers_and_servers_or_threads():
 def test_a_study_ends_with_what_it_asks_for():
     def of(**keys):
         asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"]} | keys
-        return set(products.of_study({"studies": {"s": asked}}, "s"))
+        return {product.name for product in products.of_study({"studies": {"s": asked}}, "s")}
 
     least = of()
     assert {"accuracy_table", "speed_table", "comparison_table", "phases_figure"} <= least
     assert of(curves=False) == least
     assert of(curves=True, target_accuracy=0.9) - least == {
-        *("curves_figure", "target_table", "target_figure")
+        *("learning_curve_figure", "target_table", "target_figure")
     }
     assert of(train_sizes=[10, 20]) - least == {"size_table", "size_figure"}
     assert of(strategies=["serial", "hogwild"]) - least == {"staleness_figure"}
@@ -73,8 +73,8 @@ def test_a_study_ends_with_what_it_asks_for():
 
 def test_a_verdict_waits_only_for_what_it_speaks_of():
     asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"], "strategies": ["hogwild"]}
-    found = products.spoken_of({"studies": {"s": asked}}, "s")
-    assert found == ["runs", "missing", "speed_table", "comparison_table", "staleness"]
+    found = [product.name for product in products.spoken_of({"studies": {"s": asked}}, "s")]
+    assert found == ["speed_table", "comparison_table", "staleness_figure"]
 
 
 def test_repeats_of_an_exclusive_cell_lie_far_apart():
@@ -93,7 +93,7 @@ def test_equal_runs_of_two_studies_are_trained_once():
     shared = set(table.studies["one"]) & set(table.studies["two"])
     assert len(shared) == 3, "serial LeNet with seed 0, three folds"
     assert len(table.runs) == 9 + 24 + 2 - 3
-    assert all(table.runs[path].curves for path in shared), "what either study wants is recorded"
+    assert shared <= table.curves, "what either study wants is recorded"
     assert table.exclusive == set(table.studies["two"])
 
 
@@ -142,7 +142,7 @@ def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def name(*files):
-        return grid.name_of(files, "/project")
+        return results_folder.name_of(files, "/project")
 
     assert name("/project/config/config.yaml") == "default"
     assert name("/project/config/miniature/kfold.yaml") == "miniature/kfold"
@@ -158,9 +158,9 @@ def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
 
 def test_two_configs_of_one_name_do_not_meet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert grid.origin_of(["mine.yaml"], "results/mine") is None
-    grid.note_origin(["mine.yaml"], "results/mine")
-    assert grid.origin_of(["mine.yaml"], "results/mine") is None
-    assert grid.origin_of([str(tmp_path / "mine.yaml")], "results/mine") is None
-    said = grid.origin_of(["config/mine.yaml"], "results/mine")
+    assert results_folder.foreign(["mine.yaml"], "results/mine") == []
+    results_folder.note_origin(["mine.yaml"], "results/mine")
+    assert results_folder.foreign(["mine.yaml"], "results/mine") == []
+    assert results_folder.foreign([str(tmp_path / "mine.yaml")], "results/mine") == []
+    (said,) = results_folder.foreign(["config/mine.yaml"], "results/mine")
     assert "holds the results of 'mine.yaml'; this call is of 'config/mine.yaml'" in said

@@ -1,25 +1,18 @@
 """Tables from runs whose numbers can be checked by hand."""
 
-import importlib.util
 import json
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, vary
+from conftest import vary
 
-from allcores.analysis import occupancy, tidy
+from allcores.analysis import html_table, occupancy, products, tidy
 from allcores.study.run import Choice
 from allcores.training import metrics
 
-
-def script(name):
-    """A script of the workflow as a module, without its main part."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+FACTS = products.Facts(study="s", baseline="serial", target=0.85, references=())
 
 
 def made(strategy, workers, fold, accuracy, seconds):
@@ -65,7 +58,7 @@ RUNS = [
 def test_accuracy_table():
     runs = tidy.runs(RUNS)
     runs["core_seconds"] = runs["training_seconds"] * runs["cores"]
-    table = script("accuracy_table").accuracy_table(runs)
+    table = products.load("accuracy_table").table(runs)
     assert list(table["strategy"]) == ["serial", "ddp"]
     assert list(table["runs"]) == [2, 2]
     assert list(table["accuracy"]) == pytest.approx([0.85, 0.8])
@@ -73,13 +66,13 @@ def test_accuracy_table():
     # Student's t for one degree of freedom: 12.706.
     # The spread of the mean: 0.0707 x sqrt(1/2 + 10/100), folds sharing their training samples.
     halves = [12.7062 * s * math.sqrt(0.6) for s in (0.0707107, 0.1414214)]
-    assert list(table["interval_95"]) == pytest.approx(halves, rel=1e-5)
+    assert list(table["half_width_95"]) == pytest.approx(halves, rel=1e-5)
     assert list(table["seconds"]) == pytest.approx([110, 104.5])
     assert list(table["core_seconds"]) == pytest.approx([110, 209])
 
 
 def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
-    table = script("speed_table").speed_table(tidy.runs(RUNS), tidy.epochs(RUNS), "serial")
+    table = products.load("speed_table").table(tidy.runs(RUNS), tidy.epochs(RUNS), FACTS)
     serial, ddp = table.to_dict("records")
     assert serial["images_per_second"] == pytest.approx((100 / 10 + 100 / 12) / 2)
     assert (ddp["slowest"], ddp["fastest"]) == pytest.approx((100 / 6, 100 / 5))
@@ -91,7 +84,7 @@ def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
 
 def test_a_single_epoch_is_better_than_none():
     one = [metrics | {"epochs": metrics["epochs"][:1]} for metrics in RUNS]
-    table = script("speed_table").speed_table(tidy.runs(one), tidy.epochs(one), "serial")
+    table = products.load("speed_table").table(tidy.runs(one), tidy.epochs(one), FACTS)
     assert table["images_per_second"].iloc[0] == pytest.approx(100 / 99)
 
 
@@ -99,7 +92,7 @@ def test_a_phase_that_a_strategy_does_not_have_is_left_empty():
     ring = made("ring", 2, 0, 0.9, 6.0)
     ring["epochs"][1]["phases"] = {"compute": 4.0, "all_gather": 2.0}
     runs = [*RUNS, ring]
-    table = script("speed_table").speed_table(tidy.runs(runs), tidy.epochs(runs), "serial")
+    table = products.load("speed_table").table(tidy.runs(runs), tidy.epochs(runs), FACTS)
     assert table["all_gather"].isna().tolist() == [True, True, False]
     assert table["all_gather"].iloc[2] == pytest.approx(2 / 105)
 
@@ -116,7 +109,7 @@ def test_staleness_is_added_up_over_epochs():
 
 
 def test_class_table_pools_folds():
-    table = script("class_table").class_table(tidy.classes(RUNS))
+    table = products.load("per_class_table").table(tidy.classes(RUNS))
     assert list(table["class 0"]) == [1.0, 1.0]
     assert list(table["class 1"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
 
@@ -124,7 +117,7 @@ def test_class_table_pools_folds():
 def test_classes_may_be_called_like_columns(tmp_path):
     names = ["model", "true"]
     found = tidy.classes([run | {"classes": names} for run in RUNS])
-    table = script("class_table").class_table(found)
+    table = products.load("per_class_table").table(found)
     table.to_csv(tmp_path / "table.csv", index=False)
     read = tidy.read(tmp_path / "table.csv")
     assert list(read["class true"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
@@ -147,12 +140,17 @@ def test_confusion_matrix_has_true_classes_in_rows():
 
 def test_tables_are_readable_pages():
     frame = pd.DataFrame(
-        {"dataset": ["d", "d"], "model": ["<b>", "c"], "accuracy": [0.5, 1], "interval_95": np.nan}
+        {
+            "dataset": ["d", "d"],
+            "model": ["<b>", "c"],
+            "accuracy": [0.5, 1],
+            "half_width_95": np.nan,
+        }
     )
-    page = tidy.html(frame, {"accuracy": "{:.1%}".format, "interval_95": "± {:.1%}".format})
-    assert "<td class=text>&lt;b&gt;</td><td>50.0%</td><td></td>" in page
+    page = html_table.page(frame, {"accuracy": "{:.1%}".format, "half_width_95": "± {:.1%}".format})
+    assert "<td>&lt;b&gt;</td><td>50.0%</td><td></td>" in "".join(page.split())
     assert "<p>dataset: d</p>" in page
-    assert "<th>interval 95</th>" in page
+    assert "<th>half width 95</th>" in page
 
 
 def test_a_cell_of_which_runs_diverged(tmp_path):
@@ -161,13 +159,13 @@ def test_a_cell_of_which_runs_diverged(tmp_path):
     all_metrics = [RUNS[0], broken, *RUNS[2:]]
     tidy.runs(all_metrics).to_csv(tmp_path / "runs.csv", index=False)
     runs = tidy.read(tmp_path / "runs.csv").assign(core_seconds=1.0)
-    serial, ddp = script("accuracy_table").accuracy_table(runs).to_dict("records")
+    serial, ddp = products.load("accuracy_table").table(runs).to_dict("records")
     assert (serial["runs"], serial["diverged"], serial["accuracy"]) == (2, 1, 0.8)
     assert (ddp["runs"], ddp["diverged"]) == (2, 0)
     assert len(tidy.epochs(all_metrics)) == 6
     assert set(tidy.classes(all_metrics)["split"]) == {"fold 0 of 2", "fold 1 of 2"}
     assert len(tidy.classes(all_metrics)) == 6
-    (row,) = script("comparison_table").comparison_table(runs, "serial").to_dict("records")
+    (row,) = products.load("comparison_table").table(runs, FACTS).to_dict("records")
     assert row["pairs"] == 1
 
 

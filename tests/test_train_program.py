@@ -9,7 +9,7 @@ from conftest import ENVIRONMENT, ROOT
 
 from allcores.data import storage
 from allcores.study import commandline, registry
-from allcores.training import results
+from allcores.study.metrics_file import read_metrics
 
 
 def train(*flags, cwd):
@@ -37,7 +37,7 @@ def test_by_hand_it_prints_accuracy_and_seconds(tmp_path):
     assert "epoch 2/2" in run.stdout
     assert "held-out samples" in run.stdout
     (path,) = tmp_path.glob("results/by_hand/*/metrics.json")
-    metrics = results.read_metrics(path)
+    metrics = read_metrics(path)
     assert metrics["train_samples"] == 200
     # What the config says of the model holds where no flag says otherwise.
     assert metrics["settings"]["batch_size"] == 32

@@ -14,20 +14,23 @@ import torch
 from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
 from allcores.data import storage
+from allcores.data.folds import assign_folds, read_folds, write_folds
+from allcores.files import sha256
 from allcores.machine import costs
 from allcores.study import identity
+from allcores.study.metrics_file import read_metrics
 from allcores.study.run import Choice, Run
 from allcores.training import checkpoints, experiment, results
-from allcores.training.checkpoints import Work
+from allcores.training.checkpoints import Checkpoints
 
-CURVES = vary(curves=True, epochs=3, model=MOBILENET)
+SLOW = vary(epochs=3, model=MOBILENET)
 
 
 def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
-    metrics, weights = laboratory.conduct(CURVES)
-    written = results.read_metrics(laboratory.folder / "run" / "metrics.json")
+    metrics, weights = laboratory.conduct(SLOW, curves=True)
+    written = read_metrics(laboratory.folder / "run" / "metrics.json")
     assert written == json.loads(json.dumps(metrics))
-    assert Run.from_json(json.dumps(written["settings"])) == CURVES
+    assert Run.from_json(json.dumps(written["settings"])) == SLOW
     confusion = np.array(written["confusion"])
     assert confusion.sum() == written["held_out_samples"] == 20
     assert written["accuracy"] == np.trace(confusion) / 20
@@ -50,7 +53,7 @@ def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
     assert rows == sorted(rows)
     assert rows[0][1] == 0 < rows[-1][1]
     assert sum(tensor.numel() for tensor in weights.values()) > 1000
-    assert not laboratory.work("run").exists()
+    assert not laboratory.checkpoints("run").exists()
 
 
 def test_only_the_last_epoch_is_scored_without_curves(laboratory):
@@ -80,13 +83,13 @@ def test_training_never_opens_the_held_out_fold(laboratory, strategy):
 
     folder = laboratory.data(choice)
     opened = storage.open_dataset(folder)
-    held_out = storage.assign_folds(opened.labels, 3, run.seed) == 1
+    held_out = assign_folds(opened.labels, 3, run.seed) == 1
     assert held_out.sum() == 20
-    for name in ("images", "moments"):
+    for name in ("images", "pixel_sums"):
         array = np.array(getattr(opened, name))
         array[held_out] = 255 - array[held_out]
         np.save(folder / f"{name}.npy", array)
-    opened.info["sha256"] = {name: storage.sha256(folder / name) for name in storage.ARRAYS}
+    opened.info["sha256"] = {name: sha256(folder / name) for name in storage.ARRAYS}
     storage.write_info(folder, opened.info)
 
     _, poisoned = laboratory.conduct(run, "poisoned")
@@ -98,7 +101,7 @@ def test_scoring_is_exact_and_without_augmentation(laboratory):
     run = vary(crop=2, flip=True, model=MOBILENET)
     metrics, weights = laboratory.conduct(run)
     opened = storage.open_dataset(laboratory.data())
-    mean, std = storage.channel_statistics(opened.moments[:53], opened.images.shape)
+    mean, std = storage.channel_statistics(opened.pixel_sums[:53], opened.images.shape)
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
     from allcores.training import models
 
@@ -167,11 +170,11 @@ RESUMED = {
 }
 
 
-def epochs_in(work):
-    """How many epochs the newest checkpoint in a work folder holds."""
+def epochs_in(folder):
+    """How many epochs the newest checkpoint in a folder holds."""
     for name in ("latest", "previous"):  # between two renamings there is the latter only
         try:
-            return len(checkpoints.load(work / f"{name}.allcores")["epochs"])
+            return len(checkpoints.load(folder / f"{name}.allcores")["epochs"])
         except FileNotFoundError:
             continue
     return 0
@@ -181,13 +184,13 @@ def epochs_in(work):
 def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run):
     _, expected = laboratory.conduct(run, "never_killed")
 
-    work = laboratory.work("killed")
+    folder = laboratory.checkpoints("killed")
     process = laboratory.train(run, "killed")
-    while epochs_in(work) < 3:
+    while epochs_in(folder) < 3:
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    done = epochs_in(work)
+    done = epochs_in(folder)
     assert 0 < done < run.epochs, "killed in the middle"
 
     process = laboratory.train(run, "killed")
@@ -196,7 +199,7 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run)
     assert f"resumed after epoch {done} of {run.epochs}" in output
     resumed = torch.load(laboratory.folder / "killed" / "weights.pt")
     assert same_weights(resumed, expected)
-    metrics = results.read_metrics(laboratory.folder / "killed" / "metrics.json")
+    metrics = read_metrics(laboratory.folder / "killed" / "metrics.json")
     assert len(metrics["epochs"]) == run.epochs
 
 
@@ -210,73 +213,76 @@ def decisive(laboratory, run=RUN):
     return identity.whole(run, storage.read_info(laboratory.data()), None)
 
 
-def taken_up(laboratory, decided, every_epoch=False, epochs=9):
+def resumed_epochs(laboratory, decided, every_epoch=False, epochs=9):
     """How many epochs a run of that identity goes on from; it lets go of the folder again."""
-    with Work(laboratory.work("run"), repr((decided, False)), epochs, every_epoch) as work:
-        checkpoint = work.resume()
+    folder = laboratory.checkpoints("run")
+    with Checkpoints(folder, repr((decided, False)), epochs, every_epoch) as opened:
+        checkpoint = opened.latest()
     return len(checkpoint["epochs"]) if checkpoint else None
 
 
 def interrupted(laboratory, epochs=(1, 2), weights=()):
-    """A work folder as a run leaves it that was killed."""
-    with Work(laboratory.work("run"), repr((decisive(laboratory), False)), 9) as work:
+    """The folder of checkpoints as a run leaves it that was killed."""
+    folder, identity = laboratory.checkpoints("run"), repr((decisive(laboratory), False))
+    with Checkpoints(folder, identity, 9, every_epoch=bool(weights)) as opened:
         for count in epochs:
-            work.save(record(count))
+            opened.save(record(count))
         for epoch in weights:
-            work.save_weights(epoch, {"w": torch.ones(3)})
-    return work
+            opened.save_weights(epoch, {"w": torch.ones(3)})
+    return folder
 
 
-def test_a_checkpoint_of_the_same_run_is_taken_up(laboratory):
+def test_a_checkpoint_of_the_same_run_is_resumed_epochs(laboratory):
     interrupted(laboratory)
-    assert taken_up(laboratory, decisive(laboratory)) == 2
+    assert resumed_epochs(laboratory, decisive(laboratory)) == 2
 
 
 @pytest.mark.parametrize("part", ["settings", "code", "torch", "pixels", "labels", "folds"])
-def test_a_checkpoint_of_another_identity_is_not_taken_up(laboratory, part):
+def test_a_checkpoint_of_another_identity_is_not_resumed_epochs(laboratory, part):
     interrupted(laboratory)
     other = decisive(laboratory)
     other[part] = f"{other[part]}x"
-    assert taken_up(laboratory, other) is None
-    assert taken_up(laboratory, decisive(laboratory)) is None, "nor is it kept"
+    assert resumed_epochs(laboratory, other) is None
+    assert resumed_epochs(laboratory, decisive(laboratory)) is None, "nor is it kept"
 
 
-def test_of_a_flipped_bit_nothing_is_taken_up(laboratory):
+def test_of_a_flipped_bit_nothing_is_resumed_epochs(laboratory):
     """Wherever it is, the checkpoint before is taken; and no other when that is damaged, too."""
-    work = interrupted(laboratory)
-    good = work.latest.read_bytes()
+    folder = interrupted(laboratory)
+    latest, previous = folder / "latest.allcores", folder / "previous.allcores"
+    good = latest.read_bytes()
     for position in np.random.default_rng(0).integers(0, 8 * len(good), 50):
         damaged = bytearray(good)
         damaged[position // 8] ^= 1 << (position % 8)
-        work.latest.write_bytes(damaged)
+        latest.write_bytes(damaged)
         with pytest.raises(ValueError, match="is damaged"):
-            checkpoints.load(work.latest)
-    before = work.previous.read_bytes()
-    work.previous.write_bytes(before[:-1])
-    work.latest.write_bytes(good[:-100])
-    assert taken_up(laboratory, decisive(laboratory)) is None
+            checkpoints.load(latest)
+    before = previous.read_bytes()
+    previous.write_bytes(before[:-1])
+    latest.write_bytes(good[:-100])
+    assert resumed_epochs(laboratory, decisive(laboratory)) is None
     interrupted(laboratory)
-    work.latest.write_bytes(good[:-100])
-    assert taken_up(laboratory, decisive(laboratory)) == 1
+    latest.write_bytes(good[:-100])
+    assert resumed_epochs(laboratory, decisive(laboratory)) == 1
 
 
 @pytest.mark.parametrize("damage", ["lost", "flipped"])
 def test_a_run_with_curves_begins_anew_when_weights_are_lost(laboratory, damage):
-    work = interrupted(laboratory, weights=[0, 1])
-    assert taken_up(laboratory, decisive(laboratory), every_epoch=True) == 2
-    file = work.folder / "weights_00000.allcores"
+    folder = interrupted(laboratory, weights=[0, 1])
+    assert resumed_epochs(laboratory, decisive(laboratory), every_epoch=True) == 2
+    file = folder / "weights_00000.allcores"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.unlink() if damage == "lost" else file.write_bytes(content)
-    assert taken_up(laboratory, decisive(laboratory)) == 2, "without curves they are not needed"
-    assert taken_up(laboratory, decisive(laboratory), every_epoch=True) is None
+    assert resumed_epochs(laboratory, decisive(laboratory)) == 2, "they are scored with curves only"
+    assert resumed_epochs(laboratory, decisive(laboratory), every_epoch=True) is None
 
 
 def test_of_a_finished_run_without_its_weights_the_last_epoch_is_done_again(laboratory):
-    work = interrupted(laboratory, weights=[1])
-    assert taken_up(laboratory, decisive(laboratory), epochs=2) == 2
-    (work.folder / "weights_00001.allcores").unlink()
-    assert taken_up(laboratory, decisive(laboratory), epochs=2) == 1
+    folder = interrupted(laboratory, weights=[1])
+    assert resumed_epochs(laboratory, decisive(laboratory), epochs=2) == 2
+    (folder / "weights_00001.allcores").unlink()
+    assert resumed_epochs(laboratory, decisive(laboratory), epochs=2) == 1
 
 
 @pytest.mark.parametrize("line", ["x y z a b", "1 nan nan nan inf", "\0\0\0", "1 2"])
@@ -292,7 +298,7 @@ def test_damaged_lines_of_the_trace_do_not_count(tmp_path, line):
 
 
 def test_a_checkpoint_that_cannot_be_read_for_now_is_kept(laboratory, monkeypatch):
-    work = interrupted(laboratory)
+    folder = interrupted(laboratory)
     read_bytes = Path.read_bytes
 
     def fail(path):
@@ -300,13 +306,13 @@ def test_a_checkpoint_that_cannot_be_read_for_now_is_kept(laboratory, monkeypatc
 
     monkeypatch.setattr(Path, "read_bytes", fail)
     with pytest.raises(OSError, match="Input/output error"):
-        Work(work.folder, repr((decisive(laboratory), False)), 9)
+        Checkpoints(folder, repr((decisive(laboratory), False)), 9)
     monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    assert taken_up(laboratory, decisive(laboratory)) == 2
+    assert resumed_epochs(laboratory, decisive(laboratory)) == 2
 
 
 def test_foreign_files_are_refused_and_left(laboratory):
-    folder = laboratory.work("run")
+    folder = laboratory.checkpoints("run")
     folder.mkdir(parents=True)
     thesis = folder / "thesis.tex"
     thesis.write_text("chapter")
@@ -320,11 +326,11 @@ def test_foreign_files_are_refused_and_left(laboratory):
 
 @pytest.mark.parametrize("where", ["the same", "inside"])
 def test_results_do_not_lie_among_checkpoints(laboratory, where):
-    work = laboratory.work("run")
-    output = work if where == "the same" else work / "results"
+    folder = laboratory.checkpoints("run")
+    output = folder if where == "the same" else folder / "results"
     with pytest.raises(ValueError, match="results cannot lie among checkpoints"):
-        experiment.conduct(RUN, laboratory.data(), None, work, output)
-    assert not work.exists()
+        experiment.conduct(RUN, laboratory.data(), None, folder, output)
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("name", [*results.FILES, "weights.pt.part"])
@@ -341,19 +347,19 @@ def test_results_overwrite_no_foreign_file(laboratory, name):
 
 def test_results_that_were_half_written_are_written_again(laboratory, monkeypatch):
     """The run was killed between its weights and its metrics."""
-    write_metrics = results.write_metrics
-    monkeypatch.setattr(results, "write_metrics", lambda *_: (_ for _ in ()).throw(MemoryError))
+    write_metrics = experiment.write_metrics
+    monkeypatch.setattr(experiment, "write_metrics", lambda *_: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(MemoryError):
         laboratory.conduct(RUN)
     assert (laboratory.folder / "run" / "weights.pt").exists()
-    monkeypatch.setattr(results, "write_metrics", write_metrics)
+    monkeypatch.setattr(experiment, "write_metrics", write_metrics)
     metrics, _ = laboratory.conduct(RUN)
     assert len(metrics["sessions"]) == 2
 
 
 def test_only_one_at_a_time_trains_a_run(laboratory):
     first = laboratory.train(vary(epochs=100_000))
-    latest = laboratory.work("run") / "latest.allcores"
+    latest = laboratory.checkpoints("run") / "latest.allcores"
     while not latest.exists():
         assert first.poll() is None
     second = laboratory.train(vary(epochs=100_000))
@@ -367,7 +373,7 @@ def test_only_one_at_a_time_trains_a_run(laboratory):
 def test_a_resumed_run_records_all_its_sessions(laboratory):
     run = vary(epochs=1200)
     process = laboratory.train(run)
-    trace = laboratory.work("run") / "trace.allcores"
+    trace = laboratory.checkpoints("run") / "trace.allcores"
     while not trace.exists() or trace.read_text().count("\n") < 4:
         assert process.poll() is None
     process.kill()
@@ -378,7 +384,7 @@ def test_a_resumed_run_records_all_its_sessions(laboratory):
     process = laboratory.train(run)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    metrics = results.read_metrics(laboratory.folder / "run" / "metrics.json")
+    metrics = read_metrics(laboratory.folder / "run" / "metrics.json")
     first, second = metrics["sessions"]
     assert metrics["started"] == first["started"] == pytest.approx(float(lines[0].split()[1]))
     assert first["ended"] == float(lines[-1].split()[1]) < second["started"]
@@ -408,13 +414,13 @@ def test_a_run_that_diverges_stops_and_is_recorded_as_such(laboratory, run):
     assert re.search(
         r"diverged: the loss is not finite in epoch 1, step \d+, learning rate", output
     )
-    metrics = results.read_metrics(laboratory.folder / "run" / "metrics.json")
+    metrics = read_metrics(laboratory.folder / "run" / "metrics.json")
     assert metrics["diverged"]["epoch"] == 1
     assert metrics["accuracy"] is metrics["loss"] is metrics["confusion"] is None
     assert metrics["epochs"] == []
     assert torch.load(laboratory.folder / "run" / "weights.pt") == {}
     assert "NaN" not in (laboratory.folder / "run" / "metrics.json").read_text()
-    assert not laboratory.work("run").exists()
+    assert not laboratory.checkpoints("run").exists()
 
 
 def test_what_the_last_update_breaks_shows_when_it_is_scored(laboratory):
@@ -441,16 +447,16 @@ def test_edited_folds_are_refused(laboratory, damage):
     choice = Choice("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
     folder = laboratory.data(choice)
     labels, file = storage.open_dataset(folder).labels, laboratory.folder / "folds.json"
-    storage.write_folds(file, labels, 3, 0)
+    write_folds(file, labels, 3, 0)
     run = vary(dataset=choice, folds=3, fold=1)
 
     def conduct():
-        output, work = laboratory.folder / "run", laboratory.work("run")
-        return experiment.conduct(run, folder, file, work, output)
+        output = laboratory.folder / "run"
+        return experiment.conduct(run, folder, file, laboratory.checkpoints("run"), output)
 
     conduct()
     with pytest.raises(ValueError, match="is not what was assigned"):
-        storage.read_folds(file, labels[::-1], 3)
+        read_folds(file, labels[::-1], 3)
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content | {"fold_of": damage(content["fold_of"])}))
     with pytest.raises(ValueError, match="is not what was assigned"):
@@ -464,10 +470,10 @@ def test_an_edited_result_is_noticed(laboratory):
     content["accuracy"] = 1.0
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="was changed after the training that wrote it"):
-        results.read_metrics(path)
+        read_metrics(path)
     path.write_text("{")
     with pytest.raises(ValueError, match="was changed"):
-        results.read_metrics(path)
+        read_metrics(path)
 
 
 def test_two_threads_use_two_cores_and_no_more(laboratory):
@@ -475,5 +481,5 @@ def test_two_threads_use_two_cores_and_no_more(laboratory):
     process = laboratory.train(run)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    metrics = results.read_metrics(laboratory.folder / "run" / "metrics.json")
+    metrics = read_metrics(laboratory.folder / "run" / "metrics.json")
     assert metrics["machine"]["threads_per_process"] == 2

@@ -1,16 +1,19 @@
 """From tidy tables to what is said: numbers that can be checked by hand."""
 
+import dataclasses
 import io
 import math
 
 import numpy as np
 import pandas as pd
 import pytest
-from test_tables import RUNS, made, script
+from test_tables import FACTS, RUNS, made
 
-from allcores.analysis import bottom_line, comparison, occupancy, sentences, tidy, wording
+from allcores.analysis import bottom_line, comparison, occupancy, products, tidy, verdict
 
-FACTS = wording.Facts(baseline="serial", target=0.85)
+
+def sentences(product, frame, facts=FACTS):
+    return products.load(product).sentences(frame, facts)
 
 
 def p_of_4_degrees(t):
@@ -51,7 +54,7 @@ def test_holm():
 
 
 def compared(metrics):
-    return script("comparison_table").comparison_table(tidy.runs(metrics), "serial")
+    return products.load("comparison_table").table(tidy.runs(metrics), FACTS)
 
 
 def test_comparison_table():
@@ -72,7 +75,7 @@ def test_comparison_table():
 
 def test_seeds_on_a_fixed_test_set_resample_nothing():
     runs = tidy.runs(RUNS).assign(split="test", seed=[0, 1, 0, 1])
-    (row,) = script("comparison_table").comparison_table(runs, "serial").to_dict("records")
+    (row,) = products.load("comparison_table").table(runs, FACTS).to_dict("records")
     # As above, but sqrt(0.005 / 2) = 0.05: t = 1.
     assert row["p"] == pytest.approx(0.5)
 
@@ -82,25 +85,25 @@ def test_pairs_agree_in_fold_whatever_the_order():
 
 
 def test_what_is_said_of_accuracy():
-    (said,) = sentences.of_comparison(compared(RUNS), FACTS)
+    (said,) = sentences("comparison_table", compared(RUNS))
     assert said == (
         "mlp: accuracy cannot be told apart from that with serial by 2 pairs of runs, in "
         "1 comparison: differences of up to 74.6 points are possible (95 % intervals; corrected "
         "p = 0.529)."
     )
-    (said,) = sentences.of_comparison(compared(RUNS[::2]), FACTS)
+    (said,) = sentences("comparison_table", compared(RUNS[::2]))
     assert "nothing can be said of 1 comparison" in said
-    (said,) = sentences.of_comparison(compared(RUNS[:2]), FACTS)
+    (said,) = sentences("comparison_table", compared(RUNS[:2]))
     assert said.startswith("There are no runs with two ways of using the cores")
     same = [made("ddp", 2, 0, 0.8, 5.0), made("ddp", 2, 1, 0.9, 5.0)]
-    (said,) = sentences.of_comparison(compared(RUNS[:2] + same), FACTS)
+    (said,) = sentences("comparison_table", compared(RUNS[:2] + same))
     assert said == (
         "mlp: accuracy is identical to that with serial in every one of 2 pairs of runs, in "
         "1 comparison."
     )
     base = [made("serial", 1, fold, 0.5, 5.0) for fold in range(4)]
     better = [made("ddp", 2, fold, 0.9 + 0.1 * (fold > 2), 5.0) for fold in range(4)]
-    (said,) = sentences.of_comparison(compared(base + better), FACTS)
+    (said,) = sentences("comparison_table", compared(base + better))
     # Differences 0.4, 0.4, 0.4, 0.5: s^2 = 0.0025; 3.18245 sqrt((1/4 + 1/10) 0.0025) = 0.0941.
     assert said == (
         "mlp: accuracy with ddp, 2 workers is 42.50 points above that with serial "
@@ -109,7 +112,7 @@ def test_what_is_said_of_accuracy():
 
 
 def speeds(metrics):
-    return script("speed_table").speed_table(tidy.runs(metrics), tidy.epochs(metrics), "serial")
+    return products.load("speed_table").table(tidy.runs(metrics), tidy.epochs(metrics), FACTS)
 
 
 def read_back(table):
@@ -118,15 +121,15 @@ def read_back(table):
 
 
 def test_what_is_said_of_speed():
-    assert list(sentences.of_speed(read_back(speeds(RUNS)), FACTS)) == [
+    assert list(sentences("speed_table", read_back(speeds(RUNS)))) == [
         "mlp, images per second relative to serial (9.2): ddp, 2 workers 2.00 x.",
         "mlp: fastest is ddp, 2 workers, 2.00 x the best of serial on at most as many cores, "
         "serial: 16.7 to 20.0 images/s in 2 runs against 8.3 to 10.0 images/s in 2 runs.",
     ]
     packed = [m | {"conditions": m["conditions"] | {"exclusive": False}} for m in RUNS]
-    said = list(sentences.of_speed(read_back(speeds(packed)), FACTS))[-1]
+    said = list(sentences("speed_table", read_back(speeds(packed))))[-1]
     assert said.startswith("Runs were packed: one on few cores had neighbours at work")
-    (said,) = sentences.of_speed(read_back(speeds(RUNS[:2])), FACTS)
+    (said,) = sentences("speed_table", read_back(speeds(RUNS[:2])))
     assert "nothing to compare within this study" in said
 
 
@@ -144,19 +147,19 @@ def test_the_second_baseline_is_the_best_of_serial_on_as_many_cores():
     one, ddp, threads = table.to_dict("records")
     assert (one["over_best"], threads["over_best"]) == (1, 1)
     assert ddp["over_best"] == pytest.approx(ddp["images_per_second"] / (100 / 7))
-    said = list(sentences.of_speed(read_back(table), FACTS))
+    said = list(sentences("speed_table", read_back(table)))
     assert "fastest is ddp, 2 workers, 1.28 x the best of serial" in said[1]
     assert "serial, 2 threads: 16.7 to 20.0 images/s in 2 runs against 14.3 to 14.3" in said[1]
     assert said[1].endswith("in 1 run, too few runs: they cannot be told apart.")
     another = [with_threads(made("serial", 1, 1, 0.8, 7.2), 2)]
-    said = list(sentences.of_speed(read_back(speeds([*RUNS, two, *another])), FACTS))
+    said = list(sentences("speed_table", read_back(speeds([*RUNS, two, *another]))))
     assert said[1].endswith("13.9 to 14.3 images/s in 2 runs.")
     near = [with_threads(made("serial", 1, fold, 0.8, 5.5), 2) for fold in range(2)]
-    said = list(sentences.of_speed(read_back(speeds(RUNS + near)), FACTS))
+    said = list(sentences("speed_table", read_back(speeds(RUNS + near))))
     assert "1.01 x the best of serial" in said[1]
     assert said[1].endswith("which overlap: they cannot be told apart.")
     slow = [made("ddp", 2, 0, 0.8, 20.0)]
-    (said,) = sentences.of_speed(read_back(speeds(RUNS[:2] + slow)), FACTS)
+    (said,) = sentences("speed_table", read_back(speeds(RUNS[:2] + slow)))
     assert "fastest" not in said
 
 
@@ -166,11 +169,11 @@ def test_rows_that_had_too_few_cores_are_marked():
     contended["cores"] = contended["cores"] | {"contended": True}
     table = speeds([*RUNS, crowded, contended])
     assert list(table["note"]) == ["", "", "oversubscribed", "contended"]
-    said, _, why = sentences.of_speed(read_back(table), FACTS)
+    said, _, why = sentences("speed_table", read_back(table))
     assert "ddp, 4 workers 1.21 x (oversubscribed); ring, 2 workers 1.21 x (contended)" in said
     assert why.startswith("Contended: others were at work for more than a tenth")
     alone = speeds([made("serial", 1, 0, 0.8, 9.0) | {"cores": contended["cores"]}])
-    said = next(sentences.of_speed(read_back(alone), FACTS))
+    said = next(sentences("speed_table", read_back(alone)))
     assert "serial: 11.1 images/s (contended). With one way" in said
 
 
@@ -210,18 +213,18 @@ def test_timings_of_other_conditions_are_not_compared():
     table = speeds([*RUNS[:2], packed])
     assert list(table["note"]) == ["", "other conditions"]
     assert math.isnan(table["speedup"].iloc[1])
-    said = list(sentences.of_speed(read_back(table), FACTS))
+    said = list(sentences("speed_table", read_back(table)))
     assert "ddp, 2 workers (other conditions)" in said[0].replace("  ", " ")
     assert said[1].startswith("Runs were packed")
     (said,) = bottom_line.sentences({"speed_table": read_back(table)}, FACTS)
     assert said.startswith("mlp: the ways were timed under different conditions")
     runs = tidy.runs([*RUNS[:2], packed])
-    mixed = list(sentences.of_machine(runs))
+    mixed = list(verdict.of_machine(runs))
     assert mixed[1] == (
         "Not the same for all runs, which timings show: alone on the machine: True (2), False (1)."
     )
     other = packed | {"machine": packed["machine"] | {"host": "k", "processor": "q"}}
-    mixed = list(sentences.of_machine(tidy.runs([*RUNS[:2], other])))
+    mixed = list(verdict.of_machine(tidy.runs([*RUNS[:2], other])))
     assert "the processor: p (2), q (1)" in mixed[2]
 
 
@@ -233,32 +236,31 @@ def test_the_best_of_the_baseline_is_one_of_the_same_conditions():
     serial, ddp, packed = table.to_dict("records")
     assert (serial["over_best"], ddp["over_best"]) == (1, pytest.approx(2))
     assert packed["note"] == "other conditions"
-    said = list(sentences.of_speed(read_back(table), FACTS))
+    said = list(sentences("speed_table", read_back(table)))
     assert "the best of serial on at most as many cores, serial: 16.7" in said[1]
 
 
 def test_without_its_baseline_a_study_says_so():
     table = read_back(speeds(RUNS[2:]))
     assert table["note"].isna().all()
-    (said,) = sentences.of_speed(table, FACTS)
+    (said,) = sentences("speed_table", table)
     assert said == "mlp, without serial to judge them by: ddp, 2 workers: 18.3 images/s."
     (said,) = bottom_line.sentences({"speed_table": table}, FACTS)
     assert "serial, by which the others are judged, is missing" in said
 
 
 def test_no_line_goes_through_one_size():
-    timed = tidy.timed(tidy.runs(RUNS), tidy.epochs(RUNS))
-    table = script("size_table").size_table(timed)
+    table = products.load("size_table").table(tidy.epochs(RUNS), tidy.runs(RUNS))
     assert table.empty
-    assert list(sentences.of_sizes(read_back(table), FACTS)) == []
+    assert list(sentences("size_table", read_back(table))) == []
 
 
 def test_what_is_missing_and_what_diverged_is_said():
     missing = pd.DataFrame({"run": ["digits/lenet/fold0"]})
-    (said,) = sentences.of_missing(missing, tidy.runs(RUNS))
+    (said,) = verdict.of_missing(missing, tidy.runs(RUNS))
     assert said.startswith("INCOMPLETE: 1 run of 5 failed and is missing here, for instance digits")
     broken = RUNS[1] | {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
-    (said,) = sentences.of_missing(missing[:0], tidy.runs([RUNS[0], broken]))
+    (said,) = verdict.of_missing(missing[:0], tidy.runs([RUNS[0], broken]))
     assert (
         "mlp (cosine) with serial: 1 run, the first in epoch 2, step 7, learning rate 0.5" in said
     )
@@ -273,14 +275,14 @@ def test_packing_table():
     single = [at(m, 100.0 + 10 * i, 110.0 + 10 * i) for i, m in enumerate(RUNS[:2])]
     packed = [at(m, 500.0, 512.0 + i) for i, m in enumerate(RUNS[:2])]
     unasked = at(made("ring", 2, 0, 0.8, 9.0), 130.0, 160.0)
-    table = script("packing_table").packing_table(tidy.runs(packed), tidy.runs([*single, unasked]))
+    table = products.load("packing_table").table(tidy.runs(packed), tidy.runs([*single, unasked]))
     part, whole = table.to_dict("records")
     # 20 s one after the other; side by side on 2 cores 12 and 13 s.
     assert (part["one_by_one_seconds"], part["packed_seconds"]) == (20, 13)
     assert (part["pairs"], part["difference"]) == (2, 0)
     assert (whole["one_by_one_seconds"], whole["packed_seconds"], whole["runs"]) == (20, 13, 2)
     assert whole["over_bound"] == pytest.approx(13 / 12.5)
-    said = list(sentences.of_packing(read_back(table), FACTS))
+    said = list(sentences("packing_table", read_back(table)))
     assert said == [
         "Packing 2 runs onto the cores is 1.54 x as fast as running them one after the other with "
         "serial: 13 s against 20 s (mlp: 1.54 x).",
@@ -300,7 +302,7 @@ def test_runs_without_a_counterpart_do_not_count_as_packed_or_not():
         }
     packed = [at(m, 500.0 + 10 * (i // 2), 510.0 + 10 * (i // 2)) for i, m in enumerate(RUNS[:2])]
     packed += [at(m, 510.0, 520.0) for m in other]
-    packing_table = script("packing_table").packing_table
+    packing_table = products.load("packing_table").table
     table = packing_table(tidy.runs(packed), tidy.runs(single))
     part, whole = table.to_dict("records")
     assert (part["speedup"], whole["speedup"], whole["runs"]) == (2, 2, 2)
@@ -327,13 +329,12 @@ def sized(size, seconds):
 
 def test_size_table():
     metrics = [sized(1000, 2.5), sized(2000, 4.5), sized(4000, 8.5)]
-    timed = tidy.timed(tidy.runs(metrics), tidy.epochs(metrics))
-    table = script("size_table").size_table(timed)
+    table = products.load("size_table").table(tidy.epochs(metrics), tidy.runs(metrics))
     (row,) = table.to_dict("records")
     assert row["seconds_per_1000"] == pytest.approx(2)
     assert row["intercept_seconds"] == pytest.approx(0.5)
     assert row["r_squared"] == pytest.approx(1)
-    assert list(sentences.of_sizes(table, FACTS)) == [
+    assert list(sentences("size_table", table)) == [
         "mlp, time of an epoch: serial 2.000 s per 1,000 samples + 0.500 s (R² = 1.000)."
     ]
 
@@ -346,23 +347,23 @@ def test_target_table():
     metrics.append(made("ddp", 2, 0, 0.8, 10.0))
     for epoch in metrics[-1]["epochs"]:
         epoch["accuracy"] = 0.5
-    table = script("target_table").target_table(tidy.epochs(metrics), 0.85)
+    table = products.load("target_table").table(tidy.epochs(metrics), FACTS)
     serial, ddp = table.to_dict("records")
     assert (serial["runs"], serial["reached"], serial["epochs"]) == (2, 2, 1.5)
     assert serial["seconds"] == pytest.approx((99 + 99 + 11) / 2)
     assert ddp["reached"] == 0
-    assert list(sentences.of_target(table, FACTS)) == [
+    assert list(sentences("target_table", table)) == [
         "mlp reaches 85.0% held-out accuracy: serial after 1.5 epochs, 104.50 s.",
         "mlp never reached 85.0% with ddp, 2 workers.",
     ]
 
 
-def test_the_course_of_a_cell_is_the_mean_of_its_runs():
+def test_the_learning_curve_of_a_cell_is_the_mean_of_its_runs():
     epochs = tidy.with_elapsed(tidy.epochs(RUNS[:2]))
     assert list(epochs["elapsed"]) == [99, 109, 99, 111]
-    course = tidy.course(epochs.assign(score=[1.0, 2.0, 3.0, 6.0]), "score")
-    assert list(course["elapsed"]) == [99, 110]
-    assert course[["mean", "low", "high"]].to_numpy().tolist() == [[2, 1, 3], [4, 2, 6]]
+    curve = tidy.learning_curve(epochs.assign(score=[1.0, 2.0, 3.0, 6.0]), "score")
+    assert list(curve["elapsed"]) == [99, 110]
+    assert curve[["mean", "low", "high"]].to_numpy().tolist() == [[2, 1, 3], [4, 2, 6]]
 
 
 def test_what_is_said_of_staleness():
@@ -375,7 +376,7 @@ def test_what_is_said_of_staleness():
             "updates": [5, 4, 1],
         }
     )
-    (said,) = sentences.of_staleness(table, FACTS)
+    (said,) = sentences("staleness_figure", table)
     assert "50% of the updates" in said
     assert "0.80 updates on average and 4 at most" in said
 
@@ -384,19 +385,19 @@ def test_published_times_stand_beside_and_change_nothing():
     references = [
         {"model": "mlp", "label": "a cluster", "cores": 4, "seconds": 478, "images": 2000}
     ]
-    table = script("elapsed_table").elapsed_table(read_back(speeds(RUNS)), references)
-    assert list(table["way"]) == ["serial", "ddp, 2 workers", "a cluster"]
+    facts = dataclasses.replace(FACTS, references=references)
+    table = products.load("elapsed_table").table(read_back(speeds(RUNS)), facts)
+    assert list(table["layout"]) == ["serial", "ddp, 2 workers", "a cluster"]
     assert list(table["seconds"]) == pytest.approx([110, 104.5, 478])
     assert list(table["per_1000"]) == pytest.approx([550, 522.5, 239])
     assert table["note"].iloc[-1] == "published elsewhere"
     assert table["speedup"].isna().tolist() == [False, False, True]
-    measured, published = sentences.of_elapsed(table, FACTS)
+    measured, published = sentences("elapsed_table", table)
     assert measured.endswith("serial on 1 core: 550.0 s; ddp, 2 workers on 2 cores: 522.5 s.")
     assert "published elsewhere" in published
     assert "a cluster on 4 cores: 239.0 s" in published
 
 
 def test_markup_in_a_sentence_is_shown_as_it_is():
-    verdict = script("verdict")
     assert verdict.as_rst("s", ["a_b *c*"]) == "**s**\n\n* a\\_b \\*c\\*\n"
     assert "<li>&lt;b&gt;</li>" in verdict.as_html("s", ["<b>"])

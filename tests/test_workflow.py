@@ -42,7 +42,7 @@ def test_the_study_ends_with_tables_figures_and_report(finished):
     assert len(pd.read_csv(study / "epochs.csv")) == 2 * RUNS
     speed = pd.read_csv(study / "speed_table.csv")
     assert speed.loc[speed["strategy"] == "serial", "speedup"].eq(1).all()
-    for name in ("accuracy", "class", "confusion", "loss", "speedup", "utilisation"):
+    for name in ("accuracy", "per_class", "confusion", "loss", "speedup", "utilisation"):
         assert (study / f"{name}_figure.png").stat().st_size > 5000
         assert (study / f"{name}_figure.svg").read_text().startswith("<?xml")
     report = (finished.folder / "results" / "report.html").read_text()
@@ -127,7 +127,7 @@ LIBRARY = "scripts/allcores"
             "PANEL_WIDTH, PANEL_HEIGHT = 4",
             0,
         ),
-        ("scripts/loss_figure.py", 'yscale="log"', 'yscale="linear"', 0),
+        ("scripts/allcores/analysis/figures/loss.py", 'yscale="log"', 'yscale="linear"', 0),
         (f"{LIBRARY}/study/commandline.py", "default=5", "default=6", 0),
         ("workflow/rules/train.smk", "exec {params", "exec  {params", 0),
         ("profiles/default/config.yaml", "keep-going: true", "keep-going: false", 0),
@@ -140,8 +140,8 @@ def test_an_edit_reruns_what_it_can_change(project, path, old, new, runs):
 
 
 def test_an_edited_plot_is_plotted_again(project):
-    project.edit("scripts/loss_figure.py", 'yscale="log"', 'yscale="linear"')
-    assert project.planned() == {"loss_figure": 1, "all": 1, "total": 2}
+    project.edit("scripts/allcores/analysis/figures/loss.py", 'yscale="log"', 'yscale="linear"')
+    assert project.planned() == {"figure": 1, "all": 1, "total": 2}
 
 
 def test_other_cores_and_fresh_file_times_rerun_nothing(project):

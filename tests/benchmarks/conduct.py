@@ -35,7 +35,7 @@ def conduct(run, folder):
     data = folder / run.dataset.label
     preparation.prepare(run.dataset, folder, data)
     asked = run
-    if run.is_open:
+    if run.has_auto:
         recipe = folder / f"{run.model.label}_w{run.workers}_{run.dataset.label}.json"
         if not recipe.exists():
             recipes.calibrate(run, data, run.cores, recipe)

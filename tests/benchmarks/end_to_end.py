@@ -47,7 +47,7 @@ def ours(folder, name, dataset, batch):
 def the_usual(folder, name, dataset, batch):
     opened = storage.open_dataset(f"{folder}/{dataset.label}")
     count = opened.info["train"]
-    mean, std = storage.channel_statistics(opened.moments[:count], opened.images.shape)
+    mean, std = storage.channel_statistics(opened.pixel_sums[:count], opened.images.shape)
     loader = usual.batches(
         usual.OneByOne(opened.images[:count], opened.labels[:count], mean, std), batch
     )

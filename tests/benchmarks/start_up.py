@@ -9,8 +9,9 @@ from pathlib import Path
 from measure import ROOT, in_turn, report
 
 from allcores.data import preparation, storage
+from allcores.data.folds import write_folds
 from allcores.study import commandline
-from allcores.training import results
+from allcores.study.metrics_file import read_metrics
 
 REPEATS = 7
 
@@ -26,7 +27,7 @@ def start_up(run, folder):
     command += ["--data", f"{folder}/data", "--fold-of", f"{folder}/folds.json"]
     command += ["--output", output, "--work", f"{folder}/work"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return results.read_metrics(output / "metrics.json")["start_up_seconds"]
+    return read_metrics(output / "metrics.json")["start_up_seconds"]
 
 
 def imports_of_torch(folder):
@@ -41,7 +42,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         preparation.prepare(serial.dataset, folder, f"{folder}/data")
         opened = storage.open_dataset(f"{folder}/data")
-        storage.write_folds(f"{folder}/folds.json", opened.labels, 5, 0)
+        write_folds(f"{folder}/folds.json", opened.labels, 5, 0)
         found = in_turn(
             {
                 "import torch": lambda: imports_of_torch(folder),

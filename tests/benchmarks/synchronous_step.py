@@ -21,7 +21,7 @@ class AllReduce(Strategy):
         super().__init__(model, make_optimizer([self.flat.whole]), world)
 
     def step(self, lr):
-        self.world.sum(self.flat.gradient).div_(self.world.workers)
+        self.world.all_reduce(self.flat.gradient).div_(self.world.workers)
         self.update(lr)
 
 

@@ -1,6 +1,10 @@
 # Images and folds.
 
 
+def dataset_of(wildcards):
+    return grid.choice(config, "datasets", wildcards.dataset)
+
+
 # On a cluster these run where snakemake was called: other nodes often have no network.
 localrules:
     prepare_dataset,
@@ -11,17 +15,17 @@ rule prepare_dataset:
     output:
         images="<results>/data/{dataset}/images.npy",
         labels="<results>/data/{dataset}/labels.npy",
-        moments="<results>/data/{dataset}/moments.npy",
+        pixel_sums="<results>/data/{dataset}/pixel_sums.npy",
         info="<results>/data/{dataset}/dataset.json",
     log:
         "<results>/logs/prepare_dataset/{dataset}.log",
     conda:
         "../../environment.yml"
     params:
-        settings=lambda wildcards: dataset_choice(wildcards).to_json(),
-        code=lambda wildcards: fingerprint.of_dataset(dataset_choice(wildcards).name),
+        settings=lambda wildcards: dataset_of(wildcards).to_json(),
+        code=lambda wildcards: fingerprint.of_dataset(dataset_of(wildcards).name),
         # A dataset made from files of yours is made anew when one of them changes.
-        sources=lambda wildcards: preparation.sources(dataset_choice(wildcards)),
+        sources=lambda wildcards: preparation.sources(dataset_of(wildcards)),
         # A function of input is not recorded: another place for downloads changes no data.
         downloads=lambda wildcards, input: config.get("downloads", "results/downloads"),
     message:

@@ -1,28 +1,32 @@
-# How a model is fastest here, where the config leaves that open. One training: one fold of one dataset,
-# one model, schedule, strategy, number of workers.
+# How a model is fastest here, where the config leaves that to be measured. One training: one fold of one
+# dataset, one model, schedule, strategy, number of workers.
+
+RUNS = RunJobs(config, TABLE, FOLDER, local_cores())
 
 
 rule calibrate:
     input:
         info="<results>/data/{dataset}/dataset.json",
     output:
-        RECIPE_FILE,
+        FOLDER.recipe,
     log:
         "<results>/logs/calibrate/{dataset}/{model}_w{workers}t{threads}.log",
     # It has the machine to itself, before others begin.
     priority: 1e9
     conda:
         "../../environment.yml"
-    threads: most_cores()
+    threads: RUNS.most_cores()
     resources:
         slurm_extra="--exclusive",
-        mem_mb=lambda wildcards, attempt: 2 * attempt * estimate.memory_mb(asking(wildcards)),
-        runtime=lambda wildcards, attempt: attempt * estimate.minutes(asking(wildcards)),
+        mem_mb=lambda wildcards, attempt: 2
+        * attempt
+        * estimate.memory_mb(RUNS.with_recipe(wildcards)),
+        runtime=lambda wildcards, attempt: attempt * estimate.minutes(RUNS.with_recipe(wildcards)),
     params:
-        # Not recorded, being a function of input: any run that asks the question will do.
-        settings=lambda wildcards, input: asking(wildcards).to_json(),
-        question=lambda wildcards: recipes.question(asking(wildcards)),
-        code=lambda wildcards: fingerprint.of_recipe(asking(wildcards)),
+        # Not recorded, being a function of input: any run with that cache key will do.
+        settings=lambda wildcards, input: RUNS.with_recipe(wildcards).to_json(),
+        cache_key=lambda wildcards: recipes.cache_key(RUNS.with_recipe(wildcards)),
+        code=lambda wildcards: fingerprint.of_recipe(RUNS.with_recipe(wildcards)),
     message:
         "Measure how {wildcards.model} is fastest with {wildcards.workers} worker(s)"
     script:
@@ -31,27 +35,27 @@ rule calibrate:
 
 rule train:
     input:
-        unpack(inputs_of),
+        unpack(RUNS.inputs),
     output:
         metrics=f"<results>/runs/{PATH}/metrics.json",
         trace=f"<results>/runs/{PATH}/utilisation.csv",
         weights=f"<results>/runs/{PATH}/weights.pt",
     log:
         f"<results>/logs/train/{PATH}.log",
-    priority: urgency
+    priority: RUNS.priority
     conda:
         "../../environment.yml"
-    threads: run_threads
+    threads: RUNS.threads
     resources:
-        **CLUSTER_RESOURCES,
-        mem_mb=lambda wildcards, attempt: attempt * estimate.memory_mb(run_of(wildcards)),
-        runtime=lambda wildcards, attempt: attempt * estimate.minutes(run_of(wildcards)),
+        **RUNS.cluster_resources,
+        mem_mb=RUNS.memory_mb,
+        runtime=RUNS.minutes,
     params:
         # All that decides the result, in one string: Snakemake compares it with that of the last time.
         # The data are inputs.
-        decisive=decisive,
+        decisive=RUNS.decisive,
         # A function of input is not recorded: where things lie changes no result.
-        command=train_command,
+        command=RUNS.command,
         # Who calls it: it ends when that process does, also while it is still starting.
         caller=lambda wildcards, input: os.getpid(),
     message:

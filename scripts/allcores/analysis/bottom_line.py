@@ -24,7 +24,7 @@ def sentences(found, facts):
             )
             continue
         if len(group) == 1:
-            single.append(f"{names} with {style.way(base)}{mark(base)}")
+            single.append(f"{names} with {style.layout(base)}{mark(base)}")
             continue
         one = group.sort_values("images_per_second", ascending=False).iloc[0]
         many = group.loc[(group["images_per_second"] / group["cores"]).idxmax()]
@@ -42,7 +42,7 @@ def _best_accuracies(runs):
     cells = runs[runs["accuracy"].notna()].groupby(tidy.CELL, sort=False)
     rows = [
         dict(zip(tidy.CELL, cell, strict=True))
-        | {"accuracy": group["accuracy"].mean(), "reach": comparison.interval(group)}
+        | {"accuracy": group["accuracy"].mean(), "reach": comparison.half_width(group)}
         for cell, group in cells
     ]
     if not rows:
@@ -54,7 +54,7 @@ def _best_accuracies(runs):
         f"{style.title(['model', *shown], [row[c] for c in ['model', *shown]])} "
         f"{row['accuracy']:.1%}"
         + ("" if pd.isna(row["reach"]) else f" ± {100 * row['reach']:.1f}")
-        + f" ({row['schedule']}, {style.way(row)})"
+        + f" ({row['schedule']}, {style.layout(row)})"
         for _, row in best.iterrows()
     )
     yield f"Held-out accuracy, each with its best schedule and way: {listed}."
@@ -62,10 +62,10 @@ def _best_accuracies(runs):
 
 def _for_one(one, base):
     if one.name == base.name:
-        return f"for one run nothing was faster than {style.way(base)}{mark(base)}."
+        return f"for one run nothing was faster than {style.layout(base)}{mark(base)}."
     return (
-        f"one run alone is fastest with {style.way(one)}{mark(one)}, {one['speedup']:.2f} x "
-        f"{style.way(base)}{mark(base)}{_doubt(one, base, 1, 1)}."
+        f"one run alone is fastest with {style.layout(one)}{mark(one)}, {one['speedup']:.2f} x "
+        f"{style.layout(base)}{mark(base)}{_doubt(one, base, 1, 1)}."
     )
 
 
@@ -80,13 +80,13 @@ def _doubt(better, base, divisor, base_divisor):
 def _for_many(many, base):
     if many.name == base.name:
         return (
-            f"For all runs together nothing beats {style.way(base)} on "
+            f"For all runs together nothing beats {style.layout(base)} on "
             f"{count(base['cores'], 'core')} per run: run folds and seeds side by side."
         )
     return (
-        f"For all runs together {style.way(many)} gets most out of each core: "
+        f"For all runs together {style.layout(many)} gets most out of each core: "
         f"{many['images_per_second'] / many['cores']:,.1f} images/s per core against "
-        f"{base['images_per_second'] / base['cores']:,.1f} with {style.way(base)}"
+        f"{base['images_per_second'] / base['cores']:,.1f} with {style.layout(base)}"
         f"{_doubt(many, base, many['cores'], base['cores'])}."
     )
 

@@ -41,7 +41,7 @@ def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
     return mean, mean - reach, mean + reach, p
 
 
-def interval(runs):
+def half_width(runs):
     """Half the width of the 95 % interval of the mean accuracy of a cell's runs; NaN for one run.
 
     The same correction as for differences: folds share training samples.

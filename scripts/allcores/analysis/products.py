@@ -1,63 +1,145 @@
-"""What a study ends with: the names of its tables and figures. No torch."""
+"""What a study ends with: its tables and figures, each of which is one file in tables/ or figures/.
+
+A file says all there is to say of its product, and whoever adds one touches nothing else:
+
+* TITLE and CAPTION, for the report. {study}, {baseline} and {target} in a caption are filled in.
+* WHEN: a name in CONDITIONS, if not every study has it.
+* ORDER: its place in the report, and in the verdict if it has something to say there.
+* table(...) -> DataFrame and formats(table) -> {column: function}, or figure(...) -> Figure.
+* sentences(...) -> texts, if it has something to say in the verdict.
+
+The arguments of these functions are named after what they are made from: a tidy CSV (`runs`,
+`epochs`, ...; see tidy.py), a table (`speed_table`), either of them of the study that this one is
+held against (`against_runs`), or `facts`. Where the first is empty there is nothing to draw.
+
+The files are read and not imported: the workflow asks for all of this without pandas.
+"""
+
+import functools
+import importlib
+from dataclasses import dataclass
 
 from allcores.study import grid, registry
 
-# Of every study; accuracy only where there is something to learn.
-SPEED = ["speed_table", "phases_figure", "speedup_figure", "loss_figure", "utilisation_figure"]
-ACCURACY = [
-    "accuracy_table",
-    "comparison_table",
-    "class_table",
-    "accuracy_figure",
-    "class_figure",
-    "confusion_figure",
-]
-# Key of a study -> what it ends with besides, if it has that key.
-ON_REQUEST = {
-    "curves": ["curves_figure"],
-    "target_accuracy": ["target_table", "target_figure"],
-    "references": ["elapsed_table", "elapsed_figure"],
-    "against": ["packing_table", "packing_figure"],
-}
-# What the verdict has sentences for; of tables that only list numbers it says nothing.
-SPOKEN_OF = [
-    *("packing_table", "speed_table", "elapsed_table"),
-    *("target_table", "size_table", "comparison_table"),
-]
-SIZES = ["size_table", "size_figure"]
-STALENESS = ["staleness_figure"]
+FOLDERS = {"tables": "table", "figures": "figure"}
 
 
-def of_study(config, name):
-    """The names of the tables and figures of a study."""
-    asked = config["studies"][name]
-    found = SPEED + (ACCURACY if _is_learnable(config, asked) else [])
-    for key, names in ON_REQUEST.items():
-        found = found + (names if key in asked and asked[key] is not False else [])
-    if len(asked.get("train_sizes", [])) > 1:
-        found = found + SIZES
-    return found + (STALENESS if is_asynchronous(config, name) else [])
+@dataclass(frozen=True)
+class Product:
+    """A table or a figure.
+
+    Attributes:
+        name: of its files: "speed_table".
+        module: dotted.
+        when: a key of CONDITIONS; None: every study has it.
+        made_from: what it takes, by name; `facts` is not among them.
+        takes_facts: whether its table() or figure() takes them.
+        spoken_from: what its sentences() take; None: it has none.
+    """
+
+    name: str
+    kind: str
+    module: str
+    title: str
+    caption: str
+    when: str | None
+    order: int
+    made_from: tuple
+    takes_facts: bool
+    spoken_from: tuple | None
+
+    @property
+    def files(self):
+        suffixes = ("html",) if self.kind == "table" else ("png", "svg")
+        return [f"{self.name}.{suffix}" for suffix in suffixes]
 
 
-def spoken_of(config, name):
-    """The tables that the verdict of a study is made from."""
-    found = of_study(config, name)
-    return ["runs", "missing", *(table for table in SPOKEN_OF if table in found)] + (
-        ["staleness"] if is_asynchronous(config, name) else []
+@dataclass(frozen=True)
+class Facts:
+    """What the config says of a study, for its tables, figures and sentences.
+
+    Attributes:
+        study: its name.
+        baseline: the strategy that speeds and accuracies refer to.
+        target: the accuracy to be reached; None: none was asked for.
+        references: times that others have published: [{model, label, seconds, images, cores if
+            known}, ...].
+    """
+
+    study: str
+    baseline: str
+    target: float | None
+    references: tuple
+
+
+@functools.cache
+def known():
+    """Name -> Product, in the order of the report."""
+    found = []
+    for folder, kind in FOLDERS.items():
+        for file in registry.files(f"analysis/{folder}"):
+            constants, arguments = registry.literals_of(file), registry.arguments_of(file)
+            spoken = arguments.get("sentences")
+            found.append(
+                Product(
+                    name=f"{file.stem}_{kind}",
+                    kind=kind,
+                    module=f"allcores.analysis.{folder}.{file.stem}",
+                    title=constants["TITLE"],
+                    caption=" ".join(constants["CAPTION"].split()),
+                    when=constants.get("WHEN"),
+                    order=constants["ORDER"],
+                    made_from=tuple(name for name in arguments[kind] if name != "facts"),
+                    takes_facts="facts" in arguments[kind],
+                    spoken_from=spoken and tuple(name for name in spoken if name != "facts"),
+                )
+            )
+    return {product.name: product for product in sorted(found, key=lambda each: each.order)}
+
+
+def load(name):
+    """The module of a product."""
+    return importlib.import_module(known()[name].module)
+
+
+def names(kind):
+    return [product.name for product in known().values() if product.kind == kind]
+
+
+def of_study(config, study):
+    """The products of a study."""
+    asked = config["studies"][study]
+    return [
+        product
+        for product in known().values()
+        if product.when is None or CONDITIONS[product.when](config, asked)
+    ]
+
+
+def files(config, study):
+    """The files that hold them, and the verdict."""
+    return ["verdict.html", *(file for each in of_study(config, study) for file in each.files)]
+
+
+def spoken_of(config, study):
+    """The products of a study that have something to say in its verdict."""
+    return [product for product in of_study(config, study) if product.spoken_from]
+
+
+def facts_of(config, study):
+    """The Facts of a study."""
+    asked = grid.STUDY_DEFAULTS | config["studies"][study]
+    return Facts(
+        study=study,
+        baseline=asked.get("baseline") or asked["strategies"][0],
+        target=asked.get("target_accuracy"),
+        references=tuple(asked.get("references", [])),
     )
 
 
-def files(config, name):
-    """The files that hold them, and the verdict."""
-    yield "verdict.html"
-    for product in of_study(config, name):
-        suffixes = ("html",) if product.endswith("_table") else ("png", "svg")
-        yield from (f"{product}.{suffix}" for suffix in suffixes)
-
-
-def is_asynchronous(config, name):
+def _is_asynchronous(config, asked):
     """Whether workers of one of its strategies do not wait for each other."""
-    labels = (grid.STUDY_DEFAULTS | config["studies"][name])["strategies"]
+    labels = (grid.STUDY_DEFAULTS | asked)["strategies"]
     chosen = [grid.choice(config, "strategies", label) for label in labels]
     return any(_constant(registry.strategies(), c, "asynchronous", False) for c in chosen)
 
@@ -70,3 +152,15 @@ def _is_learnable(config, asked):
 
 def _constant(known, choice, constant, default):
     return known[choice.name].constants.get(constant, default)
+
+
+# Name of a condition -> whether a config's study meets it.
+CONDITIONS = {
+    "learnable": _is_learnable,
+    "asynchronous": _is_asynchronous,
+    "several_sizes": lambda config, asked: len(asked.get("train_sizes", [])) > 1,
+    "curves": lambda config, asked: asked.get("curves", False),
+    "target_accuracy": lambda config, asked: "target_accuracy" in asked,
+    "references": lambda config, asked: "references" in asked,
+    "against": lambda config, asked: "against" in asked,
+}

@@ -92,10 +92,8 @@ def legend_below(figure, axes):
         figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
 
 
-def unless_empty(frame, draw, *arguments):
-    """draw(frame, *arguments), or a figure that says why there is nothing to draw."""
-    if len(frame):
-        return draw(frame, *arguments)
+def empty():
+    """A figure that says why there is nothing to draw."""
     figure, (panel,) = panels(1)
     panel.set_axis_off()
     panel.text(0.5, 0.5, "no run came to an end without diverging", ha="center", va="center")
@@ -109,8 +107,8 @@ def save(figure, output):
     plt.close(figure)
 
 
-def way(row):
-    """A way of using the cores in words: "ddp, 2 workers"."""
+def layout(row):
+    """A strategy with its workers and threads in words: "ddp, 2 workers"."""
     text = row["strategy"]
     if row["workers"] > 1:
         text += f", {row['workers']} workers"

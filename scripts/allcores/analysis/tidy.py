@@ -1,6 +1,4 @@
-"""Tidy tables of a study's runs, and how a table is shown."""
-
-from html import escape
+"""Tidy tables of a study's runs: a row per run, epoch or class; and what is often asked of them."""
 
 import numpy as np
 import pandas as pd
@@ -22,8 +20,8 @@ SPEED_CELL = [column for column in CELL if column != "schedule"]
 EPOCH = ["epoch", "loss", "lr", "seconds", "accuracy", "held_out_loss"]
 # Notes of the speed tables.
 OTHERWISE, PUBLISHED = "other conditions", "published elsewhere"
-# A way of using the cores to train a model.
-WAY = [column for column in SPEED_CELL if column != "train_size"]
+# A model and a layout: a strategy with its workers and threads.
+LAYOUT = [column for column in SPEED_CELL if column != "train_size"]
 
 
 def read(path):
@@ -192,7 +190,7 @@ def with_elapsed(epochs):
     return epochs.assign(elapsed=epochs.groupby(RUN)["seconds"].cumsum())
 
 
-def course(cell, column):
+def learning_curve(cell, column):
     """A row per epoch of a cell: mean elapsed seconds; mean, low and high of a column over runs.
 
     Args:
@@ -220,49 +218,3 @@ def varying(frame, columns=CELL):
 def _cores(metrics):
     processes = metrics["settings"]["workers"] + metrics["settings"]["servers"]
     return processes * metrics["recipe"]["threads_per_worker"]
-
-
-STYLE = """
-<style>
-  body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 1.5em; }
-  table { border-collapse: collapse; }
-  th, td { padding: .3em .9em; border-bottom: 1px solid #ddd; }
-  th, td { text-align: right; white-space: nowrap; }
-  th { border-bottom: 2px solid #222; position: sticky; top: 0; background: #fff; }
-  td.text, th.text { text-align: left; }
-  tbody tr:hover { background: #f4f4f4; }
-</style>
-"""
-
-
-def html(frame, formats):
-    """A self-contained page that shows a table; what is the same in all rows stands above it.
-
-    Args:
-        formats: column -> how a value of it is written; missing values are left empty. Columns
-            without a format are texts.
-    """
-    same = [name for name in CELL if name in frame and frame[name].nunique() == 1]
-    above = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
-    frame = frame.drop(columns=same)
-    shown = frame.astype(object).where(frame.notna(), None)
-    for column in shown.columns:
-        write = formats.get(column, str)
-        shown[column] = ["" if value is None else write(value) for value in shown[column]]
-    text = [column not in formats for column in shown.columns]
-    head = "".join(
-        _cell("th", name.replace("_", " "), t) for name, t in zip(shown, text, strict=True)
-    )
-    rows = "".join(
-        "<tr>" + "".join(_cell("td", v, t) for v, t in zip(row, text, strict=True)) + "</tr>\n"
-        for row in shown.itertuples(index=False)
-    )
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8">{STYLE}'
-        f"<p>{escape(above)}</p>"
-        f"<table><thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></html>"
-    )
-
-
-def _cell(tag, value, is_text):
-    return f"<{tag}{' class=text' if is_text else ''}>{escape(str(value))}</{tag}>"

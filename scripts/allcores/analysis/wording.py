@@ -1,23 +1,8 @@
 """Numbers and names in words, for sentences. No torch."""
 
-from dataclasses import dataclass
-
 import pandas as pd
 
-from allcores.analysis import style, tidy
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What the config says of a study.
-
-    Attributes:
-        baseline: the strategy that speeds and accuracies refer to.
-        target: the accuracy to be reached; None: none was asked for.
-    """
-
-    baseline: str
-    target: float | None
+from allcores.analysis import comparison, style, tidy
 
 
 def p_value(value):
@@ -65,3 +50,41 @@ def base_of(group, facts):
     """The baseline's row with the fewest cores; None: it is missing."""
     base = group[group["strategy"] == facts.baseline].sort_values("cores", kind="stable")
     return None if base.empty else base.iloc[0]
+
+
+def differences(rows, what, reference, subject):
+    """Whether accuracy differs from a reference's, for rows of a comparison.
+
+    Args:
+        what: whose accuracies are compared, all together.
+        reference: with whose.
+        subject: a function from a row to what is said of it alone.
+    """
+    for _, row in rows[rows["finding"] == comparison.DIFFERS].iterrows():
+        direction = "above" if row["difference"] > 0 else "below"
+        yield (
+            f"{subject(row)} is {100 * abs(row['difference']):.2f} points {direction} that "
+            f"{reference} (95 % interval {100 * row['low']:+.2f} to {100 * row['high']:+.2f}, "
+            f"corrected {p_value(row['p_corrected'])})."
+        )
+    same = rows[rows["finding"] == comparison.NOT_FOUND]
+    if len(same):
+        pairs, reach = same["pairs"].min(), 100 * same["at_most"].max()
+        yield (
+            f"{what} cannot be told apart from that {reference} by {pairs:.0f} pairs of runs, in "
+            f"{count(len(same), 'comparison')}: differences of up to {reach:.1f} points are "
+            f"possible (95 % intervals; {'least ' if len(same) > 1 else ''}corrected "
+            f"{p_value(same['p_corrected'].min())})."
+        )
+    equal = rows[rows["finding"] == comparison.IDENTICAL]
+    if len(equal):
+        yield (
+            f"{what} is identical to that {reference} in every one of {equal['pairs'].sum():.0f} "
+            f"pairs of runs, in {count(len(equal), 'comparison')}."
+        )
+    unsaid = rows[rows["finding"] == comparison.UNKNOWN]
+    if len(unsaid):
+        yield (
+            f"{what}: without spread over pairs of runs, nothing can be said of "
+            f"{count(len(unsaid), 'comparison')} with that {reference}."
+        )

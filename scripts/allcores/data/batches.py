@@ -58,7 +58,7 @@ def dropout_seed(seed, epoch, rank):
     return int(np.random.SeedSequence([seed, DROPOUT, epoch, rank]).generate_state(1)[0])
 
 
-class Pixels:
+class ImageBatches:
     """Turn samples into a normalised float batch, augmented for training.
 
     Args:

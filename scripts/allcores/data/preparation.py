@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 from allcores.data import storage
+from allcores.files import sha256, write_text
 from allcores.study import fingerprint, registry
 
 
@@ -66,7 +67,7 @@ def _content(file):
         with zipfile.ZipFile(file) as archive:
             members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
         return repr(members)
-    return storage.sha256(file)
+    return sha256(file)
 
 
 def _known():
@@ -86,7 +87,7 @@ def _read_known():
 def _write_known(known):
     with contextlib.suppress(OSError):  # a home that cannot be written to costs time, no more
         _known().parent.mkdir(parents=True, exist_ok=True)
-        storage.write_text(_known(), json.dumps(known))
+        write_text(_known(), json.dumps(known))
 
 
 def files_below(folder):

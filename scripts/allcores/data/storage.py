@@ -1,7 +1,6 @@
 """Datasets at rest: written once, checked whenever they are opened, memory-mapped by every run.
 
-A dataset is a folder of images.npy, labels.npy, moments.npy and dataset.json. Splits are numbers
-per sample beside it; nothing is ever copied to make one.
+A dataset is a folder of images.npy, labels.npy, pixel_sums.npy and dataset.json.
 """
 
 import hashlib
@@ -12,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-ARRAYS = ("images.npy", "labels.npy", "moments.npy")
-# Beside these, which sample is held out in which fold.
-FOLDS = "{folds}folds_seed{seed}.json"
+from allcores.files import sha256, write_text
+
+ARRAYS = ("images.npy", "labels.npy", "pixel_sums.npy")
 
 
 @dataclass(frozen=True)
-class Outline:
+class Metadata:
     """What is known of a dataset before it is loaded.
 
     Attributes:
@@ -65,13 +64,13 @@ class Dataset:
     Attributes:
         images: (N, C, H, W) uint8, memory-mapped.
         labels: (N,) int64.
-        moments: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel.
+        pixel_sums: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel.
         info: what dataset.json says: shape, train, classes, mean, std, sha256.
     """
 
     images: np.ndarray
     labels: np.ndarray
-    moments: np.ndarray
+    pixel_sums: np.ndarray
     info: dict
 
     @property
@@ -105,15 +104,15 @@ def write(folder, source, made_from=""):
         raise ValueError(f"labels must be one per image, in 0..{len(source.classes) - 1}")
     beside = {name: folder / f"{name}.part" for name in ARRAYS}
     try:
-        moments = _write_images(beside["images.npy"], source)
-        for name, array in (("labels.npy", labels), ("moments.npy", moments)):
+        pixel_sums = _write_images(beside["images.npy"], source)
+        for name, array in (("labels.npy", labels), ("pixel_sums.npy", pixel_sums)):
             with beside[name].open("wb") as file:
                 np.save(file, array)
     except BaseException:
         for file in beside.values():
             file.unlink(missing_ok=True)
         raise
-    mean, std = channel_statistics(moments[: source.train], source.shape)
+    mean, std = channel_statistics(pixel_sums[: source.train], source.shape)
     info = {
         "made_from": made_from,
         "shape": list(source.shape),
@@ -130,21 +129,21 @@ def write(folder, source, made_from=""):
 
 
 def _write_images(path, source):
-    """Write the images of a source; returns their moments, (N, 2, C) int64."""
+    """Write the images of a source; returns their pixel_sums, (N, 2, C) int64."""
     images = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=source.shape)
     with path.open("r+b") as file:  # a full disk is an error here, and a bus error in a mapping
         os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    moments = np.empty((source.shape[0], 2, source.shape[1]), np.int64)
+    pixel_sums = np.empty((source.shape[0], 2, source.shape[1]), np.int64)
     start = 0
     for chunk in source.chunks:
         rows = slice(start, start + len(chunk))
         images[rows] = chunk
         wide = chunk.astype(np.int64)
-        moments[rows, 0], moments[rows, 1] = wide.sum(axis=(2, 3)), (wide**2).sum(axis=(2, 3))
+        pixel_sums[rows, 0], pixel_sums[rows, 1] = wide.sum(axis=(2, 3)), (wide**2).sum(axis=(2, 3))
         start += len(chunk)
     assert start == source.shape[0], "a dataset's chunks must add up to its shape"
     images.flush()
-    return moments
+    return pixel_sums
 
 
 def open_dataset(folder):
@@ -167,7 +166,7 @@ def open_dataset(folder):
         # Copy-on-write: torch wants writable memory, and nothing written may reach the file.
         images=np.load(folder / "images.npy", mmap_mode="c"),
         labels=np.load(folder / "labels.npy"),
-        moments=np.load(folder / "moments.npy"),
+        pixel_sums=np.load(folder / "pixel_sums.npy"),
         info=info,
     )
 
@@ -201,103 +200,16 @@ def read_info(folder):
     return info
 
 
-def channel_statistics(moments, shape):
+def channel_statistics(pixel_sums, shape):
     """Mean and standard deviation per channel, of pixels in 0..1.
 
     Args:
-        moments: (n, 2, C) int64 of the images that count.
+        pixel_sums: (n, 2, C) int64 of the images that count.
         shape: (N, C, H, W).
     """
-    pixels = len(moments) * shape[2] * shape[3]
+    pixels = len(pixel_sums) * shape[2] * shape[3]
     # Python's integers: exact, so that images of one colour have a spread of zero and not almost.
-    sums, squares = moments.sum(axis=0).astype(object)
+    sums, squares = pixel_sums.sum(axis=0).astype(object)
     mean = (sums / pixels).astype(float) / 255
     std = np.sqrt(((pixels * squares - sums**2) / pixels**2).astype(float)) / 255
     return mean, np.where(std > 0, std, 1.0)
-
-
-def assign_folds(labels, folds, seed):
-    """The fold in which each sample is held out: (N,) int64, stratified by class, seeded."""
-    from sklearn.model_selection import StratifiedKFold
-
-    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    fold_of = np.empty(len(labels), np.int64)
-    for fold, (_, held_out) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
-        fold_of[held_out] = fold
-    return fold_of
-
-
-def write_folds(path, labels, folds, seed):
-    """Assign samples to folds and keep that in JSON, with a checksum of it and the labels."""
-    fold_of = assign_folds(labels, folds, seed)
-    content = {"sha256": _checksum(fold_of, labels), "fold_of": fold_of.tolist()}
-    write_text(path, json.dumps(content))
-
-
-def read_folds(path, labels, folds):
-    """What write_folds wrote: the fold of each sample, (N,) int64.
-
-    Raises:
-        ValueError: the file was changed since, or is of other labels.
-    """
-    try:
-        content = json.loads(Path(path).read_text())
-        fold_of = np.array(content["fold_of"], np.int64)
-        sound = content["sha256"] == _checksum(fold_of, labels) and set(fold_of) == {*range(folds)}
-    except (ValueError, KeyError, TypeError):
-        sound = False
-    if not sound:
-        raise ValueError(
-            f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
-            "samples to folds anew"
-        )
-    return fold_of
-
-
-def _checksum(*arrays):
-    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
-
-
-def split(info, fold_of, fold, train_size, seed):
-    """Which samples a run trains on and which it is scored on.
-
-    Args:
-        info: of the dataset.
-        fold_of: what assign_folds gave for its training part; None: its own test set is held out.
-        fold: the fold to hold out.
-        train_size: use only that many training samples; they are the first of one seeded order, so
-            that smaller sets are nested in larger ones. None: all.
-
-    Returns:
-        (train, held_out), positions in the dataset, int64, ascending.
-
-    Raises:
-        ValueError: one of them would be empty, or there are fewer training samples than asked for.
-    """
-    samples = np.arange(info["train"])
-    if fold_of is None:
-        train, held_out = samples, np.arange(info["train"], info["shape"][0])
-    else:
-        train, held_out = samples[fold_of != fold], samples[fold_of == fold]
-    if train_size is not None:
-        shuffled = np.random.default_rng([seed, info["train"]]).permutation(samples)
-        if train_size > len(train):
-            raise ValueError(
-                f"{train_size} samples to train on are asked for; {len(train)} are left"
-            )
-        train = np.sort(shuffled[np.isin(shuffled, train)][:train_size])
-    if not len(train) or not len(held_out):
-        raise ValueError(f"{len(train)} samples are left to train on, {len(held_out)} are held out")
-    return train, held_out
-
-
-def sha256(path):
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_text(path, text):
-    """Write beside, then rename: whoever looks sees the whole file or none."""
-    beside = Path(f"{path}.part")
-    beside.write_text(text)
-    beside.replace(path)

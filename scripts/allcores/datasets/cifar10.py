@@ -3,14 +3,14 @@
 Krizhevsky 2009, through torchvision.
 """
 
-from allcores.data.storage import Outline
+from allcores.data.storage import Metadata
 from allcores.datasets import _torchvision
 
 FILES = "cifar-10-python.tar.gz"
 
 
-def outline():
-    return Outline(train=50000, test=10000, smallest_class=5000, shape=(3, 32, 32), classes=10)
+def metadata():
+    return Metadata(train=50000, test=10000, smallest_class=5000, shape=(3, 32, 32), classes=10)
 
 
 def load(folder):

@@ -3,14 +3,14 @@
 Krizhevsky 2009, through torchvision.
 """
 
-from allcores.data.storage import Outline
+from allcores.data.storage import Metadata
 from allcores.datasets import _torchvision
 
 FILES = "cifar-100-python.tar.gz"
 
 
-def outline():
-    return Outline(train=50000, test=10000, smallest_class=500, shape=(3, 32, 32), classes=100)
+def metadata():
+    return Metadata(train=50000, test=10000, smallest_class=500, shape=(3, 32, 32), classes=100)
 
 
 def load(folder):

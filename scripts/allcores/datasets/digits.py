@@ -5,13 +5,13 @@ They come with scikit-learn: real training without a network. 8 x 8 pixels, scal
 
 import numpy as np
 
-from allcores.data.storage import Images, Outline
+from allcores.data.storage import Images, Metadata
 
 SIDE = 32
 
 
-def outline():
-    return Outline(train=1797, test=0, smallest_class=174, shape=(1, SIDE, SIDE), classes=10)
+def metadata():
+    return Metadata(train=1797, test=0, smallest_class=174, shape=(1, SIDE, SIDE), classes=10)
 
 
 def load(folder):

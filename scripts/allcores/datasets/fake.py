@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from allcores.data.storage import Images, Outline
+from allcores.data.storage import Images, Metadata
 
 CHUNK = 64  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0}
 LEARNABLE = False
 
 
-def outline(count=1000, classes=1000, channels=3, size=224, test=0, seed=0):
-    return Outline(
+def metadata(count=1000, classes=1000, channels=3, size=224, test=0, seed=0):
+    return Metadata(
         train=count,
         test=test,
         smallest_class=count // classes,

@@ -5,7 +5,7 @@ Xiao et al. 2017, through torchvision.
 
 from pathlib import Path
 
-from allcores.data.storage import Outline
+from allcores.data.storage import Metadata
 from allcores.datasets import _torchvision
 
 FILES = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz in FashionMNIST/raw"
@@ -18,8 +18,8 @@ CONTENTS = {
 }
 
 
-def outline():
-    return Outline(train=60000, test=10000, smallest_class=6000, shape=(1, 28, 28), classes=10)
+def metadata():
+    return Metadata(train=60000, test=10000, smallest_class=6000, shape=(1, 28, 28), classes=10)
 
 
 def load(folder):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from allcores.data.preparation import files_below
-from allcores.data.storage import Images, Outline
+from allcores.data.storage import Images, Metadata
 
 CHUNK = 64  # images read at a time
 ALLOWED = {"size": 1}
@@ -19,13 +19,13 @@ SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".t
 PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
-def outline(path, size=224):
+def metadata(path, size=224):
     try:
         parts = _parts(path)
     except (ValueError, OSError):
         return None  # load() will say it when it is its turn
     counts = [len(files) for files in parts[0].values()]
-    return Outline(
+    return Metadata(
         train=sum(counts),
         test=sum(map(len, parts[1].values())) if len(parts) == 2 else 0,
         smallest_class=min(counts),

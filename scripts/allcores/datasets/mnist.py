@@ -5,7 +5,7 @@ LeCun et al. 1998, through torchvision.
 
 from pathlib import Path
 
-from allcores.data.storage import Outline
+from allcores.data.storage import Metadata
 from allcores.datasets import _torchvision
 
 FILES = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz in MNIST/raw"
@@ -18,8 +18,8 @@ CONTENTS = {
 }
 
 
-def outline():
-    return Outline(train=60000, test=10000, smallest_class=5421, shape=(1, 28, 28), classes=10)
+def metadata():
+    return Metadata(train=60000, test=10000, smallest_class=5421, shape=(1, 28, 28), classes=10)
 
 
 def load(folder):

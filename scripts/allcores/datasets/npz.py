@@ -10,20 +10,20 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format
 
-from allcores.data.storage import Images, Outline
+from allcores.data.storage import Images, Metadata
 
 PARTS = ("", "test_")
 # As many channels as the last axis of (N, H, W, C) has; a second axis larger than that is a height.
 MOST_COLOURS = 4
 
 
-def outline(path):
+def metadata(path):
     try:
         shapes, labels = _checked(path)
     except (ValueError, OSError):
         return None  # load() will say it when it is its turn
     counts = np.bincount(labels[0])
-    return Outline(
+    return Metadata(
         train=len(labels[0]),
         test=sum(map(len, labels[1:])),
         smallest_class=int(counts.min()),

@@ -6,14 +6,14 @@ of its size and mixed with noise: easy at noise 0.5, hard at 3.
 
 import numpy as np
 
-from allcores.data.storage import Images, Outline
+from allcores.data.storage import Images, Metadata
 
 CHUNK = 1000  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0, "noise": 0.0}
 
 
-def outline(count=10000, classes=10, channels=3, size=32, test=2000, noise=1.0, seed=0):
-    return Outline(
+def metadata(count=10000, classes=10, channels=3, size=32, test=2000, noise=1.0, seed=0):
+    return Metadata(
         train=count,
         test=test,
         smallest_class=count // classes,

@@ -88,7 +88,7 @@ class Watch(threading.Thread):
     """Samples this process and its descendants while a run lasts.
 
     Each sample is a line of a file, so that what a killed process has spent is known to the one
-    that takes up its work.
+    that resumes the run.
 
     Args:
         file: where those lines are, and will be.
@@ -193,10 +193,7 @@ def cpu_seconds():
 
 
 def machine():
-    """The record of where a run was made: processor, cores, memory, versions."""
-    import numpy
-    import torch
-
+    """The record of where this process runs: processor, cores, memory, system."""
     return {
         "host": platform.node(),
         "processor": cores.processor(),
@@ -205,8 +202,5 @@ def machine():
         "memory_bytes": psutil.virtual_memory().total,
         "system": platform.platform(),
         "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
         "load_average": os.getloadavg()[0],
     }

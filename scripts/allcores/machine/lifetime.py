@@ -1,31 +1,10 @@
-"""How processes end: with the one that called them, and when one of a run fails."""
+"""Processes that end with the one that called them."""
 
 import ctypes
 import os
 import signal
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
-
-
-class RankFailedError(Exception):
-    """A process of a run raised, was killed or hangs; the message names its rank and says how."""
-
-
-class DivergedError(Exception):
-    """The loss of a training is no longer a finite number.
-
-    Attributes:
-        epoch, step: counted from 1; step is None where only the finished epoch shows it.
-        lr: learning rate of that step; without one, at the beginning of the epoch.
-    """
-
-    def __init__(self, epoch, step, lr):
-        super().__init__(epoch, step, lr)
-        self.epoch, self.step, self.lr = epoch, step, lr
-
-    def __str__(self):
-        step = "" if self.step is None else f", step {self.step}"
-        return f"the loss is not finite in epoch {self.epoch}{step}, learning rate {self.lr:.3g}"
 
 
 def die_with_parent(parent=None):

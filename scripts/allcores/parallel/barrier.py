@@ -8,7 +8,7 @@ from itertools import chain
 
 
 class Barrier:
-    """Lets nobody pass before all have come; as often as one likes.
+    """Lets nobody pass before all have come; may be used again and again.
 
     The dissemination barrier of Hensgen, Finkel and Manber 1988, "Two algorithms for barrier
     synchronization": ceil(log2 n) rounds; in round k each rank signals the one 2^k places on and
@@ -23,17 +23,17 @@ class Barrier:
 
     Args:
         parties: number of processes, ranks 0 .. parties - 1.
-        spin: seconds to watch for a signal, with the core on offer to others, before falling
-            asleep: waking up takes longer than most waits last. 0 where processes share cores.
-        patience: seconds after which a barrier is given up.
+        spin: seconds to poll for a signal, yielding the core to others, before sleeping: to be
+            woken takes longer than most waits last. 0 where processes share cores.
+        timeout: seconds after which wait() raises an error.
     """
 
-    def __init__(self, parties, spin, patience):
-        self.parties, self.spin, self.patience = parties, spin, patience
+    def __init__(self, parties, spin, timeout):
+        self.parties, self.spin, self.timeout = parties, spin, timeout
         self.distances = [1 << k for k in range((parties - 1).bit_length())]
         flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
         self.signals = [[os.eventfd(0, flags) for _ in range(parties)] for _ in self.distances]
-        # How often each rank has come, to say who is missing.
+        # How often each rank has called wait(), to say who is missing.
         self.arrivals = memoryview(mmap.mmap(-1, 8 * parties)).cast("q")
 
     def wait(self, rank):
@@ -45,14 +45,14 @@ class Barrier:
         self.arrivals[rank] += 1
         for distance, signals in zip(self.distances, self.signals, strict=True):
             os.eventfd_write(signals[(rank + distance) % self.parties], 1)
-            if not (self._watch(signals[rank]) or self._sleep(signals[rank])):
+            if not (self._poll(signals[rank]) or self._sleep(signals[rank])):
                 came = self.arrivals[rank]
                 missing = [str(r) for r in range(self.parties) if self.arrivals[r] < came]
                 raise TimeoutError(
-                    f"waited {self.patience} s for rank {', '.join(missing)}, which did not come"
+                    f"waited {self.timeout} s for rank {', '.join(missing)}, which did not come"
                 )
 
-    def _watch(self, signal):
+    def _poll(self, signal):
         end = time.monotonic() + self.spin
         while not _taken(signal):
             if time.monotonic() > end:
@@ -63,7 +63,7 @@ class Barrier:
     def _sleep(self, signal):
         poll = select.poll()
         poll.register(signal, select.POLLIN)
-        return bool(poll.poll(1000 * self.patience)) and _taken(signal)
+        return bool(poll.poll(1000 * self.timeout)) and _taken(signal)
 
     def close(self):
         """Let go of the signals."""

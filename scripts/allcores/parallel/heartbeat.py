@@ -7,7 +7,7 @@ import time
 ENTRY = struct.Struct("d24s")  # when (CLOCK_MONOTONIC, seconds), in which phase
 
 
-class Pulse:
+class Heartbeats:
     """Where each rank notes when it last went on to something else, and to what.
 
     Made before the ranks are forked, in memory that they share.

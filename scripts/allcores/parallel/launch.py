@@ -1,4 +1,4 @@
-"""World: who am I among how many; and the processes of a run: fork them, watch them, end them."""
+"""World: this process among those of its run; and how these are forked, watched and ended."""
 
 import math
 import os
@@ -17,10 +17,11 @@ import torch.distributed as dist
 
 from allcores.machine import cores
 from allcores.machine.costs import Clock
-from allcores.machine.lifetime import DivergedError, die_with_parent
+from allcores.machine.lifetime import die_with_parent
 from allcores.parallel import supervision
 from allcores.parallel.barrier import Barrier
-from allcores.parallel.heartbeat import Pulse
+from allcores.parallel.failures import DivergedError
+from allcores.parallel.heartbeat import Heartbeats
 from allcores.parallel.shared_memory import SharedMemory
 
 # For gloo and the barrier: never. The parent ends a run whose ranks make no progress.
@@ -38,7 +39,8 @@ class World:
         pins: the cores that this process is kept to; None: wherever the system has it.
         clock: seconds per phase of this process.
         shared: memory and a lock that all processes of the run share.
-        meeting: where the workers wait for each other.
+        worker_barrier: barrier() of the workers.
+        worker_group: torch's process group of the workers.
     """
 
     rank: int
@@ -48,7 +50,7 @@ class World:
     pins: list[int] | None = None
     clock: Clock = field(default_factory=Clock)
     shared: SharedMemory | None = None
-    meeting: Barrier | None = None
+    worker_barrier: Barrier | None = None
     worker_group: dist.ProcessGroup | None = None
 
     @property
@@ -59,7 +61,7 @@ class World:
     def is_server(self):
         return self.rank >= self.workers
 
-    def sum(self, tensor):
+    def all_reduce(self, tensor):
         """Sum a tensor over the workers, in place, and return it."""
         if self.workers > 1:
             dist.all_reduce(tensor, group=self.worker_group)
@@ -71,7 +73,7 @@ class World:
         if self.workers == 1 or not tensors:
             return
         flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
-        self.sum(flat).div_(self.workers)
+        self.all_reduce(flat).div_(self.workers)
         parts = flat.split([tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.detach().copy_(part.view_as(tensor))
@@ -108,8 +110,8 @@ class World:
         return box[0]
 
     def barrier(self):
-        """Wait until every worker is here; what each wrote to shared memory before is there."""
-        self.meeting.wait(self.rank)
+        """Wait until every worker is here; what each has written to shared memory is seen then."""
+        self.worker_barrier.wait(self.rank)
 
     def join(self, rendezvous):
         """Meet the other ranks through a file; loopback only, ports chosen by the system."""
@@ -146,29 +148,29 @@ def run_ranks(target, workers, servers, threads, once_forked, pins=None, timeout
     _allow_many_files()
     fork, shared = get_context("fork"), SharedMemory()
     oversubscribed = (workers + servers) * threads > cores.allowed()
-    meeting = Barrier(workers, 0 if oversubscribed else SPIN, COLLECTIVE_TIMEOUT.total_seconds())
-    pulse = Pulse(workers + servers)
+    barrier = Barrier(workers, 0 if oversubscribed else SPIN, COLLECTIVE_TIMEOUT.total_seconds())
+    heartbeats = Heartbeats(workers + servers)
     # A file without a name: nothing is left of it, however this process ends.
     rendezvous = os.memfd_create("allcores-rendezvous")
     ranks = {}
     try:
         for rank in range(workers + servers):
             mine = pins and pins[rank * threads : (rank + 1) * threads]
-            world = World(rank, workers, servers, threads, mine, shared=shared, meeting=meeting)
-            world.clock = Clock(partial(pulse.beat, rank))
+            clock = Clock(partial(heartbeats.beat, rank))
+            world = World(rank, workers, servers, threads, mine, clock, shared, barrier)
             report, child_end = fork.Pipe(duplex=False)
-            process = fork.Process(target=_life, args=(target, world, rendezvous, child_end))
+            process = fork.Process(target=_run_rank, args=(target, world, rendezvous, child_end))
             process.start()
             child_end.close()
             ranks[rank] = process, report
         once_forked()  # threads may be started from here on, not earlier
-        supervision.watch(ranks, workers, pulse, timeout)
+        supervision.watch(ranks, workers, heartbeats, timeout)
     finally:
         for process, _ in ranks.values():
             process.kill()
             process.join()
         shared.close()
-        meeting.close()
+        barrier.close()
         os.close(rendezvous)
 
 
@@ -178,8 +180,8 @@ def _allow_many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _life(target, world, rendezvous, report):
-    """The life of one rank."""
+def _run_rank(target, world, rendezvous, report):
+    """What the process of a rank does."""
     die_with_parent()
     if world.pins:
         os.sched_setaffinity(0, world.pins)

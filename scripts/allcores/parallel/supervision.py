@@ -5,7 +5,7 @@ import time
 from multiprocessing import connection
 from pathlib import Path
 
-from allcores.machine.lifetime import DivergedError, RankFailedError
+from allcores.parallel.failures import DivergedError, RankFailedError
 
 # How often the parent looks for progress (seconds).
 LOOK = 1.0
@@ -15,13 +15,13 @@ WAITING = ("wait", "checkpoint")
 GRACE = 0.5
 
 
-def watch(ranks, workers, pulse, timeout):
+def watch(ranks, workers, heartbeats, timeout):
     """Wait until every rank of a run has ended well.
 
     Args:
         ranks: rank -> (process, pipe on which it reports why it failed).
         workers: how many of them train; the others serve.
-        pulse: pulse.Pulse, where they show that they go on.
+        heartbeats: heartbeats.Heartbeats, where they show that they go on.
         timeout: seconds without any progress of any rank after which the run is given up.
 
     Raises:
@@ -36,11 +36,13 @@ def watch(ranks, workers, pulse, timeout):
             time.sleep(GRACE)
             raise _failure(ranks, workers)
         # Looks are counted, not seconds: while this process itself is stopped none goes by.
-        beats = pulse.snapshot()
+        beats = heartbeats.snapshot()
         idle = 0.0 if ended or beats != before else idle + LOOK
         before = beats
         if running and idle >= timeout:
-            raise RankFailedError(_who_hangs(ranks, workers, pulse, list(running.values()), idle))
+            raise RankFailedError(
+                _who_hangs(ranks, workers, heartbeats, list(running.values()), idle)
+            )
 
 
 def _exit_code(rank):
@@ -75,15 +77,15 @@ def _failure(ranks, workers):
     return RankFailedError(f"{_title(rank, workers)} failed:\n{causes[rank][1]}")
 
 
-def _who_hangs(ranks, workers, pulse, running, seconds):
+def _who_hangs(ranks, workers, heartbeats, running, seconds):
     """Which rank keeps the others waiting: a stopped one, or the first that fell silent at work."""
 
     def suspicion(rank):
-        when, phase = pulse.last(rank)
+        when, phase = heartbeats.last(rank)
         return not _is_stopped(ranks[rank][0].pid), phase in WAITING, when
 
     rank = min(running, key=suspicion)
-    process, (_, phase) = ranks[rank][0], pulse.last(rank)
+    process, (_, phase) = ranks[rank][0], heartbeats.last(rank)
     how = "is stopped by a signal" if _is_stopped(process.pid) else "hangs"
     return (
         f"no rank made any progress for {seconds:g} s: {_title(rank, workers)} "

@@ -13,9 +13,9 @@ class LocalStrategy(Strategy):
 
     def average(self, vector):
         """Average a vector over all workers, in place."""
-        self.world.sum(vector).div_(self.world.workers)
+        self.world.all_reduce(vector).div_(self.world.workers)
 
-    def settle(self):
-        for vector in (self.flat.weights, *self.moments()):
+    def synchronize(self):
+        for vector in (self.flat.weights, *self.state_per_weight()):
             self.average(vector)
-        super().settle()
+        super().synchronize()

@@ -25,7 +25,7 @@ class Accelerator(Strategy):
         self.update(lr)
         self.optimizer.zero_grad()
 
-    def settle(self):
+    def synchronize(self):
         self.module.load_state_dict(self.there.state_dict())
 
     def restore(self, state):

@@ -79,14 +79,14 @@ class AsyncParameterServer(ServedStrategy):
             pull.wait()
         self.steps_since_pull = 0
 
-    def settle(self):
+    def synchronize(self):
         if self.accrued_steps:
             self._push()
         # A push is over when the server has taken it, and it applies it before it hears of more.
         self.world.barrier()
         self._pull()
-        super().settle()
-        self.pushed_by_all = int(self.world.sum(torch.tensor([self.pushed])))
+        super().synchronize()
+        self.pushed_by_all = int(self.world.all_reduce(torch.tensor([self.pushed])))
         self.pushed = 0
 
     def record(self):

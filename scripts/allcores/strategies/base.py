@@ -46,7 +46,7 @@ class Strategy:
         """Gradient in, next weights out: update with learning rate lr and clear the gradient."""
         raise NotImplementedError
 
-    def settle(self):
+    def synchronize(self):
         """Make my copy the weights that this run would ship, the same on every worker.
 
         Batch-norm statistics are averaged over the workers: each has seen its own shards only.
@@ -80,7 +80,7 @@ class Strategy:
             group["lr"] = lr
         self.optimizer.step()
 
-    def moments(self):
+    def state_per_weight(self):
         """The tensors in the optimizer's state that hold a number per weight."""
         values = [value for state in self.optimizer.state.values() for value in state.values()]
         return [value for value in values if torch.is_tensor(value) and value.dim()]

@@ -32,7 +32,7 @@ class DDP(Strategy):
 
     def __init__(self, model, make_optimizer, world, *, bucket_mb=25, hook="none", powersgd_rank=1):
         super().__init__(model, make_optimizer(model.parameters()), world)
-        # forward_sync_buffers=False: batch-norm statistics stay each worker's own until settle().
+        # forward_sync_buffers=False: batch-norm statistics stay the worker's until synchronize().
         self.model = torch.nn.parallel.DistributedDataParallel(
             model, forward_sync_buffers=False, bucket_cap_mb=bucket_mb
         )

@@ -79,14 +79,14 @@ class Hogwild(Strategy):
         self.world.barrier()
         self.to_share = False
 
-    def settle(self):
+    def synchronize(self):
         self.world.barrier()  # all updates have been made
         self.updates_read = int(self.updates.sum())
         if self.own_state:
-            for vector in self.moments():
-                self.world.sum(vector).div_(self.world.workers)
-        super().settle()
-        self.counts = self.world.sum(self.staleness.take())
+            for vector in self.state_per_weight():
+                self.world.all_reduce(vector).div_(self.world.workers)
+        super().synchronize()
+        self.counts = self.world.all_reduce(self.staleness.take())
 
     def record(self):
         return {"staleness": as_list(self.counts)}

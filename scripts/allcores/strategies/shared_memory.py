@@ -61,9 +61,9 @@ class SharedMemory(Strategy):
             parameter.register_post_accumulate_grad_hook(self._show)
         self.blocks = self._blocks(world.rank, world.workers)
         super().__init__(model, make_optimizer([block.weights for block in self.blocks]), world)
-        self.shared_moments = {
+        self.shared_state = {
             name: world.shared.zeros(self.flat.weights.shape, self.flat.weights.dtype)
-            for name in _names_of_moments(make_optimizer, self.flat.weights.dtype)
+            for name in _names_of_state_per_weight(make_optimizer, self.flat.weights.dtype)
         }
         self.to_share = True
         world.barrier()  # all have put the initial weights there
@@ -104,30 +104,30 @@ class SharedMemory(Strategy):
             group["params"] = [block.weights]
             self.update(lr)
         if self.to_share:
-            self._share_moments()
+            self._share_state()
         self.world.clock.enter("wait")
         self.world.barrier()  # all weights are there
 
-    def _share_moments(self):
+    def _share_state(self):
         """Move what the first update has made to where rank 0 can read everybody's part."""
         for block in self.blocks:
             state = self.optimizer.state[block.weights]
-            for name, vector in self.shared_moments.items():
+            for name, vector in self.shared_state.items():
                 state[name] = vector[block.where].copy_(state[name])
         self.to_share = False
 
     def state(self):
         own = self.optimizer.state[self.blocks[0].weights]
-        return {"model": self.module.state_dict(), "optimizer": {**own, **self.shared_moments}}
+        return {"model": self.module.state_dict(), "optimizer": {**own, **self.shared_state}}
 
     def restore(self, state):
         self.module.load_state_dict(state["model"])
         for block in self.blocks:
             self.optimizer.state[block.weights] = {
-                name: value[block.where] if name in self.shared_moments else copy.deepcopy(value)
+                name: value[block.where] if name in self.shared_state else copy.deepcopy(value)
                 for name, value in state["optimizer"].items()
             }
-        self._share_moments()
+        self._share_state()
         self.world.barrier()  # nobody puts these weights there any more
 
 
@@ -141,7 +141,7 @@ def _add_up(gradients, total):
         total.add_(gradient)
 
 
-def _names_of_moments(make_optimizer, dtype):
+def _names_of_state_per_weight(make_optimizer, dtype):
     """What an optimizer keeps per weight, seen from its update of a lone one."""
     weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
     weight.grad = torch.zeros_like(weight)

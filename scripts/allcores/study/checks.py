@@ -220,7 +220,7 @@ def _unknown_label(section, label, defined, known):
 
 def _of_batches(config, path, given):
     """Every worker has to get a part of every full batch."""
-    most = max((workers for _, workers, _, _ in _ways(config, given)), default=1)
+    most = max((workers for _, workers, _, _ in _layouts(config, given)), default=1)
     for position, label in enumerate(_list(given.get("models"))):
         batch_size = mapping(mapping(config.get("models")).get(label)).get("batch_size")
         if isinstance(batch_size, int) and 0 < batch_size < most:
@@ -249,7 +249,7 @@ def _of_optimizers(config, path, given):
                 )
 
 
-def _ways(config, given):
+def _layouts(config, given):
     """study.ways() of what is sound in a study; `auto` takes one thread at least."""
     counts = {
         key: [count for count in _list(given[key]) if isinstance(count, int) and count > 0]
@@ -257,13 +257,13 @@ def _ways(config, given):
         if key in given
     }
     counts["threads_per_worker"] = counts["threads_per_worker"] or [1]
-    return list(grid.ways(config, given | counts))
+    return list(grid.layouts(config, given | counts))
 
 
 def _of_cores(config, path, given, cores):
     """Snakemake would run what is too large on fewer cores, and tables would not say so."""
     key = "cores" if "cores" in given else "workers"
-    for strategy, workers, servers, threads in _ways(config, given):
+    for strategy, workers, servers, threads in _layouts(config, given):
         needed = (workers + servers) * threads
         if workers < 1:
             yield (
@@ -315,7 +315,7 @@ def _of_against(config, path, given, others):
             yield (*path, "against"), f"{against!r} has no {key} in common with this study"
     if given["exclusive"]:
         yield (*path, "against"), "excludes `exclusive: true`: packed runs are held against others"
-    alike = [{repr(way) for way in _ways(config, of_study)} for of_study in (given, other)]
+    alike = [{repr(way) for way in _layouts(config, of_study)} for of_study in (given, other)]
     if alike[0] & alike[1]:
         yield (
             (*path, "against"),
@@ -323,7 +323,7 @@ def _of_against(config, path, given, others):
             "cannot be packed and alone",
         )
     for name, of_study in ((path[-1], given), (against, other)):
-        labels = [strategy.label for strategy, *_ in _ways(config, of_study)]
+        labels = [strategy.label for strategy, *_ in _layouts(config, of_study)]
         for label in sorted({label for label in labels if labels.count(label) > 1}):
             yield (*path, "against"), f"{name!r} has {label!r} in several ways; expected one"
     if given.get("folds") != other.get("folds"):
@@ -336,25 +336,25 @@ def _of_splits(config, path, given):
     for label in _list(given.get("datasets")):
         chosen = grid.choice(config, "datasets", label)
         try:
-            outline = registry.outline(chosen)
+            metadata = registry.metadata(chosen)
         except (KeyError, TypeError, ArithmeticError, OSError):  # told by _of_entries or _of_paths
             continue
-        if outline is None:
+        if metadata is None:
             continue
-        if isinstance(folds, int) and folds > outline.smallest_class:
+        if isinstance(folds, int) and folds > metadata.smallest_class:
             yield (
                 (*path, "folds"),
-                f"found {folds}; the smallest class of {label!r} has {outline.smallest_class} "
+                f"found {folds}; the smallest class of {label!r} has {metadata.smallest_class} "
                 "samples, so that many folds at most",
             )
-        if folds == "test" and outline.test == 0:
+        if folds == "test" and metadata.test == 0:
             yield (
                 (*path, "folds"),
                 f"{label!r} has no test set of its own; expected a number of folds",
             )
-        available = outline.train
+        available = metadata.train
         if isinstance(folds, int) and folds > 1:
-            available = outline.train * (folds - 1) // folds
+            available = metadata.train * (folds - 1) // folds
         for position, size in enumerate(_list(given["train_sizes"])):
             if isinstance(size, int) and size > available:
                 yield (

@@ -1,4 +1,4 @@
-"""The flags of scripts/train.py, and the Run that they describe."""
+"""The flags of scripts/train.py: the Run that they describe, and those of the workflow."""
 
 import argparse
 import json
@@ -124,12 +124,12 @@ def parse(arguments, description):
     add(
         "--settings",
         metavar="JSON",
-        help="the whole run, as metrics.json holds it; the flags above are ignored",
+        help="the whole run, as metrics.json has it; of the flags above --curves counts, too",
     )
     add("--data", type=Path, metavar="DIR", help="the prepared dataset")
     add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
     add("--recipe", type=Path, metavar="FILE", help="what was measured for what is `auto`")
-    add("--work", type=Path, metavar="DIR", help="folder for checkpoints")
+    add("--checkpoints", type=Path, metavar="DIR", help="folder for checkpoints")
     add(
         "--cores",
         type=int,
@@ -201,7 +201,6 @@ def run_of(flags):
         "threads_per_worker": [flags.threads],
         "seeds": [flags.seed],
         "train_sizes": ["all" if flags.train_size is None else flags.train_size],
-        "curves": flags.curves,
     }
     config["studies"] = {"by_hand": asked}
     problems = checks.findings(config)

@@ -1,10 +1,10 @@
-"""Under which conditions a run is made: what is asked of it beside its weights."""
+"""What is asked of a run beside its weights: what is scored, and how it is measured."""
 
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from allcores.data.storage import write_text
+from allcores.files import write_text
 
 FILE = "conditions.json"
 
@@ -23,8 +23,8 @@ class Conditions:
     """What a study asks of a run beside its weights.
 
     Attributes:
-        curves: score the weights after every epoch.
-        exclusive: nothing else runs on the machine meanwhile.
+        curves: scored: the weights after every epoch, not only the last.
+        exclusive: measured: nothing else runs on the machine meanwhile.
         generation: how often the run was made anew because an earlier one lacked one of these.
     """
 

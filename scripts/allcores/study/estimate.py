@@ -36,8 +36,8 @@ def memory_mb(run):
 
 def _images(run):
     """(training images, pixels a side)."""
-    outline = registry.outline(run.dataset)
-    images, size = (outline.train, outline.size) if outline else (UNKNOWN_IMAGES, UNKNOWN_SIZE)
+    metadata = registry.metadata(run.dataset)
+    images, size = (metadata.train, metadata.size) if metadata else (UNKNOWN_IMAGES, UNKNOWN_SIZE)
     if run.folds is not None:
         images = images * (run.folds - 1) / run.folds
     return min(images, run.train_size or images), size

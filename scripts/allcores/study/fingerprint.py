@@ -23,7 +23,8 @@ EFFECTS = ""
 # What watches, names, places or ends a run and has no part in its numbers.
 WITHOUT_PART = (
     *(f"{PACKAGE}.{wing}." for wing in ("machine", "study")),
-    *(f"{PACKAGE}.parallel.{name}" for name in ("heartbeat", "supervision")),
+    f"{PACKAGE}.files",
+    *(f"{PACKAGE}.parallel.{name}" for name in ("failures", "heartbeat", "supervision")),
     *(f"{PACKAGE}.training.{name}" for name in ("checkpoints", "progress")),
 )
 
@@ -46,11 +47,12 @@ def of_dataset(name):
 
 
 @functools.cache
-def of_script(name):
-    """The fingerprint of scripts/<name>.py and what it reaches."""
+def of_script(name, *modules):
+    """The fingerprint of scripts/<name>.py, modules that it loads by name, and all they reach."""
     script = _Module.read(name, registry.LIBRARY.parent / f"{name}.py")
     nodes = [node for nodes in script.definitions.values() for node in nodes]
-    return _digest(_reached(_references(script, nodes)) | {(name, "*"): _hash(nodes)})
+    roots = [*_references(script, nodes), *((module, None) for module in modules)]
+    return _digest(_reached(roots) | {(name, "*"): _hash(nodes)})
 
 
 @functools.cache

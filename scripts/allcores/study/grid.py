@@ -2,20 +2,11 @@
 
 import dataclasses
 import itertools
-import os
-import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from allcores.study import registry
-from allcores.study.run import Choice, Run, digest
+from allcores.study.run import Choice, Run
 
-# What else lies in results/.
-RESERVED = ("bench", "by_hand", "default", "downloads")
-# What lies in the results of a config.
-PARTS = ("checkpoints", "data", "logs", "recipes", "runs", "studies")
-# Says in a folder of results of which files they are.
-ORIGIN = "config.txt"
 # What a study may leave out.
 STUDY_DEFAULTS = {
     "schedules": ["constant"],
@@ -53,6 +44,7 @@ class Table:
     Attributes:
         runs: path -> Run; what several studies ask for stands here once.
         studies: name of a study -> paths of its runs.
+        curves: paths of the runs that are scored after every epoch, not only the last.
         exclusive: paths of the runs that must have the machine to themselves.
         oversubscribe: paths of those that may have more processes than there are cores.
         missing: name of a study -> paths of the runs that it has to do without.
@@ -60,6 +52,7 @@ class Table:
 
     runs: dict
     studies: dict
+    curves: frozenset
     exclusive: frozenset
     oversubscribe: frozenset
     missing: dict = field(default_factory=dict)
@@ -100,83 +93,19 @@ class Table:
         return {name: sorted({str(v[name]) for v in values}) for name in values[0]}
 
 
-def name_of(files, project):
-    """The name of a config, under which its results lie: the path of its file without the suffix.
-
-    Args:
-        files: the config's; several make one name. Those in config/ of the project or of the
-            working directory are named from there on.
-        project: the folder of the project.
-
-    Returns:
-        "default" for the project's own config, "mine" for config/mine.yaml, "miniature/kfold".
-
-    Raises:
-        ValueError: something else lies under that name, or it is no name for a folder.
-    """
-    default = Path(project).resolve() / "config" / "config.yaml"
-    if [Path(file).resolve() for file in files] == [default]:
-        return "default"
-    name = "+".join(_name_of_file(Path(file).resolve(), Path(project).resolve()) for file in files)
-    first, *inner = name.split("/")
-    if (
-        first in RESERVED
-        or set(inner) & set(PARTS)
-        or not re.fullmatch(r"(\w[\w.+-]*/)*\w[\w.+-]*", name)
-    ):
-        raise ValueError(
-            f"{', '.join(map(str, files))}: its results would lie in results/{name}; expected a "
-            "file name that begins with a letter or digit and has letters, digits, _, -, + and . "
-            f"only, which is none of {', '.join((*RESERVED, *PARTS))}"
-        )
-    return name
-
-
-def note_origin(files, folder):
-    """Write down in a folder of results of which config they are."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    (Path(folder) / ORIGIN).write_text(_origin(files))
-
-
-def _origin(files):
-    return "\n".join(os.path.relpath(file) for file in files)
-
-
-def origin_of(files, folder):
-    """What is wrong if a folder holds results of other files of the same name; None: nothing.
-
-    mine.yaml and config/mine.yaml are such.
-    """
-    known, here = Path(folder) / ORIGIN, _origin(files)
-    if known.exists() and known.read_text() != here:
-        return (
-            f"{folder} holds the results of {known.read_text()!r}; this call is of {here!r}: give "
-            f"the file another name, or delete {known} if it is the same study"
-        )
-    return None
-
-
-def _name_of_file(file, project):
-    for folder in (Path.cwd() / "config", Path.cwd(), project / "config", project):
-        if file.is_relative_to(folder):
-            return file.relative_to(folder).with_suffix("").as_posix()
-    return f"{file.stem}_{digest(str(file))}"
-
-
 def expand(config):
     """The Table of a config that checks.findings() has nothing to say against."""
-    runs, studies, exclusive, oversubscribe = {}, {}, set(), set()
+    runs, studies = {}, {}
+    asked = {"curves": set(), "exclusive": set(), "oversubscribe": set()}
     for name, study in config["studies"].items():
         study = STUDY_DEFAULTS | study
-        cells = list(_cells(config, study))
-        for run in cells:
-            known = runs.setdefault(run.path, run)
-            if run.curves and not known.curves:
-                runs[run.path] = run
-        studies[name] = [run.path for run in cells]
-        exclusive |= set(studies[name]) if study["exclusive"] else set()
-        oversubscribe |= set(studies[name]) if study["oversubscribe"] else set()
-    return Table(runs, studies, frozenset(exclusive), frozenset(oversubscribe))
+        of_study = {run.path: run for run in _cells(config, study)}
+        runs |= of_study
+        studies[name] = list(of_study)
+        for key, paths in asked.items():
+            if study[key]:
+                paths.update(of_study)
+    return Table(runs, studies, **{key: frozenset(paths) for key, paths in asked.items()})
 
 
 def _cells(config, study):
@@ -186,7 +115,7 @@ def _cells(config, study):
         [choice(config, "datasets", label) for label in study["datasets"]],
         study["models"],
         [choice(config, "schedules", label) for label in study["schedules"]],
-        ways(config, study),
+        layouts(config, study),
         study["train_sizes"],
         study["seeds"],
         [None] if folds is None else range(folds),
@@ -203,13 +132,12 @@ def _cells(config, study):
             servers=servers,
             threads_per_worker=threads,
             seed=seed,
-            curves=study["curves"],
             **training(model, config["models"][model]),
         )
 
 
-def ways(config, study):
-    """(strategy, workers, servers, threads per worker) of each way of using the cores in a study.
+def layouts(config, study):
+    """(strategy, workers, servers, threads per worker) of each layout in a study.
 
     A strategy that takes only one worker is listed once for all numbers of workers. One that takes
     an option `servers` has as many server processes. Where the study says `cores`, a strategy gets

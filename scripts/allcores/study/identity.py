@@ -1,12 +1,14 @@
 """What identifies a run: all that decides its weights, for reruns, resuming and collecting alike.
 
-* `settings`: of the Run, but for what is only scored;
+* `settings`: of the Run;
 * `code`: what of it the run can reach;
 * `torch`: its version;
 * `pixels`, `labels`, `folds`: the data, by their SHA-256; folds is None for a test set.
 
-How a run was measured (alone or packed, pinned, on which machine) is recorded beside it and
-retrains nothing; it decides which timings may be compared.
+Two things beside it are recorded, too. What is scored (conditions.Conditions.curves) trains again
+only where more is asked for than there is. How it was measured (conditions.Conditions.exclusive,
+pinned, the machine, the version of torch) changes no weight: a run that must be timed alone is made
+again where it was not, and only timings under the same conditions are compared.
 """
 
 import functools
@@ -20,7 +22,7 @@ from allcores.study import fingerprint
 def before_data(run):
     """The part of a Run's identity that is known before its data are: a dict of texts."""
     return {
-        "settings": run.decisive,
+        "settings": run.to_json(),
         "code": fingerprint.of_run(run),
         "torch": version_of_torch(),
     }

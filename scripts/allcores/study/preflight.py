@@ -7,24 +7,24 @@ import subprocess
 import sys
 from pathlib import Path
 
-from allcores.data.storage import write_text
+from allcores.files import write_text
 from allcores.study import checks, fingerprint, identity, registry, yamlfile
 from allcores.study.run import AUTO, digest
 
-PROGRAM = registry.LIBRARY.parent / "try_out.py"
+PROGRAM = registry.LIBRARY.parent / "check_models.py"
 # What is tried out of a recipe that is still to be measured.
 PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
 
 
-def findings(table, files, kept):
+def findings(table, files, cache):
     """What keeps runs of a Table from being trained, a line for each model.
 
     Args:
         files: the config's, to say where a model stands.
-        kept: file that remembers what has been tried out and was sound.
+        cache: file of the keys of what has been tried out and was sound.
     """
     try:
-        sound = set(json.loads(Path(kept).read_text()))
+        sound = set(json.loads(Path(cache).read_text()))
     except (OSError, ValueError, TypeError):  # none yet, or damaged: it only saves time
         sound = set()
     new = {key: trial for key, trial in _trials(table).items() if key not in sound}
@@ -35,8 +35,8 @@ def findings(table, files, kept):
         (("models", new[key]["model"]), problem) for key, problem in problems.items() if problem
     }
     fine = {key for key, problem in problems.items() if not problem}
-    Path(kept).parent.mkdir(parents=True, exist_ok=True)
-    write_text(kept, json.dumps(sorted(sound | fine)))
+    Path(cache).parent.mkdir(parents=True, exist_ok=True)
+    write_text(cache, json.dumps(sorted(sound | fine)))
     return checks.located(found, yamlfile.places(files)[0])
 
 
@@ -44,8 +44,8 @@ def _trials(table):
     """Key -> what sanity.problem() is to be asked; for datasets of which enough is known."""
     found = {}
     for run in table.runs.values():
-        outline = registry.outline(run.dataset)
-        if outline is None:
+        metadata = registry.metadata(run.dataset)
+        if metadata is None:
             continue
         plain = {key: PLAINEST[key] for key, value in run.recipe.items() if value == AUTO}
         # All runs that differ in nothing else are one trial.
@@ -55,19 +55,19 @@ def _trials(table):
             dataset=dataclasses.replace(run.dataset, label="", options={}),
             **{"folds": None, "fold": None, "train_size": None, "seed": 0, "epochs": 1},
             batch_size=min(2, run.batch_size // run.workers),
-            **{"workers": 1, "servers": 0, "crop": 0, "flip": False, "curves": False},
+            **{"workers": 1, "servers": 0, "crop": 0, "flip": False},
         )
         trial = {
             "model": run.model.label,
             "settings": one.to_json(),
-            "shape": outline.shape,
-            "classes": outline.classes,
+            "shape": metadata.shape,
+            "classes": metadata.classes,
         }
         # What shares the work has no part in whether a model fits.
         settings = {
-            key: value for key, value in json.loads(one.decisive).items() if key != "strategy"
+            key: value for key, value in json.loads(one.to_json()).items() if key != "strategy"
         }
-        told = [settings, outline.shape, outline.classes, fingerprint.of_recipe(run)]
+        told = [settings, metadata.shape, metadata.classes, fingerprint.of_recipe(run)]
         found[digest(json.dumps([*told, identity.version_of_torch()]))] = trial
     return found
 

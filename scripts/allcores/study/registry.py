@@ -114,12 +114,26 @@ def _public(file, kind):
     ]
 
 
-def _files(folder):
+def files(folder):
+    """The files of a folder of the library in which each is a component of its own."""
     return [
         file
         for file in sorted((LIBRARY / folder).glob("*.py"))
         if not file.stem.startswith("_") and file.stem != "base"
     ]
+
+
+def literals_of(file):
+    """Name -> value of the constants in a file whose values stand there."""
+    return _literals(_parse(file).body)
+
+
+def arguments_of(file):
+    """Name of each public function in a file -> the names of its arguments."""
+    return {
+        node.name: [argument.arg for argument in node.args.args]
+        for node in _public(file, ast.FunctionDef)
+    }
 
 
 @functools.cache
@@ -134,7 +148,7 @@ def strategies():
             _public(file, ast.ClassDef)[-1],
             inherited="self, model, make_optimizer, world",
         )
-        for file in _files("strategies")
+        for file in files("strategies")
     }
 
 
@@ -149,7 +163,7 @@ def datasets():
             file,
             next(node for node in _public(file, ast.FunctionDef) if node.name == "load"),
         )
-        for file in _files("datasets")
+        for file in files("datasets")
     }
 
 
@@ -158,7 +172,7 @@ def models():
     """Name -> Component: the public functions in the files of models/."""
     return {
         node.name: _component("models", node.name, f"allcores.models.{file.stem}", file, node)
-        for file in _files("models")
+        for file in files("models")
         for node in _public(file, ast.FunctionDef)
     }
 
@@ -193,7 +207,7 @@ def optimizers():
 @functools.cache
 def losses():
     """Name -> Component: torch's losses that compare scores with classes (see losses.py)."""
-    usable = _literals(_parse(LIBRARY / "training" / "losses.py").body)
+    usable = literals_of(LIBRARY / "training" / "losses.py")
     names = usable["CLASS_TARGETS"] + usable["ONE_HOT_TARGETS"]
     file = _installed("torch") / "nn" / "modules" / "loss.py"
     return {
@@ -283,15 +297,15 @@ def model(name):
     return imported(name) if ":" in name else models()[name]
 
 
-def outline(dataset):
+def metadata(dataset):
     """What the dataset module says of a Choice of it without loading anything; None: nothing."""
-    return _outline(dataset.name, json.dumps(dataset.options, sort_keys=True))
+    return _metadata(dataset.name, json.dumps(dataset.options, sort_keys=True))
 
 
 @functools.cache
-def _outline(name, options):
+def _metadata(name, options):
     module = importlib.import_module(datasets()[name].module)
-    return module.outline(**json.loads(options))
+    return module.metadata(**json.loads(options))
 
 
 def canonical(name, known):

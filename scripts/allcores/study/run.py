@@ -1,4 +1,4 @@
-"""Run: everything that defines one training."""
+"""Run: everything that decides the weights that one training ends with."""
 
 import dataclasses
 import functools
@@ -9,11 +9,9 @@ from typing import Any
 
 # Where a run's results lie under results/runs/, unique within a config; the workflow's wildcards.
 PATH = "{dataset}/{model}/{schedule}/{strategy}/w{workers}t{threads}/{split}/n{size}_seed{seed}"
-# What a config may leave to be measured, see recipes.py.
+# What a config may leave to be measured, see training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
-# What has no part in the weights that a run ends with.
-SCORED = ("curves",)
 
 
 @dataclass(frozen=True)
@@ -40,9 +38,11 @@ class Choice:
 class Run:
     """One training: one cell of a study's grid.
 
+    What is scored of it and how it is measured is asked for in conditions.Conditions.
+
     Attributes:
         batch_size: samples per step over all workers together.
-        crop, flip: augmentation, see batches.Pixels.
+        crop, flip: augmentation, see batches.ImageBatches.
         precision: of forward and backward: "fp32", or "bf16" under torch.autocast; weights,
             gradients and scores are fp32 always.
         memory_format: how images and weights lie in memory: "contiguous" or "channels_last".
@@ -51,7 +51,6 @@ class Run:
         train_size: train on so many samples of the training part; None: on all.
         servers: processes beside the workers that only serve.
         seed: decides folds, initial weights, order of samples and augmentation.
-        curves: score the weights after every epoch, not only the last.
     """
 
     dataset: Choice
@@ -73,7 +72,6 @@ class Run:
     servers: int
     threads_per_worker: int | str
     seed: int
-    curves: bool
 
     @property
     def processes(self):
@@ -90,8 +88,8 @@ class Run:
         return {key: getattr(self, key) for key in RECIPE}
 
     @property
-    def is_open(self):
-        """Whether something of the recipe is to be measured first."""
+    def has_auto(self):
+        """Whether part of the recipe is to be measured first."""
         return AUTO in self.recipe.values()
 
     @property
@@ -117,11 +115,6 @@ class Run:
     def digest(self):
         return digest(self.to_json())
 
-    @functools.cached_property
-    def decisive(self):
-        """One canonical line of all settings that decide the weights."""
-        return _canonical(self, without=SCORED)
-
     def to_json(self):
         """One canonical line: equal runs give equal lines."""
         return self._json
@@ -139,9 +132,9 @@ class Run:
         return cls(**values)
 
 
-def _canonical(value, without=()):
+def _canonical(value):
     """A dataclass as one line; vars() costs a dry run less than dataclasses.asdict()."""
-    fields = {field.name for field in dataclasses.fields(value)} - set(without)
+    fields = {field.name for field in dataclasses.fields(value)}
     values = {key: entry for key, entry in vars(value).items() if key in fields}
     return json.dumps(values, default=vars, sort_keys=True, separators=(",", ":"))
 

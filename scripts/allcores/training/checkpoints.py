@@ -1,9 +1,9 @@
 """Save after every epoch, resume after any death, delete nothing that is not ours.
 
-A run's work folder lies outside its declared outputs, because Snakemake deletes those of a job that
-failed. It holds the latest checkpoint, the one before, what the run has cost so far and, where
-curves are wanted, the weights after each epoch. The name of every file ends with SUFFIX; a folder
-that holds anything else is refused.
+A run's checkpoints lie outside its declared outputs, because Snakemake deletes those of a job that
+failed. Their folder holds the latest checkpoint, the one before, what the run has cost so far and
+the weights that will be scored. The name of every file ends with SUFFIX; a folder that holds
+anything else is refused.
 """
 
 import fcntl
@@ -17,18 +17,18 @@ import torch
 SUFFIX = ".allcores"
 
 
-class Work:
-    """The work folder of one run, locked for this process and what it forks as long as it is open.
+class Checkpoints:
+    """The checkpoints of one run, in a folder that is locked for this process and what it forks.
 
     Args:
         folder: where.
         identity: all that decides the weights of the run, as a text. A checkpoint of another
-            identity is not taken up.
+            identity is not resumed from.
         epochs: how many the run has.
-        every_epoch: whether the weights after each epoch will be asked for, not only the last.
+        every_epoch: whether the weights after each epoch will be scored, not only the last.
 
     Attributes:
-        notes: what was found that could not be taken up, a line each.
+        notes: what was found that the run could not be resumed from, a line each.
 
     Raises:
         ValueError: the folder holds files of somebody else, or another process trains there.
@@ -38,13 +38,14 @@ class Work:
     def __init__(self, folder, identity, epochs, every_epoch=False):
         self.folder = Path(folder)
         self.identity = hashlib.sha256(identity.encode()).hexdigest()
+        self.epochs, self.every_epoch = epochs, every_epoch
         self.notes = []
         _refuse_foreign(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = _locked(self._file("lock"))
-        self.latest, self.previous = self._file("latest"), self._file("previous")
+        self._latest, self._previous = self._file("latest"), self._file("previous")
         try:
-            self._take_up(epochs, every_epoch)
+            self._choose()
         except OSError:
             os.close(self.lock)
             raise
@@ -66,17 +67,15 @@ class Work:
         """Where costs.Watch notes what the run has cost so far."""
         return self._file("trace")
 
-    def _take_up(self, epochs, every_epoch):
+    def _choose(self):
         """Make the newest sound checkpoint the latest; without one, begin with an empty folder."""
-        for file in (self.latest, self.previous):
+        for file in (self._latest, self._previous):
             checkpoint = self._usable(file)
             if checkpoint is None:
                 continue
-            done = range(len(checkpoint["epochs"]))
-            if not self._lacks_weights(
-                done if every_epoch else [e for e in done if e == epochs - 1]
-            ):
-                file.replace(self.latest)
+            done = filter(self._is_scored, range(len(checkpoint["epochs"])))
+            if not self._lacks_weights(done):
+                file.replace(self._latest)
                 return
         self._empty()
 
@@ -90,7 +89,9 @@ class Work:
             self.notes.append(str(error))
             return None
         if checkpoint["identity"] != self.identity:
-            self.notes.append(f"{file} is of other settings, code, data or versions: not taken up")
+            self.notes.append(
+                f"{file} is of other settings, code, data or versions: not resumed from"
+            )
             return None
         return checkpoint
 
@@ -103,20 +104,25 @@ class Work:
                 return True
         return False
 
-    def resume(self):
+    def latest(self):
         """The latest checkpoint, or None at the start."""
-        return load(self.latest) if self.latest.exists() else None
+        return load(self._latest) if self._latest.exists() else None
 
     def save(self, checkpoint):
         """Write a checkpoint; the one before is kept, in case this one is damaged."""
         beside = self._file("next")
         save(checkpoint | {"identity": self.identity}, beside)
-        if self.latest.exists():
-            self.latest.replace(self.previous)
-        beside.replace(self.latest)
+        if self._latest.exists():
+            self._latest.replace(self._previous)
+        beside.replace(self._latest)
 
     def save_weights(self, epoch, weights):
-        save(weights, self._weights(epoch))
+        """Keep a state_dict if the weights after that epoch, counted from 0, will be scored."""
+        if self._is_scored(epoch):
+            save(weights, self._weights(epoch))
+
+    def _is_scored(self, epoch):
+        return self.every_epoch or epoch == self.epochs - 1
 
     def weights(self, epoch):
         """The state_dict after that epoch, counted from 0.
@@ -128,7 +134,7 @@ class Work:
 
     def _empty(self):
         # The checkpoints first: one without its weights would be of no use.
-        files = [self.latest, self.previous, *self.folder.glob(f"*{SUFFIX}")]
+        files = [self._latest, self._previous, *self.folder.glob(f"*{SUFFIX}")]
         for file in files:
             if file != self._file("lock"):
                 file.unlink(missing_ok=True)
@@ -142,7 +148,7 @@ class Work:
 
 
 def is_begun(folder):
-    """Whether there is a checkpoint in a work folder."""
+    """Whether there is a checkpoint in a folder."""
     return any((Path(folder) / f"{name}{SUFFIX}").exists() for name in ("latest", "previous"))
 
 
@@ -194,7 +200,7 @@ def load(path):
     length = hashlib.sha256().digest_size
     digest, tensors = content[:length], content[length:]
     if digest != hashlib.sha256(tensors).digest():
-        raise ValueError(f"{path} is damaged: not taken up")
+        raise ValueError(f"{path} is damaged: not resumed from")
     return torch.load(io.BytesIO(tensors), weights_only=True)
 
 

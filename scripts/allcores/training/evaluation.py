@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from allcores.data.batches import Pixels
+from allcores.data.batches import ImageBatches
 from allcores.training import losses, metrics, models
 
 BATCH_SIZE = 256
@@ -25,13 +25,13 @@ def evaluate(run, dataset, mean, std, held_out, weights):
     model.load_state_dict(weights)
     model.eval()
     criterion = losses.build(run.loss.name, run.loss.options)
-    pixels = Pixels(dataset.images, mean, std)
+    images = ImageBatches(dataset.images, mean, std)
     classes = len(dataset.info["classes"])
     confusion, loss = np.zeros((classes, classes), np.int64), 0.0
     for start in range(0, len(held_out), BATCH_SIZE):
         samples = held_out[start : start + BATCH_SIZE]
         labels = dataset.labels[samples]
-        scores = model(pixels.plain(samples))
+        scores = model(images.plain(samples))
         loss += float(criterion(scores, torch.from_numpy(labels))) * len(samples)
         predicted = scores.argmax(dim=1).numpy()
         confusion += metrics.confusion_matrix(labels, predicted, classes)

@@ -7,16 +7,19 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from allcores.data import storage
+from allcores.data.folds import assign_folds, read_folds, split
 from allcores.machine import cores, costs, leases
-from allcores.machine.lifetime import DivergedError
 from allcores.parallel import launch
+from allcores.parallel.failures import DivergedError
 from allcores.study import identity, registry
 from allcores.study.conditions import Conditions
+from allcores.study.metrics_file import write_metrics
 from allcores.training import results
-from allcores.training.checkpoints import Work, save_weights
+from allcores.training.checkpoints import Checkpoints, save_weights
 from allcores.training.evaluation import evaluate
 from allcores.training.loop import train
 
@@ -29,7 +32,7 @@ def conduct(
     run,
     data_folder,
     fold_file,
-    work_folder,
+    checkpoint_folder,
     output,
     asked=None,
     pinning=True,
@@ -40,15 +43,15 @@ def conduct(
     """Train a Run, score it on the held-out samples, write its results.
 
     Args:
-        run: with nothing left open.
+        run: without `auto`.
         data_folder: the prepared dataset.
-        fold_file: the fold of each sample, from storage.write_folds; None: assign them now.
-        work_folder: for checkpoints; gone when the run is done.
+        fold_file: the fold of each sample, from write_folds; None: assign them now.
+        checkpoint_folder: gone when the run is done.
         output: folder for metrics.json, conditions.json, utilisation.csv and weights.pt.
-        asked: the Run as the config has it, if some of it was open.
+        asked: the Run as the config has it, if part of it was `auto`.
         pinning: keep each process to cores of its own, as long as the machine has free ones.
         timeout: seconds without any progress after which the run is ended.
-        conditions: Conditions under which it is measured.
+        conditions: what is scored and how it is measured.
         cores_of_call: onto which the runs of a call of snakemake are packed; None: unknown.
 
     Returns:
@@ -57,22 +60,22 @@ def conduct(
     Raises:
         ValueError: the data are not what was prepared, the split leaves nothing to train on or to
             score, or a folder holds files of somebody else.
-        lifetime.RankFailedError: a process of the run died or hangs.
+        failures.RankFailedError: a process of the run died or hangs.
     """
-    output, conditions = Path(output), conditions or Conditions(curves=run.curves)
-    results.refuse_foreign(output, work_folder)
+    output, conditions = Path(output), conditions or Conditions()
+    results.refuse_foreign(output, checkpoint_folder)
     dataset = storage.open_dataset(data_folder)
     fold_of = _fold_of(run, dataset, fold_file)
-    samples, held_out = storage.split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
-    mean, std = storage.channel_statistics(dataset.moments[samples], dataset.images.shape)
+    samples, held_out = split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
+    mean, std = storage.channel_statistics(dataset.pixel_sums[samples], dataset.images.shape)
     decisive = identity.whole(run, dataset.info, fold_of)
     # Timings of a run that is alone do not go on from those of a packed one.
-    taken_up_by = repr((decisive, conditions.exclusive))
-    with Work(work_folder, taken_up_by, run.epochs, run.curves) as work:
-        for note in work.notes:
+    resumed_by = repr((decisive, conditions.exclusive))
+    with Checkpoints(checkpoint_folder, resumed_by, run.epochs, conditions.curves) as checkpoints:
+        for note in checkpoints.notes:
             print(note, flush=True)
-        watch = costs.Watch(work.trace)
-        target = partial(train, run, dataset, mean, std, samples, work)
+        watch = costs.Watch(checkpoints.trace)
+        target = partial(train, run, dataset, mean, std, samples, checkpoints)
         registry.model(run.model.name).load()  # here: the processes share what it imports
         with leases.leased(run.cores) if pinning else nullcontext() as pins:
             watch.cores = pins
@@ -80,12 +83,13 @@ def conduct(
             torch.set_num_threads(run.cores)
             scores = {}
             if not diverged:
-                for epoch in range(run.epochs) if run.curves else [run.epochs - 1]:
-                    scores[epoch] = evaluate(run, dataset, mean, std, held_out, work.weights(epoch))
-                diverged = _diverged_at_last(run, scores, work.resume()["epochs"])
+                for epoch in range(run.epochs) if conditions.curves else [run.epochs - 1]:
+                    weights = checkpoints.weights(epoch)
+                    scores[epoch] = evaluate(run, dataset, mean, std, held_out, weights)
+                diverged = _diverged_at_last(run, scores, checkpoints.latest()["epochs"])
             watch.finish()
 
-        asked, trained = asked or run, work.resume() or {}
+        asked, trained = asked or run, checkpoints.latest() or {}
         metrics = {
             "identity": decisive if asked == run else identity.whole(asked, dataset.info, fold_of),
             **results.metrics(asked, dataset.info, trained, scores, diverged),
@@ -95,15 +99,15 @@ def conduct(
             **_costs(watch),
             "cores": {"pinned": pins, **_contention(watch)},
             "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
-            "machine": costs.machine() | {"threads_per_process": trained.get("threads")},
+            "machine": _machine() | {"threads_per_process": trained.get("threads")},
         }
         output.mkdir(parents=True, exist_ok=True)
-        weights = {} if diverged else work.weights(run.epochs - 1)
+        weights = {} if diverged else checkpoints.weights(run.epochs - 1)
         save_weights(weights, output / "weights.pt")
         results.write_trace(output / "utilisation.csv", watch.sessions)
         conditions.write(output)
-        results.write_metrics(output / "metrics.json", metrics)
-        work.remove()
+        write_metrics(output / "metrics.json", metrics)
+        checkpoints.remove()
     return metrics
 
 
@@ -131,6 +135,15 @@ def _diverged_at_last(run, scores, epochs):
     if math.isfinite(final["loss"]):
         return None
     return DivergedError(run.epochs, None, epochs[-1]["lr"])
+
+
+def _machine():
+    """Where a run was made, and with which versions."""
+    return costs.machine() | {
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
+    }
 
 
 def _costs(watch):
@@ -183,5 +196,5 @@ def _fold_of(run, dataset, fold_file):
         return None
     labels = dataset.labels[: dataset.info["train"]]
     if fold_file is not None:
-        return storage.read_folds(fold_file, labels, run.folds)
-    return storage.assign_folds(labels, run.folds, run.seed)
+        return read_folds(fold_file, labels, run.folds)
+    return assign_folds(labels, run.folds, run.seed)

@@ -5,24 +5,24 @@ from functools import partial
 
 import torch
 
-from allcores.data.batches import Pixels, count_batches, dropout_seed, shards
+from allcores.data.batches import ImageBatches, count_batches, dropout_seed, shards
 from allcores.machine import allocator
-from allcores.machine.lifetime import DivergedError
+from allcores.parallel.failures import DivergedError
 from allcores.study import registry
 from allcores.training import losses, models
 from allcores.training.progress import Progress
 from allcores.training.schedules import Schedule
 
 
-def train(run, dataset, mean, std, samples, work, world):
-    """Train as one rank of a run; the weights and the record of each epoch go to its work folder.
+def train(run, dataset, mean, std, samples, checkpoints, world):
+    """Train as one rank of a run; weights and the record of each epoch go to its checkpoints.
 
     Args:
         run: the Run.
         dataset: the opened Dataset.
         mean, std: per channel, of the training samples.
         samples: the training samples, positions in the dataset, (n,) int64.
-        work: checkpoints.Work, where to resume from and save to.
+        checkpoints: Checkpoints, where to resume from and save to.
         world: launch.World, who I am.
 
     Raises:
@@ -36,14 +36,14 @@ def train(run, dataset, mean, std, samples, work, world):
     strategy = registry.strategies()[run.strategy.name].load()(
         model, make_optimizer, world, **run.strategy.options
     )
-    checkpoint = work.resume()
+    checkpoint = checkpoints.latest()
     if checkpoint:
         strategy.restore(checkpoint["strategy"])
     if world.is_server:
         return strategy.serve()
 
     criterion = losses.build(run.loss.name, run.loss.options)
-    pixels = Pixels(dataset.images, mean, std, run.crop, run.flip)
+    image_batches = ImageBatches(dataset.images, mean, std, run.crop, run.flip)
     labels = torch.from_numpy(dataset.labels)
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
@@ -58,13 +58,13 @@ def train(run, dataset, mean, std, samples, work, world):
 
     for epoch in range(len(epochs), run.epochs):
         torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
-        pixels.start_epoch(run.seed, epoch)
+        image_batches.start_epoch(run.seed, epoch)
         model.train()
         lr, total_loss = schedule.lr, torch.zeros(1)
         clock.enter("data")
         mine = shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers)
         for step, shard in enumerate(mine, start=1):
-            images, targets = pixels.augmented(shard.samples), labels[shard.samples]
+            images, targets = image_batches.augmented(shard.samples), labels[shard.samples]
             clock.enter("compute")
             with models.precision(run):
                 scores = strategy.model(images)
@@ -78,8 +78,8 @@ def train(run, dataset, mean, std, samples, work, world):
             total_loss += loss.detach() * shard.batch
             progress.batch()
         clock.enter("wait")
-        mean_loss = float(world.sum(total_loss)) / world.workers / len(samples)
-        strategy.settle()
+        mean_loss = float(world.all_reduce(total_loss)) / world.workers / len(samples)
+        strategy.synchronize()
         clock.stop()
 
         schedule.end_epoch(mean_loss)
@@ -87,9 +87,8 @@ def train(run, dataset, mean, std, samples, work, world):
         progress.epoch(len(epochs), epochs[-1])
         if world.rank == 0:
             epochs[-1] |= strategy.record()
-            if run.curves or len(epochs) == run.epochs:
-                work.save_weights(epoch, model.state_dict())
-            work.save(
+            checkpoints.save_weights(epoch, model.state_dict())
+            checkpoints.save(
                 {
                     "strategy": strategy.state(),
                     "schedule": schedule.state(),

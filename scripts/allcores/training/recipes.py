@@ -1,7 +1,7 @@
 """A model's recipe: the precision, memory format and number of threads with which it is fastest.
 
-What a config leaves open as `auto` is measured on the machine that is to train, a few steps of each
-combination in turn, and then used by all runs that ask the same.
+What a config says is `auto` is measured on the machine that is to train, a few steps of each
+combination in turn, and then used by all runs with the same cache key.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from allcores.data.storage import write_text
+from allcores.files import write_text
 from allcores.machine import cores
 from allcores.study.run import AUTO, RECIPE
 
@@ -27,8 +27,8 @@ TOLERANCE = 0.03
 ROUNDS, SECONDS, LEAST_ROUNDS = 30, 5, 1
 
 
-def question(run):
-    """All that the answer depends on, as one line: the model, its batch, this machine."""
+def cache_key(run):
+    """The cache key of a recipe: all that it depends on, the model, its batch, this machine."""
     return json.dumps(
         {
             "dataset": dataclasses.asdict(run.dataset),
@@ -45,8 +45,8 @@ def question(run):
 
 
 def file_name(run):
-    """The name of the file that keeps the answer for a run."""
-    digest = hashlib.sha256(question(run).encode()).hexdigest()[:8]
+    """The name of the file that caches the recipe of a run."""
+    digest = hashlib.sha256(cache_key(run).encode()).hexdigest()[:8]
     return f"{run.model.label}_{digest}.json"
 
 
@@ -70,13 +70,13 @@ def candidates(run, most_threads):
 
 
 def calibrate(run, data_folder, available, file):
-    """Measure what the run leaves open, and write it down.
+    """Measure what is `auto` in a run, and write it down.
 
     Args:
         available: cores that a run may have; each worker gets an equal part of them at most.
-        file: JSON: {"question", "timings": [{precision, ..., images_per_second}, ...]}.
+        file: JSON: {"cache_key", "timings": [{precision, ..., images_per_second}, ...]}.
     """
-    # Here and not above: the workflow asks question() without torch.
+    # Here and not above: the workflow asks cache_key() without torch.
     from allcores.machine import leases
     from allcores.parallel import launch
 
@@ -89,7 +89,7 @@ def calibrate(run, data_folder, available, file):
 
 
 def fill_in(run, file, available):
-    """The run with everything that is open replaced by what was measured to be fastest.
+    """The run with everything that is `auto` replaced by what was measured to be fastest.
 
     Args:
         file: what calibrate() wrote.
@@ -101,7 +101,7 @@ def fill_in(run, file, available):
     except (ValueError, KeyError, TypeError):
         sound = False
     if not sound:
-        raise ValueError(f"{file} is no answer of a measurement. Delete it to measure again")
+        raise ValueError(f"{file} holds no measurement. Delete it to measure again")
     if run.threads_per_worker == AUTO:  # servers take threads, too
         most = max(1, available // run.processes)
         fitting = [timing for timing in fitting if timing["threads_per_worker"] <= most]
@@ -146,7 +146,7 @@ def _measure_all(run, data_folder, recipes, file, world):
     ]
     for timing in timings:
         print(f"{_name(timing)}  {timing['images_per_second']:,.0f} images/s", flush=True)
-    write_text(file, json.dumps({"question": question(run), "timings": timings}, indent=1))
+    write_text(file, json.dumps({"cache_key": cache_key(run), "timings": timings}, indent=1))
 
 
 def _name(recipe):
@@ -157,7 +157,7 @@ def _name(recipe):
 
 
 def _step(run, model, dataset):
-    """A function that makes one training step of a run without anything open and times it."""
+    """A function that makes one training step of a run without `auto` and times it."""
     import torch
 
     from allcores.study import registry

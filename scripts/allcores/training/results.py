@@ -1,13 +1,12 @@
-"""What a run leaves behind, written and read back: metrics.json and the CPU trace."""
+"""What a run leaves behind: its metrics and the trace of its CPU time."""
 
-import hashlib
 import json
 import math
 from pathlib import Path
 
 import numpy as np
 
-from allcores.data.storage import write_text
+from allcores.files import write_text
 from allcores.study import conditions
 from allcores.training import checkpoints
 from allcores.training import metrics as scoring
@@ -23,7 +22,7 @@ def metrics(run, info, trained, scores, diverged):
         info: of the dataset.
         trained: the last checkpoint; empty: the first epoch was not ended.
         scores: epoch -> what evaluation.evaluate gave.
-        diverged: lifetime.DivergedError; None: the run ended well.
+        diverged: failures.DivergedError; None: the run ended well.
     """
     epochs = [
         {
@@ -51,37 +50,13 @@ def metrics(run, info, trained, scores, diverged):
     }
 
 
-def write_metrics(path, content):
-    """Write metrics.json with a checksum of its own, so that an edited one is noticed."""
-    text = json.dumps(content | {"sha256": _checksum(content)}, indent=1, allow_nan=False)
-    write_text(path, text)
-
-
-def read_metrics(path):
-    """What write_metrics wrote.
-
-    Raises:
-        ValueError: the file was changed since.
-    """
-    try:
-        content = json.loads(Path(path).read_text())
-        sound = content.pop("sha256") == _checksum(content)
-    except (ValueError, KeyError, AttributeError):
-        sound = False
-    if not sound:
-        raise ValueError(
-            f"{path} was changed after the training that wrote it. Delete it to train again"
-        )
-    return content
-
-
-def refuse_foreign(output, work):
+def refuse_foreign(output, checkpoint_folder):
     """See that the results of a run overwrite nobody's file and are not deleted with checkpoints.
 
     Raises:
         ValueError: they would.
     """
-    output, work = Path(output).resolve(), Path(work).resolve()
+    output, work = Path(output).resolve(), Path(checkpoint_folder).resolve()
     if output == work or work in output.parents:
         raise ValueError(
             f"results cannot lie among checkpoints, which are deleted: {output} is in {work}"
@@ -110,10 +85,6 @@ def write_trace(path, sessions):
         lines += [f"{number},{time:.3f},{before + cpu:.3f}\n" for time, cpu in session.trace]
         before += session.cpu
     write_text(path, "".join(lines))
-
-
-def _checksum(content):
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _finite(value):

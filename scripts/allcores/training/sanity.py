@@ -17,7 +17,7 @@ def problem(run, shape, classes):
     """What keeps a run from being trained, in a line; None: nothing.
 
     Args:
-        run: with nothing left open.
+        run: without `auto`.
         shape: (C, H, W) of an image.
         classes: how many there are.
     """
@@ -39,12 +39,12 @@ def check_in_child(run, data_folder):
     context = get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
-    def life():
+    def try_out():
         die_with_parent()
         torch.set_num_threads(1)
         sender.send(problem(run, info["shape"][1:], len(info["classes"])))
 
-    child = context.Process(target=life)
+    child = context.Process(target=try_out)
     child.start()
     sender.close()
     try:
@@ -63,7 +63,7 @@ def _try_out(run, shape, classes):
         ValueError: the model's output does not fit, or it has nothing to train.
     """
     torch.manual_seed(0)
-    model = models.build(run, Outlined(shape, classes))
+    model = models.build(run, ModelArguments(shape, classes))
     images = torch.randn(2, *shape)
     model.train()
     before = len(list(model.parameters()))
@@ -115,8 +115,8 @@ def _try_out_one(run, model, image):
         ) from None
 
 
-class Outlined:
-    """As much of a storage.Dataset as a model is built from."""
+class ModelArguments:
+    """The part of a storage.Dataset that a model is built from."""
 
     def __init__(self, shape, classes):
         channels, height, width = shape

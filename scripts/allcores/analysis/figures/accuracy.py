@@ -1,0 +1,50 @@
+"""Plot held-out accuracy: every run as a dot, the mean of each cell with its 95 % interval."""
+
+import numpy as np
+
+from allcores.analysis import comparison, style, tidy
+
+TITLE = "accuracy"
+WHEN = "learnable"
+ORDER = 56
+CAPTION = """
+Held-out accuracy. Faint dots are single runs (folds and seeds); the marker is their mean and
+the bar its 95 % interval, corrected for folds that share training samples. Runs that diverged
+are counted, not averaged. Colour and marker tell the strategies apart.
+"""
+
+
+def figure(runs):
+    """One panel per dataset and model; a row per schedule and way of using the cores."""
+    colours = style.strategies(runs["strategy"])
+    shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
+    groups = list(runs.groupby(shown, sort=False))
+    rows = max(group.groupby(tidy.CELL).ngroups for _, group in groups)
+    figure, axes = style.panels(len(groups), width=4.4, height=0.9 + 0.36 * rows, columns=3)
+    for panel, (names, group) in zip(axes, groups, strict=True):
+        labels = []
+        for row, (_, cell) in enumerate(group.groupby(tidy.CELL, sort=False)):
+            colour, marker = colours[cell["strategy"].iloc[0]]
+            percent = 100 * cell["accuracy"].to_numpy()
+            panel.plot(percent, np.full(len(percent), row), "o", color=colour, alpha=0.3, ms=4)
+            panel.errorbar(
+                np.nanmean(percent) if not np.isnan(percent).all() else np.nan,
+                row,
+                xerr=100 * comparison.half_width(cell),
+                fmt=marker,
+                color=colour,
+                capsize=3,
+                ms=7,
+                mec="white",
+            )
+            diverged = cell["diverged"].count()
+            mark = f" ({diverged} of {len(cell)} diverged)" if diverged else ""
+            labels.append(f"{cell['schedule'].iloc[0]}: {style.layout(cell.iloc[0])}{mark}")
+        panel.set(
+            title=style.title(shown, names),
+            xlabel="held-out accuracy (%)",
+            yticks=range(len(labels)),
+            yticklabels=labels,
+        )
+        panel.invert_yaxis()
+    return figure

@@ -1,0 +1,47 @@
+"""Plot which classes are taken for which, per model, pooled over folds, seeds and schedules."""
+
+import seaborn as sns
+
+from allcores.analysis import style, tidy
+
+TITLE = "confusion matrix"
+WHEN = "learnable"
+ORDER = 64
+CAPTION = """
+Confusion matrices on the held-out samples: each row shows, in per cent, what the samples of one
+class were taken for. Pooled over folds, seeds and schedules of the strategy ``{baseline}``.
+"""
+
+MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their boxes
+
+
+def figure(confusion, facts):
+    """One panel per dataset and model, of the baseline's runs; each row sums to 100 %."""
+    pooled = confusion[confusion["strategy"] == facts.baseline]
+    shown = ["model", *tidy.varying(pooled, ["dataset", "train_size"])]
+    groups = list(pooled.groupby(shown, sort=False))
+    figure, axes = style.panels(len(groups), width=4.2, height=3.6, columns=3)
+    for panel, (names, group) in zip(axes, groups, strict=True):
+        counts = group.pivot_table(
+            index="true", columns="predicted", values="samples", aggfunc="sum", sort=False
+        )
+        order = list(dict.fromkeys(group["true"]))
+        counts = counts.reindex(index=order, columns=order).fillna(0)
+        percent = 100 * counts.div(counts.sum(axis=1), axis=0)
+        sns.heatmap(
+            percent,
+            ax=panel,
+            cmap="Greys",
+            vmin=0,
+            vmax=100,
+            annot=len(counts) <= MOST_NUMBERS,
+            fmt=".0f",
+            annot_kws={"size": 7},
+            square=True,
+            cbar=panel is axes[-1],
+            cbar_kws={"label": "% of the true class"},
+        )
+        panel.tick_params(axis="y", rotation=0)
+        panel.set(title=style.title(shown, names), xlabel="predicted class", ylabel="")
+    axes[0].set_ylabel("true class")
+    return figure

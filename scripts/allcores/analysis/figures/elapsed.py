@@ -1,0 +1,64 @@
+"""Plot elapsed training time against the number of cores, beside published times."""
+
+from matplotlib import ticker
+
+from allcores.analysis import style
+
+TITLE = "elapsed time"
+WHEN = "references"
+ORDER = 31
+CAPTION = """
+Training time per 1,000 images against the number of cores, both axes logarithmic. The dashed
+line is ideal scaling from the run with the fewest cores. Hollow squares and dotted lines are
+times published elsewhere, divided by their thousands of images; a short run has its start-up
+and first batches among fewer images.
+"""
+
+
+def figure(speed_table, facts):
+    """One panel per model, both axes logarithmic; hollow grey marks are published elsewhere."""
+    speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["images"])
+    colours = style.strategies(speeds["strategy"])
+    groups = list(speeds.groupby("model", sort=False))
+    figure, axes = style.panels(len(groups), width=4.6, height=3.8)
+    for panel, (model, group) in zip(axes, groups, strict=True):
+        for strategy, line in group.groupby("strategy", sort=False):
+            line = line.sort_values("cores")
+            colour, marker = colours[strategy]
+            panel.plot(line["cores"], line["per_1000"], color=colour, marker=marker, label=strategy)
+        published = [reference for reference in facts.references if reference["model"] == model]
+        _references(panel, published)
+        counts = sorted({*group["cores"], *(r["cores"] for r in published if "cores" in r)})
+        first = group.sort_values(["cores", "per_1000"]).iloc[0]
+        ends = [first["cores"], group["cores"].max()]
+        ideal = [first["per_1000"] * first["cores"] / cores for cores in ends]
+        panel.plot(ends, ideal, color="0.6", lw=1, ls="--", label="ideal")
+        panel.set(xscale="log", yscale="log", title=model, xlabel="cores")
+        panel.set_xticks(counts, labels=map(str, counts))
+        panel.minorticks_off()
+        panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_major_formatter("{x:g}")
+    axes[0].set_ylabel("training time per 1,000 images (s)")
+    style.legend_below(figure, axes)
+    return figure
+
+
+def _references(panel, references):
+    """What others have published: a hollow mark, or a line where the cores are not known."""
+    for reference in references:
+        seconds = 1000 * reference["seconds"] / reference["images"]
+        cores = reference.get("cores")
+        name = f"published: {reference['label']}"
+        if cores:
+            panel.plot(cores, seconds, "s", mfc="none", mec="0.4", label=name)
+        else:
+            panel.axhline(seconds, color="0.7", lw=1, ls=":")
+            panel.annotate(
+                name,
+                (1, seconds),
+                xycoords=("axes fraction", "data"),
+                ha="right",
+                va="bottom",
+                fontsize=8,
+                color="0.4",
+            )

@@ -1,0 +1,48 @@
+"""Plot held-out accuracy against epochs and against training time."""
+
+from allcores.analysis import style, tidy
+
+TITLE = "accuracy by epoch and time"
+WHEN = "curves"
+ORDER = 61
+CAPTION = """
+Held-out accuracy against epochs and against training time (evaluation not counted): the mean
+over folds and seeds, and their range as a band. Colour is the strategy, line style the number
+of workers.
+"""
+
+AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
+
+
+def figure(epochs):
+    """Two panels per dataset, model and schedule: mean over folds and seeds, range as a band."""
+    epochs = tidy.with_elapsed(epochs)
+    colours = style.strategies(epochs["strategy"])
+    workers = sorted(epochs["workers"].unique())
+    shown = ["model", *tidy.varying(epochs, ["dataset", "schedule", "train_size"])]
+    groups = list(epochs.groupby(shown, sort=False))
+    figure, axes = style.panels(2 * len(groups), width=4.8, columns=2)
+    for number, (names, group) in enumerate(groups):
+        pair = axes[2 * number : 2 * number + 2]
+        for _, cell in group.groupby(tidy.CELL, sort=False):
+            first = cell.iloc[0]
+            colour, marker = colours[first["strategy"]]
+            line = tidy.learning_curve(cell, "accuracy")
+            for panel, x in zip(pair, AXES, strict=True):
+                panel.plot(
+                    line[x],
+                    100 * line["mean"],
+                    color=colour,
+                    marker=marker,
+                    ms=4,
+                    ls=style.dash(first["workers"], workers),
+                    label=style.layout(first),
+                )
+                panel.fill_between(
+                    line[x], 100 * line["low"], 100 * line["high"], color=colour, alpha=0.1
+                )
+        for panel, label in zip(pair, AXES.values(), strict=True):
+            panel.set(title=style.title(shown, names), xlabel=label)
+        pair[0].set_ylabel("held-out accuracy (%)")
+    style.legend_below(figure, axes)
+    return figure

@@ -1,0 +1,40 @@
+"""Plot training loss against training time."""
+
+from allcores.analysis import style, tidy
+
+TITLE = "training loss"
+ORDER = 23
+CAPTION = """
+Training loss against training time, evaluation not counted: one marker per epoch, the mean over
+folds and seeds; the band is their range. Colour is the strategy, line style the schedule.
+"""
+
+
+def figure(epochs):
+    """One panel per dataset and model: the mean over folds and seeds, and their range as a band."""
+    epochs = tidy.with_elapsed(epochs)
+    colours = style.strategies(epochs["strategy"])
+    schedules = list(dict.fromkeys(epochs["schedule"]))
+    shown = ["model", *tidy.varying(epochs, ["dataset", "train_size"])]
+    groups = list(epochs.groupby(shown, sort=False))
+    figure, axes = style.panels(len(groups))
+    for panel, (names, group) in zip(axes, groups, strict=True):
+        for _, cell in group.groupby(tidy.CELL, sort=False):
+            first = cell.iloc[0]
+            colour, marker = colours[first["strategy"]]
+            line = tidy.learning_curve(cell, "loss")
+            panel.plot(
+                line["elapsed"],
+                line["mean"],
+                color=colour,
+                marker=marker,
+                ms=4,
+                ls=style.dash(first["schedule"], schedules),
+                label=style.layout(first)
+                + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
+            )
+            panel.fill_between(line["elapsed"], line["low"], line["high"], color=colour, alpha=0.12)
+        panel.set(title=style.title(shown, names), xlabel="training time (s)", yscale="log")
+    axes[0].set_ylabel("training loss")
+    style.legend_below(figure, axes)
+    return figure

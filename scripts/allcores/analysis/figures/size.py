@@ -1,0 +1,41 @@
+"""Plot the time of an epoch against the number of training samples, with the fitted lines."""
+
+import pandas as pd
+
+from allcores.analysis import style, tidy
+
+TITLE = "epoch time by training-set size"
+WHEN = "several_sizes"
+ORDER = 51
+CAPTION = """
+Time of an epoch against the number of training samples: a mark per run (mean of its epochs
+after the first), and the fitted line for each way of using the cores.
+"""
+
+
+def figure(epochs, runs, size_table):
+    """One panel per dataset and model; a dot per run, a line per way of using the cores."""
+    timed = tidy.timed(runs, epochs)
+    colours = style.strategies(timed["strategy"])
+    shown = ["model", *tidy.varying(timed, ["dataset"])]
+    figure, axes = style.panels(timed.groupby(shown).ngroups, width=5)
+    most = timed["train_samples"].max()
+    for panel, (names, group) in zip(axes, timed.groupby(shown, sort=False), strict=True):
+        for _, fit in size_table.iterrows():
+            here = group[(group[tidy.LAYOUT] == fit[tidy.LAYOUT]).all(axis=1)]
+            if here.empty:
+                continue
+            colour, marker = colours[fit["strategy"]]
+            panel.plot(
+                *(here["train_samples"], here["epoch_seconds"], marker),
+                color=colour,
+                ms=5,
+                label=style.layout(fit),
+            )
+            ends = fit["intercept_seconds"] + fit["seconds_per_1000"] * pd.Series([0, most]) / 1000
+            panel.plot([0, most], ends, color=colour)
+        panel.set(title=style.title(shown, names), xlabel="training samples")
+        panel.set_ylim(bottom=0)
+    axes[0].set_ylabel("seconds per epoch")
+    style.legend_below(figure, axes)
+    return figure

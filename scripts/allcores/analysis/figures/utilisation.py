@@ -1,0 +1,55 @@
+"""Plot how busy the cores were while a study was running."""
+
+import numpy as np
+
+from allcores.analysis import occupancy, style
+
+TITLE = "CPU utilisation"
+ORDER = 24
+CAPTION = """
+Cores in use while the study was running, coloured by the strategy that used them: CPU time of
+all its runs, start-up and evaluation included, by the clock on the wall. Pauses between calls
+of snakemake are cut out. The dashed line is what the machine allows.
+"""
+
+
+def figure(runs, utilisation):
+    """Busy cores over time, stacked by strategy, and their mean."""
+    figure, (panel,) = style.panels(1, width=8.5, height=3)
+    draw(panel, runs, utilisation)
+    panel.set_xlabel("time since the first run began (min)")
+    style.legend_below(figure, [panel])
+    return figure
+
+
+def draw(panel, runs, utilisation):
+    """Busy cores over time in one panel; returns how many minutes there are."""
+    edges, busy = occupancy.busy_cores(utilisation)
+    colours = style.strategies(runs["strategy"])
+    cores = runs["machine_cores_allowed"].max()
+    below = np.zeros(len(edges) - 1)
+    for strategy, values in busy.items():
+        panel.stairs(
+            below + values,
+            edges / 60,
+            baseline=below,
+            fill=True,
+            color=colours[strategy][0],
+            alpha=0.6,
+            label=strategy,
+        )
+        below = below + values
+    panel.axhline(cores, color="0.3", lw=1, ls="--")
+    panel.annotate(f"{cores} cores", (edges[-1] / 60, cores), va="bottom", ha="right", fontsize=9)
+    panel.axhline(below.mean(), color="black", lw=1.5)
+    panel.annotate(
+        f"mean {below.mean():.2f} cores ({below.mean() / cores:.0%})",
+        (0, below.mean()),
+        xytext=(4, -4),
+        textcoords="offset points",
+        va="top",
+        fontsize=9,
+        bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8},
+    )
+    panel.set(ylabel="busy cores", xlim=(0, edges[-1] / 60), ylim=(0, cores * 1.14))
+    return edges[-1] / 60

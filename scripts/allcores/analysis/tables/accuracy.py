@@ -1,0 +1,50 @@
+"""Accuracy of every cell of a study: mean, spread and 95 % interval over folds and seeds."""
+
+from allcores.analysis import comparison, tidy
+
+TITLE = "accuracy"
+WHEN = "learnable"
+ORDER = 55
+CAPTION = """
+Held-out accuracy of each cell of the study ``{study}``. *runs*: folds times seeds. *diverged*:
+those of them that came to no finite loss; they have no part in the accuracy. *interval 95*:
+half the width of the 95 % interval of the mean, with Nadeau and Bengio's correction for folds
+that share training samples. *seconds*: mean training time of a run, evaluation and start-up not
+counted. *core seconds*: that times the cores of the run.
+"""
+
+
+def table(runs):
+    """One row per cell, from one row per run; accuracy is that of the runs that did not diverge."""
+    runs = runs.assign(core_seconds=runs["training_seconds"] * runs["cores"])
+    groups = runs.groupby(tidy.CELL, sort=False)
+    table = groups.agg(
+        runs=("accuracy", "size"),
+        diverged=("diverged", "count"),
+        accuracy=("accuracy", "mean"),
+        standard_deviation=("accuracy", "std"),
+        seconds=("training_seconds", "mean"),
+        core_seconds=("core_seconds", "mean"),
+    ).reset_index()
+    table.insert(
+        table.columns.get_loc("seconds"),
+        "half_width_95",
+        [comparison.half_width(cell) for _, cell in groups],
+    )
+    return table
+
+
+def formats(table):
+    """Column -> how a value of it is written."""
+    percent, seconds = "{:.2%}".format, "{:,.2f}".format
+    return {
+        "workers": str,
+        "threads": str,
+        "runs": str,
+        "diverged": str,
+        "accuracy": percent,
+        "standard_deviation": percent,
+        "half_width_95": "± {:.2%}".format,
+        "seconds": seconds,
+        "core_seconds": seconds,
+    }

@@ -1,0 +1,55 @@
+"""Does accuracy differ from the baseline's, and by how much at most?"""
+
+from allcores.analysis import comparison, style, tidy
+from allcores.analysis.wording import by_model, differences
+
+TITLE = "does accuracy differ?"
+WHEN = "learnable"
+ORDER = 60
+CAPTION = """
+Held-out accuracy minus that of **{baseline} with its fewest cores**, in pairs of runs with the
+same fold and seed. *low*, *high*: the 95 % interval of the mean difference; *at most*: the
+larger of their distances from 0. *p*: Nadeau and Bengio's corrected resampled t-test, which
+allows for folds that share training samples (on a fixed test set it is the ordinary paired
+t-test over seeds, which says nothing of other test images). *p corrected*: by Holm's method for
+all comparisons of this table. A difference is called one below 0.05.
+"""
+
+SAME = ["dataset", "model", "schedule", "train_size"]
+
+
+def table(runs, facts):
+    """One row per cell that is not the baseline: its accuracy minus the baseline's.
+
+    Baseline is that strategy with its fewest cores, for the same dataset, model, schedule and
+    training-set size; runs are paired by fold and seed.
+    """
+    ours = runs[runs["strategy"] == facts.baseline]
+    fewest = ours["cores"] == ours.groupby(SAME)["cores"].transform("min")
+    base = ours[fewest].drop_duplicates([*SAME, *tidy.REPEAT])
+    others = runs.drop(index=base.index)
+    return comparison.compare(others, base, SAME)
+
+
+def sentences(comparison_table, facts):
+    """Whether accuracy differs from the baseline's, and by how much at most."""
+    if comparison_table.empty:
+        yield (
+            "There are no runs with two ways of using the cores whose accuracies could be compared "
+            "within this study."
+        )
+    for names, group in by_model(comparison_table):
+        yield from differences(
+            group,
+            f"{names}: accuracy",
+            f"with {facts.baseline}",
+            lambda row, names=names: f"{names}: accuracy with {style.layout(row)}",
+        )
+
+
+def formats(table):
+    """Column -> how a value of it is written."""
+    written = dict.fromkeys(("workers", "threads", "pairs"), str)
+    written |= dict.fromkeys(("difference", "low", "high"), "{:+.2%}".format)
+    written |= {"at_most": "{:.2%}".format}
+    return written | dict.fromkeys(("p", "p_corrected"), "{:.3f}".format)

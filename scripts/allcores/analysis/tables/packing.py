@@ -1,0 +1,104 @@
+"""A study whose runs were packed onto the cores against one whose runs came one after the other."""
+
+import pandas as pd
+
+from allcores.analysis import comparison, occupancy, style, tidy
+from allcores.analysis.wording import differences, title_of
+
+TITLE = "packed or one after the other"
+WHEN = "against"
+ORDER = 10
+CAPTION = """
+The runs of ``{study}``, packed onto the cores, against the same runs one after the other, each
+in the way of the column *one by one*; runs without a counterpart do not count. *one by one
+seconds*: the sum of the runs' durations. *packed seconds*: in the last row the time from the
+first start to the last end; above it each group's share of that, by core-seconds, as the groups
+ran beside each other. *over bound*: how much longer the packed runs took than their
+core-seconds divided by the cores. Start-up and evaluation count. *difference* and what follows
+it: accuracy packed minus accuracy one after the other, paired by fold and seed, with Nadeau and
+Bengio's corrected interval and p values corrected by Holm's method.
+"""
+
+SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
+ALL = "all together"
+
+
+def table(runs, against_runs):
+    """One row per dataset, model, schedule, training-set size and strategy, and one for all.
+
+    Args:
+        runs, against_runs: one row per run; the latter came one after the other. Of both, those
+            that the other has no counterpart of do not count.
+
+    One after the other, the total time of a group is the sum of its runs' durations, start-up and
+    evaluation included. For all together, packed, it is the time from the first start to the last
+    end, and for a group its share of that, by core-seconds, as the groups ran beside each other.
+    over_bound is how much longer the packed runs took than their core-seconds divided by the cores.
+    """
+    packed, single = _with_durations(runs), _with_durations(against_runs)
+    whole, core_seconds = occupancy.makespan(packed), packed["core_seconds"].sum()
+    over_bound = whole / (core_seconds / occupancy.cores_there(packed))
+    keys = [*SAME, *tidy.REPEAT]
+    single, packed = single.merge(packed[keys]), packed.merge(single[keys])
+    # Where some have no counterpart: the part of the time that is the others', by core-seconds.
+    together = packed["core_seconds"].sum() / core_seconds * whole
+    after, beside = single.groupby(SAME, sort=False), packed.groupby(SAME, sort=False)
+    table = pd.DataFrame(
+        {
+            "runs": beside.size(),
+            "one_by_one_seconds": after["duration"].sum(),
+            "packed_seconds": beside["core_seconds"].sum() / core_seconds * whole,
+            "one_by_one_accuracy": after["accuracy"].mean(),
+            "packed_accuracy": beside["accuracy"].mean(),
+        }
+    ).reset_index()
+    different = comparison.compare(packed, single, SAME)
+    found = ["pairs", "difference", "low", "high", "at_most", "p_corrected", "finding"]
+    table = table.merge(different[[*SAME, *found]], on=SAME, how="left")
+    table.loc[len(table), ["model", "runs", "one_by_one_seconds", "packed_seconds"]] = [
+        *(ALL, len(packed), single["duration"].sum(), together)
+    ]
+    table["runs"] = table["runs"].astype(int)
+    table["speedup"] = table["one_by_one_seconds"] / table["packed_seconds"]
+    table.loc[table["model"] == ALL, "over_bound"] = over_bound
+    ways = dict.fromkeys(style.layout(row) for _, row in single.iterrows())
+    return table.assign(one_by_one=" / ".join(ways))
+
+
+def _with_durations(runs):
+    duration = runs["lasted_seconds"]
+    return runs.assign(duration=duration, core_seconds=duration * runs["cores"])
+
+
+def sentences(packing_table, facts):
+    """Packed against one after the other."""
+    is_whole = packing_table["over_bound"].notna()
+    whole, parts = packing_table[is_whole].iloc[0], packing_table[~is_whole]
+    each = "; ".join(
+        f"{title_of(row, parts)}: {row['speedup']:.2f} x" for _, row in parts.iterrows()
+    )
+    yield (
+        f"Packing {whole['runs']:.0f} runs onto the cores is {whole['speedup']:.2f} x as fast as "
+        f"running them one after the other with {whole['one_by_one']}: "
+        f"{whole['packed_seconds']:,.0f} s against {whole['one_by_one_seconds']:,.0f} s ({each})."
+    )
+    yield (
+        f"The packed runs took {whole['over_bound']:.2f} x the least possible, their core-seconds "
+        "divided by the cores; start-up and evaluation count."
+    )
+    for model, group in parts.groupby("model", sort=False):
+        yield from differences(
+            group,
+            f"{model}: accuracy when packed",
+            "one after the other",
+            lambda row: f"{title_of(row, parts)}: accuracy when packed",
+        )
+
+
+def formats(table):
+    """Column -> how a value of it is written."""
+    written = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), "{:,.1f}".format)
+    written |= dict.fromkeys(("one_by_one_accuracy", "packed_accuracy", "at_most"), "{:.2%}".format)
+    written |= dict.fromkeys(("difference", "low", "high"), "{:+.2%}".format)
+    written |= dict.fromkeys(("speedup", "over_bound"), "{:.2f} x".format)
+    return written | {"p_corrected": "{:.3f}".format, "runs": str, "pairs": "{:.0f}".format}

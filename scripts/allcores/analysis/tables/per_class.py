@@ -1,0 +1,29 @@
+"""Accuracy per class of every cell of a study, pooled over folds and seeds."""
+
+from allcores.analysis import tidy
+
+TITLE = "accuracy per class"
+WHEN = "learnable"
+ORDER = 62
+CAPTION = """
+Share of each class's held-out samples that was recognised, pooled over folds and seeds; a
+column for each class.
+"""
+
+
+def table(classes):
+    """One row per cell, one column "class NAME" per class, from one row per run and class."""
+    # Class names are texts, also where they look like numbers.
+    classes = classes.assign(**{"class": classes["class"].astype(str)})
+    sums = classes.groupby([*tidy.CELL, "class"], sort=False)[["correct", "samples"]].sum()
+    accuracy = (sums["correct"] / sums["samples"]).unstack("class")
+    order = classes["class"].drop_duplicates()
+    # A class may be called like one of the other columns.
+    named = accuracy[order].add_prefix(tidy.CLASS).reset_index()
+    return tidy.ordered(classes).merge(named, on=tidy.CELL)
+
+
+def formats(table):
+    """Column -> how a value of it is written."""
+    names = table.columns.difference(tidy.CELL, sort=False)
+    return {"workers": str, "threads": str} | dict.fromkeys(names, "{:.1%}".format)

@@ -1,0 +1,59 @@
+"""How the time of an epoch grows with the number of training samples: a fitted line."""
+
+import pandas as pd
+from scipy import stats
+
+from allcores.analysis import style, tidy
+from allcores.analysis.wording import by_model, signed
+
+TITLE = "epoch time by training-set size"
+WHEN = "several_sizes"
+ORDER = 50
+CAPTION = """
+Least-squares line through the mean epoch times of all runs, the first epoch (warm-up) left out:
+seconds = intercept + slope x samples, each with its standard error. The intercept is what an
+epoch costs however few samples it has.
+"""
+
+FITTED = ["runs", "seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error"]
+FITTED += ["r_squared"]
+
+
+def table(epochs, runs):
+    """One row per dataset, model and layout: seconds = intercept + slope x samples."""
+    rows = []
+    for layout, timed in tidy.timed(runs, epochs).groupby(tidy.LAYOUT, sort=False):
+        if timed["train_samples"].nunique() < 2:  # no line goes through one size
+            continue
+        line = stats.linregress(timed["train_samples"], timed["epoch_seconds"])
+        rows.append(
+            dict(zip(tidy.LAYOUT, layout, strict=True))
+            | {
+                "runs": len(timed),
+                "seconds_per_1000": 1000 * line.slope,
+                "slope_error": 1000 * line.stderr,
+                "intercept_seconds": line.intercept,
+                "intercept_error": line.intercept_stderr,
+                "r_squared": line.rvalue**2,
+            }
+        )
+    return pd.DataFrame(rows, columns=[*tidy.LAYOUT, *FITTED])
+
+
+def sentences(size_table, facts):
+    """The fitted line of each layout."""
+    for names, group in by_model(size_table):
+        listed = "; ".join(
+            f"{style.layout(row)} {row['seconds_per_1000']:.3f} s per 1,000 samples "
+            f"{signed(row['intercept_seconds'])} s (R² = {row['r_squared']:.3f})"
+            for _, row in group.iterrows()
+        )
+        yield f"{names}, time of an epoch: {listed}."
+
+
+def formats(table):
+    """Column -> how a value of it is written."""
+    written = dict.fromkeys(("workers", "threads", "runs"), str)
+    written |= dict.fromkeys(("seconds_per_1000", "intercept_seconds"), "{:.3f}".format)
+    written |= dict.fromkeys(("slope_error", "intercept_error"), "± {:.3f}".format)
+    return written | {"r_squared": "{:.4f}".format}

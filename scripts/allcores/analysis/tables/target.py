@@ -1,0 +1,69 @@
+"""After how many epochs, and how many seconds of training, a run reaches an accuracy."""
+
+from allcores.analysis import style, tidy
+from allcores.analysis.wording import by_model
+
+TITLE = "epochs and time to an accuracy"
+WHEN = "target_accuracy"
+ORDER = 40
+CAPTION = """
+Epochs, and seconds of training (evaluation not counted), until the held-out accuracy first
+reaches {target:.1%}: medians over the runs that reach it. *reached*: how many do. *fastest*,
+*slowest*: the range of the seconds. As the accuracy that stops the count is that of the
+held-out part, this says how fast a way of training is, not how well a model would do on new
+data.
+"""
+
+
+def reached(epochs, target):
+    """One row per run: the first epoch with at least that held-out accuracy, and the seconds of
+    training until its end; both empty if there was none."""
+    epochs = tidy.with_elapsed(epochs)
+    first = epochs[epochs["accuracy"] >= target].drop_duplicates(tidy.RUN)
+    every = epochs[tidy.RUN].drop_duplicates()
+    return every.merge(first[[*tidy.RUN, "epoch", "elapsed"]], how="left", on=tidy.RUN)
+
+
+def table(epochs, facts):
+    """One row per cell: medians over the runs that reached the target."""
+    return (
+        reached(epochs, facts.target)
+        .groupby(tidy.CELL, sort=False)
+        .agg(
+            runs=("seed", "size"),
+            reached=("epoch", "count"),
+            epochs=("epoch", "median"),
+            seconds=("elapsed", "median"),
+            fastest=("elapsed", "min"),
+            slowest=("elapsed", "max"),
+        )
+        .reset_index()
+    )
+
+
+def sentences(target_table, facts):
+    """Epochs and seconds to the target accuracy."""
+    for names, group in by_model(target_table):
+        hit = group[group["reached"] > 0].sort_values("seconds")
+        listed = "; ".join(
+            f"{style.layout(row)} after {row['epochs']:g} epochs, {row['seconds']:.2f} s"
+            + (
+                ""
+                if row["reached"] == row["runs"]
+                else f" ({row['reached']} of {row['runs']} runs)"
+            )
+            for _, row in hit.iterrows()
+        )
+        if listed:
+            yield f"{names} reaches {facts.target:.1%} held-out accuracy: {listed}."
+        missed = group[group["reached"] == 0]
+        if len(missed):
+            ways = "; ".join(style.layout(row) for _, row in missed.iterrows())
+            yield f"{names} never reached {facts.target:.1%} with {ways}."
+
+
+def formats(table):
+    """Column -> how a value of it is written."""
+    written = dict.fromkeys(("workers", "threads", "runs", "reached"), str)
+    written |= {"epochs": "{:g}".format}
+    return written | dict.fromkeys(("seconds", "fastest", "slowest"), "{:,.2f}".format)

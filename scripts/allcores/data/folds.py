@@ -1,0 +1,87 @@
+"""Folds and splits: numbers per sample beside a dataset; nothing is ever copied to make one."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+
+from allcores.files import write_text
+
+# The name of the file, beside the dataset's, that says which sample is held out in which fold.
+FOLDS = "{folds}folds_seed{seed}.json"
+
+
+def assign_folds(labels, folds, seed):
+    """The fold in which each sample is held out: (N,) int64, stratified by class, seeded."""
+    from sklearn.model_selection import StratifiedKFold
+
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    fold_of = np.empty(len(labels), np.int64)
+    for fold, (_, held_out) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
+        fold_of[held_out] = fold
+    return fold_of
+
+
+def write_folds(path, labels, folds, seed):
+    """Assign samples to folds and keep that in JSON, with a checksum of it and the labels."""
+    fold_of = assign_folds(labels, folds, seed)
+    content = {"sha256": _checksum(fold_of, labels), "fold_of": fold_of.tolist()}
+    write_text(path, json.dumps(content))
+
+
+def read_folds(path, labels, folds):
+    """What write_folds wrote: the fold of each sample, (N,) int64.
+
+    Raises:
+        ValueError: the file was changed since, or is of other labels.
+    """
+    try:
+        content = json.loads(Path(path).read_text())
+        fold_of = np.array(content["fold_of"], np.int64)
+        sound = content["sha256"] == _checksum(fold_of, labels) and set(fold_of) == {*range(folds)}
+    except (ValueError, KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise ValueError(
+            f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
+            "samples to folds anew"
+        )
+    return fold_of
+
+
+def _checksum(*arrays):
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+
+def split(info, fold_of, fold, train_size, seed):
+    """Which samples a run trains on and which it is scored on.
+
+    Args:
+        info: of the dataset.
+        fold_of: what assign_folds gave for its training part; None: its own test set is held out.
+        fold: the fold to hold out.
+        train_size: use only that many training samples; they are the first of one seeded order, so
+            that smaller sets are nested in larger ones. None: all.
+
+    Returns:
+        (train, held_out), positions in the dataset, int64, ascending.
+
+    Raises:
+        ValueError: one of them would be empty, or there are fewer training samples than asked for.
+    """
+    samples = np.arange(info["train"])
+    if fold_of is None:
+        train, held_out = samples, np.arange(info["train"], info["shape"][0])
+    else:
+        train, held_out = samples[fold_of != fold], samples[fold_of == fold]
+    if train_size is not None:
+        shuffled = np.random.default_rng([seed, info["train"]]).permutation(samples)
+        if train_size > len(train):
+            raise ValueError(
+                f"{train_size} samples to train on are asked for; {len(train)} are left"
+            )
+        train = np.sort(shuffled[np.isin(shuffled, train)][:train_size])
+    if not len(train) or not len(held_out):
+        raise ValueError(f"{len(train)} samples are left to train on, {len(held_out)} are held out")
+    return train, held_out

@@ -1,0 +1,131 @@
+"""Where the results of a config lie, and what is there."""
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from allcores.study.conditions import Conditions
+from allcores.study.run import PATH, digest
+
+# What else lies in results/.
+RESERVED = ("bench", "by_hand", "default", "downloads")
+# What lies in the results of a config.
+PARTS = ("checkpoints", "data", "logs", "recipes", "runs", "studies")
+# Says in a folder of results of which files they are.
+ORIGIN = "config.txt"
+# What a run ends with.
+RUN_FILES = ("metrics.json", "utilisation.csv", "weights.pt")
+
+
+@dataclass(frozen=True)
+class ResultsFolder:
+    """The folder of the results of one config, as the workflow has it.
+
+    Attributes:
+        path: relative to the working directory: "results/default".
+    """
+
+    path: str
+
+    @property
+    def recipe(self):
+        """The file of what was measured for runs with `auto`, with wildcards."""
+        return f"{self.path}/recipes/{{dataset}}/{{model}}_w{{workers}}t{{threads}}.json"
+
+    def run(self, path=PATH):
+        return f"{self.path}/runs/{path}"
+
+    def has(self, path):
+        """Whether the results of a run are there."""
+        return all(Path(self.run(path), file).exists() for file in RUN_FILES)
+
+    def data(self, run):
+        return f"{self.path}/data/{run.dataset.label}"
+
+    def checkpoints(self, run):
+        return f"{self.path}/checkpoints/{run.path}"
+
+    def study(self, name):
+        return f"{self.path}/studies/{name}"
+
+    def csv(self, study, name):
+        """A tidy CSV or a table of a study."""
+        return f"{self.study(study)}/{name}.csv"
+
+    def inputs_of(self, run):
+        """Name -> file of all that has to be there before a Run begins."""
+        found = {"info": f"{self.data(run)}/dataset.json"}
+        if run.folds is not None:
+            found["folds"] = f"{self.data(run)}/{run.folds}folds_seed{run.seed}.json"
+        if run.has_auto:
+            found["recipe"] = self.recipe.format(**run.wildcards)
+        return found
+
+    def conditions_of(self, run, table):
+        """The Conditions that a Run of a grid.Table is to be made under."""
+        asked = run.path in table.curves, run.path in table.exclusive
+        return Conditions.asked(self.run(run.path), *asked)
+
+
+def name_of(files, project):
+    """The name of a config, under which its results lie: the path of its file without the suffix.
+
+    Args:
+        files: the config's; several make one name. Those in config/ of the project or of the
+            working directory are named from there on.
+        project: the folder of the project.
+
+    Returns:
+        "default" for the project's own config, "mine" for config/mine.yaml, "miniature/kfold".
+
+    Raises:
+        ValueError: something else lies under that name, or it is no name for a folder.
+    """
+    default = Path(project).resolve() / "config" / "config.yaml"
+    if [Path(file).resolve() for file in files] == [default]:
+        return "default"
+    name = "+".join(_name_of_file(Path(file).resolve(), Path(project).resolve()) for file in files)
+    first, *inner = name.split("/")
+    if (
+        first in RESERVED
+        or set(inner) & set(PARTS)
+        or not re.fullmatch(r"(\w[\w.+-]*/)*\w[\w.+-]*", name)
+    ):
+        raise ValueError(
+            f"{', '.join(map(str, files))}: its results would lie in results/{name}; expected a "
+            "file name that begins with a letter or digit and has letters, digits, _, -, + and . "
+            f"only, which is none of {', '.join((*RESERVED, *PARTS))}"
+        )
+    return name
+
+
+def note_origin(files, folder):
+    """Write down in a folder of results of which config they are."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / ORIGIN).write_text(_origin(files))
+
+
+def _origin(files):
+    return "\n".join(os.path.relpath(file) for file in files)
+
+
+def foreign(files, folder):
+    """What is wrong if a folder holds results of other files of the same name; else nothing.
+
+    mine.yaml and config/mine.yaml are such.
+    """
+    known, here = Path(folder) / ORIGIN, _origin(files)
+    if not known.exists() or known.read_text() == here:
+        return []
+    return [
+        f"{folder} holds the results of {known.read_text()!r}; this call is of {here!r}: give the "
+        f"file another name, or delete {known} if it is the same study"
+    ]
+
+
+def _name_of_file(file, project):
+    for folder in (Path.cwd() / "config", Path.cwd(), project / "config", project):
+        if file.is_relative_to(folder):
+            return file.relative_to(folder).with_suffix("").as_posix()
+    return f"{file.stem}_{digest(str(file))}"

@@ -1,0 +1,104 @@
+"""What the workflow has to know of each run before it is trained. No torch."""
+
+import json
+import sys
+from pathlib import Path
+
+from allcores.study import estimate, identity, registry
+from allcores.study.commandline import TIMEOUT
+from allcores.study.run import PATH
+from allcores.training import recipes
+
+PROGRAM = registry.LIBRARY.parent / "train.py"
+
+
+class RunJobs:
+    """The runs of a config as jobs, each asked for by the wildcards of its path.
+
+    Args:
+        config: the merged config.
+        table: its grid.Table.
+        folder: its ResultsFolder.
+        cores: of this call, onto which the runs are packed; None: each takes its own, on a cluster.
+    """
+
+    def __init__(self, config, table, folder, cores):
+        self.config, self.table, self.folder, self.cores = config, table, folder, cores
+        self.turns = table.turns()
+
+    def run(self, wildcards):
+        return self.table.runs[PATH.format(**wildcards)]
+
+    def with_recipe(self, wildcards):
+        """A run that is trained with the recipe of these wildcards."""
+        return next(
+            run
+            for run in self.table.runs.values()
+            if run.has_auto and all(str(run.wildcards[k]) == v for k, v in wildcards.items())
+        )
+
+    @property
+    def cluster_resources(self):
+        """On a cluster, too, a run that must be alone gets a node to itself. Each function that
+        Snakemake has to ask costs every dry run."""
+        return {"slurm_extra": self.slurm_extra} if self.table.exclusive else {}
+
+    def slurm_extra(self, wildcards):
+        return "--exclusive" if self.is_exclusive(wildcards) else ""
+
+    def is_exclusive(self, wildcards):
+        return self.run(wildcards).path in self.table.exclusive
+
+    def most_cores(self):
+        """Those of this call; on a cluster, as many as the largest run takes."""
+        return self.cores or max(run.cores for run in self.table.runs.values())
+
+    def inputs(self, wildcards):
+        return self.folder.inputs_of(self.run(wildcards))
+
+    def threads(self, wildcards, input):
+        """A run that must be alone claims every core; it uses its own only."""
+        run = self.run(wildcards)
+        if run.has_auto and Path(input.recipe).exists():
+            run = recipes.fill_in(run, input.recipe, self.most_cores())
+        return self.cores or run.cores if self.is_exclusive(wildcards) else run.cores
+
+    def priority(self, wildcards):
+        """Runs that must be alone come first, in turns, so that the others fill the cores without a
+        break; of these the longest come first."""
+        run = self.run(wildcards)
+        return 1e8 - self.turns[run.path] if run.path in self.turns else estimate.seconds(run)
+
+    def memory_mb(self, wildcards, attempt):
+        return attempt * estimate.memory_mb(self.run(wildcards))
+
+    def minutes(self, wildcards, attempt):
+        return attempt * estimate.minutes(self.run(wildcards))
+
+    def decisive(self, wildcards):
+        """All of a run that makes it run again when it changes, but for its data: one line."""
+        run = self.run(wildcards)
+        generation = self.folder.conditions_of(run, self.table).generation
+        return f"{json.dumps(identity.before_data(run))} {generation}"
+
+    def command(self, wildcards, input):
+        """The call of scripts/train.py, as a list."""
+        run = self.run(wildcards)
+        conditions = self.folder.conditions_of(run, self.table)
+        return [
+            *[sys.executable, PROGRAM],
+            *["--settings", run.to_json()],
+            *["--data", self.folder.data(run)],
+            *(["--fold-of", input.folds] if run.folds is not None else []),
+            *(["--recipe", input.recipe] if run.has_auto else []),
+            *(["--curves"] if conditions.curves else []),
+            *(["--exclusive"] if conditions.exclusive else []),
+            *["--generation", conditions.generation],
+            *([] if self.config.get("pinning", True) else ["--no-pinning"]),
+            *(["--oversubscribe"] if run.path in self.table.oversubscribe else []),
+            *(["--cores-of-call", self.cores] if self.cores else []),
+            *["--timeout", self.config.get("timeout", TIMEOUT)],
+            *["--output", self.folder.run(run.path)],
+            # Not among its outputs: those of a failed job are deleted, and it resumes from this.
+            *["--checkpoints", self.folder.checkpoints(run)],
+        ]

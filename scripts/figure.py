@@ -1,0 +1,12 @@
+"""Draw one figure of a study, as PNG and SVG: that of analysis/figures/ which the rule names."""
+
+from allcores.analysis import products, style, tidy
+
+if __name__ == "__main__":
+    module = products.load(snakemake.wildcards.product)
+    told = snakemake.params.facts
+    facts = {"facts": products.Facts(**told)} if told else {}
+    frames = {name: tidy.read(path) for name, path in snakemake.input.items()}
+    first = next(iter(frames.values()))
+    figure = style.empty() if first.empty else module.figure(**frames, **facts)
+    style.save(figure, snakemake.output)
