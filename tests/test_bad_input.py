@@ -33,7 +33,7 @@ datasets:
     {name: synthetic, count: 60, test: 20, size: 8, classes: 3, channels: 1, noise: 1.0, seed: 1}
   timing: {name: fake, count: 60, classes: 3}
 schedules:
-  warm: {cycles: 2, growth: 2, floor: 0.001}
+  warm_restarts: {cycles: 2, growth: 2, floor: 0.001}
   one: {name: onecycle, warm_up: 0.3}
   steps: {name: multistep, milestones: [0.5], gamma: 0.1}
 strategies:
@@ -45,7 +45,7 @@ studies:
     datasets: [made, digits]
     folds: 3
     models: [lenet, own]
-    schedules: [warm, one, steps]
+    schedules: [warm_restarts, one, steps]
     strategies: [serial, ddp, servers, locked]
     workers: [1, 2]
     threads_per_worker: [1]
@@ -59,12 +59,12 @@ studies:
     references: [{model: lenet, label: x, seconds: 1, images: 10, cores: 2}]
   second: {datasets: [timing], folds: 2, models: [own], cores: [1, 2]}
   alone:
-    {datasets: [made], folds: 3, models: [lenet], schedules: [warm], exclusive: true, seeds: [0]}
+    {datasets: [made], folds: 3, models: [lenet], schedules: [warm_restarts], exclusive: true}
   third:
     datasets: [made]
     folds: 3
     models: [lenet]
-    schedules: [warm]
+    schedules: [warm_restarts]
     strategies: [serial]
     threads_per_worker: [2]
     against: alone

@@ -1,6 +1,8 @@
 """Datasets at rest, folds and splits."""
 
+import hashlib
 import json
+import os
 from itertools import pairwise
 
 import numpy as np
@@ -57,17 +59,36 @@ def test_an_image_set_of_one_colour_can_be_normalised():
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path, name, damage):
     storage.write(tmp_path, source()[1])
+    storage.open_dataset(tmp_path)
     file = tmp_path / name
-    content = bytearray(file.read_bytes())
+    content, times = bytearray(file.read_bytes()), file.stat()
     if damage == "truncated":
         file.write_bytes(content[:-1])
     elif damage == "altered":
         content[-1] ^= 1
         file.write_bytes(content)
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
     else:
         file.unlink()
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
         storage.open_dataset(tmp_path)
+
+
+def test_a_dataset_is_read_through_once_to_be_checked(tmp_path, monkeypatch):
+    storage.write(tmp_path, source()[1])
+    storage.open_dataset(tmp_path)
+    read = []
+    whole = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda *args: read.append(args) or whole(*args))
+    storage.open_dataset(tmp_path)
+    assert not read
+    (tmp_path / "labels.npy").touch()
+    storage.open_dataset(tmp_path)
+    assert len(read) == 1
+    for damaged in ("[]", '{"x": 3', json.dumps({str(tmp_path / "labels.npy"): 1})):
+        (tmp_path / "digests.json").write_text(damaged)
+        storage.open_dataset(tmp_path)
+    assert len(read) == 10
 
 
 @pytest.mark.parametrize(("key", "value"), [("train", 25), ("shape", [20, 2, 4, 5]), ("x", 1)])

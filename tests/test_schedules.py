@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from conftest import vary
 
-from allcores.study import registry
+from allcores.study import checks, grid, registry
 from allcores.study.run import Choice
 from allcores.training import losses
 from allcores.training.schedules import Schedule
@@ -35,10 +35,24 @@ def test_cosine_falls_to_its_floor():
 
 
 def test_warm_restarts():
-    found = rates("warm", cycles=4)
+    found = rates("warm_restarts", cycles=4)
     assert [step for step in range(20) if found[step] == 0.1] == [0, 5, 10, 15]
-    found = rates("warm", steps=21, cycles=3, growth=2)
+    found = rates("warm_restarts", steps=21, cycles=3, growth=2)
     assert [step for step in range(21) if found[step] == 0.1] == [0, 3, 9]
+
+
+@pytest.mark.parametrize("entry", [None, {"cycles": 4}, {"name": "warm", "cycles": 4}])
+def test_a_former_name_is_the_same_schedule(entry):
+    config = {"schedules": {"warm": entry}}
+    choice = grid.choice(config, "schedules", "warm")
+    options = {"cycles": 4} if entry else {}
+    assert choice == Choice("warm", "warm_restarts", options)
+    study = {"datasets": ["digits"], "folds": 2, "models": ["m"], "schedules": ["warm"]}
+    model = {"name": "lenet", "batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}
+    config |= {"studies": {"s": study}, "models": {"m": model}}
+    assert checks.findings(config) == []
+    del config["schedules"]
+    assert checks.findings(config) == []
 
 
 def test_multistep():

@@ -147,7 +147,7 @@ LONG = vary(
     dataset=Choice("even", "synthetic", RUN.dataset.options | {"count": 54}),
     epochs=15,
     model=MOBILENET,
-    schedule=Choice("warm", "warm", {"cycles": 3}),
+    schedule=Choice("warm_restarts", "warm_restarts", {"cycles": 3}),
 )
 
 

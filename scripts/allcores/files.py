@@ -1,12 +1,10 @@
-"""Files that are there as a whole or not at all, and what is in them."""
+"""Files that are there as a whole or not at all, and digests of what is in them."""
 
+import contextlib
 import hashlib
+import json
+import os
 from pathlib import Path
-
-
-def sha256(path):
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_text(path, text):
@@ -14,3 +12,56 @@ def write_text(path, text):
     beside = Path(f"{path}.part")
     beside.write_text(text)
     beside.replace(path)
+
+
+def sha256(path):
+    """The SHA-256 of a file's content, in hexadecimal."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class KeptDigests:
+    """Digests of files, each computed anew only when the file has changed.
+
+    A file has changed if its size, inode or times have; the time of its last change of status
+    (ctime, see stat(2)) cannot be set back.
+
+    Args:
+        kept: JSON file that keeps them. Where it is lost, damaged or cannot be written, digests are
+            computed again, no more.
+        digest: a function of a path.
+    """
+
+    def __init__(self, kept, digest=sha256):
+        self.kept, self.digest = Path(kept), digest
+        try:
+            known = json.loads(self.kept.read_text())
+        except (OSError, ValueError):
+            known = {}
+        self.known = known if isinstance(known, dict) else {}
+        self.is_new = False
+
+    def of(self, path):
+        """The digest of a file.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        path = os.path.abspath(path)  # noqa: PTH100 of a link, not of what it leads to
+        state, found = _state(path), self.known.get(path)
+        if not isinstance(found, list) or found[:1] != [state]:
+            found = self.known[path] = [state, self.digest(path)]
+            self.is_new = True
+        return found[1]
+
+    def save(self):
+        """Keep what has been computed."""
+        if self.is_new:
+            with contextlib.suppress(OSError):  # a folder that cannot be written to, say
+                self.kept.parent.mkdir(parents=True, exist_ok=True)
+                write_text(self.kept, json.dumps(self.known))
+
+
+def _state(path):
+    status = Path(path).stat()
+    return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]

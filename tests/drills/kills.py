@@ -34,7 +34,7 @@ studies:
     datasets: [tiny]
     folds: 2
     models: [mlp, lenet]
-    schedules: [warm]
+    schedules: [warm_restarts]
     strategies: [serial, data_parallel, ddp, ring, servers, local_sgd, gossip, shared_memory]
     workers: [2]
     curves: true

@@ -1,15 +1,13 @@
 """Make a dataset, unless it is there already and of what it should be made from."""
 
-import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import zipfile
 from pathlib import Path
 
 from allcores.data import storage
-from allcores.files import sha256, write_text
+from allcores.files import KeptDigests, sha256
 from allcores.study import fingerprint, registry
 
 
@@ -48,16 +46,9 @@ def sources(choice):
     if path is None:
         return ""
     files = [path] if Path(path).is_file() else files_below(path)
-    known = _read_known()
-    seen = {}
-    for file in map(os.path.abspath, files):
-        status = Path(file).stat()
-        key = [status.st_size, status.st_mtime_ns, status.st_ino]
-        found = known.get(file, [None])
-        seen[file] = found if found[0] == key else [key, _content(file)]
-    if any(known.get(file) != found for file, found in seen.items()):
-        _write_known(known | seen)
-    lines = [f"{os.path.relpath(file, path)} {digest}" for file, (_, digest) in seen.items()]
+    kept = KeptDigests(_cache(), _content)
+    lines = [f"{os.path.relpath(file, path)} {kept.of(file)}" for file in files]
+    kept.save()
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:16]
 
 
@@ -70,24 +61,10 @@ def _content(file):
     return sha256(file)
 
 
-def _known():
-    """Where the digests of files that did not change since are kept."""
+def _cache():
+    """Where the digests of the user's files are kept."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     return Path(cache) / "allcores" / "digests.json"
-
-
-def _read_known():
-    try:
-        known = json.loads(_known().read_text())
-        return known if isinstance(known, dict) else {}
-    except (OSError, ValueError):
-        return {}
-
-
-def _write_known(known):
-    with contextlib.suppress(OSError):  # a home that cannot be written to costs time, no more
-        _known().parent.mkdir(parents=True, exist_ok=True)
-        write_text(_known(), json.dumps(known))
 
 
 def files_below(folder):

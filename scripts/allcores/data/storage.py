@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.files import sha256, write_text
+from allcores.files import KeptDigests, sha256, write_text
 
 ARRAYS = ("images.npy", "labels.npy", "pixel_sums.npy")
 
@@ -154,14 +154,16 @@ def open_dataset(folder):
     """
     folder = Path(folder)
     info = read_info(folder)
+    digests = KeptDigests(folder / "digests.json")
     for name in ARRAYS:
-        found = sha256(folder / name) if (folder / name).exists() else "no such file"
+        found = digests.of(folder / name) if (folder / name).exists() else "no such file"
         if found != info["sha256"][name]:
             raise ValueError(
                 f"{folder / name} is not what was prepared: its SHA-256 should be "
                 f"{info['sha256'][name]}, found {found}. Delete the folder {folder} to prepare the "
                 "dataset anew"
             )
+    digests.save()
     return Dataset(
         # Copy-on-write: torch wants writable memory, and nothing written may reach the file.
         images=np.load(folder / "images.npy", mmap_mode="c"),

@@ -89,7 +89,8 @@ def _of_entries(config):
         for label, entry in mapping(config.get(section)).items():
             entry = dict(mapping(entry))
             path = (section, label)
-            name = entry.pop("name", label)
+            name = grid.component_name(label, entry)
+            entry.pop("name", None)
             if name not in known():
                 yield path, f"unknown {SINGULAR[section]} {name!r}; {choices(name, known())}"
             else:
@@ -173,8 +174,8 @@ def _of_study(config, path, given, cores):
     for section, known in {**SECTIONS, "models": dict}.items():
         defined = mapping(config.get(section))
         for position, label in enumerate(_list(given.get(section))):
-            name = mapping(defined.get(label)).get("name", label)
-            if label not in defined and label not in known():
+            name = grid.component_name(label, mapping(defined.get(label)))
+            if label not in defined and name not in known():
                 sound = False
                 yield (*path, section, position), _unknown_label(section, label, defined, known())
             elif section != "models" and name not in known():  # told by _of_entries

@@ -161,7 +161,15 @@ def layouts(config, study):
 def choice(config, section, label):
     """The entry of that label; a built-in needs no entry."""
     entry = dict((config.get(section) or {}).get(label) or {})
-    return Choice(label, entry.pop("name", label), entry)
+    name = component_name(label, entry)
+    entry.pop("name", None)
+    return Choice(label, name, entry)
+
+
+def component_name(label, entry):
+    """What an entry that is no model's stands for."""
+    name = entry.get("name", label)
+    return registry.former_names().get(name, name)
 
 
 def training(label, entry):

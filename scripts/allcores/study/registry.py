@@ -188,6 +188,12 @@ def schedules():
 
 
 @functools.cache
+def former_names():
+    """What a component was called before -> its name."""
+    return literals_of(LIBRARY / "training" / "schedules.py")["FORMER_NAMES"]
+
+
+@functools.cache
 def optimizers():
     """Name -> Component: the classes of torch.optim."""
     folder = _installed("torch") / "optim"

@@ -11,6 +11,8 @@ from torch.optim import lr_scheduler
 
 from allcores.study import registry
 
+# What a schedule was called before -> its name.
+FORMER_NAMES = {"warm": "warm_restarts"}
 # What options may be: a whole number from, a number from, a number between.
 ALLOWED = {
     "floor": 0.0,
@@ -34,7 +36,7 @@ def cosine(optimizer, total_steps, floor=0.0):
     return lr_scheduler.CosineAnnealingLR(optimizer, T_max=total_steps, eta_min=floor)
 
 
-def warm(optimizer, total_steps, cycles=2, growth=1, floor=0.0):
+def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0):
     """Cosine with warm restarts (SGDR): `cycles` cycles, each `growth` times as long as the one
     before."""
     parts = sum(growth**cycle for cycle in range(cycles))
