@@ -28,7 +28,7 @@ PROCESSORS = {
 USUAL = ("sse",)
 TESTS = {
     "equal weights with one worker": ["test_strategies.py", "-k", "with_one_worker"],
-    "resumed bit for bit": ["test_training.py", "-k", "never_killed and (serial or shared)"],
+    "resumed bit for bit": ["test_resuming.py", "-k", "never_killed and (serial or shared)"],
 }
 
 

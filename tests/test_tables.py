@@ -207,3 +207,11 @@ def test_utilisation_adds_runs_up_and_cuts_pauses_out():
     assert edges[-1] == pytest.approx(15)
     assert sum(busy.values()) == pytest.approx(np.full(occupancy.BINS, 2.0))
     assert busy["a"] == pytest.approx(np.where(edges[1:] < 10.001, 1.0, 0.0))
+
+
+def test_the_learning_curve_of_a_cell_is_the_mean_of_its_runs():
+    epochs = tidy.with_elapsed(tidy.epochs(RUNS[:2]))
+    assert list(epochs["elapsed"]) == [99, 109, 99, 111]
+    curve = tidy.learning_curve(epochs.assign(score=[1.0, 2.0, 3.0, 6.0]), "score")
+    assert list(curve["elapsed"]) == [99, 110]
+    assert curve[["mean", "low", "high"]].to_numpy().tolist() == [[2, 1, 3], [4, 2, 6]]

@@ -358,14 +358,6 @@ def test_target_table():
     ]
 
 
-def test_the_learning_curve_of_a_cell_is_the_mean_of_its_runs():
-    epochs = tidy.with_elapsed(tidy.epochs(RUNS[:2]))
-    assert list(epochs["elapsed"]) == [99, 109, 99, 111]
-    curve = tidy.learning_curve(epochs.assign(score=[1.0, 2.0, 3.0, 6.0]), "score")
-    assert list(curve["elapsed"]) == [99, 110]
-    assert curve[["mean", "low", "high"]].to_numpy().tolist() == [[2, 1, 3], [4, 2, 6]]
-
-
 def test_what_is_said_of_staleness():
     table = pd.DataFrame(
         {

@@ -89,8 +89,7 @@ def import_torchvision(submodule):
 
 
 def _declare_operators_that_do_not_load():
-    import torch
-
+    torch = importlib.import_module("torch")
     folder = Path(PathFinder.find_spec("torchvision").submodule_search_locations[0])
     try:
         torch.ops.load_library(next(folder.glob("_C*")))

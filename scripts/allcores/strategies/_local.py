@@ -1,4 +1,4 @@
-"""What the strategies share whose workers train copies of their own."""
+"""Base of the strategies whose workers train a copy of the weights each."""
 
 from allcores.parallel.flat import Flat
 from allcores.strategies.base import Strategy

@@ -1,4 +1,4 @@
-"""What the parameter servers share: slices, requests, and the way of a state to and from them."""
+"""What the parameter servers share: slices of the vector, requests, saving and restoring."""
 
 import torch
 
@@ -14,15 +14,15 @@ GRADIENT = 1
 class ServedStrategy(Strategy):
     """Servers hold the weights and the optimizer, each for its slice of the vector.
 
-    Workers talk to all servers, servers to all workers, nobody to their like. A request is a
-    message of three numbers: what is asked for, a learning rate and a version of the weights.
+    Workers and servers send to each other only. A request is a message of three numbers: what is
+    asked for, a learning rate and a version of the weights.
     """
 
     def __init__(self, model, make_optimizer, world, servers):
         self.flat = Flat(model)
         self.slices = self.flat.slices(servers)
         self.servers = list(range(world.workers, world.size))
-        # A worker's optimizer is at rest: the servers update.
+        # A worker's optimizer is never stepped: the servers update.
         mine = self.slices[world.rank - world.workers] if world.is_server else self.flat.whole
         super().__init__(model, make_optimizer([mine]), world)
         self.weights, self.gradient = mine.data, mine.grad
@@ -55,7 +55,7 @@ class ServedStrategy(Strategy):
         return self.world.receive_value(server)
 
     def requests(self):
-        """A server's day: yield (worker, what, lr, version) of each request until one says STOP."""
+        """Yield (worker, what, lr, version) of each request until one says STOP; answer STATE."""
         message = torch.empty(3, dtype=torch.float64)
         while True:
             self.world.clock.enter("wait")

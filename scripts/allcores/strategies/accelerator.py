@@ -14,6 +14,7 @@ class Accelerator(Strategy):
     """Apply the gradient to the weights, elsewhere, in fp32. Sends nothing to others."""
 
     one_worker = True
+    equals_serial = "with one worker"  # on the device "cpu"; elsewhere up to rounding
     reference = True
 
     def __init__(self, model, make_optimizer, world, *, device="cuda"):

@@ -27,6 +27,7 @@ ALLOWED = {"servers": 1, "n_push": 1, "n_pull": 1}
 class AsyncParameterServer(ServedStrategy):
     """Push what has added up, pull the weights, each in its own rhythm."""
 
+    equals_serial = "with one worker"
     element_wise = True
     asynchronous = True
 

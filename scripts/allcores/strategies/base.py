@@ -1,4 +1,20 @@
-"""The contract: a strategy turns this worker's gradient into this worker's next weights."""
+"""The contract: a strategy turns this worker's gradient into this worker's next weights.
+
+The training loop calls forward and backward, then step(); see training/loop.py. What a strategy
+may use of `world` (parallel.launch.World):
+
+    world.rank, .workers, .servers     this process, and how many there are; servers come last
+    world.all_reduce(tensor)           sum over the workers, in place
+    world.average(tensors)             average over the workers, in place
+    world.broadcast(value)             what rank 0 has, on every worker
+    world.send(tensor, rank), .receive(tensor, rank)     begin; wait() on what they return
+    world.barrier()                    wait until every worker is here
+    world.shared.zeros(shape, dtype)   a tensor that all processes of the run see
+    world.clock.enter("communicate")   from here on time counts as that phase, until the next one;
+                                       the loop itself enters "data", "compute" and "wait"
+
+parallel.flat.Flat makes one vector of all weights, and one of all gradients.
+"""
 
 import torch
 
@@ -19,12 +35,15 @@ class Strategy:
     Attributes:
         model: what the loop calls forward on.
         one_worker: True for a strategy that never uses a second worker.
+        equals_serial: a promise that the tests hold it to: "with one worker" it ends with the
+            weights of serial training, bit for bit; "always": with several, too, up to rounding
+            (of models without batch norm and dropout). None: nothing is promised.
         element_wise: True for one that updates the model as one vector, which suits optimizers
             that treat every element alone.
         reference: True for one that computes elsewhere than on the cores: studied once, however
             many there are.
         asynchronous: True for one whose workers do not wait for each other; its record() says how
-            stale the updates were.
+            stale the updates were. All others end with the same bits every time, resumed or not.
 
     Options are the keyword arguments of __init__, with defaults. Names, options, the
     attributes above and ALLOWED (what an option may be: a tuple of values, or the least number) are
@@ -32,6 +51,7 @@ class Strategy:
     """
 
     one_worker = False
+    equals_serial = None
     element_wise = False
     reference = False
     asynchronous = False

@@ -30,6 +30,8 @@ class DDP(Strategy):
     parameter, the last to be computed, to the end of backward().
     """
 
+    equals_serial = "always"
+
     def __init__(self, model, make_optimizer, world, *, bucket_mb=25, hook="none", powersgd_rank=1):
         super().__init__(model, make_optimizer(model.parameters()), world)
         # forward_sync_buffers=False: batch-norm statistics stay the worker's until synchronize().

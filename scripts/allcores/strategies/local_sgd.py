@@ -24,6 +24,7 @@ ALLOWED = {"every": 1, "post_local": 0}
 class LocalSGD(LocalStrategy):
     """Update locally, average now and then."""
 
+    equals_serial = "with one worker"
     element_wise = True
 
     def __init__(self, model, make_optimizer, world, *, every=8, post_local=0):

@@ -99,6 +99,7 @@ class RingAverage:
 class Ring(Strategy):
     """Average the gradient around the ring, then update locally."""
 
+    equals_serial = "always"
     element_wise = True
 
     def __init__(self, model, make_optimizer, world):

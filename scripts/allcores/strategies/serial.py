@@ -7,6 +7,7 @@ class Serial(Strategy):
     """Apply the gradient to the weights. Sends nothing."""
 
     one_worker = True
+    equals_serial = "with one worker"
 
     def __init__(self, model, make_optimizer, world):
         super().__init__(model, make_optimizer(model.parameters()), world)

@@ -46,6 +46,7 @@ class Block(NamedTuple):
 class SharedMemory(Strategy):
     """Average my slice of everybody's gradients and update my slice of the weights."""
 
+    equals_serial = "always"
     element_wise = True
 
     def __init__(self, model, make_optimizer, world):

@@ -1,0 +1,119 @@
+"""What a stranger adds is one file: the README's strategy, a model, a dataset and a schedule."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import ENVIRONMENT, ROOT
+from project import copy
+
+MODEL = '''"""A layer that is as wide as one likes."""
+from torch import nn
+
+ALLOWED = {"hidden": 1}
+
+
+def wide(channels, image_size, classes, hidden=8):
+    height, width = image_size
+    parts = [nn.Linear(channels * height * width, hidden), nn.ReLU(), nn.Linear(hidden, classes)]
+    return nn.Sequential(nn.Flatten(), *parts)
+'''
+DATASET = '''"""Images whose lower or upper half is bright."""
+import numpy as np
+
+from allcores.data.storage import Images, Metadata
+
+
+def metadata(count=60):
+    return Metadata(train=count, test=0, smallest_class=count // 2, shape=(1, 8, 8), classes=2)
+
+
+def load(folder, *, count=60):
+    labels = np.arange(count) % 2
+    images = np.zeros((count, 1, 8, 8), np.uint8)
+    images[labels == 1, :, 4:] = 200
+    return Images(images.shape, [images], labels, ["above", "below"], count)
+'''
+SCHEDULE = """
+
+def halves(optimizer, total_steps):
+    return lr_scheduler.StepLR(optimizer, step_size=max(1, total_steps // 2), gamma=0.5)
+"""
+STUDY = """
+models:
+  wide: {hidden: 9, batch_size: 10, epochs: 3, optimizer: {name: sgd, lr: 0.01}}
+studies:
+  s:
+    datasets: [stripes]
+    folds: 2
+    models: [wide]
+    schedules: [halves]
+    strategies: [serial, sign_sgd]
+    workers: [2]
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    project = copy(tmp_path_factory.mktemp("additions"))
+    library = project.folder / "scripts" / "allcores"
+    (library / "models" / "wide.py").write_text(MODEL)
+    (library / "datasets" / "stripes.py").write_text(DATASET)
+    with (library / "training" / "schedules.py").open("a") as schedules:
+        schedules.write(SCHEDULE)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (strategy,) = [block for block in blocks if "(Strategy)" in block]
+    (library / "strategies" / "sign_sgd.py").write_text(strategy)
+    return project
+
+
+def test_a_study_of_what_was_added_is_trained(project):
+    project.config.write_text(STUDY)
+    project.call("results/mine/studies/s/accuracy_table.html")
+    all_metrics = list(project.results.rglob("metrics.json"))
+    assert len(all_metrics) == 4
+    for file in all_metrics:
+        metrics = json.loads(file.read_text())
+        assert metrics["classes"] == ["above", "below"]
+        rates = [epoch["lr"] for epoch in metrics["epochs"]]
+        assert rates == [0.01, 0.01, 0.005]
+
+
+def test_the_command_of_the_readme_trains_it(project):
+    readme = (ROOT / "README.md").read_text()
+    (command,) = re.findall(r"python (scripts/train.py .*sign_sgd.*)", readme)
+    process = subprocess.run(
+        [sys.executable, *command.split()],
+        cwd=project.folder,
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    accuracy = float(re.search(r"accuracy ([\d.]+)%", process.stdout)[1])
+    assert accuracy > 50
+
+
+def test_the_tests_of_all_strategies_hold_it_to_what_it_promises(project):
+    """Where this file is not: it would add the strategy to a copy of the copy."""
+    left_out = shutil.ignore_patterns("__pycache__", "test_additions.py")
+    shutil.copytree(ROOT / "tests", project.folder / "tests", ignore=left_out)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, project.folder)
+    tests = ["tests/test_strategies.py", "tests/test_house.py", "tests/test_models.py"]
+    tests += ["tests/test_schedules.py", "tests/test_datasets.py"]
+    selected = "sign_sgd or wide or halves or stripes or house"
+    process = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--numprocesses=0", "-k", selected, *tests],
+        cwd=project.folder,
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stdout
+    assert "sign_sgd" in process.stdout

@@ -1,0 +1,69 @@
+"""Tables and figures: what each file says of itself, and that adding one is adding a file."""
+
+import pytest
+from project import copy
+
+from allcores.analysis import jobs, products
+
+TIDY = {"runs", "epochs", "staleness", "classes", "confusion", "utilisation", "missing"}
+FACTS = products.Facts(study="s", baseline="serial", target=0.5, references=())
+
+
+@pytest.mark.parametrize("product", products.known().values(), ids=products.known())
+def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
+    assert product.title
+    assert len(product.caption.format(**vars(FACTS)).split()) > 8, "a caption is a sentence"
+    assert product.when in {None, *products.CONDITIONS}
+    tables = {name for name, each in products.known().items() if each.kind == "table"}
+    assert product.made_from
+    for name in (*product.made_from, *(product.spoken_from or ())):
+        assert name.removeprefix(jobs.OTHER) in TIDY | tables
+    module = products.load(product.name)
+    assert callable(getattr(module, product.kind))
+    assert product.kind == "figure" or callable(module.formats)
+
+
+def test_a_table_that_is_drawn_or_spoken_of_comes_with_its_figure():
+    """Else a rule would ask for a table that no study of that kind has."""
+    for product in products.known().values():
+        for name in (*product.made_from, *(product.spoken_from or ())):
+            if name in products.known():
+                assert products.known()[name].when in (None, product.when)
+
+
+def test_their_places_in_the_report_are_different():
+    orders = [product.order for product in products.known().values()]
+    assert orders == sorted(set(orders))
+
+
+MINE = """
+from allcores.analysis import style
+
+TITLE = "memory"
+ORDER = 25
+CAPTION = "Peak memory of each run of the study {study}, in the order in which they are listed."
+
+
+def figure(runs):
+    drawn, (panel,) = style.panels(1)
+    panel.plot(runs["peak_memory_mb"], "o")
+    return drawn
+
+
+def sentences(runs, facts):
+    yield f"The largest run took {runs['peak_memory_mb'].max():,.0f} MB; against {facts.baseline}."
+"""
+
+
+def test_adding_a_figure_is_adding_a_file(tmp_path):
+    project = copy(tmp_path / "project")
+    asked = {"models": ["mlp"], "strategies": ["serial"]}
+    project.configure(lambda config: config["studies"]["first"].update(asked))
+    (project.folder / "scripts/allcores/analysis/figures/memory.py").write_text(MINE)
+    study = "results/mine/studies/first"
+    project.call(f"{study}/memory_figure.png", f"{study}/verdict.html")
+    assert (project.folder / study / "memory_figure.svg").stat().st_size > 1000
+    assert "MB; against serial" in (project.folder / study / "verdict.html").read_text()
+    assert project.planned(f"{study}/memory_figure.png") == {}
+    project.edit("scripts/allcores/analysis/figures/memory.py", '"o"', '"x"')
+    assert project.planned(f"{study}/memory_figure.png") == {"figure": 1, "total": 1}

@@ -1,0 +1,274 @@
+"""Runs that are killed go on where they were; checkpoints that cannot be trusted are not used."""
+
+import csv
+import errno
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import DDP, MOBILENET, RUN, same_weights, using, vary
+
+from allcores.data import storage
+from allcores.machine import costs
+from allcores.study import identity
+from allcores.study.metrics_file import read_metrics
+from allcores.study.run import Choice
+from allcores.training import checkpoints, experiment, results
+from allcores.training.checkpoints import Checkpoints
+
+# Long enough to be caught in the middle, short enough to be run twice. 54 samples leave each of two
+# workers two in the last batch: batch norm cannot be trained on a single one.
+LONG = vary(
+    dataset=Choice("even", "synthetic", RUN.dataset.options | {"count": 54}),
+    epochs=15,
+    model=MOBILENET,
+    schedule=Choice("warm_restarts", "warm_restarts", {"cycles": 3}),
+)
+
+
+# Those whose outcome does not depend on timing. Each keeps something of its own for the next epoch.
+RESUMED = {
+    "serial": LONG,
+    "ddp": using(DDP, 2, LONG),
+    "parameter_server": using(
+        Choice("servers", "parameter_server", {"servers": 2}), 2, epochs=80, schedule=LONG.schedule
+    ),
+    "local_sgd": using(Choice("local_sgd", "local_sgd", {"every": 7}), 2, epochs=80),
+    "shared_memory": using(
+        Choice("shared_memory", "shared_memory", {}),
+        3,
+        optimizer=Choice("Adam", "Adam", {"lr": 0.01, "amsgrad": True}),
+        epochs=80,
+    ),
+}
+
+
+def epochs_in(folder):
+    """How many epochs the newest checkpoint in a folder holds."""
+    for name in ("latest", "previous"):  # between two renamings there is the latter only
+        try:
+            return len(checkpoints.load(folder / f"{name}.allcores")["epochs"])
+        except FileNotFoundError:
+            continue
+    return 0
+
+
+@pytest.mark.parametrize("run", RESUMED.values(), ids=RESUMED)
+def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run):
+    _, expected = laboratory.conduct(run, "never_killed")
+
+    folder = laboratory.checkpoints("killed")
+    process = laboratory.train(run, "killed")
+    while epochs_in(folder) < 3:
+        assert process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    done = epochs_in(folder)
+    assert 0 < done < run.epochs, "killed in the middle"
+
+    process = laboratory.train(run, "killed")
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert f"resumed after epoch {done} of {run.epochs}" in output
+    resumed = torch.load(laboratory.folder / "killed" / "weights.pt")
+    assert same_weights(resumed, expected)
+    metrics = read_metrics(laboratory.folder / "killed" / "metrics.json")
+    assert len(metrics["epochs"]) == run.epochs
+
+
+def record(epochs):
+    """What a checkpoint says of so many epochs."""
+    phases = {"loss": 1.0, "lr": 0.1, "phases": {"compute": 1.0}}
+    return {"epochs": [phases] * epochs, "strategy": {}, "schedule": {}, "start_up_seconds": 0.0}
+
+
+def decisive(laboratory, run=RUN):
+    return identity.whole(run, storage.read_info(laboratory.data()), None)
+
+
+def resumed_epochs(laboratory, decided, every_epoch=False, epochs=9):
+    """How many epochs a run of that identity goes on from; it lets go of the folder again."""
+    folder = laboratory.checkpoints("run")
+    with Checkpoints(folder, repr((decided, False)), epochs, every_epoch) as opened:
+        checkpoint = opened.latest()
+    return len(checkpoint["epochs"]) if checkpoint else None
+
+
+def interrupted(laboratory, epochs=(1, 2), weights=()):
+    """The folder of checkpoints as a run leaves it that was killed."""
+    folder, identity = laboratory.checkpoints("run"), repr((decisive(laboratory), False))
+    with Checkpoints(folder, identity, 9, every_epoch=bool(weights)) as opened:
+        for count in epochs:
+            opened.save(record(count))
+        for epoch in weights:
+            opened.save_weights(epoch, {"w": torch.ones(3)})
+    return folder
+
+
+def test_a_checkpoint_of_the_same_run_is_resumed_from(laboratory):
+    interrupted(laboratory)
+    assert resumed_epochs(laboratory, decisive(laboratory)) == 2
+
+
+@pytest.mark.parametrize("part", ["settings", "code", "torch", "pixels", "labels", "folds"])
+def test_a_checkpoint_of_another_identity_is_not_resumed_from(laboratory, part):
+    interrupted(laboratory)
+    other = decisive(laboratory)
+    other[part] = f"{other[part]}x"
+    assert resumed_epochs(laboratory, other) is None
+    assert resumed_epochs(laboratory, decisive(laboratory)) is None, "nor is it kept"
+
+
+def test_of_a_flipped_bit_nothing_is_resumed(laboratory):
+    """Wherever it is, the checkpoint before is taken; and no other when that is damaged, too."""
+    folder = interrupted(laboratory)
+    latest, previous = folder / "latest.allcores", folder / "previous.allcores"
+    good = latest.read_bytes()
+    for position in np.random.default_rng(0).integers(0, 8 * len(good), 50):
+        damaged = bytearray(good)
+        damaged[position // 8] ^= 1 << (position % 8)
+        latest.write_bytes(damaged)
+        with pytest.raises(ValueError, match="is damaged"):
+            checkpoints.load(latest)
+    before = previous.read_bytes()
+    previous.write_bytes(before[:-1])
+    latest.write_bytes(good[:-100])
+    assert resumed_epochs(laboratory, decisive(laboratory)) is None
+    interrupted(laboratory)
+    latest.write_bytes(good[:-100])
+    assert resumed_epochs(laboratory, decisive(laboratory)) == 1
+
+
+@pytest.mark.parametrize("damage", ["lost", "flipped"])
+def test_a_run_with_curves_begins_anew_when_weights_are_lost(laboratory, damage):
+    folder = interrupted(laboratory, weights=[0, 1])
+    assert resumed_epochs(laboratory, decisive(laboratory), every_epoch=True) == 2
+    file = folder / "weights_00000.allcores"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.unlink() if damage == "lost" else file.write_bytes(content)
+    assert resumed_epochs(laboratory, decisive(laboratory)) == 2, "they are scored with curves only"
+    assert resumed_epochs(laboratory, decisive(laboratory), every_epoch=True) is None
+
+
+def test_of_a_finished_run_without_its_weights_the_last_epoch_is_done_again(laboratory):
+    folder = interrupted(laboratory, weights=[1])
+    assert resumed_epochs(laboratory, decisive(laboratory), epochs=2) == 2
+    (folder / "weights_00001.allcores").unlink()
+    assert resumed_epochs(laboratory, decisive(laboratory), epochs=2) == 1
+
+
+@pytest.mark.parametrize("line", ["x y z a b", "1 nan nan nan inf", "\0\0\0", "1 2"])
+def test_damaged_lines_of_the_trace_do_not_count(tmp_path, line):
+    file = tmp_path / "trace"
+    file.write_text(f"1 10.0 0.0 0.0 0\n{line}\n1 11.0 0.5 0.1 7\n")
+    first, mine = costs.Watch(file).sessions
+    assert first.trace == [(10.0, 0.0), (11.0, 0.5)]
+    assert (first.waited, first.peak_memory) == (0.1, 7)
+    assert mine.cpu == 0
+    file.write_bytes(b"1 10.0 0.0 0.0 0\n\xb8\xff 3 4 5 6\n")
+    assert len(costs.Watch(file).sessions) == 2
+
+
+def test_a_checkpoint_that_cannot_be_read_for_now_is_kept(laboratory, monkeypatch):
+    folder = interrupted(laboratory)
+    read_bytes = Path.read_bytes
+
+    def fail(path):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        Checkpoints(folder, repr((decisive(laboratory), False)), 9)
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    assert resumed_epochs(laboratory, decisive(laboratory)) == 2
+
+
+def test_foreign_files_are_refused_and_left(laboratory):
+    folder = laboratory.checkpoints("run")
+    folder.mkdir(parents=True)
+    thesis = folder / "thesis.tex"
+    thesis.write_text("chapter")
+    process = laboratory.train(RUN)
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert "holds thesis.tex, which is no checkpoint of a run" in output
+    assert "Traceback" not in output
+    assert [thesis] == list(folder.iterdir())
+
+
+@pytest.mark.parametrize("where", ["the same", "inside"])
+def test_results_do_not_lie_among_checkpoints(laboratory, where):
+    folder = laboratory.checkpoints("run")
+    output = folder if where == "the same" else folder / "results"
+    with pytest.raises(ValueError, match="results cannot lie among checkpoints"):
+        experiment.conduct(RUN, laboratory.data(), None, folder, output)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", [*results.FILES, "weights.pt.part"])
+def test_results_overwrite_no_foreign_file(laboratory, name):
+    output = laboratory.folder / "run"
+    output.mkdir()
+    (output / name).write_text("mine")
+    with pytest.raises(ValueError, match="is no result of a run"):
+        laboratory.conduct(RUN)
+    assert (output / name).read_text() == "mine"
+    laboratory.conduct(RUN, "other")
+    laboratory.conduct(RUN, "other")  # its own results are
+
+
+def test_results_that_were_half_written_are_written_again(laboratory, monkeypatch):
+    """The run was killed between its weights and its metrics."""
+    write_metrics = experiment.write_metrics
+    monkeypatch.setattr(experiment, "write_metrics", lambda *_: (_ for _ in ()).throw(MemoryError))
+    with pytest.raises(MemoryError):
+        laboratory.conduct(RUN)
+    assert (laboratory.folder / "run" / "weights.pt").exists()
+    monkeypatch.setattr(experiment, "write_metrics", write_metrics)
+    metrics, _ = laboratory.conduct(RUN)
+    assert len(metrics["sessions"]) == 2
+
+
+def test_only_one_at_a_time_trains_a_run(laboratory):
+    first = laboratory.train(vary(epochs=100_000))
+    latest = laboratory.checkpoints("run") / "latest.allcores"
+    while not latest.exists():
+        assert first.poll() is None
+    second = laboratory.train(vary(epochs=100_000))
+    output, _ = second.communicate(timeout=100)
+    first.kill()
+    first.communicate()
+    assert second.returncode == 1
+    assert "is in use: another process trains the same run" in output
+
+
+def test_a_resumed_run_records_all_its_sessions(laboratory):
+    run = vary(epochs=1200)
+    process = laboratory.train(run)
+    trace = laboratory.checkpoints("run") / "trace.allcores"
+    while not trace.exists() or trace.read_text().count("\n") < 4:
+        assert process.poll() is None
+    process.kill()
+    process.communicate()
+    with trace.open("a") as file:
+        file.write("1 99")  # a line that was cut short
+    lines = trace.read_text().splitlines()[:-1]
+    process = laboratory.train(run)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    metrics = read_metrics(laboratory.folder / "run" / "metrics.json")
+    first, second = metrics["sessions"]
+    assert metrics["started"] == first["started"] == pytest.approx(float(lines[0].split()[1]))
+    assert first["ended"] == float(lines[-1].split()[1]) < second["started"]
+    assert first["cpu_seconds"] == float(lines[-1].split()[2]) > 0
+    assert metrics["cpu_seconds"] == first["cpu_seconds"] + second["cpu_seconds"]
+    lasted = sum(session["ended"] - session["started"] for session in metrics["sessions"])
+    assert metrics["training_seconds"] < lasted
+    with (laboratory.folder / "run" / "utilisation.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    used = [float(row["cpu_seconds"]) for row in rows]
+    assert used == sorted(used)
+    assert {row["session"] for row in rows} == {"1", "2"}
