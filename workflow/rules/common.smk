@@ -62,6 +62,10 @@ if WITHOUT_MISSING in os.environ:
 PRODUCTS = [(name, file) for name in TABLE.studies for file in products.files(config, name)]
 
 
+def dataset_of(wildcards):
+    return grid.choice(config, "datasets", wildcards.dataset)
+
+
 def one_of(values):
     return "|".join(re.escape(str(value)) for value in values)
 

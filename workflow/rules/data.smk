@@ -1,10 +1,6 @@
 # Images and folds.
 
 
-def dataset_of(wildcards):
-    return grid.choice(config, "datasets", wildcards.dataset)
-
-
 # On a cluster these run where snakemake was called: other nodes often have no network.
 localrules:
     prepare_dataset,
