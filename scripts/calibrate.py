@@ -1,4 +1,4 @@
-"""Measure with which recipe a model trains fastest on the cores of this job."""
+"""Measure which recipe trains a model fastest on the cores of this job."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Try runs out on two images each: a JSON list of trials comes in, a line for each goes out."""
+"""Try runs on two images each: read a JSON list of trials from stdin, print a line for each."""
 
 import json
 import os
@@ -14,7 +14,7 @@ if __name__ == "__main__":
     from allcores.training import sanity
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what a model prints is no answer
+    os.dup2(2, 1)  # a model's own prints go to stderr, not among the answers
     for trial in json.load(sys.stdin):
         run = Run.from_json(trial["settings"])
         print(json.dumps(sanity.problem(run, trial["shape"], trial["classes"])), file=answers)

@@ -1,4 +1,4 @@
-"""Draw one figure of a study, as PNG and SVG: that of analysis/figures/ which the rule names."""
+"""Draw one figure of a study, as PNG and SVG, with the module of analysis/figures/ for it."""
 
 from allcores.analysis import products, style, tidy
 

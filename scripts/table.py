@@ -1,4 +1,4 @@
-"""Make one table of a study, as CSV and as HTML: that of analysis/tables/ which the rule names."""
+"""Make one table of a study, as CSV and HTML, with the module of analysis/tables/ for it."""
 
 from pathlib import Path
 

@@ -2,8 +2,8 @@
 
     python scripts/train.py --model lenet --strategy ddp --workers 2 --epochs 3
 
-A model that the config has an entry for is trained as it says there, unless a flag says otherwise.
-A training that was killed goes on after its last epoch when it is called again.
+A model that has an entry in the config is trained with the settings there; flags override them.
+A run that was killed resumes after its last whole epoch when the same command is called again.
 """
 
 import sys
@@ -11,7 +11,7 @@ import sys
 from allcores.machine import lifetime
 from allcores.parallel import failures
 
-# The imports below take seconds, in which the caller may die.
+# Before the other imports: they take seconds, and the caller may die meanwhile.
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
 
@@ -49,9 +49,9 @@ def main(flags):
     from allcores.training import sanity
     from allcores.training.experiment import conduct
 
-    if not flags.settings:  # the workflow has tried out its models before
+    if not flags.settings:  # the workflow has already tried its models (check_models.py)
         sanity.check_in_child(run, data_folder)
-    # Another folder for other settings, so that two trainings by hand never meet in one.
+    # One folder per set of settings, so that two runs by hand never share one.
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
     name += "_curves" if flags.curves else ""
     checkpoints = flags.checkpoints or BY_HAND / "checkpoints" / name
@@ -95,7 +95,7 @@ def stop(number, frame):
 
 
 if __name__ == "__main__":
-    faulthandler.enable()  # a bus error, say, leaves a word in the log
+    faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
     signal.signal(signal.SIGTERM, stop)
     arguments = commandline.parse(sys.argv[1:], __doc__)
     status = 1

@@ -161,14 +161,7 @@ def test_a_file_that_is_no_config_is_answered_by_hand_and_by_snakemake(tmp_path,
     if name not in ("twice", "number"):
         with pytest.raises(ValueError, match=str(file)):
             yamlfile.read(file)
-    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "-n", "--cores", "2"]
-    run = subprocess.run(
-        [*command, "--configfile", file],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        text=True,
-        capture_output=True,
-    )
+    run = dry_run(file)
     assert run.returncode != 0
     assert re.search(line, run.stdout + run.stderr), run.stdout + run.stderr
     assert not (tmp_path / "results").exists()
@@ -181,14 +174,7 @@ def test_quoted_labels_stay_texts(tmp_path):
         config["studies"]["second"]["models"].append(label)
     file = tmp_path / "mine.yaml"
     file.write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "-n", "--cores", "4"]
-    run = subprocess.run(
-        [*command, "--configfile", file],
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        text=True,
-        capture_output=True,
-    )
+    run = dry_run(file)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "Train 007" in run.stdout + run.stderr
 
@@ -221,6 +207,12 @@ FLAGS = [
     (["--model=lenet", "--train-size=5000"], "found 5000; 'digits' leaves 1437"),
     (["--model=lenet", "--threads=0"], "found 0"),
     (["--model=lenet", "--folds=1"], "found 1"),
+    (["--model=lent"], "unknown model 'lent'"),
+    (["--model=lenet", "--option=widht=2"], "unknown key; known: width"),
+    (["--model=lenet", "--folds=3", "--fold=3"], "--fold: found 3; expected 0..2"),
+    (["--model=lenet", "--folds=0"], "has no test set of its own"),
+    (["--model=lenet", "--strategy=dpp"], "unknown strategy 'dpp'"),
+    (["--model=lenet", "--workers=99", "--strategy=ddp"], "cannot be shared by 99 workers"),
 ]
 
 

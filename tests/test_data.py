@@ -110,8 +110,10 @@ def test_what_cannot_be_written_leaves_no_half_files(tmp_path):
 
 def test_writing_to_an_opened_dataset_does_not_reach_the_file(tmp_path):
     storage.write(tmp_path, source()[1])
-    storage.open_dataset(tmp_path).images[0] = 7
-    storage.open_dataset(tmp_path)
+    before = (tmp_path / "images.npy").read_bytes()
+    images = storage.open_dataset(tmp_path).images
+    images[0] = images[0] + 1
+    assert (tmp_path / "images.npy").read_bytes() == before
 
 
 @pytest.mark.parametrize("labels", [[0] * 27, [0] * 27 + [3], [0] * 27 + [-1]])

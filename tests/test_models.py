@@ -71,11 +71,7 @@ from torch import nn
 
 class Net(nn.Sequential):
     def __init__(self, classes, hidden=5):
-        super().__init__(nn.Flatten(), nn.Linear(16, hidden), nn.Linear(hidden, classes))
-
-class Fixed(nn.Linear):
-    pass
-"""
+        super().__init__(nn.Flatten(), nn.Linear(16, hidden), nn.Linear(hidden, classes))"""
 
 
 def test_a_model_of_your_own_is_told_what_it_asks_for(tmp_path, monkeypatch):
@@ -84,10 +80,6 @@ def test_a_model_of_your_own_is_told_what_it_asks_for(tmp_path, monkeypatch):
     model = build("own_nets:Net", 1, (4, 4), 3, hidden=6)
     assert model(torch.randn(2, 1, 4, 4)).shape == (2, 3)
     assert model[2].in_features == 6
-    with pytest.raises(ValueError, match=r"defines no Nets; it has .*Net.*Fixed"):
-        registry.imported("own_nets:Nets")
-    with pytest.raises(ValueError, match="cannot be imported"):
-        registry.imported("own_nest:Net")
 
 
 COMPILE = """

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from conftest import LENET, RUN, vary
+from conftest import LENET, vary
 
 from allcores.parallel import failures
 from allcores.study.run import AUTO, Run
@@ -63,7 +63,7 @@ def test_what_is_given_is_not_measured():
     assert [recipe["threads_per_worker"] for recipe in fixed] == [3, 3]
 
 
-def test_the_question_changes_with_what_the_answer_depends_on():
+def test_the_cache_key_changes_with_what_a_recipe_depends_on():
     asked = [
         OPEN,
         vary(OPEN, precision="fp32"),
@@ -82,12 +82,11 @@ def test_every_candidate_is_measured(laboratory, monkeypatch):
     monkeypatch.setattr(recipes, "ROUNDS", 2)
     run, file = vary(OPEN, model=LENET), laboratory.folder / "recipes" / "recipe.json"
     recipes.calibrate(run, laboratory.data(), 1, file)
-    answer = json.loads(file.read_text())
-    assert [{key: timing[key] for key in run.recipe} for timing in answer["timings"]] == [
+    found = json.loads(file.read_text())
+    assert [{key: timing[key] for key in run.recipe} for timing in found["timings"]] == [
         {key: recipe[key] for key in run.recipe} for recipe in recipes.candidates(run, 1)
     ]
-    assert len(answer["timings"]) == 4
-    assert all(timing["images_per_second"] > 0 for timing in answer["timings"])
+    assert len(found["timings"]) == 4
     assert recipes.fill_in(run, file, 2).threads_per_worker == 1
 
 
@@ -145,4 +144,3 @@ def test_bf16_rounds_and_learns(laboratory):
     assert all(weight.dtype == torch.float32 for weight in others.values())
     assert not torch.equal(weights["0.weight"], others["0.weight"])
     assert rounded["epochs"][-1]["loss"] == pytest.approx(exact["epochs"][-1]["loss"], rel=0.05)
-    assert RUN.precision == "fp32"

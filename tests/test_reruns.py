@@ -2,6 +2,7 @@
 
 import ast
 import copy as copying
+import functools
 import json
 import os
 import shutil
@@ -52,6 +53,11 @@ def identities(config=CONFIG):
     return {path: identity.before_data(run) for path, run in grid.expand(config).runs.items()}
 
 
+@functools.cache
+def unedited():
+    return identities()
+
+
 @pytest.fixture
 def library(tmp_path, monkeypatch):
     """A copy of the library that a test may edit; call it to read the files anew."""
@@ -86,8 +92,7 @@ def test_an_edit_of_a_module_trains_what_can_reach_it(library, module):
     if module.endswith("__init__"):
         expected = NONE  # nothing is defined there
     assert expected is not None, f"say in MODULES what an edit of {module} trains again"
-    file = library() / f"{module}.py"
-    before = identities()
+    before, file = unedited(), library() / f"{module}.py"
     file.write_text(ast.unparse(Edit().visit(ast.parse(file.read_text()))))
     library()
     after = identities()
@@ -120,7 +125,7 @@ def test_what_is_added_counts_if_it_is_run(library, module, addition, trains):
     assert sum(identities()[path] != before[path] for path in before) == trains
 
 
-def test_theversion_of_torch_counts(monkeypatch):
+def test_the_version_of_torch_counts(monkeypatch):
     before = identities()
     monkeypatch.setattr(identity, "version_of_torch", lambda: "2.99")
     assert all(identities()[path] != before[path] for path in before)
@@ -280,7 +285,8 @@ def test_results_of_another_run_are_refused_without_metadata(project, path, old,
 @pytest.mark.parametrize("name", ["metrics.json", "weights.pt", "utilisation.csv"])
 def test_each_lost_file_of_a_run_is_noticed(project, name):
     next((project.results / "runs").rglob(name)).unlink()
-    assert project.trains() == 1
+    planned = project.planned()
+    assert (planned["train"], planned["collect"]) == (1, 1)
 
 
 @pytest.mark.parametrize("key", ["curves", "exclusive"])

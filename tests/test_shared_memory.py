@@ -36,7 +36,8 @@ def test_training_goes_on_from_a_saved_state(tmp_path, monkeypatch, make_optimiz
             SharedMemory(model, make_optimizer, world)
             for model in (torch.nn.Linear(7, 3), torch.nn.Linear(7, 3))
         ]
-        assert sum(len(block.weights) for block in strategies[0].blocks) >= 48 // workers - 16
+        # 21 + 3 weights are three cache lines, each of which is a block.
+        assert len(strategies[0].blocks) == 3 // workers + (world.rank < 3 % workers)
         train(strategies[0], world.rank, range(3))
         state = world.broadcast(copy.deepcopy(strategies[0].state()))
         train(strategies[0], world.rank, range(3, 6))

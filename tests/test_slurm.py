@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ENVIRONMENT, ROOT
-from test_workflow import RUNS, copy
+from project import RUNS, copy
 
 pytestmark = pytest.mark.slurm
 
@@ -35,9 +35,7 @@ def slurm():
 
 
 def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
-
     project = copy(tmp_path)
-    shutil.copytree(ROOT / "profiles", tmp_path / "profiles", dirs_exist_ok=True)
     (tmp_path / "slurm").symlink_to("profiles/slurm")
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm"]
     command += ["--configfile", project.config, "--jobs", "8"]

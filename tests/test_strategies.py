@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import time
 from functools import partial
@@ -191,8 +192,8 @@ def test_workers_hold_equal_weights_after_each_step(tmp_path, strategy):
 @each({name: choice for name, choice in (ALL | VARIANTS).items() if using(choice, 2).workers == 2})
 def test_workers_hold_equal_weights_and_averaged_buffers_when_synchronized(tmp_path, strategy):
     ranks = ranks_of(strategy, tmp_path)
-    for _, _, settled in ranks[1:]:
-        assert same_weights(settled, ranks[0][2])
+    for _, _, synchronized in ranks[1:]:
+        assert same_weights(synchronized, ranks[0][2])
     means = [before["1.running_mean"] for _, before, _ in ranks]
     assert not torch.equal(means[0], means[1]), "each worker has statistics of its own shards"
     torch.testing.assert_close(ranks[0][2]["1.running_mean"], torch.stack(means).mean(dim=0))
@@ -202,10 +203,11 @@ def test_workers_hold_equal_weights_and_averaged_buffers_when_synchronized(tmp_p
 def test_every_strategy_tells_where_its_time_goes(laboratory, strategy):
     """In phases of its own beside those of the loop."""
     metrics, _ = laboratory.conduct(using(strategy, 2, batch_size=4))
-    phases = metrics["epochs"][0]["phases"]
-    assert set(phases) > {"data", "compute", "wait"}
-    assert all(seconds > 0 for seconds in phases.values())
-    assert metrics["epochs"][0]["seconds"] == pytest.approx(sum(phases.values()))
+    source = registry.strategies()[strategy.name].file.read_text()
+    # A server's own phases are not recorded.
+    own = set(re.findall(r'clock\.enter\("(\w+)"\)', source.partition("def serve")[0]))
+    assert {"data", "compute", "wait"} | own <= set(metrics["epochs"][0]["phases"])
+    assert metrics["training_seconds"] < metrics["ended"] - metrics["started"]
 
 
 @each(ALL)

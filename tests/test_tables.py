@@ -108,7 +108,7 @@ def test_staleness_is_added_up_over_epochs():
     assert set(table["strategy"]) == {"hogwild"}
 
 
-def test_class_table_pools_folds():
+def test_per_class_table_pools_folds():
     table = products.load("per_class_table").table(tidy.classes(RUNS))
     assert list(table["class 0"]) == [1.0, 1.0]
     assert list(table["class 1"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 
-import pytest
 from conftest import ENVIRONMENT, ROOT
 
 from allcores.data import storage
@@ -42,24 +41,6 @@ def test_by_hand_it_prints_accuracy_and_seconds(tmp_path):
     # What the config says of the model holds where no flag says otherwise.
     assert metrics["settings"]["batch_size"] == 32
     assert metrics["settings"]["crop"] == 2
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--model=lent"], "unknown model 'lent'"),
-        (["--model=lenet", "--option=widht=2"], "unknown key; known: width"),
-        (["--model=lenet", "--folds=3", "--fold=3"], "--fold: found 3; expected 0..2"),
-        (["--model=lenet", "--folds=0"], "has no test set of its own"),
-        (["--model=lenet", "--strategy=dpp"], "unknown strategy 'dpp'"),
-        (["--model=lenet", "--workers=99", "--strategy=ddp"], "cannot be shared by 99 workers"),
-    ],
-)
-def test_mistakes_are_told_in_a_line(tmp_path, flags, message):
-    run = train(*flags, cwd=tmp_path)
-    assert run.returncode == 1
-    assert message in run.stderr
-    assert "Traceback" not in run.stderr
 
 
 def test_flags_outweigh_the_config():

@@ -1,4 +1,4 @@
-"""The loop from start to results: no leak, resume bit for bit, what a run leaves behind."""
+"""The loop from start to results: no leak, exact scores, divergence, what a run leaves behind."""
 
 import csv
 import json
@@ -21,7 +21,7 @@ SLOW = vary(epochs=3, model=MOBILENET)
 
 
 def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
-    metrics, weights = laboratory.conduct(SLOW, curves=True)
+    metrics, _ = laboratory.conduct(SLOW, curves=True)
     written = read_metrics(laboratory.folder / "run" / "metrics.json")
     assert written == json.loads(json.dumps(metrics))
     assert Run.from_json(json.dumps(written["settings"])) == SLOW
@@ -33,12 +33,9 @@ def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
     assert [epoch["epoch"] for epoch in written["epochs"]] == [1, 2, 3]
     for epoch in written["epochs"]:
         assert 0 <= epoch["accuracy"] <= 1
-        assert epoch["seconds"] == pytest.approx(sum(epoch["phases"].values()))
         assert set(epoch["phases"]) == {"data", "compute", "update", "wait"}
     assert written["epochs"][-1]["accuracy"] == written["accuracy"]
     assert written["training_seconds"] < written["ended"] - written["started"]
-    assert written["start_up_seconds"] > 0
-    assert written["cpu_seconds"] > 0
     assert written["peak_memory_bytes"] > 50e6
     assert written["machine"]["torch"] == torch.__version__
     assert written["machine"]["cores_allowed"] == len(os.sched_getaffinity(0))
@@ -46,7 +43,6 @@ def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
         rows = [(float(row["time"]), float(row["cpu_seconds"])) for row in csv.DictReader(file)]
     assert rows == sorted(rows)
     assert rows[0][1] == 0 < rows[-1][1]
-    assert sum(tensor.numel() for tensor in weights.values()) > 1000
     assert not laboratory.checkpoints("run").exists()
 
 
@@ -213,9 +209,14 @@ def test_an_edited_result_is_noticed(laboratory):
 
 
 def test_two_threads_use_two_cores_and_no_more(laboratory):
-    run = vary(threads_per_worker=2, epochs=1)
-    process = laboratory.train(run)
+    run = vary(model=Choice("mlp", "mlp", {"hidden": [1024, 1024]}), batch_size=53)
+    process = laboratory.train(vary(run, threads_per_worker=2, epochs=100))
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     metrics = read_metrics(laboratory.folder / "run" / "metrics.json")
     assert metrics["machine"]["threads_per_process"] == 2
+    pinned = metrics["cores"]["pinned"]
+    if pinned is None:
+        pytest.skip("the cores are leased to others")
+    assert len(set(pinned)) == 2
+    assert metrics["cpu_seconds"] < 2.1 * (metrics["ended"] - metrics["started"])

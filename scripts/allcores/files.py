@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all, and digests of what is in them."""
+"""Atomic writes of files, and cached digests of their content."""
 
 import contextlib
 import hashlib
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_text(path, text):
-    """Write beside, then rename: whoever looks sees the whole file or none."""
+    """Write to a temporary file, then rename it: a reader sees the whole file or none."""
     beside = Path(f"{path}.part")
     beside.write_text(text)
     beside.replace(path)
@@ -18,6 +18,11 @@ def sha256(path):
     """The SHA-256 of a file's content, in hexadecimal."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def checksum(content):
+    """The SHA-256 of what JSON can hold, however its keys are ordered."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 class KeptDigests:

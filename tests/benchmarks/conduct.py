@@ -40,7 +40,7 @@ def conduct(run, folder):
         if not recipe.exists():
             recipes.calibrate(run, data, run.cores, recipe)
         run = recipes.fill_in(run, recipe, run.cores)
-    return experiment.conduct(run, data, None, folder / "work", folder / "output", asked)
+    return experiment.conduct(run, data, None, folder / "checkpoints", folder / "output", asked)
 
 
 def images_per_second(metrics):

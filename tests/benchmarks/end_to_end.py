@@ -26,10 +26,10 @@ from allcores.study import registry  # noqa: E402
 
 # Model: what it is called, images of that size, images per step, how often.
 CASES = {
-    "lenet": ("LeNet", images(3200, 32), 32, 5),
-    "mobilenet": ("MobileNet", images(640, 32), 64, 5),
-    "vgg19": ("VGG-19", images(192, 32), 64, 3),
-    "resnet50": ("ResNet-50, 224 x 224", images(32, 224), 16, 3),
+    "lenet": ("LeNet", images(3200, 32), max(32, CORES), 5),
+    "mobilenet": ("MobileNet", images(640, 32), max(64, CORES), 5),
+    "vgg19": ("VGG-19", images(max(192, 2 * CORES), 32), max(64, CORES), 3),
+    "resnet50": ("ResNet-50, 224 x 224", images(max(32, 2 * CORES), 224), max(16, CORES), 3),
 }
 EPOCHS = 2
 

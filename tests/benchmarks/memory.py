@@ -16,14 +16,15 @@ lean_torch.import_torch()
 from conduct import conduct, images, run_of  # noqa: E402
 
 WORKERS = sorted({1, 2, 4, 8, cores.allowed()})
+BATCH = max(16, *WORKERS)
 STRATEGIES = ("shared_memory", "ddp", "ring")
 
 
 def megabytes(strategy, workers):
     run = run_of(
         "vgg19",
-        images(32, 32),
-        *[f"--strategy={strategy}", f"--workers={workers}", "--batch-size=16", "--epochs=3"],
+        images(2 * BATCH, 32),
+        *[f"--strategy={strategy}", f"--workers={workers}", f"--batch-size={BATCH}", "--epochs=3"],
     )
     with tempfile.TemporaryDirectory() as folder:
         return conduct(run, folder)["peak_memory_bytes"] / 1e6

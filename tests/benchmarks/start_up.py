@@ -25,7 +25,7 @@ def start_up(run, folder):
     output = Path(folder) / "output"
     command = [sys.executable, ROOT / "scripts" / "train.py", "--settings", run.to_json()]
     command += ["--data", f"{folder}/data", "--fold-of", f"{folder}/folds.json"]
-    command += ["--output", output, "--work", f"{folder}/work"]
+    command += ["--output", output, "--checkpoints", f"{folder}/checkpoints"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return read_metrics(output / "metrics.json")["start_up_seconds"]
 

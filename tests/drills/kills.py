@@ -73,7 +73,7 @@ def processes(folder):
 def kill(folder, role):
     """Kill one process of a role with SIGKILL, or a whole group; says whether there was one."""
     found = processes(folder)
-    victims = found["worker" if role == "worker" else role] if role != "group" else []
+    victims = found[role] if role != "group" else []
     if role == "group":
         victims = [p for ps in found.values() for p in ps]
     elif victims:
@@ -139,7 +139,10 @@ def compare(calm, killed):
         their_numbers, their_weights, their_sessions = outcome(other)
         sessions += their_sessions > 1
         if any(name in str(path) for name in ("hogwild", "async")):
-            equal = numbers.keys() == their_numbers.keys()
+            counted = ("train_samples", "held_out_samples")
+            equal = all(numbers[key] == their_numbers[key] for key in counted)
+            equal &= len(numbers["epochs"]) == len(their_numbers["epochs"])
+            equal &= all(torch.isfinite(weights).all() for weights in their_weights.values())
         else:
             equal = numbers == their_numbers and all(
                 torch.equal(weights[key], their_weights[key]) for key in weights
@@ -147,10 +150,11 @@ def compare(calm, killed):
         if not equal:
             bad += 1
             print("DIFFERENT:", path.relative_to(calm.results))
-    tables = "accuracy_table.csv", "class_table.csv", "confusion.csv", "classes.csv"
+    tables = "accuracy_table.csv", "per_class_table.csv", "confusion.csv", "classes.csv"
     for name in tables:
         file = Path("studies") / "equal" / name
-        columns = ["accuracy", "standard_deviation", "interval_95"] if "accuracy" in name else None
+        numbers = ["accuracy", "standard_deviation", "half_width_95"]
+        columns = numbers if "accuracy" in name else None
         if _table(calm.results / file, columns) != _table(killed.results / file, columns):
             bad += 1
             print("DIFFERENT:", file)

@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 
-# Snakemake keeps every job in memory, and none of them is garbage: looking for some less often saves a
+# Snakemake keeps every job in memory and none of them is garbage: collecting less often saves a
 # large dry run a tenth of its time.
 gc.set_threshold(200_000)
 

@@ -1,5 +1,5 @@
-# What a study ends with: its tidy CSVs, tables, figures and verdict. What there is and what it is made
-# from is said in scripts/allcores/analysis/tables/ and figures/.
+# The products of a study: its tidy CSVs, tables, figures and verdict. Each file in
+# scripts/allcores/analysis/tables/ and figures/ declares one, with its inputs.
 
 STUDY = f"{RESULTS}/studies/{{study}}"
 

@@ -1,5 +1,5 @@
-# How a model is fastest here, where the config leaves that to be measured. One training: one fold of one
-# dataset, one model, schedule, strategy, number of workers.
+# calibrate measures the fastest recipe of a model where the config says `auto`. train is one
+# training: one fold of one dataset, one model, schedule, strategy and number of workers.
 
 RUNS = RunJobs(config, TABLE, FOLDER, local_cores())
 
@@ -51,8 +51,8 @@ rule train:
         mem_mb=RUNS.memory_mb,
         runtime=RUNS.minutes,
     params:
-        # All that decides the result, in one string: Snakemake compares it with that of the last time.
-        # The data are inputs.
+        # All that decides the result, in one string, which Snakemake compares with that of the last
+        # run. The data are inputs.
         decisive=RUNS.decisive,
         # A function of input is not recorded: where things lie changes no result.
         command=RUNS.command,

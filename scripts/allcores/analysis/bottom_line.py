@@ -7,7 +7,7 @@ from allcores.analysis.wording import base_of, by_model, comma_separated, count,
 
 
 def sentences(found, facts):
-    """How accurate, and for each model: the fastest way for one run, for all, and what it costs."""
+    """Best accuracies; then per model the fastest layout for one run and for all, and its cost."""
     different, single = found.get("comparison_table"), []
     if different is not None:
         yield from _best_accuracies(found["runs"])
@@ -70,7 +70,7 @@ def _for_one(one, base):
 
 
 def _doubt(better, base, divisor, base_divisor):
-    """Why it is not certain that one way is better than the baseline, by speeds per divisor."""
+    """Why it is not certain that a layout beats the baseline in images/s per divisor; or ""."""
     if min(better["runs"], base["runs"]) == 1:
         return ", by too few runs to be sure"
     apart = better["slowest"] / divisor > base["fastest"] / base_divisor

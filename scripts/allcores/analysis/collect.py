@@ -19,12 +19,12 @@ def read(path, run, data_folder, curves=False, exclusive=False):
     Args:
         run: the Run that they should be of.
         data_folder: where the prepared datasets are.
-        curves, exclusive: asked of it, see conditions.Conditions.
+        curves, exclusive: whether the study asks for them, see conditions.Conditions.
 
     Raises:
-        ValueError: they were edited, or are of another run than the config's. Snakemake trains anew
-            when something changes; this catches what it cannot see, such as results that were
-            copied or a `.snakemake` that was deleted.
+        ValueError: they were edited, or are of another run than the config's. Snakemake retrains
+            when something changes; this catches what it cannot see, such as copied results or a
+            deleted `.snakemake`.
     """
     metrics = read_metrics(path)
     found, wanted = metrics["identity"], wanted_identity(run, data_folder, metrics["identity"])
@@ -42,7 +42,11 @@ def read(path, run, data_folder, curves=False, exclusive=False):
 
 
 def wanted_identity(run, data_folder, found):
-    """The identity of a run on the data that lie there; where none do, on those of `found`."""
+    """The identity that a run should have, on the prepared data; without them, on those of `found`.
+
+    Args:
+        found: the identity in the run's metrics.json.
+    """
     folder = Path(data_folder) / run.dataset.label
     try:
         info = storage.read_info(folder)

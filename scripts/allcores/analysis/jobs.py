@@ -3,7 +3,7 @@
 from allcores.analysis import products
 from allcores.study import fingerprint
 
-# Before the name of a CSV of the study that this one is held against.
+# Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
 
 
@@ -49,7 +49,8 @@ class StudyJobs:
         return vars(products.facts_of(self.config, wildcards.study))
 
     def caption(self, wildcards, input):
-        """A function of input is not recorded: another caption is no other product."""
+        """Takes `input` because Snakemake does not record functions of it: a changed caption does
+        not make the product again."""
         return self.product(wildcards).caption.format(**self.all_facts(wildcards))
 
     def labels(self, wildcards):

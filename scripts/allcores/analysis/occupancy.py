@@ -12,7 +12,8 @@ def without_pauses(intervals):
     """A function from seconds since 1970 to seconds since the start, with the pauses cut out.
 
     Args:
-        intervals: (start, end) of each run, in seconds since 1970.
+        intervals: (start, end) of each run, in seconds since 1970; a gap of more than PAUSE between
+            them is cut out.
     """
     real, shown = [], []
     for start, stop in sorted(intervals):

@@ -1,12 +1,12 @@
-"""What a study ends with: its tables and figures, each of which is one file in tables/ or figures/.
+"""The products of a study: tables and figures, each defined by one file in tables/ or figures/.
 
-A file says all there is to say of its product, and whoever adds one touches nothing else:
+A file declares everything about its product, so that adding one touches no other file:
 
 * TITLE and CAPTION, for the report. {study}, {baseline} and {target} in a caption are filled in.
-* WHEN: a name in CONDITIONS, if not every study has it.
-* ORDER: its place in the report, and in the verdict if it has something to say there.
+* WHEN: a name in CONDITIONS, if only some studies have it.
+* ORDER: its position in the report, and in the verdict if it has sentences.
 * table(...) -> DataFrame and formats(table) -> {column: function}, or figure(...) -> Figure.
-* sentences(...) -> texts, if it has something to say in the verdict.
+* sentences(...) -> iterable of str for the verdict; optional.
 
 The arguments of these functions are named after what they are made from: a tidy CSV (`runs`,
 `epochs`, ...; see tidy.py), a table (`speed_table`), either of them of the study that this one is
@@ -30,11 +30,13 @@ class Product:
 
     Attributes:
         name: of its files: "speed_table".
-        module: dotted.
+        kind: "table" or "figure".
+        module: its dotted name.
+        title, caption, order: TITLE, CAPTION and ORDER of the file.
         when: a key of CONDITIONS; None: every study has it.
-        made_from: what it takes, by name; `facts` is not among them.
-        takes_facts: whether its table() or figure() takes them.
-        spoken_from: what its sentences() take; None: it has none.
+        made_from: names of the arguments of table() or figure(), without `facts`.
+        takes_facts: whether table() or figure() takes `facts`.
+        spoken_from: names of the arguments of sentences(), without `facts`; None: it has none.
     """
 
     name: str
@@ -117,7 +119,7 @@ def of_study(config, study):
 
 
 def files(config, study):
-    """The files that hold them, and the verdict."""
+    """The names of the files of a study's products, and of its verdict."""
     return ["verdict.html", *(file for each in of_study(config, study) for file in each.files)]
 
 

@@ -1,4 +1,4 @@
-"""How figures look: one colour and marker per strategy everywhere, readable in grey."""
+"""Style of the figures: one colour and marker per strategy everywhere, readable in greyscale."""
 
 import itertools
 
@@ -68,7 +68,12 @@ def dash(value, values):
 
 
 def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
-    """A figure with count panels in rows of so many columns; returns it and the panels."""
+    """A figure with count panels in rows of at most `columns`; returns it and the list of axes.
+
+    Args:
+        width, height: of one panel, in inches.
+        options: of plt.subplots().
+    """
     columns = min(count, columns)
     rows = -(-count // columns)
     figure, axes = plt.subplots(
@@ -118,7 +123,7 @@ def layout(row):
 
 
 def title(columns, values):
-    """What a panel is of: "lenet" or "lenet, train_size 1000"."""
+    """The title of a panel: "lenet" or "lenet, 1000 samples"."""
     return ", ".join(
         f"{value} samples" if column == "train_size" and value != "all" else str(value)
         for column, value in zip(columns, values, strict=True)

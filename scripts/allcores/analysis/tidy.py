@@ -3,11 +3,11 @@
 import numpy as np
 import pandas as pd
 
-# What tells one cell of a study's grid from another; folds and seeds repeat a cell.
+# The columns that identify a cell of a study's grid; folds and seeds are its repeats.
 CELL = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
 REPEAT = ["split", "seed"]
 RUN = [*CELL, *REPEAT]
-# Columns of texts that a config or a dataset has made up.
+# Columns of labels from the config or the dataset, which are read as texts.
 LABELS = [
     *("dataset", "model", "schedule", "strategy", "train_size", "split"),
     *("class", "true", "predicted"),
@@ -28,7 +28,7 @@ def read(path):
     """A CSV that this workflow wrote; labels are texts, also those that look like numbers."""
     labels = dict.fromkeys(LABELS, str)
     frame = pd.read_csv(path, dtype=labels, keep_default_na=False, na_values=[""])
-    if frame.empty:  # nothing tells then that the others are numbers
+    if frame.empty:  # without rows pandas cannot infer that the other columns are numbers
         frame = frame.astype(dict.fromkeys(frame.columns.difference(LABELS), float))
     return frame
 
@@ -51,7 +51,7 @@ def identify(metrics):
 
 
 def runs(all_metrics):
-    """One row per run."""
+    """One row per run, identify() first; times in seconds, started and ended since 1970."""
     return pd.DataFrame(
         identify(metrics)
         | {
@@ -88,7 +88,7 @@ def runs(all_metrics):
 
 
 def _diverged(metrics):
-    """Where a run diverged, in words; None: it ended well."""
+    """Where a run diverged, in words; None: it did not."""
     where = metrics["diverged"]
     if where is None:
         return None
@@ -97,7 +97,7 @@ def _diverged(metrics):
 
 
 def epochs(all_metrics):
-    """One row per epoch of each run that ended well; a column per phase."""
+    """One row per epoch of each run that did not diverge; a column of seconds per phase."""
     rows = [
         identify(metrics)
         | {key: value for key, value in epoch.items() if key not in ("phases", "staleness")}
@@ -142,7 +142,7 @@ def classes(all_metrics):
 
 
 def confusion(all_metrics):
-    """One row per run, true class and predicted class, where there are samples or the two agree."""
+    """One row per run, true and predicted class; without samples only where the two agree."""
     parts = []
     for metrics in all_metrics:
         if metrics["diverged"] is None:
@@ -174,7 +174,7 @@ def conditions(runs):
 
 
 def without_warm_up(epochs):
-    """The epochs after the first of each run, or that one if it is the only one."""
+    """The epochs of each run without its first one, unless that is the only one."""
     return epochs[(epochs["epoch"] > 1) | (epochs.groupby(RUN)["epoch"].transform("max") == 1)]
 
 
@@ -211,7 +211,7 @@ def ordered(frame):
 
 
 def varying(frame, columns=CELL):
-    """Those of the columns that tell rows apart; the others need not be shown."""
+    """The columns with more than one value; the others need not be shown."""
     return [column for column in columns if frame[column].nunique() > 1]
 
 

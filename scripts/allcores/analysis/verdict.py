@@ -16,7 +16,7 @@ MIXED = {
 
 
 def of_machine(runs):
-    """On which machines the runs were made, and what was not the same for all of them."""
+    """Sentences on the machines of the runs, and on conditions that differ between runs."""
     hosts = list(dict.fromkeys(runs["machine_host"]))
     first = runs.iloc[0]
     where = (
@@ -39,7 +39,7 @@ def of_machine(runs):
 
 
 def of_missing(missing, runs):
-    """What a study had to do without, and which runs came to nothing."""
+    """Sentences on the runs that failed and on those that diverged."""
     if len(missing):
         yield (
             f"INCOMPLETE: {count(len(missing), 'run')} of {len(missing) + len(runs)} failed and "

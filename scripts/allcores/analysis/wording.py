@@ -53,12 +53,13 @@ def base_of(group, facts):
 
 
 def differences(rows, what, reference, subject):
-    """Whether accuracy differs from a reference's, for rows of a comparison.
+    """Sentences on whether accuracy differs from a reference's.
 
     Args:
-        what: whose accuracies are compared, all together.
-        reference: with whose.
-        subject: a function from a row to what is said of it alone.
+        rows: of comparison.compare().
+        what: subject of the sentences about several rows: "mlp: accuracy".
+        reference: what they are compared with: "with serial".
+        subject: function of a row -> subject of the sentence about it alone.
     """
     for _, row in rows[rows["finding"] == comparison.DIFFERS].iterrows():
         direction = "above" if row["difference"] > 0 else "below"

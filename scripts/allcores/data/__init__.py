@@ -1,1 +1,1 @@
-"""Images at rest, folds and splits of them, batches."""
+"""Prepared datasets on disk, their folds and splits, and batches."""

@@ -39,9 +39,9 @@ def count_batches(samples, batch_size):
 def shards(indices, batch_size, seed, epoch, rank, workers):
     """Yield this worker's Shard of every batch of an epoch.
 
-    Over all workers each of `indices` comes exactly once. A worker that gets nothing of a short
-    last batch is handed the batch's first sample with weight 0: every rank takes part in every
-    step.
+    Over all workers each of `indices`, (n,) int64, comes exactly once. A worker without a sample in
+    a short last batch gets the batch's first sample with weight 0, since every rank has to take
+    part in every step.
     """
     order = np.random.default_rng([seed, ORDER, epoch]).permutation(indices)
     for start in range(0, len(order), batch_size):
@@ -64,8 +64,8 @@ class ImageBatches:
     Args:
         images: (N, C, H, W) uint8, usually memory-mapped.
         mean, std: per channel, of pixels in 0..1, (C,) each.
-        crop: pad by that many zero pixels and cut out a window of the image's size at random.
-        flip: mirror every other image, at random.
+        crop: pad by that many zero pixels, 0..127, and cut out a random window of the image's size.
+        flip: mirror each image with probability 1/2.
     """
 
     def __init__(self, images, mean, std, crop=0, flip=False):

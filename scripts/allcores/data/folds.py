@@ -58,8 +58,9 @@ def split(info, fold_of, fold, train_size, seed):
     """Which samples a run trains on and which it is scored on.
 
     Args:
-        info: of the dataset.
-        fold_of: what assign_folds gave for its training part; None: its own test set is held out.
+        info: the content of dataset.json, see storage.Dataset.
+        fold_of: the fold of each training sample, (N,) int64; None: the dataset's own test set is
+            held out.
         fold: the fold to hold out.
         train_size: use only that many training samples; they are the first of one seeded order, so
             that smaller sets are nested in larger ones. None: all.

@@ -1,4 +1,4 @@
-"""Make a dataset, unless it is there already and of what it should be made from."""
+"""Prepare a dataset, unless it is there and was made from the same options, code and sources."""
 
 import fcntl
 import hashlib
@@ -17,10 +17,10 @@ def prepare(choice, downloads, folder):
     Of several processes that want the same one makes it, and the others wait.
 
     Args:
-        downloads: where each dataset has a folder of its own for the originals.
+        downloads: folder for the original files, with a subfolder for each dataset.
 
     Raises:
-        ValueError: the originals are not to be had, or are not what they should be.
+        ValueError: the originals cannot be obtained, or are not the expected ones.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,11 +53,11 @@ def sources(choice):
 
 
 def _content(file):
-    """A digest of a file; of an archive, of what is in it: numpy.savez notes the time, too."""
+    """A file's SHA-256, or that of a zip archive's members: numpy.savez also stores the time."""
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
-        return repr(members)
+        return hashlib.sha256(repr(members).encode()).hexdigest()
     return sha256(file)
 
 

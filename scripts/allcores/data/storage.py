@@ -1,9 +1,8 @@
-"""Datasets at rest: written once, checked whenever they are opened, memory-mapped by every run.
+"""Datasets on disk: written once, checked whenever they are opened, memory-mapped by every run.
 
 A dataset is a folder of images.npy, labels.npy, pixel_sums.npy and dataset.json.
 """
 
-import hashlib
 import json
 import os
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.files import KeptDigests, sha256, write_text
+from allcores.files import KeptDigests, checksum, sha256, write_text
 
 ARRAYS = ("images.npy", "labels.npy", "pixel_sums.npy")
 
@@ -65,7 +64,7 @@ class Dataset:
         images: (N, C, H, W) uint8, memory-mapped.
         labels: (N,) int64.
         pixel_sums: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel.
-        info: what dataset.json says: shape, train, classes, mean, std, sha256.
+        info: the content of dataset.json: made_from, shape, train, classes, mean, std, sha256.
     """
 
     images: np.ndarray
@@ -85,15 +84,18 @@ class Dataset:
 
 
 def write(folder, source, made_from=""):
-    """Write Images into a folder, beside what is there first and then over it, dataset.json last.
+    """Write a dataset: new files first, which then replace the old ones; dataset.json last.
 
-    Whoever has the old arrays mapped keeps them.
+    A process that has the old arrays mapped keeps them.
 
     Args:
+        folder: where; it is made if need be.
+        source: the Images.
         made_from: kept in dataset.json, to tell whether the dataset has to be made anew.
 
     Raises:
         ValueError: the images and labels do not fit together.
+        OSError: a file cannot be written, for instance because the disk is full.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,6 +104,8 @@ def write(folder, source, made_from=""):
         raise ValueError(f"{source.shape[0]} images, but {len(labels)} labels")
     if len(labels) == 0 or labels.min() < 0 or labels.max() >= len(source.classes):
         raise ValueError(f"labels must be one per image, in 0..{len(source.classes) - 1}")
+    if not 1 <= source.train <= len(labels):
+        raise ValueError(f"{source.train} of {len(labels)} images to train on; expected 1 at least")
     beside = {name: folder / f"{name}.part" for name in ARRAYS}
     try:
         pixel_sums = _write_images(beside["images.npy"], source)
@@ -175,12 +179,8 @@ def open_dataset(folder):
 
 def write_info(folder, info):
     """Write dataset.json with a checksum of its own."""
-    content = info | {"checksum": _checksum_of(info)}
+    content = info | {"checksum": checksum(info)}
     write_text(Path(folder) / "dataset.json", json.dumps(content, indent=1))
-
-
-def _checksum_of(info):
-    return hashlib.sha256(json.dumps(info, sort_keys=True).encode()).hexdigest()
 
 
 def read_info(folder):
@@ -192,7 +192,7 @@ def read_info(folder):
     file = Path(folder) / "dataset.json"
     try:
         info = json.loads(file.read_text())
-        sound = info.pop("checksum") == _checksum_of(info)
+        sound = info.pop("checksum") == checksum(info)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} holds no prepared dataset: {file} is missing") from None
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -206,8 +206,11 @@ def channel_statistics(pixel_sums, shape):
     """Mean and standard deviation per channel, of pixels in 0..1.
 
     Args:
-        pixel_sums: (n, 2, C) int64 of the images that count.
+        pixel_sums: (n, 2, C) int64, of the images to average over.
         shape: (N, C, H, W).
+
+    Returns:
+        (mean, std), (C,) float64 each; std is 1 where all pixels are equal.
     """
     pixels = len(pixel_sums) * shape[2] * shape[3]
     # Python's integers: exact, so that images of one colour have a spread of zero and not almost.

@@ -1,9 +1,9 @@
 """One file per dataset. Each has
 
 * load(folder, *, options...) -> storage.Images, where folder holds the downloads;
-* metadata(options...) -> storage.Metadata, or None where only load() can tell: by it a config that
-  asks for too many folds is refused at once, and long runs are told from short ones.
+* metadata(options...) -> storage.Metadata, or None where only load() can tell. It is used to refuse
+  a config with too many folds at once and to start the longest runs first.
 
-An option `path` is a file or folder of the user's: the dataset is made anew when that changes. None
-imports torch or torchvision before load() is called.
+An option `path` is a file or folder of the user's; when it changes the dataset is prepared again.
+No file here imports torch or torchvision before load() is called.
 """

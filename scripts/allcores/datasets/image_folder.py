@@ -1,7 +1,7 @@
 """Your own image files: one folder per class.
 
-`path/train/` and `path/test/` hold such folders each; without them, path itself does and there is
-no test set of its own. Images may lie in subfolders of their class's; other files do not count.
+`path/train/` and `path/test/` each hold one folder per class; without them `path` itself does, and
+the dataset has no test set. Images may lie in subfolders; other files are ignored.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""A learnable set of any size and shape: so that accuracy means something without a download.
+"""A learnable dataset of any size and shape: meaningful accuracy without a download.
 
 Each class is a smooth random pattern. An image is its class's pattern, shifted by up to an eighth
 of its size and mixed with noise: easy at noise 0.5, hard at 3.

@@ -20,9 +20,9 @@ def allowed():
 
 
 def _cgroup_quota():
-    """CPUs' worth of time that the control group may use: version 2 first, then version 1.
+    """The control group's CPU quota in cores, inf if none: version 2 first, then version 1.
 
-    In version 2 each group above sets a limit of its own.
+    In version 2 each ancestor group has a quota, too: the smallest counts.
     """
     own = [line[4:] for line in MEMBERSHIP.read_text().splitlines() if line.startswith("0::/")]
     folder = CGROUP / "".join(own)

@@ -52,7 +52,7 @@ def process_start(pid="self"):
     psutil's create_time() adds the time of boot, which Linux tells in whole seconds only.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    after_boot = int(fields[19]) / os.sysconf("SC_CLK_TCK")  # field 22 of proc_pid_stat(5)
+    after_boot = int(fields[19]) * TICK  # field 22 of proc_pid_stat(5)
     return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - after_boot)
 
 
@@ -85,18 +85,18 @@ class Session:
 
 
 class Watch(threading.Thread):
-    """Samples this process and its descendants while a run lasts.
+    """A thread that samples CPU time and memory of this process and its descendants during a run.
 
-    Each sample is a line of a file, so that what a killed process has spent is known to the one
-    that resumes the run.
+    Each sample is appended to a file, so that a process that resumes the run knows what a killed
+    one has used.
 
     Args:
-        file: where those lines are, and will be.
+        file: the samples of earlier sessions, if any; those of this one are appended.
 
     Attributes:
-        sessions: [Session, ...], this process's last.
-        cores: those that the run is kept to; None: it is not.
-        others: seconds for which somebody else was at work on these cores; None: unknown.
+        sessions: [Session, ...]; the last one is this process's.
+        cores: numbers of the cores that the run is pinned to; None: not pinned.
+        others: CPU seconds that other processes used on these cores; None: unknown.
     """
 
     def __init__(self, file):

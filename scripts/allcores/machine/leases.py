@@ -24,13 +24,12 @@ NAME = "allcores-core-{}"
 
 @contextlib.contextmanager
 def leased(count):
-    """Keep this process, and what it forks, to `count` cores that no other run has meanwhile.
+    """Pin this process, and what it forks, to `count` cores that no other run has leased.
 
     Yields:
-        Their numbers, those for neighbouring ranks side by side; None where so many are not free,
-        or where others may be on the same cores unseen: where a quota, not a set of cores, limits
-        this process, and in a network of a container's own. The system decides then which process
-        runs where.
+        The list of their numbers, those of neighbouring ranks side by side. None, and no pinning,
+        where fewer are free, or where runs on the same cores could not see each other's leases:
+        under a CPU quota instead of a set of cores, or in a container's own network namespace.
     """
     before = os.sched_getaffinity(0)
     chosen, locks = None, []
@@ -106,10 +105,10 @@ def _core(cpu):
 
 
 def choose(free, count, places):
-    """`count` of the free cpus, on one NUMA node if one has so many.
+    """A list of `count` of the free cpus, on one NUMA node if one has as many.
 
-    One hardware thread each of cores of which nothing is in use, as long as there are enough; else
-    whole cores, both siblings side by side. Of nodes that serve alike the fullest is taken.
+    Takes one hardware thread of each wholly free core if there are enough of these, else whole
+    cores with siblings side by side. Of nodes that fit equally well it takes the fullest.
 
     Args:
         free: numbers of cpus.

@@ -37,10 +37,10 @@ class Barrier:
         self.arrivals = memoryview(mmap.mmap(-1, 8 * parties)).cast("q")
 
     def wait(self, rank):
-        """Come as that rank and wait for the others.
+        """Arrive as `rank` and wait for the others.
 
         Raises:
-            TimeoutError: some did not come; the message says who.
+            TimeoutError: some ranks did not arrive in time; the message names them.
         """
         self.arrivals[rank] += 1
         for distance, signals in zip(self.distances, self.signals, strict=True):
@@ -66,7 +66,7 @@ class Barrier:
         return bool(poll.poll(1000 * self.timeout)) and _taken(signal)
 
     def close(self):
-        """Let go of the signals."""
+        """Close the eventfds."""
         for signal in chain(*self.signals):
             os.close(signal)
 

@@ -10,19 +10,19 @@ LINE = 64
 class Flat:
     """Turns a model's parameters and their gradients into views of two vectors.
 
-    What is sent, averaged or updated is one contiguous vector then: autograd adds each gradient to
-    its place in it, and the model computes with whatever the vector of weights holds. The model
-    keeps its values and strides (channels_last, too). Each parameter begins at a cache line of its
-    own; what lies between two is zero and stays so.
+    So one contiguous vector is sent, averaged or updated: autograd adds each gradient at its place
+    in one, and the model computes with the content of the other. The model keeps its values and
+    strides (channels_last, too). Each parameter begins at a cache line of its own; the padding
+    between two is zero and stays so.
 
     Args:
         model: its trainable parameters must have one dtype.
-        weights, gradient: called with a shape and a dtype, give the memory for each; zeros.
+        weights, gradient: functions of a shape and a dtype that return a tensor of zeros.
 
     Attributes:
         parameters: the model's trainable ones, in their order in the vectors.
-        weights, gradient: (n,), n a multiple of a cache line.
-        whole: both as one parameter for an optimizer.
+        weights, gradient: (n,) of the parameters' dtype, n a multiple of a cache line.
+        whole: both vectors as one torch.nn.Parameter with .grad, for an optimizer.
 
     Raises:
         ValueError: the parameters have several dtypes.

@@ -8,7 +8,7 @@ ENTRY = struct.Struct("d24s")  # when (CLOCK_MONOTONIC, seconds), in which phase
 
 
 class Heartbeats:
-    """Where each rank notes when it last went on to something else, and to what.
+    """The phase that each rank entered last, and when.
 
     Made before the ranks are forked, in memory that they share.
     """

@@ -24,9 +24,9 @@ from allcores.parallel.failures import DivergedError
 from allcores.parallel.heartbeat import Heartbeats
 from allcores.parallel.shared_memory import SharedMemory
 
-# For gloo and the barrier: never. The parent ends a run whose ranks make no progress.
+# Timeout of gloo and the barrier: in effect none. The parent ends a run that makes no progress.
 COLLECTIVE_TIMEOUT = timedelta(days=7)
-# How long to watch for the others at a barrier before falling asleep (seconds).
+# Seconds to spin at a barrier before sleeping.
 SPIN = 1e-3
 
 
@@ -110,11 +110,15 @@ class World:
         return box[0]
 
     def barrier(self):
-        """Wait until every worker is here; what each has written to shared memory is seen then."""
+        """Wait for every worker; all see afterwards what each has written to shared memory."""
         self.worker_barrier.wait(self.rank)
 
     def join(self, rendezvous):
-        """Meet the other ranks through a file; loopback only, ports chosen by the system."""
+        """Form the gloo process groups: file rendezvous, loopback only, ports chosen by the system.
+
+        Args:
+            rendezvous: path of a file that all ranks share.
+        """
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
         store = dist.FileStore(str(rendezvous), self.size)
         dist.init_process_group(

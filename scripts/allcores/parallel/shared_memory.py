@@ -37,7 +37,7 @@ class SharedMemory:
         return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape)).view(shape)
 
     def close(self):
-        """Let go of the files; what has been handed out lives on until it is let go of, too."""
+        """Close the files; tensors that have been handed out stay valid until they are freed."""
         os.close(self.file)
         os.close(self.lock_file)
 

@@ -9,7 +9,7 @@ from allcores.parallel.failures import DivergedError, RankFailedError
 
 # How often the parent looks for progress (seconds).
 LOOK = 1.0
-# Phases in which a rank waits for others: who hangs is to be looked for elsewhere.
+# Phases in which a rank waits for others: the rank that hangs is likely in another phase.
 WAITING = ("wait", "checkpoint")
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
@@ -21,12 +21,12 @@ def watch(ranks, workers, heartbeats, timeout):
     Args:
         ranks: rank -> (process, pipe on which it reports why it failed).
         workers: how many of them train; the others serve.
-        heartbeats: heartbeats.Heartbeats, where they show that they go on.
+        heartbeats: the ranks' heartbeat.Heartbeats.
         timeout: seconds without any progress of any rank after which the run is given up.
 
     Raises:
-        RankFailedError: one has not, or none goes on.
-        DivergedError: one says so of the training.
+        RankFailedError: a rank raised, was killed or hangs.
+        DivergedError: a rank found that the training diverged.
     """
     running = {process.sentinel: rank for rank, (process, _) in ranks.items()}
     idle, before = 0.0, None
@@ -35,7 +35,7 @@ def watch(ranks, workers, heartbeats, timeout):
         if any(_exit_code(ranks[rank]) != 0 for rank in ended):
             time.sleep(GRACE)
             raise _failure(ranks, workers)
-        # Looks are counted, not seconds: while this process itself is stopped none goes by.
+        # Counts checks, not seconds: the time for which this process itself is stopped is no idle.
         beats = heartbeats.snapshot()
         idle = 0.0 if ended or beats != before else idle + LOOK
         before = beats

@@ -1,4 +1,4 @@
-"""Base of the strategies whose workers train a copy of the weights each."""
+"""Base of the strategies in which each worker trains its own copy of the weights."""
 
 from allcores.parallel.flat import Flat
 from allcores.strategies.base import Strategy

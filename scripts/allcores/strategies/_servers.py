@@ -7,7 +7,7 @@ from allcores.strategies.base import Strategy
 
 # What a worker asks a server for.
 PUSH, PULL, REPORT, STATE, STOP = range(5)
-# The tag of gradients, so that none is taken for a request.
+# The message tag of gradients; requests have tag 0.
 GRADIENT = 1
 
 

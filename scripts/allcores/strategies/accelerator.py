@@ -1,6 +1,6 @@
-"""Serial training on a GPU: a reference, to see how far the cores are from one.
+"""Serial training on a GPU: a reference to compare the CPU cores with.
 
-torch.device names what can be told: https://docs.pytorch.org/docs/stable/tensor_attributes.html
+`device` is any torch.device: https://docs.pytorch.org/docs/stable/tensor_attributes.html
 """
 
 import copy
@@ -11,7 +11,7 @@ from allcores.strategies.base import Strategy
 
 
 class Accelerator(Strategy):
-    """Apply the gradient to the weights, elsewhere, in fp32. Sends nothing to others."""
+    """Apply the gradient to the weights on the device, in fp32. Sends nothing to other ranks."""
 
     one_worker = True
     equals_serial = "with one worker"  # on the device "cpu"; elsewhere up to rounding
@@ -35,7 +35,7 @@ class Accelerator(Strategy):
 
 
 class _RoundTrip(torch.nn.Module):
-    """Takes images there, computes, and brings the scores back."""
+    """Moves images to the device, computes the scores there, and returns them on the CPU."""
 
     def __init__(self, module, device):
         super().__init__()

@@ -1,9 +1,9 @@
 """Asynchronous parameter servers (Downpour SGD), from scratch.
 
-As with the synchronous ones, servers hold the weights and the optimizer, each for a slice of the
-vector. But no worker waits for another: a server applies each gradient as it comes, to weights that
-have moved on since the worker pulled them. Every n_push steps a worker pushes what its gradients
-add up to, every n_pull steps it pulls the weights; in between it makes plain gradient steps with
+As in parameter_server.py, servers hold the weights and the optimizer, each for a slice of the
+vector. But no worker waits for another: a server applies each gradient as it arrives, to weights
+that have changed since the worker pulled them. Every n_push steps a worker pushes the mean of its
+gradients, every n_pull steps it pulls the weights; in between it makes plain gradient steps with
 its own copy. With n weights each worker sends n / n_push numbers per step and receives n / n_pull.
 
 Guarantees: no update is lost, and at the end of an epoch all have been applied and all workers hold
@@ -25,7 +25,7 @@ ALLOWED = {"servers": 1, "n_push": 1, "n_pull": 1}
 
 
 class AsyncParameterServer(ServedStrategy):
-    """Push what has added up, pull the weights, each in its own rhythm."""
+    """Push accumulated gradients every n_push steps, pull the weights every n_pull steps."""
 
     equals_serial = "with one worker"
     element_wise = True
@@ -54,7 +54,7 @@ class AsyncParameterServer(ServedStrategy):
         self.gradient.zero_()
 
     def _push(self):
-        """Send the mean of the accrued gradients; it stands for as many parts of a batch."""
+        """Send the mean of the accrued gradients, with the learning rate times their number."""
         self.accrued.div_(self.accrued_steps)
         lr = self.lr * self.accrued_steps / self.world.workers
         parts = split(self.accrued, len(self.servers))
@@ -83,7 +83,7 @@ class AsyncParameterServer(ServedStrategy):
     def synchronize(self):
         if self.accrued_steps:
             self._push()
-        # A push is over when the server has taken it, and it applies it before it hears of more.
+        # A push returns once it is received, and a server applies it before its next request.
         self.world.barrier()
         self._pull()
         super().synchronize()

@@ -8,6 +8,7 @@ may use of `world` (parallel.launch.World):
     world.average(tensors)             average over the workers, in place
     world.broadcast(value)             what rank 0 has, on every worker
     world.send(tensor, rank), .receive(tensor, rank)     begin; wait() on what they return
+    world.send_value, receive_value, receive_from_any    for servers; see _servers.py
     world.barrier()                    wait until every worker is here
     world.shared.zeros(shape, dtype)   a tensor that all processes of the run see
     world.clock.enter("communicate")   from here on time counts as that phase, until the next one;
@@ -20,7 +21,7 @@ import torch
 
 
 class Strategy:
-    """What the training loop may ask of any way of sharing the work.
+    """What the training loop may call on any strategy.
 
     Constructor: Strategy(model, make_optimizer, world, *, options...), called on every rank with
     equal weights; make_optimizer(parameters) gives the optimizer that the config asks for. The loss
@@ -43,7 +44,8 @@ class Strategy:
         reference: True for one that computes elsewhere than on the cores: studied once, however
             many there are.
         asynchronous: True for one whose workers do not wait for each other; its record() says how
-            stale the updates were. All others end with the same bits every time, resumed or not.
+            stale the updates were. All others end, by default, with the same bits every time,
+            resumed or not.
 
     Options are the keyword arguments of __init__, with defaults. Names, options, the
     attributes above and ALLOWED (what an option may be: a tuple of values, or the least number) are
@@ -67,34 +69,34 @@ class Strategy:
         raise NotImplementedError
 
     def synchronize(self):
-        """Make my copy the weights that this run would ship, the same on every worker.
+        """At the end of an epoch, make this worker's weights the final ones, equal on all workers.
 
         Batch-norm statistics are averaged over the workers: each has seen its own shards only.
         """
         self.world.average(buffer for buffer in self.module.buffers() if buffer.is_floating_point())
 
     def record(self):
-        """What else to write down of the epoch that ended, as plain values; asked on rank 0."""
+        """Further values to record of the epoch that ended, plain ones; called on rank 0 only."""
         return {}
 
     def state(self):
-        """All that a resumed run needs, as tensors and plain values; asked on rank 0."""
+        """All that a resumed run needs, as tensors and plain values; called on rank 0 only."""
         return {"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def restore(self, state):
-        """Take up what state() gave; called on every rank, servers included."""
+        """Load what state() returned; called on every rank, servers included."""
         self.module.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
 
     def serve(self):
-        """The whole life of a server process; a strategy without servers has none."""
+        """Run a server process until close(); called on the ranks after the workers."""
         raise NotImplementedError
 
     def close(self):
-        """Tell the servers that I am done."""
+        """Stop the servers; called on every worker after the last epoch."""
 
     def update(self, lr):
-        """The optimizer's update, the last part of most steps."""
+        """Step the optimizer with learning rate lr, timed as the phase "update"."""
         self.world.clock.enter("update")
         for group in self.optimizer.param_groups:
             group["lr"] = lr

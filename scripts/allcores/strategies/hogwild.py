@@ -2,14 +2,14 @@
 
 All workers compute with one vector of weights in shared memory. Each applies its own gradient to it
 as soon as it has it, whatever the others are doing: they may read weights that are half updated,
-and of two updates of one number at the same time one may be lost. Little of that happens, and
-training bears it. Nothing is sent.
+and when two update a number at the same time, one update may be lost. This is rare, and training
+tolerates it. Nothing is sent.
 
 The optimizer's state (momentum, Adam's moments) is each worker's own, of its own gradients, and
 averaged at the end of an epoch. `state: shared` puts it into shared memory as well, one for all,
-updated in the same lock-free way. That suits momentum. Adam it can break: a worker divides a first
-moment that others have just raised by the root of a second moment that it read before they did, and
-where that was zero the weight is gone. Combine `state: shared` with `locked: true` then.
+updated in the same lock-free way. That suits momentum. It can break Adam: a worker may divide a
+first moment that others have just raised by the root of a second moment that it read before, and
+where that was zero the update ruins the weight. Combine `state: shared` with `locked: true` then.
 
 Batch-norm statistics are each worker's own, too, and averaged at the end of an epoch: they follow
 the samples that a worker has seen and take no part in its gradients.
@@ -52,7 +52,7 @@ class Hogwild(Strategy):
         # Each worker counts its updates in a place of its own, so that no count is lost.
         self.updates = world.shared.zeros((world.workers,), torch.int64)
         self.updates_read = 0
-        world.barrier()  # all have put the initial weights there
+        world.barrier()  # every worker has written the initial weights
 
     def step(self, lr):
         if self.to_share and self.world.rank > 0:
@@ -96,4 +96,4 @@ class Hogwild(Strategy):
         super().restore(state)
         if self.to_share:
             self._share_state()
-        self.world.barrier()  # nobody puts these weights there any more
+        self.world.barrier()  # every worker has written the restored weights

@@ -24,12 +24,12 @@ PIECE_BYTES = 16 << 20
 
 
 class RingAverage:
-    """Average one vector over the workers, in place, as often as one likes.
+    """Average one vector over the workers, in place, repeatedly.
 
     Args:
-        vector: (n,), any floating dtype, any length; the same on all workers.
+        vector: (n,), any floating dtype, any length; shape and dtype are the same on all workers.
         world: launch.World.
-        piece_bytes: how much to send at a time.
+        piece_bytes: most bytes to send at a time.
     """
 
     def __init__(self, vector, world, piece_bytes=PIECE_BYTES):
@@ -46,16 +46,16 @@ class RingAverage:
 
         self.chunks = pieces(vector)
         self.inbox = pieces(torch.empty_like(vector))
-        # An exchange is kept until the next begins: to let go of its parts as they end costs as
-        # much time again as a small exchange takes.
+        # Handles are kept until the next exchange: freeing each as it ends would double the time of
+        # a small exchange.
         self.to_add, self.to_gather, self.sends = [], [], []
 
     def reduce_scatter(self):
         """Afterwards the chunk right of mine, which came to me last, holds the average."""
         rank, workers = self.world.rank, self.world.workers
-        # All receives are posted before anything is sent: nobody waits for a reader in vain, and
-        # a sender that knows its reader to be ready need not ask. Those of the all-gather can be
-        # among them, because a finished chunk comes only after my part in it has gone out.
+        # All receives are posted before anything is sent, so that no send waits for its receiver.
+        # Those of the all-gather can be posted, too: a finished chunk arrives only after my part of
+        # it has been sent.
         self.to_add = self._receive(rank, self.inbox)
         self.to_gather = self._receive(rank + 1, self.chunks)
         self.sends = []
@@ -70,8 +70,11 @@ class RingAverage:
             send.wait()
 
     def _receive(self, first, inbox):
-        """Of each chunk that comes from the left when I send `first`, and of each piece in it:
-        (my part, where theirs arrives, what to wait for)."""
+        """Post the receives of a phase that starts by sending chunk `first`.
+
+        Returns, per chunk that comes from the left and per piece of it, (my part, where theirs
+        arrives, what to wait for).
+        """
         workers = self.world.workers
         arriving = [(first - step) % workers for step in range(1, workers)]
         return [
@@ -83,7 +86,7 @@ class RingAverage:
         ]
 
     def _pass_around(self, first, receives):
-        """Send my chunk `first` to the right, then on and on what comes from the left."""
+        """Send my chunk `first` to the right, then forward each chunk that comes from the left."""
         if receives:  # alone there is nobody to send to
             for piece in self.chunks[first % self.world.workers]:
                 self.sends.append(self.world.send(piece, self.right))

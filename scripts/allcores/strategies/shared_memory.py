@@ -67,7 +67,7 @@ class SharedMemory(Strategy):
             for name in _names_of_state_per_weight(make_optimizer, self.flat.weights.dtype)
         }
         self.to_share = True
-        world.barrier()  # all have put the initial weights there
+        world.barrier()  # every worker has written the initial weights
 
     def _blocks(self, rank, workers):
         weights = self.flat.weights
@@ -84,16 +84,17 @@ class SharedMemory(Strategy):
         return blocks
 
     def _show(self, parameter):
-        """Put a gradient where all see it, as soon as backward() has made it.
+        """Write a gradient to shared memory as soon as backward() has computed it.
 
-        To let autograd add it to what is there would cost a pass to read that and one to clear it.
+        Letting autograd accumulate into shared memory would cost a pass to read it and one to clear
+        it.
         """
         torch.div(parameter.grad, self.world.workers, out=self.places[parameter])
         parameter.grad = None
         self.missing.discard(parameter)
 
     def step(self, lr):
-        for parameter in self.missing:  # backward() did not come by
+        for parameter in self.missing:  # backward() gave it no gradient
             self.places[parameter].zero_()
         self.missing = set(self.places)
         self.world.clock.enter("wait")
@@ -110,7 +111,10 @@ class SharedMemory(Strategy):
         self.world.barrier()  # all weights are there
 
     def _share_state(self):
-        """Move what the first update has made to where rank 0 can read everybody's part."""
+        """Move the optimizer's state to shared memory, where rank 0 can read every worker's part.
+
+        torch's optimizers create it in their first update.
+        """
         for block in self.blocks:
             state = self.optimizer.state[block.weights]
             for name, vector in self.shared_state.items():
@@ -129,7 +133,7 @@ class SharedMemory(Strategy):
                 for name, value in state["optimizer"].items()
             }
         self._share_state()
-        self.world.barrier()  # nobody puts these weights there any more
+        self.world.barrier()  # every worker has written the restored weights
 
 
 def _add_up(gradients, total):

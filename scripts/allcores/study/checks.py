@@ -23,12 +23,13 @@ SINGULAR = {
 
 
 def findings(config, files=(), cores=None):
-    """What is wrong with a config, one line each; nothing if it can be run.
+    """Everything that is wrong with a config, a line per finding; [] if it can be run.
 
     Args:
         config: the merged config.
-        files: the YAML files it came from, later ones on top: a line names file and line.
-        cores: that the runs will be packed onto; None: unknown.
+        files: the YAML files it was read from, later ones overriding earlier ones; findings give
+            file and line.
+        cores: number of cores that the runs will share; None: unknown.
     """
     lines, found = yamlfile.places(files)
     found = found + schema.violations(config)
@@ -55,7 +56,7 @@ def located(found, lines):
 
 
 def _in_a_line(text):
-    """Whatever a label holds."""
+    """The text with unprintable characters, such as line breaks, replaced by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
@@ -251,7 +252,7 @@ def _of_optimizers(config, path, given):
 
 
 def _layouts(config, given):
-    """study.ways() of what is sound in a study; `auto` takes one thread at least."""
+    """grid.layouts() of the valid values in a study; `auto` counts as one thread, its minimum."""
     counts = {
         key: [count for count in _list(given[key]) if isinstance(count, int) and count > 0]
         for key in ("workers", "threads_per_worker", "cores")
@@ -262,7 +263,7 @@ def _layouts(config, given):
 
 
 def _of_cores(config, path, given, cores):
-    """Snakemake would run what is too large on fewer cores, and tables would not say so."""
+    """Snakemake would silently cut a run's threads to --cores, and tables would mislabel it."""
     key = "cores" if "cores" in given else "workers"
     for strategy, workers, servers, threads in _layouts(config, given):
         needed = (workers + servers) * threads
@@ -288,7 +289,7 @@ def _of_keys(config, path, given):
         for key in {"workers", "threads_per_worker"} & set(config["studies"][path[-1]]):
             yield (*path, key), "cannot stand beside `cores`, which decides it"
     if given["oversubscribe"] and not given["exclusive"]:
-        yield (*path, "oversubscribe"), "needs `exclusive: true`, or runs would be in others' way"
+        yield (*path, "oversubscribe"), "needs `exclusive: true`, or it would slow down other runs"
     if "target_accuracy" in given and not given["curves"]:
         yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
     others = [name for name in mapping(config.get("studies")) if name != path[-1]]
@@ -315,13 +316,13 @@ def _of_against(config, path, given, others):
         if not set(_list(given.get(key))) & set(_list(other.get(key))):
             yield (*path, "against"), f"{against!r} has no {key} in common with this study"
     if given["exclusive"]:
-        yield (*path, "against"), "excludes `exclusive: true`: packed runs are held against others"
+        yield (*path, "against"), "cannot be combined with `exclusive: true`: its runs are packed"
     alike = [{repr(way) for way in _layouts(config, of_study)} for of_study in (given, other)]
     if alike[0] & alike[1]:
         yield (
             (*path, "against"),
-            f"{against!r} has a way of using the cores in common with this study; the same runs "
-            "cannot be packed and alone",
+            f"{against!r} has a strategy with the same workers and threads as this study; the same "
+            "runs cannot be both packed and exclusive",
         )
     for name, of_study in ((path[-1], given), (against, other)):
         labels = [strategy.label for strategy, *_ in _layouts(config, of_study)]

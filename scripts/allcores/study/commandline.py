@@ -16,9 +16,15 @@ DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "l
 
 
 def parse(arguments, description):
-    """The parsed flags; prints help or says what is wrong and exits, as argparse does."""
+    """The parsed flags, an argparse.Namespace.
+
+    Raises:
+        SystemExit: help was asked for or a flag is wrong; argparse has printed which.
+    """
     parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
 
     def names(known):
@@ -56,7 +62,7 @@ def parse(arguments, description):
         help="where labels are looked up (default: config/config.yaml)",
     )
 
-    add = parser.add_argument_group("how (default: as the config says of the model)").add_argument
+    add = parser.add_argument_group("how (default: the model's entry in the config)").add_argument
     add("--epochs", type=int, metavar="N")
     add("--batch-size", type=int, metavar="N", help="samples per step, all workers together")
     add("--optimizer", metavar="NAME", help="any of torch.optim")
@@ -124,7 +130,8 @@ def parse(arguments, description):
     add(
         "--settings",
         metavar="JSON",
-        help="the whole run, as metrics.json has it; of the flags above --curves counts, too",
+        help="the run's settings, as in metrics.json; of the flags above only --curves, "
+        "--no-pinning, --timeout and --output count, too",
     )
     add("--data", type=Path, metavar="DIR", help="the prepared dataset")
     add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
@@ -136,7 +143,7 @@ def parse(arguments, description):
         metavar="N",
         help="the cores that this run was given; it refuses to run on fewer than it needs",
     )
-    add("--oversubscribe", action="store_true", help="run on fewer cores all the same")
+    add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
     add("--cores-of-call", type=int, metavar="N", help="recorded: how many all runs share")
     add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
     add("--generation", type=int, default=0, metavar="N", help="recorded in conditions.json")
@@ -144,7 +151,7 @@ def parse(arguments, description):
         "--die-with-parent",
         type=int,
         metavar="PID",
-        help="end when the calling process ends, and at once if that is not PID",
+        help="end when the parent process ends, and at once if the parent is not PID",
     )
 
     flags = parser.parse_args(arguments)
@@ -166,10 +173,11 @@ def _add_options(add, flag, what):
 
 
 def run_of(flags):
-    """The Run that the flags describe, checked as a config with that one run would be.
+    """The Run that the flags describe, checked like a config with that one run.
 
     Raises:
         ValueError: something is unknown or does not fit; one line per finding.
+        OSError: the config cannot be read.
     """
     if flags.settings:
         try:

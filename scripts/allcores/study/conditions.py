@@ -20,12 +20,12 @@ def is_ours(folder):
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a study asks of a run beside its weights.
+    """How a run is to be scored and timed; none of it changes the weights.
 
     Attributes:
-        curves: scored: the weights after every epoch, not only the last.
-        exclusive: measured: nothing else runs on the machine meanwhile.
-        generation: how often the run was made anew because an earlier one lacked one of these.
+        curves: whether the weights after every epoch are scored, not only the last ones.
+        exclusive: whether nothing else runs on the machine at the same time.
+        generation: how often the run was repeated because an earlier one lacked one of these.
     """
 
     curves: bool = False
@@ -37,7 +37,11 @@ class Conditions:
 
     @classmethod
     def of(cls, folder):
-        """Those of the results in a folder: from the small file or, where it is lost, the large."""
+        """The Conditions of the results in a folder (a Path), from FILE or else metrics.json.
+
+        Raises:
+            OSError, ValueError, TypeError, KeyError: neither file can be read, or not ours.
+        """
         if (folder / FILE).exists():
             return cls(**json.loads((folder / FILE).read_text()))
         found = json.loads((folder / "metrics.json").read_text())["conditions"]

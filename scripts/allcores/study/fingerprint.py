@@ -1,9 +1,9 @@
-"""A hash of the code that a result depends on: rerun what a change can change, nothing else.
+"""A hash of the code that a result depends on, so that an edit reruns only what it can change.
 
-Of this library each function, class or constant counts that a run can reach, not its file: a new
-schedule retrains nothing. Reached is what a definition names, what that names, and so on; a class
-counts whole. Of the user's own modules, which may do anything, every file counts that a model
-imports. Comments, formatting and docstrings never do.
+Of this library the hash covers each function, class or constant that a run can reach, not whole
+files: a new schedule retrains nothing. A definition reaches the names in it, what those reach, and
+so on; a class is hashed as a whole. Of the user's own modules, which may do anything, every file
+that a model imports is hashed. Comments, formatting and docstrings are ignored.
 """
 
 import ast
@@ -188,7 +188,7 @@ def _names(statement):
 
 
 def _hash(nodes):
-    """Of statements as Python understands them; docstrings are gone."""
+    """The SHA-256 of the syntax trees of statements, without docstrings."""
     return hashlib.sha256("\n".join(map(_plain, nodes)).encode()).hexdigest()
 
 

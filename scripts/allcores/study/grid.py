@@ -78,10 +78,10 @@ class Table:
         )
 
     def turns(self):
-        """Path of each exclusive run -> when its turn is: 0 for the first.
+        """Path of each exclusive run -> its position in the order of execution, from 0.
 
-        Folds and seeds outermost, so that the repeats of a cell lie far apart and a machine whose
-        speed drifts is as slow for one cell as for the others.
+        Seeds and folds are the outermost loops, so that the repeats of a cell are far apart and a
+        drift of the machine's speed affects all cells alike.
         """
         paths = [path for path in self.runs if path in self.exclusive]
         paths.sort(key=lambda path: (self.runs[path].seed, self.runs[path].fold or 0))
@@ -167,7 +167,7 @@ def choice(config, section, label):
 
 
 def component_name(label, entry):
-    """What an entry that is no model's stands for."""
+    """The component that an entry for a dataset, schedule or strategy names."""
     name = entry.get("name", label)
     return registry.former_names().get(name, name)
 

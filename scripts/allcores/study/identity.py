@@ -1,14 +1,14 @@
-"""What identifies a run: all that decides its weights, for reruns, resuming and collecting alike.
+"""A run's identity: everything that decides its weights; for reruns, resuming and collecting alike.
 
-* `settings`: of the Run;
-* `code`: what of it the run can reach;
+* `settings`: the Run as JSON;
+* `code`: the fingerprint of the code that the run can reach;
 * `torch`: its version;
-* `pixels`, `labels`, `folds`: the data, by their SHA-256; folds is None for a test set.
+* `pixels`, `labels`, `folds`: the data, by their SHA-256; folds is None for the dataset's test set.
 
-Two things beside it are recorded, too. What is scored (conditions.Conditions.curves) trains again
-only where more is asked for than there is. How it was measured (conditions.Conditions.exclusive,
-pinned, the machine, the version of torch) changes no weight: a run that must be timed alone is made
-again where it was not, and only timings under the same conditions are compared.
+Two things are recorded beside it. What is scored (conditions.Conditions.curves) retrains only where
+more is asked for than there is. How it was measured (conditions.Conditions.exclusive, pinning, the
+machine, the build of torch) changes no weights: a run that must be timed alone is repeated if it
+was not, and only timings under the same conditions are compared.
 """
 
 import functools
@@ -32,8 +32,12 @@ def whole(run, info, fold_of):
     """The identity of a Run on a dataset.
 
     Args:
-        info: what dataset.json says.
-        fold_of: the fold of each training sample, (N,) int64; None: its own test set is held out.
+        info: the content of dataset.json, see data.storage.read_info().
+        fold_of: the fold of each training sample, (N,) int64; None: the dataset's own test set is
+            held out.
+
+    Returns:
+        {part: str}; `folds` may be None.
     """
     pixels = {"images": info["sha256"]["images.npy"], "train": info["train"]}
     labels = {"labels": info["sha256"]["labels.npy"], "classes": info["classes"]}
@@ -54,5 +58,5 @@ def _text(value):
 
 @functools.cache
 def version_of_torch():
-    """Found without importing torch; +cpu and the like are builds of the same."""
+    """torch's version without its build suffix, such as +cpu; does not import torch."""
     return importlib.metadata.version("torch").partition("+")[0]

@@ -1,27 +1,27 @@
 """metrics.json: what a run leaves behind, with a checksum of its own."""
 
-import hashlib
 import json
 from pathlib import Path
 
-from allcores.files import write_text
+from allcores.files import checksum, write_text
 
 
 def write_metrics(path, content):
     """Write metrics.json with a checksum of its own, so that an edited one is noticed."""
-    text = json.dumps(content | {"sha256": _checksum(content)}, indent=1, allow_nan=False)
+    text = json.dumps(content | {"sha256": checksum(content)}, indent=1, allow_nan=False)
     write_text(path, text)
 
 
 def read_metrics(path):
-    """What write_metrics wrote.
+    """The content that write_metrics wrote, without its checksum.
 
     Raises:
-        ValueError: the file was changed since.
+        ValueError: the file is damaged or was changed since.
+        OSError: it cannot be read.
     """
     try:
         content = json.loads(Path(path).read_text())
-        sound = content.pop("sha256") == _checksum(content)
+        sound = content.pop("sha256") == checksum(content)
     except (ValueError, KeyError, AttributeError):
         sound = False
     if not sound:
@@ -29,7 +29,3 @@ def read_metrics(path):
             f"{path} was changed after the training that wrote it. Delete it to train again"
         )
     return content
-
-
-def _checksum(content):
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Before a campaign each kind of run is tried out on two images, in a process with torch."""
+"""Try out each kind of run on two images before any job starts, in a process with torch."""
 
 import dataclasses
 import json
@@ -17,11 +17,11 @@ PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_wor
 
 
 def findings(table, files, cache):
-    """What keeps runs of a Table from being trained, a line for each model.
+    """Try out the runs of a grid.Table; returns a line for each problem that prevents training.
 
     Args:
-        files: the config's, to say where a model stands.
-        cache: file of the keys of what has been tried out and was sound.
+        files: the config's YAML files; findings give the file and line of the model.
+        cache: JSON file with the keys of the trials that have succeeded; new ones are added.
     """
     try:
         sound = set(json.loads(Path(cache).read_text()))

@@ -1,8 +1,8 @@
 """What a config may name, found from the files themselves without importing any of them.
 
 A model is a public function of a file in models/, a strategy or dataset is a file in its folder, a
-schedule is a public function of schedules.py; optimizers and losses are torch's classes. Reading
-the syntax trees instead of importing keeps torch out of the Snakefile: a dry run starts fast.
+schedule is a public function of training/schedules.py; optimizers and losses are torch's classes.
+Reading syntax trees instead of importing keeps torch out of the Snakefile: a dry run starts fast.
 """
 
 import ast
@@ -34,11 +34,13 @@ WHOLE_TENSOR_OPTIMIZERS = {"Adafactor"}
 
 @dataclass(frozen=True)
 class Component:
-    """Something that a config names: where it lives and what it may be told.
+    """A model, dataset, schedule, strategy, optimizer or loss that a config can name.
 
-    options maps an option's name to its default, or to ... where it has none; None: anything goes.
-    arguments are all the names that it takes, None if only a look at it tells; constants are its
-    file's or class's literals.
+    Attributes:
+        module, attribute: where load() imports it from.
+        options: option -> its default, or ... if it has none; None: any option is accepted.
+        arguments: names of all its parameters; None: unknown without importing it.
+        constants: name -> value of the literals assigned in its file and class.
     """
 
     name: str
@@ -114,6 +116,14 @@ def _public(file, kind):
     ]
 
 
+def _expected(file, kind, what, name=None):
+    """The last public class or function of a file, or the one of that name."""
+    found = [node for node in _public(file, kind) if name in (None, node.name)]
+    if not found:
+        raise ValueError(f"{file}: expected {what}, found none")
+    return found[-1]
+
+
 def files(folder):
     """The files of a folder of the library in which each is a component of its own."""
     return [
@@ -145,7 +155,7 @@ def strategies():
             file.stem,
             f"allcores.strategies.{file.stem}",
             file,
-            _public(file, ast.ClassDef)[-1],
+            _expected(file, ast.ClassDef, "a public class"),
             inherited="self, model, make_optimizer, world",
         )
         for file in files("strategies")
@@ -161,7 +171,7 @@ def datasets():
             file.stem,
             f"allcores.datasets.{file.stem}",
             file,
-            next(node for node in _public(file, ast.FunctionDef) if node.name == "load"),
+            _expected(file, ast.FunctionDef, "a function load()", "load"),
         )
         for file in files("datasets")
     }
@@ -299,12 +309,17 @@ def _own_init(node):
 
 
 def model(name):
-    """The model of that name or import path."""
+    """The Component of a model, by name or import path.
+
+    Raises:
+        KeyError: there is no such built-in model.
+        ValueError: the import path is wrong, see imported().
+    """
     return imported(name) if ":" in name else models()[name]
 
 
 def metadata(dataset):
-    """What the dataset module says of a Choice of it without loading anything; None: nothing."""
+    """The data.storage.Metadata of a dataset's Choice, without loading images; None: unknown."""
     return _metadata(dataset.name, json.dumps(dataset.options, sort_keys=True))
 
 

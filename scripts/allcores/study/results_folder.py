@@ -12,7 +12,7 @@ from allcores.study.run import PATH, digest
 RESERVED = ("bench", "by_hand", "default", "downloads")
 # What lies in the results of a config.
 PARTS = ("checkpoints", "data", "logs", "recipes", "runs", "studies")
-# Says in a folder of results of which files they are.
+# The file in a results folder that names the config files it belongs to.
 ORIGIN = "config.txt"
 # What a run ends with.
 RUN_FILES = ("metrics.json", "utilisation.csv", "weights.pt")
@@ -111,9 +111,9 @@ def _origin(files):
 
 
 def foreign(files, folder):
-    """What is wrong if a folder holds results of other files of the same name; else nothing.
+    """[a finding] if a folder holds the results of other files of the same name, else [].
 
-    mine.yaml and config/mine.yaml are such.
+    For instance, mine.yaml and config/mine.yaml share a name.
     """
     known, here = Path(folder) / ORIGIN, _origin(files)
     if not known.exists() or known.read_text() == here:

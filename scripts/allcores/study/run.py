@@ -47,9 +47,10 @@ class Run:
             gradients and scores are fp32 always.
         memory_format: how images and weights lie in memory: "contiguous" or "channels_last".
             This, precision and threads_per_worker may be "auto": whatever is fastest here.
-        folds, fold: hold out that fold of so many; both None: hold out the dataset's own test set.
-        train_size: train on so many samples of the training part; None: on all.
-        servers: processes beside the workers that only serve.
+        folds, fold: number of folds and index of the one that is held out; both None: the dataset's
+            own test set is held out.
+        train_size: number of samples of the training part to train on; None: all.
+        servers: number of server processes beside the workers.
         seed: decides folds, initial weights, order of samples and augmentation.
     """
 
@@ -140,5 +141,5 @@ def _canonical(value):
 
 
 def digest(text):
-    """Eight letters that tell texts apart."""
+    """The first eight hexadecimal digits of a text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]

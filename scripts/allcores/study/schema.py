@@ -1,4 +1,4 @@
-"""What a config's schema has against it, in the words of its author."""
+"""Check a config against its schema, with messages in the terms of the config."""
 
 import difflib
 import functools
@@ -78,7 +78,7 @@ def _explain(error):
     elif error.validator == "required":
         missing = [key for key in error.validator_value if key not in error.instance]
         yield path, f"lacks {', '.join(missing)}"
-    elif error.validator in ("anyOf", "const"):
+    elif error.validator == "anyOf":
         allowed = " or ".join(_expected(schema) for schema in error.validator_value)
         yield path, f"found {error.instance!r}; expected {allowed}"
     elif error.validator == "enum":

@@ -9,7 +9,8 @@ def read(file):
     """The mapping in a YAML file.
 
     Raises:
-        ValueError: the file is no such thing; the message names it, and the line.
+        ValueError: the file is not UTF-8, not YAML or no mapping; the message names it.
+        OSError: it cannot be read.
     """
     try:
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))

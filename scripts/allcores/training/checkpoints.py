@@ -1,4 +1,4 @@
-"""Save after every epoch, resume after any death, delete nothing that is not ours.
+"""Save a checkpoint after every epoch, resume from it, delete only files written here.
 
 A run's checkpoints lie outside its declared outputs, because Snakemake deletes those of a job that
 failed. Their folder holds the latest checkpoint, the one before, what the run has cost so far and
@@ -21,18 +21,19 @@ class Checkpoints:
     """The checkpoints of one run, in a folder that is locked for this process and what it forks.
 
     Args:
-        folder: where.
-        identity: all that decides the weights of the run, as a text. A checkpoint of another
-            identity is not resumed from.
-        epochs: how many the run has.
+        folder: where the files lie; made if missing.
+        identity: str, everything that decides the weights of the run. A run resumes only from a
+            checkpoint of the same identity.
+        epochs: number of epochs of the run.
         every_epoch: whether the weights after each epoch will be scored, not only the last.
 
     Attributes:
-        notes: what was found that the run could not be resumed from, a line each.
+        notes: list of str, why a checkpoint that was found could not be used.
 
     Raises:
-        ValueError: the folder holds files of somebody else, or another process trains there.
-        OSError: the folder or a file in it cannot be read; nothing has been changed then.
+        ValueError: the folder holds files that are not checkpoints, or another process is using
+            it.
+        OSError: the folder or a file in it cannot be read; nothing was changed.
     """
 
     def __init__(self, folder, identity, epochs, every_epoch=False):
@@ -64,7 +65,7 @@ class Checkpoints:
 
     @property
     def trace(self):
-        """Where costs.Watch notes what the run has cost so far."""
+        """The file in which costs.Watch records what the run has cost so far."""
         return self._file("trace")
 
     def _choose(self):
@@ -80,7 +81,7 @@ class Checkpoints:
         self._empty()
 
     def _usable(self, file):
-        """The checkpoint in a file; None: there is none, or it is damaged or another run's."""
+        """The checkpoint in a file; None if it is missing, damaged or of another identity."""
         try:
             checkpoint = load(file)
         except FileNotFoundError:
@@ -90,7 +91,7 @@ class Checkpoints:
             return None
         if checkpoint["identity"] != self.identity:
             self.notes.append(
-                f"{file} is of other settings, code, data or versions: not resumed from"
+                f"not resumed from {file}: its settings, code, data or versions differ"
             )
             return None
         return checkpoint
@@ -133,7 +134,7 @@ class Checkpoints:
         return load(self._weights(epoch))
 
     def _empty(self):
-        # The checkpoints first: one without its weights would be of no use.
+        # Checkpoints first: if this is interrupted, none is left without its weights.
         files = [self._latest, self._previous, *self.folder.glob(f"*{SUFFIX}")]
         for file in files:
             if file != self._file("lock"):
@@ -172,14 +173,14 @@ def _locked(path):
             raise ValueError(
                 f"{path.parent} is in use: another process trains the same run"
             ) from None
-        # Its holder may have deleted it meanwhile; a lock on that file would lock nobody out.
+        # The previous holder may have deleted it meanwhile; a lock on that file would be void.
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
             return descriptor
         os.close(descriptor)
 
 
 def save(content, path):
-    """Write tensors and plain values with their checksum, beside the file, then over it."""
+    """Write tensors and plain values with a SHA-256 checksum, atomically: to a part file first."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
     beside = path.with_stem(f"{path.stem}-part")
@@ -190,11 +191,11 @@ def save(content, path):
 
 
 def load(path):
-    """What save() wrote.
+    """Read what save() wrote.
 
     Raises:
-        FileNotFoundError: nothing was.
-        ValueError: the file was damaged since.
+        FileNotFoundError: there is no such file.
+        ValueError: the checksum does not match: the file is damaged.
     """
     content = memoryview(path.read_bytes())
     length = hashlib.sha256().digest_size
@@ -205,7 +206,7 @@ def load(path):
 
 
 def save_weights(weights, path):
-    """Write a state_dict as torch.load() reads it, beside the file first and then over it."""
+    """Write a state_dict that torch.load() reads, atomically: to a part file first."""
     buffer, beside = io.BytesIO(), Path(f"{path}.part")
     torch.save(weights, buffer)
     beside.write_bytes(buffer.getbuffer())

@@ -14,12 +14,15 @@ def evaluate(run, dataset, mean, std, held_out, weights):
     """Accuracy, loss and confusion matrix of weights on the samples held_out.
 
     Args:
-        mean, std: per channel, of the training samples.
+        run: the Run, without `auto`.
+        dataset: the opened storage.Dataset.
+        mean, std: of the training samples' pixels in 0..1, per channel, (C,) float64.
         held_out: positions in the dataset, (n,) int64.
         weights: a state_dict of the run's model.
 
     Returns:
-        {"accuracy": float, "loss": float, "confusion": (classes, classes) nested lists}
+        {"accuracy": share in 0..1, "loss": mean over the samples, "confusion": (classes, classes)
+        nested lists of counts, true class by predicted class}
     """
     model = models.build(run, dataset)
     model.load_state_dict(weights)

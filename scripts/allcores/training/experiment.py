@@ -23,8 +23,8 @@ from allcores.training.checkpoints import Checkpoints, save_weights
 from allcores.training.evaluation import evaluate
 from allcores.training.loop import train
 
-# A run is contended if others were at work for more than this part of the time of its cores, or, on
-# no cores of its own, if its threads waited for longer than this part of the time they computed.
+# A pinned run is contended if other processes used more than this share of its cores' time; one
+# that is not pinned, if its threads waited for a core longer than this share of its CPU time.
 CONTENDED = 0.1
 
 
@@ -45,21 +45,22 @@ def conduct(
     Args:
         run: without `auto`.
         data_folder: the prepared dataset.
-        fold_file: the fold of each sample, from write_folds; None: assign them now.
-        checkpoint_folder: gone when the run is done.
+        fold_file: the fold of each sample, from write_folds; None: assign folds here.
+        checkpoint_folder: for the checkpoints; deleted when the run is done.
         output: folder for metrics.json, conditions.json, utilisation.csv and weights.pt.
         asked: the Run as the config has it, if part of it was `auto`.
         pinning: keep each process to cores of its own, as long as the machine has free ones.
         timeout: seconds without any progress after which the run is ended.
-        conditions: what is scored and how it is measured.
-        cores_of_call: onto which the runs of a call of snakemake are packed; None: unknown.
+        conditions: Conditions: what is scored and how it is measured; None: the defaults.
+        cores_of_call: number of cores onto which this call of snakemake packs its runs; None: the
+            cores that this process may use.
 
     Returns:
-        What metrics.json says. Of a run that diverged it says where; its weights.pt holds none.
+        The content of metrics.json. For a run that diverged it says where, and weights.pt is empty.
 
     Raises:
         ValueError: the data are not what was prepared, the split leaves nothing to train on or to
-            score, or a folder holds files of somebody else.
+            score, or a folder holds files that no run wrote.
         failures.RankFailedError: a process of the run died or hangs.
     """
     output, conditions = Path(output), conditions or Conditions()
@@ -69,14 +70,14 @@ def conduct(
     samples, held_out = split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
     mean, std = storage.channel_statistics(dataset.pixel_sums[samples], dataset.images.shape)
     decisive = identity.whole(run, dataset.info, fold_of)
-    # Timings of a run that is alone do not go on from those of a packed one.
+    # An exclusive run does not resume from a packed one: their timings do not add up.
     resumed_by = repr((decisive, conditions.exclusive))
     with Checkpoints(checkpoint_folder, resumed_by, run.epochs, conditions.curves) as checkpoints:
         for note in checkpoints.notes:
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
         target = partial(train, run, dataset, mean, std, samples, checkpoints)
-        registry.model(run.model.name).load()  # here: the processes share what it imports
+        registry.model(run.model.name).load()  # before forking, so that the ranks share its imports
         with leases.leased(run.cores) if pinning else nullcontext() as pins:
             watch.cores = pins
             diverged = _train(run, target, watch, pins, timeout)
@@ -130,7 +131,7 @@ def _train(run, target, watch, pins, timeout):
 
 
 def _diverged_at_last(run, scores, epochs):
-    """What the last update did shows only when its weights are scored."""
+    """A DivergedError if the last update made the loss not finite: only scoring shows it."""
     final = scores[run.epochs - 1]
     if math.isfinite(final["loss"]):
         return None
@@ -147,7 +148,7 @@ def _machine():
 
 
 def _costs(watch):
-    """Of all sessions together; the last one's CPU time is the system's own account."""
+    """Costs of all sessions together; the last one's CPU time comes from the operating system."""
     *before, last = watch.sessions
     sessions = [
         {"started": s.started, "ended": s.ended, "cpu_seconds": s.cpu, "waited_seconds": s.waited}
@@ -171,10 +172,10 @@ def _costs(watch):
 
 
 def _contention(watch):
-    """Whether others were at work on the run's cores.
+    """Whether other processes used the run's cores.
 
-    On cores of its own their time can be told from the run's; else by how long its threads waited,
-    which its own helpers make them do, too.
+    For a pinned run their CPU time is measured; else contention is judged by how long the run's
+    threads waited for a core, which its own helper threads cause, too.
     """
     last = watch.sessions[-1]
     waited = sum(session.waited for session in watch.sessions)

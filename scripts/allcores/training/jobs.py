@@ -39,8 +39,8 @@ class RunJobs:
 
     @property
     def cluster_resources(self):
-        """On a cluster, too, a run that must be alone gets a node to itself. Each function that
-        Snakemake has to ask costs every dry run."""
+        """On a cluster an exclusive run gets a node to itself. Empty without exclusive runs: each
+        resource function that Snakemake calls slows down every dry run."""
         return {"slurm_extra": self.slurm_extra} if self.table.exclusive else {}
 
     def slurm_extra(self, wildcards):
@@ -64,8 +64,8 @@ class RunJobs:
         return self.cores or run.cores if self.is_exclusive(wildcards) else run.cores
 
     def priority(self, wildcards):
-        """Runs that must be alone come first, in turns, so that the others fill the cores without a
-        break; of these the longest come first."""
+        """Exclusive runs come first, in turns, so that the others can then keep all cores busy; of
+        the others the longest come first."""
         run = self.run(wildcards)
         return 1e8 - self.turns[run.path] if run.path in self.turns else estimate.seconds(run)
 
@@ -76,7 +76,7 @@ class RunJobs:
         return attempt * estimate.minutes(self.run(wildcards))
 
     def decisive(self, wildcards):
-        """All of a run that makes it run again when it changes, but for its data: one line."""
+        """Everything but its data that retrains a run when it changes, as one line."""
         run = self.run(wildcards)
         generation = self.folder.conditions_of(run, self.table).generation
         return f"{json.dumps(identity.before_data(run))} {generation}"

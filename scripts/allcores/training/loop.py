@@ -18,15 +18,15 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
     """Train as one rank of a run; weights and the record of each epoch go to its checkpoints.
 
     Args:
-        run: the Run.
-        dataset: the opened Dataset.
-        mean, std: per channel, of the training samples.
-        samples: the training samples, positions in the dataset, (n,) int64.
-        checkpoints: Checkpoints, where to resume from and save to.
-        world: launch.World, who I am.
+        run: the Run, without `auto`.
+        dataset: the opened storage.Dataset.
+        mean, std: of the training samples' pixels in 0..1, per channel, (C,) float64.
+        samples: positions of the training samples in the dataset, (n,) int64.
+        checkpoints: Checkpoints, to resume from and save to.
+        world: launch.World: this rank, the others and how to reach them.
 
     Raises:
-        DivergedError: the loss is not finite any more.
+        DivergedError: the loss is no longer finite.
     """
     torch.manual_seed(run.seed)
     model = models.build(run, dataset)
@@ -97,6 +97,6 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
                     "threads": torch.get_num_threads(),
                 }
             )
-        world.barrier()  # weights may be shared and servers be asked: nobody goes on before that
+        world.barrier()  # rank 0 may still read shared weights or query servers for the checkpoint
     strategy.close()
     progress.close()

@@ -4,7 +4,11 @@ import numpy as np
 
 
 def confusion_matrix(labels, predicted, classes):
-    """(classes, classes) int64: how often class i was taken for class j."""
+    """(classes, classes) int64: how many samples of class i were predicted as class j.
+
+    Args:
+        labels, predicted: (n,) int64, in 0 .. classes - 1.
+    """
     return np.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes)
 
 
@@ -15,6 +19,6 @@ def accuracy(confusion):
 
 
 def accuracy_per_class(confusion):
-    """Share of each class that was recognised (recall), NaN for a class without samples."""
+    """Recall of each class, (classes,) float64 in 0..1; NaN for a class without samples."""
     totals = confusion.sum(axis=1)
     return np.divide(np.diag(confusion), totals, out=np.full(len(totals), np.nan), where=totals > 0)

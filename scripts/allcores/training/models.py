@@ -10,15 +10,18 @@ MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.
 
 
 def precision(run):
-    """The context in which a Run's model computes: bf16 wherever torch holds that to be safe."""
+    """The context in which a Run's model computes: for bf16, torch's autocast."""
     return torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bf16")
 
 
 def build(run, dataset):
     """The model of a Run, for the images of a Dataset.
 
-    Of `channels`, `image_size` and `classes` it is passed those that it takes by name, so that any
-    importable module fits, also one that is written for one data set.
+    Of `channels`, `image_size` and `classes` the model is passed only those that it takes by name,
+    so that a module written for one dataset fits, too.
+
+    Raises:
+        ValueError: what the name stands for does not make a torch.nn.Module.
     """
     component = registry.model(run.model.name)
     make = component.load()
@@ -33,7 +36,7 @@ def build(run, dataset):
 
 
 def _materialise(model, arguments):
-    """Let lazy modules see an image: they have no weights before, and a strategy needs them."""
+    """Pass an image through lazy modules: they have no weights before, and strategies need them."""
     if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
         model.eval()
         with torch.no_grad():

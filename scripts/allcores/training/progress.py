@@ -1,4 +1,4 @@
-"""What a run tells of its training: a bar on a terminal, a line per epoch everywhere."""
+"""Progress of a run: a bar on a terminal, a printed line per epoch everywhere."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from allcores.machine.costs import process_start
 
 
 class Progress:
-    """The first worker's voice; the other ranks' are silent.
+    """Prints the progress on rank 0; does nothing visible on the other ranks.
 
     Attributes:
         start_up: seconds from the start of the program, this process's parent, to the end of the
@@ -37,7 +37,12 @@ class Progress:
             self.start_up = time.time() - process_start(os.getppid())
 
     def epoch(self, done, record):
-        """Say how the epoch went that `record` is of."""
+        """Print the record of an epoch.
+
+        Args:
+            done: number of whole epochs so far.
+            record: {"loss", "lr", "phases": phase -> seconds}.
+        """
         seconds = sum(record["phases"].values())
         shares = ", ".join(
             f"{phase} {100 * spent / seconds:.0f} %" for phase, spent in record["phases"].items()

@@ -1,7 +1,7 @@
 """A model's recipe: the precision, memory format and number of threads with which it is fastest.
 
-What a config says is `auto` is measured on the machine that is to train, a few steps of each
-combination in turn, and then used by all runs with the same cache key.
+Whatever is `auto` in a config is measured on the machine that will train, a few steps of each
+combination in turn; the result is used by all runs with the same cache key.
 """
 
 import dataclasses
@@ -18,17 +18,17 @@ from allcores.files import write_text
 from allcores.machine import cores
 from allcores.study.run import AUTO, RECIPE
 
-# What `auto` chooses from; of two that are equally fast the one that stands first.
+# What `auto` chooses from; among equally fast ones the first in this order wins.
 PRECISIONS = ("fp32", "bf16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
-# What is slower than the fastest by less than this is as fast.
+# Recipes within this share of the fastest count as equally fast.
 TOLERANCE = 0.03
-# Each combination is measured so often, or as often as these seconds allow, or at least so often.
+# Rounds of measuring: at most ROUNDS, no new one after SECONDS, but at least LEAST_ROUNDS.
 ROUNDS, SECONDS, LEAST_ROUNDS = 30, 5, 1
 
 
 def cache_key(run):
-    """The cache key of a recipe: all that it depends on, the model, its batch, this machine."""
+    """The cache key of a recipe, a JSON text: the model, its batch, the processor, torch."""
     return json.dumps(
         {
             "dataset": dataclasses.asdict(run.dataset),
@@ -73,8 +73,9 @@ def calibrate(run, data_folder, available, file):
     """Measure what is `auto` in a run, and write it down.
 
     Args:
-        available: cores that a run may have; each worker gets an equal part of them at most.
-        file: JSON: {"cache_key", "timings": [{precision, ..., images_per_second}, ...]}.
+        available: number of cores that a run may use; a worker gets an equal part of them at most.
+        file: where to write the JSON {"cache_key", "timings": [{precision, ...,
+            images_per_second}, ...]}.
     """
     # Here and not above: the workflow asks cache_key() without torch.
     from allcores.machine import leases
@@ -93,7 +94,10 @@ def fill_in(run, file, available):
 
     Args:
         file: what calibrate() wrote.
-        available: cores that the run may have now.
+        available: number of cores that the run may use now.
+
+    Raises:
+        ValueError: the file holds no measurement.
     """
     try:
         fitting = json.loads(Path(file).read_text())["timings"]
@@ -113,7 +117,7 @@ def fill_in(run, file, available):
 
 
 def _measure_all(run, data_folder, recipes, file, world):
-    """Time a step of each recipe in turn, round by round; the first round is for warming up."""
+    """Time a step of each recipe in turn, in rounds, after one untimed step of each as warm-up."""
     from allcores.data import storage
     from allcores.training import models
 

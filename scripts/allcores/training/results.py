@@ -1,4 +1,4 @@
-"""What a run leaves behind: its metrics and the trace of its CPU time."""
+"""The files that a run writes: its metrics and the trace of its CPU time."""
 
 import json
 import math
@@ -11,18 +11,18 @@ from allcores.study import conditions
 from allcores.training import checkpoints
 from allcores.training import metrics as scoring
 
-# Of a run's folder.
+# The files in a run's folder.
 FILES = ("metrics.json", "conditions.json", "utilisation.csv", "weights.pt")
 
 
 def metrics(run, info, trained, scores, diverged):
-    """What metrics.json says of the training itself.
+    """The part of metrics.json that is about the training itself.
 
     Args:
-        info: of the dataset.
-        trained: the last checkpoint; empty: the first epoch was not ended.
-        scores: epoch -> what evaluation.evaluate gave.
-        diverged: failures.DivergedError; None: the run ended well.
+        info: of the dataset, from dataset.json.
+        trained: the last checkpoint; empty if no epoch was completed.
+        scores: epoch, counted from 0 -> what evaluation.evaluate returned.
+        diverged: failures.DivergedError; None: the run did not diverge.
     """
     epochs = [
         {
@@ -51,19 +51,20 @@ def metrics(run, info, trained, scores, diverged):
 
 
 def refuse_foreign(output, checkpoint_folder):
-    """See that the results of a run overwrite nobody's file and are not deleted with checkpoints.
+    """Check that a run's results overwrite no foreign file and do not lie among its checkpoints.
 
     Raises:
-        ValueError: they would.
+        ValueError: they would, or do.
     """
-    output, work = Path(output).resolve(), Path(checkpoint_folder).resolve()
-    if output == work or work in output.parents:
+    output, checkpoint_folder = Path(output).resolve(), Path(checkpoint_folder).resolve()
+    if output == checkpoint_folder or checkpoint_folder in output.parents:
         raise ValueError(
-            f"results cannot lie among checkpoints, which are deleted: {output} is in {work}"
+            "results cannot lie among checkpoints, which are deleted: "
+            f"{output} is in {checkpoint_folder}"
         )
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file; the results need a folder")
-    if checkpoints.is_begun(work):
+    if checkpoints.is_begun(checkpoint_folder):
         return  # then its first session has looked, and what is there may be half of the results
     metrics = output / "metrics.json"
     names = [name for each in FILES for name in (each, f"{each}.part")]

@@ -1,4 +1,4 @@
-"""Try a run out on two made images before it starts: does all that it names fit together?"""
+"""Try a run on two random images before it starts: do its model, loss and optimizer fit?"""
 
 import copy
 from multiprocessing import get_context
@@ -14,12 +14,12 @@ STEPS = 10  # of a schedule, to see whether it can be made
 
 
 def problem(run, shape, classes):
-    """What keeps a run from being trained, in a line; None: nothing.
+    """Why a run cannot be trained, in one line; None if it can.
 
     Args:
-        run: without `auto`.
+        run: the Run, without `auto`.
         shape: (C, H, W) of an image.
-        classes: how many there are.
+        classes: number of classes.
     """
     try:
         _try_out(run, shape, classes)
@@ -30,10 +30,11 @@ def problem(run, shape, classes):
 
 
 def check_in_child(run, data_folder):
-    """problem() of a run on a prepared dataset, in a process of its own: this one may yet fork.
+    """Call problem() for a prepared dataset, in a child process: this one forks the ranks later,
+    and must not have started threads by then.
 
     Raises:
-        ValueError: there is one.
+        ValueError: the run cannot be trained.
     """
     info = storage.read_info(data_folder)
     context = get_context("fork")

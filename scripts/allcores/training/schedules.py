@@ -11,9 +11,9 @@ from torch.optim import lr_scheduler
 
 from allcores.study import registry
 
-# What a schedule was called before -> its name.
+# Former name of a schedule -> its present name.
 FORMER_NAMES = {"warm": "warm_restarts"}
-# What options may be: a whole number from, a number from, a number between.
+# Range of each option: least integer, least number, or [least, largest] number.
 ALLOWED = {
     "floor": 0.0,
     "cycles": 1,
@@ -46,13 +46,13 @@ def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0):
 
 
 def multistep(optimizer, total_steps, milestones=(0.5, 0.75), gamma=0.1):
-    """Times gamma at each milestone, given as a fraction of the training."""
+    """Multiply by gamma at each milestone, a fraction of the training in 0..1."""
     steps = [round(milestone * total_steps) for milestone in milestones]
     return lr_scheduler.MultiStepLR(optimizer, milestones=steps, gamma=gamma)
 
 
 def plateau(optimizer, total_steps, factor=0.1, patience=2, threshold=0.0001):
-    """Times factor when an epoch's training loss has not improved for more than patience epochs."""
+    """Multiply by factor when the training loss has not improved for over `patience` epochs."""
     return lr_scheduler.ReduceLROnPlateau(
         optimizer, factor=factor, patience=patience, threshold=threshold
     )

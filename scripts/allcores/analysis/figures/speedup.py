@@ -1,4 +1,4 @@
-"""Plot the speedup of every way of using the cores."""
+"""Plot the speedup of every layout of using the cores."""
 
 import pandas as pd
 
@@ -7,7 +7,7 @@ from allcores.analysis import style, tidy
 TITLE = "speedup"
 ORDER = 21
 CAPTION = """
-Speedup of each way of using the cores, from images per second after the first epoch.
+Speedup of each layout of using the cores, from images per second after the first epoch.
 **Baseline: {baseline} with its fewest cores.** Bars reach from the slowest to the fastest run
 of a cell; the dashed line is ideal scaling, or, where strategies are rows, the baseline. Hollow
 marks: more processes than cores, or cores shared with others.
@@ -19,7 +19,7 @@ LABELLED = 6  # more points in a panel would write over each other
 def figure(speed_table, facts):
     """One panel per dataset and model; bars from the slowest to the fastest run.
 
-    A few strategies on several numbers of cores each are lines; else each way is a row.
+    A few strategies on several numbers of cores each are lines; else each layout is a row.
     """
     shown = ["model", *tidy.varying(speed_table, ["dataset", "train_size"])]
     groups = list(speed_table.groupby(shown, sort=False))
@@ -40,8 +40,9 @@ def _lines(groups, table, quantity):
     figure, axes = style.panels(len(groups), sharex=True, sharey=True)
     most = table["cores"].max()
     for panel, group in zip(axes, groups, strict=True):
-        least = (group["cores"] * group["efficiency"] / group["speedup"]).iloc[0]
-        panel.plot([least, most], [1, most / least], color="0.6", lw=1, ls="--", label="ideal")
+        base_cores = (group["cores"] * group["efficiency"] / group["speedup"]).dropna()
+        for least in base_cores[:1]:
+            panel.plot([least, most], [1, most / least], color="0.6", lw=1, ls="--", label="ideal")
         # Workers of several threads each are a line of their own, beside those of one.
         ambiguous = group.duplicated(["strategy", "cores"]).any()
         for names, line in group.groupby(["strategy", "threads"][: 1 + ambiguous], sort=False):
@@ -62,7 +63,7 @@ def _lines(groups, table, quantity):
                 mec=colour,
                 zorder=3,
             )
-            if len(group) <= LABELLED:
+            if len(group) <= LABELLED and pd.notna(line["speedup"].iloc[-1]):
                 _label(panel, line.iloc[-1], colour)
         panel.set_xlabel("cores")
         panel.set_xticks(sorted(table["cores"].unique()))
@@ -73,36 +74,36 @@ def _lines(groups, table, quantity):
 
 
 def _rows(groups, table, quantity):
-    """A row per way of using the cores, with its number."""
+    """A row per layout of using the cores, with its number."""
     colours = style.strategies(table["strategy"])
     height = 1 + 0.28 * max(map(len, groups))
     figure, axes = style.panels(len(groups), width=5, height=height, columns=2, sharex=True)
     for panel, group in zip(axes, groups, strict=True):
         panel.axvline(1, color="0.6", lw=1, ls="--")
-        for row, (_, way) in enumerate(group.iterrows()):
-            colour, marker = colours[way["strategy"]]
+        for row, (_, layout) in enumerate(group.iterrows()):
+            colour, marker = colours[layout["strategy"]]
             panel.errorbar(
-                *(way["speedup"], row),
-                xerr=[[reach] for reach in _reach(way)],
+                *(layout["speedup"], row),
+                xerr=[[reach] for reach in _reach(layout)],
                 color=colour,
                 marker=marker,
-                mfc=colour if pd.isna(way["note"]) else "white",
+                mfc=colour if pd.isna(layout["note"]) else "white",
                 capsize=3,
             )
             panel.annotate(
-                f"{way['speedup']:.2f} x",
+                layout["note"] if pd.isna(layout["speedup"]) else f"{layout['speedup']:.2f} x",
                 (1, row),
                 xycoords=("axes fraction", "data"),
                 va="center",
                 fontsize=9,
             )
         panel.set_yticks(
-            range(len(group)), labels=[style.layout(way) for _, way in group.iterrows()]
+            range(len(group)), labels=[style.layout(layout) for _, layout in group.iterrows()]
         )
         panel.set_xlabel(quantity)
         panel.invert_yaxis()
     fastest = table["fastest"] * table["speedup"] / table["images_per_second"]
-    axes[0].set_xlim(0, 1.05 * fastest.max())
+    axes[0].set_xlim(0, 1.05 * fastest.max() if fastest.notna().any() else 1)
     return figure, axes
 
 

@@ -7,9 +7,10 @@ TITLE = "staleness"
 WHEN = "asynchronous"
 ORDER = 70
 CAPTION = """
-How many updates by others came between the reading of weights and the update that was made from
-them, as a share of all updates of a strategy, over all runs and epochs. The vertical axis is
-logarithmic; what never happened has no mark.
+Staleness of an update: how many updates others made between the reading of the weights and the
+update computed from them. Shown is the share of each staleness among all updates of a strategy
+with so many workers, over all runs and epochs. The vertical axis is logarithmic; a staleness that
+never occurred has no mark.
 """
 
 

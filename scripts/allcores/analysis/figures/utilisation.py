@@ -7,9 +7,9 @@ from allcores.analysis import occupancy, style
 TITLE = "CPU utilisation"
 ORDER = 24
 CAPTION = """
-Cores in use while the study was running, coloured by the strategy that used them: CPU time of
-all its runs, start-up and evaluation included, by the clock on the wall. Pauses between calls
-of snakemake are cut out. The dashed line is what the machine allows.
+Cores in use over wall-clock time while the study was running, coloured by strategy: CPU time of
+all its runs, start-up and evaluation included. Pauses between calls of snakemake are cut out. The
+solid line is the mean, the dashed line the number of cores that the machine allows.
 """
 
 
@@ -26,7 +26,7 @@ def draw(panel, runs, utilisation):
     """Busy cores over time in one panel; returns how many minutes there are."""
     edges, busy = occupancy.busy_cores(utilisation)
     colours = style.strategies(runs["strategy"])
-    cores = runs["machine_cores_allowed"].max()
+    cores = runs.groupby("machine_host")["machine_cores_allowed"].max().sum()
     below = np.zeros(len(edges) - 1)
     for strategy, values in busy.items():
         panel.stairs(

@@ -7,9 +7,9 @@ WHEN = "learnable"
 ORDER = 55
 CAPTION = """
 Held-out accuracy of each cell of the study ``{study}``. *runs*: folds times seeds. *diverged*:
-those of them that came to no finite loss; they have no part in the accuracy. *interval 95*:
-half the width of the 95 % interval of the mean, with Nadeau and Bengio's correction for folds
-that share training samples. *seconds*: mean training time of a run, evaluation and start-up not
+those whose loss did not stay finite; they do not count in the accuracy. *half width 95*: half
+the width of the 95 % interval of the mean, with Nadeau and Bengio's correction for folds that
+share training samples. *seconds*: mean training time of a run, evaluation and start-up not
 counted. *core seconds*: that times the cores of the run.
 """
 

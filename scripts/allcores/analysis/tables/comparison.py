@@ -12,7 +12,7 @@ same fold and seed. *low*, *high*: the 95 % interval of the mean difference; *at
 larger of their distances from 0. *p*: Nadeau and Bengio's corrected resampled t-test, which
 allows for folds that share training samples (on a fixed test set it is the ordinary paired
 t-test over seeds, which says nothing of other test images). *p corrected*: by Holm's method for
-all comparisons of this table. A difference is called one below 0.05.
+all comparisons of this table. Accuracy is said to differ where *p corrected* is below 0.05.
 """
 
 SAME = ["dataset", "model", "schedule", "train_size"]

@@ -9,11 +9,12 @@ TITLE = "packed or one after the other"
 WHEN = "against"
 ORDER = 10
 CAPTION = """
-The runs of ``{study}``, packed onto the cores, against the same runs one after the other, each
-in the way of the column *one by one*; runs without a counterpart do not count. *one by one
-seconds*: the sum of the runs' durations. *packed seconds*: in the last row the time from the
-first start to the last end; above it each group's share of that, by core-seconds, as the groups
-ran beside each other. *over bound*: how much longer the packed runs took than their
+The runs of ``{study}``, packed onto the cores, against the same runs one after the other, with
+the strategy, workers and threads in the column *one by one*; runs without a counterpart do not
+count, except in *over bound*. *one by one seconds*: the sum of the runs' durations. *packed
+seconds*: in the last row the makespan, the time from the first start to the last end, less the
+share of runs without a counterpart; above it each group's share, by core-seconds, as the groups
+ran at the same time. *over bound*: makespan of all packed runs over the least possible, their
 core-seconds divided by the cores. Start-up and evaluation count. *difference* and what follows
 it: accuracy packed minus accuracy one after the other, paired by fold and seed, with Nadeau and
 Bengio's corrected interval and p values corrected by Holm's method.
@@ -27,8 +28,8 @@ def table(runs, against_runs):
     """One row per dataset, model, schedule, training-set size and strategy, and one for all.
 
     Args:
-        runs, against_runs: one row per run; the latter came one after the other. Of both, those
-            that the other has no counterpart of do not count.
+        runs, against_runs: one row per run; the latter ran one after the other. Runs without a
+            counterpart in the other do not count, except in over_bound.
 
     One after the other, the total time of a group is the sum of its runs' durations, start-up and
     evaluation included. For all together, packed, it is the time from the first start to the last

@@ -6,8 +6,8 @@ TITLE = "accuracy per class"
 WHEN = "learnable"
 ORDER = 62
 CAPTION = """
-Share of each class's held-out samples that was recognised, pooled over folds and seeds; a
-column for each class.
+Share of each class's held-out samples that was classified correctly (recall), pooled over folds
+and seeds; one column per class.
 """
 
 

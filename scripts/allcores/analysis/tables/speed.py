@@ -35,10 +35,10 @@ def table(runs, epochs, facts):
     first. speedup: images per second over those of the baseline strategy with its fewest cores, on
     the same dataset, model and training-set size. efficiency: speedup per core, relative to it.
     over_best: images per second over the most that the baseline strategy reaches with at most as
-    many cores, under the same conditions. speedup and efficiency are empty where the conditions are
-    not the baseline's: alone on the machine or packed, processor, torch. utilisation: share of its
-    cores that a run kept busy from its start to its end. The columns after `note` are each phase's
-    share of the time.
+    many cores, under the same conditions. speedup and efficiency are empty where the conditions
+    (exclusive or packed, processor, torch) differ from the baseline's. utilisation: share of its
+    cores that a run kept busy from its start to its end. The columns after `note` are the phases'
+    shares of the training time, in 0..1.
     """
     speeds = tidy.timed(runs, epochs)
     cores = speeds[["cores", "machine_cores_allowed"]].min(axis=1)
@@ -78,8 +78,11 @@ def table(runs, epochs, facts):
 
 
 def against_baseline(table, baseline):
-    """The table with the columns speedup, efficiency, over_best, and otherwise: whether these are
-    empty because the conditions were others."""
+    """The table with the columns speedup, efficiency, over_best and otherwise.
+
+    otherwise: bool, whether speedup and efficiency are empty because the conditions differ from
+    the baseline's.
+    """
     group = ["dataset", "model", "train_size"]
     ours = table[table["strategy"] == baseline].sort_values("cores")
     base = ours.drop_duplicates(group)[[*group, "cores", "images_per_second", "conditions"]]
@@ -105,7 +108,7 @@ def against_baseline(table, baseline):
 
 
 def phase_shares(epochs):
-    """Share of each phase in the training time of each cell."""
+    """Share of each phase in the training time of each SPEED_CELL, in 0..1, warm-up included."""
     phases = [name for name in epochs if name.endswith(PHASE)]
     sums = epochs.groupby(tidy.SPEED_CELL, sort=False)[[*phases, "seconds"]].sum(min_count=1)
     shares = sums[phases].div(sums["seconds"], axis=0)

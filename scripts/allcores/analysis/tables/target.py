@@ -9,9 +9,8 @@ ORDER = 40
 CAPTION = """
 Epochs, and seconds of training (evaluation not counted), until the held-out accuracy first
 reaches {target:.1%}: medians over the runs that reach it. *reached*: how many do. *fastest*,
-*slowest*: the range of the seconds. As the accuracy that stops the count is that of the
-held-out part, this says how fast a way of training is, not how well a model would do on new
-data.
+*slowest*: the range of the seconds. As the held-out accuracy itself decides when the count stops,
+this says how fast a model trains, not how well it would do on new data.
 """
 
 
