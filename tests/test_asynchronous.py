@@ -34,7 +34,8 @@ LOCKED = Choice("locked", "hogwild", {"state": "shared", "locked": True})
     ("strategy", "model", "optimizer", "workers"),
     [
         *((ASYNC, "lenet", "momentum", workers) for workers in (2, 4)),
-        *itertools.product([HOGWILD], MODELS, OPTIMIZERS, [2, 4]),
+        (HOGWILD, "lenet", "momentum", 2),
+        *itertools.product([HOGWILD], MODELS, OPTIMIZERS, [4]),
         (SHARED, "mlp", "momentum", 4),
         (LOCKED, "mlp", "adam", 4),
     ],

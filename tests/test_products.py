@@ -5,7 +5,6 @@ from project import copy
 
 from allcores.analysis import jobs, products
 
-TIDY = {"runs", "epochs", "staleness", "classes", "confusion", "utilisation", "missing"}
 FACTS = products.Facts(study="s", baseline="serial", target=0.5, references=())
 
 
@@ -17,7 +16,7 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     tables = {name for name, each in products.known().items() if each.kind == "table"}
     assert product.made_from
     for name in (*product.made_from, *(product.spoken_from or ())):
-        assert name.removeprefix(jobs.OTHER) in TIDY | tables
+        assert name.removeprefix(jobs.OTHER) in tables | set(jobs.TIDY)
     module = products.load(product.name)
     assert callable(getattr(module, product.kind))
     assert product.kind == "figure" or callable(module.formats)
@@ -66,4 +65,4 @@ def test_adding_a_figure_is_adding_a_file(tmp_path):
     assert "MB; against serial" in (project.folder / study / "verdict.html").read_text()
     assert project.planned(f"{study}/memory_figure.png") == {}
     project.edit("scripts/allcores/analysis/figures/memory.py", '"o"', '"x"')
-    assert project.planned(f"{study}/memory_figure.png") == {"figure": 1, "total": 1}
+    assert project.planned(f"{study}/memory_figure.png") == {"report_first": 1, "total": 1}

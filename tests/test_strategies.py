@@ -78,11 +78,14 @@ def test_with_one_worker_strategies_equal_serial(laboratory, reference, strategy
 
 
 @each(SYNCHRONOUS)
-@pytest.mark.parametrize("workers", [2, 3, 5])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("workers", "optimizer"),
+    [(2, "sgd"), (3, "momentum"), (5, "adam"), (2, "adamw"), (5, "momentum")],
+)
 def test_synchronous_strategies_follow_the_serial_trajectory(
     laboratory, reference, strategy, workers, optimizer
 ):
+    optimizer = OPTIMIZERS[optimizer]
     if strategy.name == "local_sgd" and optimizer.name.startswith("Adam"):
         pytest.skip("an average of Adam's updates is not Adam's update of the average")
     # 53 samples in batches of 10: a last batch of 3 leaves workers without a sample. 24 steps.

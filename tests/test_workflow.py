@@ -72,7 +72,7 @@ def test_a_hyperparameter_reruns_that_model_and_the_aggregates(project):
     project.edit("mine.yaml", "lr: 0.003", "lr: 0.004")
     planned = project.planned()
     assert planned["train"] == RUNS / 2
-    assert planned["collect"] == 1
+    assert planned["report_first"] == 1
     assert "prepare_dataset" not in planned
 
 
@@ -137,7 +137,7 @@ def test_an_edit_reruns_what_it_can_change(project, path, old, new, runs):
 
 def test_an_edited_plot_is_plotted_again(project):
     project.edit("scripts/allcores/analysis/figures/loss.py", 'yscale="log"', 'yscale="linear"')
-    assert project.planned() == {"figure": 1, "all": 1, "total": 2}
+    assert project.planned() == {"report_first": 1, "all": 1, "total": 2}
 
 
 def test_other_cores_and_fresh_file_times_rerun_nothing(project):
@@ -158,7 +158,7 @@ def test_an_edited_result_is_noticed_and_refused(project):
     path = one_result(project)
     path.write_text(path.read_text().replace('"accuracy"', '"acuracy"'))
     planned = project.planned()
-    assert planned["collect"] == 1
+    assert planned["report_first"] == 1
     assert "train" not in planned
     output = project.call(expect=1)
     assert "was changed after the training that wrote it. Delete it to train again" in output

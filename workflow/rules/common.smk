@@ -13,7 +13,7 @@ gc.set_threshold(200_000)
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
 from allcores.analysis import products
-from allcores.analysis.jobs import StudyJobs
+from allcores.analysis.jobs import StudyJob
 from allcores.data import preparation
 from allcores.study import checks, estimate, fingerprint, grid, preflight
 from allcores.study import results_folder

@@ -1,78 +1,90 @@
-"""What the workflow has to know of the tidy CSVs, tables, figures and verdict of each study."""
+"""What the workflow has to know of the job that makes all products of a study."""
+
+from pathlib import Path
 
 from allcores.analysis import products
 from allcores.study import fingerprint
 
 # Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
+TIDY = ("runs", "epochs", "staleness", "classes", "confusion", "utilisation", "missing")
 
 
-class StudyJobs:
-    """What comes after the runs of a config, asked for by the wildcards `study` and `product`.
+class StudyJob:
+    """The job that makes tidy CSVs, tables, figures and verdict of one study.
 
     Args:
         config: the merged config.
         table: its grid.Table.
         folder: its ResultsFolder.
+        study: the study's name.
     """
 
-    def __init__(self, config, table, folder):
-        self.config, self.table, self.folder = config, table, folder
+    def __init__(self, config, table, folder, study):
+        self.config, self.table, self.folder, self.study = config, table, folder, study
+        self.products = products.of_study(config, study)
+        self.facts = vars(products.facts_of(config, study))
 
-    def metrics(self, wildcards):
-        return [f"{self.folder.run(run.path)}/metrics.json" for run in self.runs(wildcards)]
+    @property
+    def metrics(self):
+        return [f"{self.folder.run(path)}/metrics.json" for path in self.table.studies[self.study]]
 
-    def traces(self, wildcards):
-        return [f"{self.folder.run(run.path)}/utilisation.csv" for run in self.runs(wildcards)]
+    @property
+    def traces(self):
+        return [
+            f"{self.folder.run(path)}/utilisation.csv" for path in self.table.studies[self.study]
+        ]
 
-    def runs(self, wildcards):
-        return self.table.of(wildcards.study)
-
-    def product(self, wildcards):
-        return products.known()[wildcards.product]
-
-    def inputs(self, wildcards):
-        """Argument -> CSV that a product is made from."""
-        other = self.config["studies"][wildcards.study].get("against")
+    @property
+    def of_other(self):
+        """Argument -> CSV of the study that this one is compared with."""
+        other = self.config["studies"][self.study].get("against")
+        names = {name for product in self.products for name in product.made_from}
         return {
             name: self.folder.csv(other, name.removeprefix(OTHER))
+            for name in sorted(names)
             if name.startswith(OTHER)
-            else self.folder.csv(wildcards.study, name)
-            for name in self.product(wildcards).made_from
         }
 
-    def facts(self, wildcards):
-        """Facts as a dict; None: the product takes none, and is not made anew when they change."""
-        return self.all_facts(wildcards) if self.product(wildcards).takes_facts else None
+    @property
+    def tidy(self):
+        return {name: self.folder.csv(self.study, name) for name in TIDY}
 
-    def all_facts(self, wildcards):
-        return vars(products.facts_of(self.config, wildcards.study))
+    @property
+    def beside(self):
+        """The files that Snakemake's report does not show: other formats, captions."""
+        shown = {file for file, *_ in self.shown}
+        files = [f"{self.folder.study(self.study)}/{name}" for name in self._file_names()]
+        return [file for file in files if file not in shown]
 
-    def caption(self, wildcards, input):
-        """Takes `input` because Snakemake does not record functions of it: a changed caption does
-        not make the product again."""
-        return self.product(wildcards).caption.format(**self.all_facts(wildcards))
+    def _file_names(self):
+        yield "verdict.rst"
+        for product in self.products:
+            yield from product.files
+            yield f"captions/{product.name}.rst"
 
-    def labels(self, wildcards):
-        """What Snakemake's report calls a product."""
-        return {"what": self.product(wildcards).title, "kind": self.product(wildcards).kind}
+    @property
+    def shown(self):
+        """(file, file of its caption, labels) of what Snakemake's report shows."""
+        folder = self.folder.study(self.study)
+        for product in self.products:
+            caption = Path.cwd() / folder / "captions" / f"{product.name}.rst"
+            labels = {"what": product.title, "kind": product.kind}
+            yield f"{folder}/{product.files[0]}", caption, labels
 
-    def code(self, wildcards):
-        product = self.product(wildcards)
-        return fingerprint.of_script(product.kind, product.module)
+    def code(self):
+        """The fingerprint of the program that makes them, and of each product."""
+        return fingerprint.of_script("report", *(product.module for product in self.products))
 
-    def spoken_of(self, wildcards):
-        """The names of the products that have something to say in the verdict."""
-        return [product.name for product in self._spoken_of(wildcards)]
+    def settings(self, wildcards, input):
+        """Takes `input` because Snakemake does not record functions of it: each run's identity is
+        compared when its results are collected."""
+        return [run.to_json() for run in self.table.of(self.study)]
 
-    def inputs_of_verdict(self, wildcards):
-        spoken_from = [name for each in self._spoken_of(wildcards) for name in each.spoken_from]
-        names = ("runs", "missing", *spoken_from)
-        return {name: self.folder.csv(wildcards.study, name) for name in names}
+    def asked(self, wildcards, input):
+        return {"curves": self.table.curves, "exclusive": self.table.exclusive}
 
-    def code_of_verdict(self, wildcards):
-        modules = [product.module for product in self._spoken_of(wildcards)]
-        return fingerprint.of_script("verdict", *modules)
-
-    def _spoken_of(self, wildcards):
-        return products.spoken_of(self.config, wildcards.study)
+    @property
+    def missing(self):
+        """Paths of the runs that failed, in a call that makes do without them."""
+        return self.table.missing.get(self.study, [])

@@ -52,7 +52,8 @@ class Product:
 
     @property
     def files(self):
-        suffixes = ("html",) if self.kind == "table" else ("png", "svg")
+        """The names of its files, first the one that a report shows."""
+        suffixes = ("html", "csv") if self.kind == "table" else ("png", "svg")
         return [f"{self.name}.{suffix}" for suffix in suffixes]
 
 

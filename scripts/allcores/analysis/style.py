@@ -105,10 +105,11 @@ def empty():
     return figure
 
 
-def save(figure, output):
-    """Write the PNG and the SVG."""
-    figure.savefig(output.png)
-    figure.savefig(output.svg)
+def save(figure, stem):
+    """Write a figure as PNG and SVG, laid out once."""
+    figure.savefig(f"{stem}.png")
+    figure.set_layout_engine("none")
+    figure.savefig(f"{stem}.svg")
     plt.close(figure)
 
 
