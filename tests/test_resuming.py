@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import DDP, MOBILENET, RUN, same_weights, using, vary
+from conftest import MOBILENET, RUN, same_weights, using, vary
 
 from allcores.data import storage
 from allcores.machine import costs
@@ -31,11 +31,9 @@ LONG = vary(
 # Those whose outcome does not depend on timing. Each keeps something of its own for the next epoch.
 RESUMED = {
     "serial": LONG,
-    "ddp": using(DDP, 2, LONG),
     "parameter_server": using(
         Choice("servers", "parameter_server", {"servers": 2}), 2, epochs=80, schedule=LONG.schedule
     ),
-    "local_sgd": using(Choice("local_sgd", "local_sgd", {"every": 7}), 2, epochs=80),
     "shared_memory": using(
         Choice("shared_memory", "shared_memory", {}),
         3,

@@ -209,7 +209,8 @@ def test_every_strategy_tells_where_its_time_goes(laboratory, strategy):
     source = registry.strategies()[strategy.name].file.read_text()
     # A server's own phases are not recorded.
     own = set(re.findall(r'clock\.enter\("(\w+)"\)', source.partition("def serve")[0]))
-    assert {"data", "compute", "wait"} | own <= set(metrics["epochs"][0]["phases"])
+    phases = set(metrics["epochs"][0]["phases"])
+    assert {"data", "compute", "wait"} | own - {"update"} < phases
     assert metrics["training_seconds"] < metrics["ended"] - metrics["started"]
 
 
@@ -273,7 +274,7 @@ def started(laboratory, run):
 
 
 @pytest.mark.parametrize("role", ["worker", "server"])
-@each(ALL | VARIANTS)
+@each(ALL)
 def test_a_killed_rank_ends_the_run_with_its_name(laboratory, strategy, role):
     run = using(strategy, 3, ENDLESS)
     if role == "server" and not run.servers:

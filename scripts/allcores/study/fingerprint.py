@@ -31,9 +31,18 @@ WITHOUT_PART = (
 
 def of_run(run):
     """The fingerprint of the code behind a Run: conduct(), its model, schedule and strategy."""
+    return _of(_roots_of_run(run), run.model.name)
+
+
+def covered_by_run(run):
+    """(module, name) -> hash of every definition that the fingerprint of a Run covers."""
+    return _covered(_roots_of_run(run), run.model.name)
+
+
+def _roots_of_run(run):
     parts = registry.strategies()[run.strategy.name], registry.schedules()[run.schedule.name]
     roots = [(f"{PACKAGE}.training.experiment", "conduct")]
-    return _of((*roots, *((part.module, part.attribute) for part in parts)), run.model.name)
+    return (*roots, *((part.module, part.attribute) for part in parts))
 
 
 def of_recipe(run):
@@ -58,6 +67,10 @@ def of_script(name, *modules):
 @functools.cache
 def _of(roots, model=None):
     """The fingerprint of what is reached from (module, name) pairs and of a model by name."""
+    return _digest(_covered(roots, model))
+
+
+def _covered(roots, model):
     own = {}
     if model is not None:
         component = registry.model(model)
@@ -65,7 +78,7 @@ def _of(roots, model=None):
             roots = (*roots, (component.module, component.attribute))
         else:
             own = _of_own_modules(component.module)
-    return _digest(_reached(roots) | own)
+    return _reached(roots) | own
 
 
 def _digest(found):
