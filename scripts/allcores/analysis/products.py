@@ -105,10 +105,6 @@ def load(name):
     return importlib.import_module(known()[name].module)
 
 
-def names(kind):
-    return [product.name for product in known().values() if product.kind == kind]
-
-
 def of_study(config, study):
     """The products of a study."""
     asked = config["studies"][study]
@@ -122,11 +118,6 @@ def of_study(config, study):
 def files(config, study):
     """The names of the files of a study's products, and of its verdict."""
     return ["verdict.html", *(file for each in of_study(config, study) for file in each.files)]
-
-
-def spoken_of(config, study):
-    """The products of a study that have something to say in its verdict."""
-    return [product for product in of_study(config, study) if product.spoken_from]
 
 
 def facts_of(config, study):

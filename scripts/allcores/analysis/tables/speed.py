@@ -192,6 +192,7 @@ def formats(table):
     written = dict.fromkeys(("workers", "threads", "cores", "runs"), str)
     written |= dict.fromkeys(("images_per_second", "slowest", "fastest"), "{:,.1f}".format)
     written |= {"seconds": "{:,.2f}".format, "epoch_seconds": "{:.3f}".format}
+    written |= {"images": "{:,.0f}".format}
     written |= dict.fromkeys(("speedup", "over_best"), "{:.2f} x".format)
     shares = table.columns[list(table.columns).index("note") + 1 :]
     return written | dict.fromkeys(["utilisation", "efficiency", *shares], "{:.0%}".format)
