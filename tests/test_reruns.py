@@ -302,8 +302,8 @@ def test_each_lost_file_of_a_run_is_noticed(project, name):
 def test_asking_for_more_trains_again_and_asking_for_less_does_not(project, key):
     project.configure(put(*STUDY, key, True))
     assert project.trains() == 2
-    project.call(TABLE)
-    assert project.planned(TABLE) == {}
+    project.call("--until", "train")
+    assert project.trains() == 0
     metrics = json.loads(next((project.results / "runs").rglob("metrics.json")).read_text())
     assert metrics["conditions"]["exclusive"] == (key == "exclusive")
     assert (metrics["epochs"][0]["accuracy"] is not None) == (key == "curves")
@@ -311,8 +311,8 @@ def test_asking_for_more_trains_again_and_asking_for_less_does_not(project, key)
     assert project.trains() == 0
     # And again, when the code has made another result without it.
     project.edit("scripts/allcores/training/loop.py", "model.train()", "model.train(True)")
-    project.call(TABLE)
-    assert project.planned(TABLE) == {}
+    project.call("--until", "train")
+    assert project.trains() == 0
     project.configure(put(*STUDY, key, True))
     assert project.trains() == 2
 

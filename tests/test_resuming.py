@@ -244,7 +244,7 @@ def test_only_one_at_a_time_trains_a_run(laboratory):
 
 
 def test_a_resumed_run_records_all_its_sessions(laboratory):
-    run = vary(epochs=1200)
+    run = vary(epochs=700)
     process = laboratory.train(run)
     trace = laboratory.checkpoints("run") / "trace.allcores"
     while not trace.exists() or trace.read_text().count("\n") < 4:
