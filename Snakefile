@@ -36,6 +36,6 @@ rule all:
     input:
         # The runs stand here as well as behind the tables, so that a deleted result is noticed.
         [f"{FOLDER.run(path)}/{file}" for path in TABLE.runs for file in RUN_FILES],
-        [f"{FOLDER.study(study)}/{file}" for study, file in PRODUCTS],
+        [file for job in STUDIES for file in job.files],
     message:
         "All tables and figures are in {RESULTS}/studies"

@@ -298,6 +298,14 @@ def test_each_lost_file_of_a_run_is_noticed(project, name):
     assert (planned["train"], planned["report_first"]) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    "name", ["runs.csv", "speed_table.csv", "phases_figure.svg", "captions/speed_table.rst"]
+)
+def test_each_lost_file_of_a_study_is_noticed(project, name):
+    (project.results / "studies" / "first" / name).unlink()
+    assert project.planned() == {"report_first": 1, "all": 1, "total": 2}
+
+
 @pytest.mark.parametrize("key", ["curves", "exclusive"])
 def test_asking_for_more_trains_again_and_asking_for_less_does_not(project, key):
     project.configure(put(*STUDY, key, True))

@@ -12,7 +12,6 @@ gc.set_threshold(200_000)
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
-from allcores.analysis import products
 from allcores.analysis.jobs import StudyJob
 from allcores.data import preparation
 from allcores.study import checks, estimate, fingerprint, grid, preflight
@@ -58,8 +57,7 @@ if workflow.is_main_process:  # what a job of a cluster is part of has been chec
 TABLE = grid.expand(config)
 if WITHOUT_MISSING in os.environ:
     TABLE = TABLE.without([path for path in TABLE.runs if not FOLDER.has(path)])
-# What each study ends with: (study, file).
-PRODUCTS = [(name, file) for name in TABLE.studies for file in products.files(config, name)]
+STUDIES = [StudyJob(config, TABLE, FOLDER, study) for study in TABLE.studies]
 
 
 def dataset_of(wildcards):
@@ -72,7 +70,6 @@ def one_of(values):
 
 wildcard_constraints:
     **{name: one_of(values) for name, values in TABLE.wildcards().items()},
-    study=one_of(TABLE.studies),
     folds="[0-9]+",
 
 

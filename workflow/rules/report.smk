@@ -1,12 +1,11 @@
 # What each study ends with: tidy CSVs, tables, figures and verdict, made in one process. Each file in
 # scripts/allcores/analysis/tables/ and figures/ declares one, with what it is made from.
 
-for study in TABLE.studies:
-    JOB = StudyJob(config, TABLE, FOLDER, study)
+for JOB in STUDIES:
 
     rule:
         name:
-            f"report_{study}"
+            f"report_{JOB.study}"
         input:
             **JOB.of_other,
             metrics=JOB.metrics,
@@ -14,18 +13,18 @@ for study in TABLE.studies:
         output:
             **JOB.tidy,
             verdict=report(
-                f"{FOLDER.study(study)}/verdict.html",
+                JOB.verdict,
                 caption="../report/verdict.rst",
-                category=study,
+                category=JOB.study,
                 labels={"what": "0 verdict", "kind": "text"},
             ),
             shown=[
-                report(file, caption=str(caption), category=study, labels=labels)
+                report(file, caption=str(caption), category=JOB.study, labels=labels)
                 for file, caption, labels in JOB.shown
             ],
             beside=JOB.beside,
         log:
-            f"<results>/logs/report/{study}.log",
+            f"<results>/logs/report/{JOB.study}.log",
         # On a cluster it runs where snakemake was called.
         localrule: True
         conda:
@@ -38,8 +37,8 @@ for study in TABLE.studies:
             settings=JOB.settings,
             asked=JOB.asked,
             data=lambda wildcards, input: f"{RESULTS}/data",
-            folder=lambda wildcards, input, study=study: FOLDER.study(study),
+            folder=lambda wildcards, input, study=JOB.study: FOLDER.study(study),
         message:
-            f"Make the tables and figures of the study {study}"
+            f"Make the tables and figures of the study {JOB.study}"
         script:
             "../../scripts/report.py"

@@ -51,17 +51,22 @@ class StudyJob:
         return {name: self.folder.csv(self.study, name) for name in TIDY}
 
     @property
+    def verdict(self):
+        return f"{self.folder.study(self.study)}/verdict.html"
+
+    @property
     def beside(self):
         """The files that Snakemake's report does not show: other formats, captions."""
-        shown = {file for file, *_ in self.shown}
-        files = [f"{self.folder.study(self.study)}/{name}" for name in self._file_names()]
-        return [file for file in files if file not in shown]
-
-    def _file_names(self):
-        yield "verdict.rst"
+        names = ["verdict.rst"]
         for product in self.products:
-            yield from product.files
-            yield f"captions/{product.name}.rst"
+            names += [*product.files[1:], f"captions/{product.name}.rst"]
+        return [f"{self.folder.study(self.study)}/{name}" for name in names]
+
+    @property
+    def files(self):
+        """All that the job makes."""
+        shown = [file for file, *_ in self.shown]
+        return [*self.tidy.values(), self.verdict, *shown, *self.beside]
 
     @property
     def shown(self):

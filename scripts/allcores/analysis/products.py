@@ -115,11 +115,6 @@ def of_study(config, study):
     ]
 
 
-def files(config, study):
-    """The names of the files of a study's products, and of its verdict."""
-    return ["verdict.html", *(file for each in of_study(config, study) for file in each.files)]
-
-
 def facts_of(config, study):
     """The Facts of a study."""
     asked = grid.STUDY_DEFAULTS | config["studies"][study]
