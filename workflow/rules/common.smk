@@ -14,6 +14,7 @@ sys.path.insert(0, f"{workflow.basedir}/scripts")
 
 from allcores.analysis.jobs import StudyJob
 from allcores.data import preparation
+from allcores.machine import warm_start
 from allcores.study import checks, estimate, fingerprint, grid, preflight
 from allcores.study import results_folder
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
@@ -75,7 +76,17 @@ wildcard_constraints:
 
 onstart:
     stop_at(checks.findings(config, workflow.configfiles, local_cores()))
-    stop_at(preflight.findings(TABLE, workflow.configfiles, f"{RESULTS}/tried_out.json"))
+    here = local_cores() is not None
+    if here:
+        warm_start.start(f"{RESULTS}/logs/warm_process.log")
+    stop_at(
+        preflight.findings(
+            TABLE,
+            workflow.configfiles,
+            f"{RESULTS}/tried_out.json",
+            warm_start.command(preflight.PROGRAM, warm=here),
+        )
+    )
     results_folder.note_origin(workflow.configfiles, RESULTS)
 
 

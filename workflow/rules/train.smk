@@ -56,13 +56,10 @@ rule train:
         decisive=RUNS.decisive,
         # A function of input is not recorded: where things lie changes no result.
         command=RUNS.command,
-        # Who calls it: it ends when that process does, also while it is still starting.
-        caller=lambda wildcards, input: os.getpid(),
     message:
         "Train {wildcards.model} ({wildcards.schedule}) with {wildcards.strategy},"
         " {wildcards.workers} worker(s) x {wildcards.threads} thread(s),"
         " {wildcards.dataset} {wildcards.split}, seed {wildcards.seed}"
     shell:
         # exec, so that killing Snakemake ends the training and not a shell around it.
-        "exec {params.command:q} --cores {threads} --die-with-parent {params.caller}"
-        " > {log:q} 2>&1"
+        "exec {params.command:q} --cores {threads} > {log:q} 2>&1"

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import sys
 from pathlib import Path
 
 # The variables by which thread pools are sized; Snakemake sets them all to the rule's threads.
@@ -51,7 +52,11 @@ def processor():
 def set_thread_variables(threads):
     """Give every thread pool of this process, and of what it forks, that many threads.
 
-    To be called before numpy and torch are imported: that is when they read the variables.
+    numpy and torch read the variables when they are imported.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
+    if "torch" in sys.modules:  # by a warm start
+        import threadpoolctl
+
+        threadpoolctl.threadpool_limits(threads)

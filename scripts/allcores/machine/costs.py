@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from allcores.machine import cores
+from allcores.machine import cores, lifetime
 
 SAMPLING_INTERVAL = 0.5  # seconds
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, the unit of proc_stat(5)
@@ -103,7 +103,8 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self.file = Path(file)
         self.sessions = _read_sessions(self.file)
-        self.sessions.append(Session([(process_start(), 0.0)]))
+        called = os.environ.get(lifetime.CLIENT, "self")
+        self.sessions.append(Session([(process_start(called), 0.0)]))
         self.over = threading.Event()
         self.cores = self.others = None
         self._of_dead, self._of_living = (0.0, 0.0), {}

@@ -5,17 +5,20 @@ import os
 import signal
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+# The environment variable with the id of the process that stands for this one where it was called.
+CLIENT = "ALLCORES_CLIENT"
 
 
-def die_with_parent(parent=None):
-    """Have the kernel kill this process when its parent dies, even of SIGKILL (Linux prctl(2)).
+def die_with_parent(parent=None, number=signal.SIGKILL):
+    """Have the kernel end this process when its parent dies, even of SIGKILL (Linux prctl(2)).
 
     Args:
+        number: the signal that ends it.
         parent: the expected parent's process id, where it may have died before this call; default:
             the present one.
     """
     parent = os.getppid() if parent is None else parent
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:  # it died before the call
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -2,9 +2,7 @@
 
 import dataclasses
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 from allcores.files import write_text
@@ -16,11 +14,12 @@ PROGRAM = registry.LIBRARY.parent / "check_models.py"
 PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
 
 
-def findings(table, files, cache):
+def findings(table, files, cache, command):
     """Try out the runs of a grid.Table; returns a line for each problem that prevents training.
 
     Args:
         files: the config's YAML files; findings give the file and line of the model.
+        command: how to call scripts/check_models.py, a list.
         cache: JSON file with the keys of the trials that have succeeded; new ones are added.
     """
     try:
@@ -30,7 +29,7 @@ def findings(table, files, cache):
     new = {key: trial for key, trial in _trials(table).items() if key not in sound}
     if not new:
         return []
-    problems = dict(zip(new, _try_out(list(new.values())), strict=False))
+    problems = dict(zip(new, _try_out(list(new.values()), command), strict=False))
     found = {
         (("models", new[key]["model"]), problem) for key, problem in problems.items() if problem
     }
@@ -72,11 +71,10 @@ def _trials(table):
     return found
 
 
-def _try_out(trials):
+def _try_out(trials, command):
     """The answer to each trial, up to one that ends the process: that is to blame itself."""
     asked = json.dumps(trials)
-    command = [sys.executable, PROGRAM, "--die-with-parent", str(os.getpid())]
-    process = subprocess.run(command, input=asked, text=True, stdout=subprocess.PIPE)
+    process = subprocess.run(list(map(str, command)), input=asked, text=True, stdout=subprocess.PIPE)
     answers = [json.loads(line) for line in process.stdout.splitlines()]
     if len(answers) < len(trials):
         answers.append("the model ends the process that it is tried out in")

@@ -1,9 +1,9 @@
 """What the workflow has to know of each run before it is trained. No torch."""
 
 import json
-import sys
 from pathlib import Path
 
+from allcores.machine import warm_start
 from allcores.study import estimate, identity, registry
 from allcores.study.commandline import TIMEOUT
 from allcores.study.run import PATH
@@ -86,7 +86,8 @@ class RunJobs:
         run = self.run(wildcards)
         conditions = self.folder.conditions_of(run, self.table)
         return [
-            *[sys.executable, PROGRAM],
+            # On a cluster each run starts by itself.
+            *warm_start.command(PROGRAM, warm=self.cores is not None),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *(["--fold-of", input.folds] if run.folds is not None else []),

@@ -1,0 +1,214 @@
+"""Warm start: programs forked from one process that has imported torch, instead of importing it.
+
+Whoever reads about training may skip this. It spares each run of a call of snakemake a second or
+two and changes nothing else; a program that cannot be forked starts by itself.
+
+    snakemake ─┬─ start.py, one per job: passes on what is said to it, and the exit status
+               └─ warm process, serve() ── keeper, one per start.py, _keep() ── program ── ranks
+
+Whatever ends one of them ends all to the right of it, and a keeper ends with its start.py.
+multiprocessing's forkserver serves only the process that started it, and hands over neither the
+environment nor signals.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import runpy
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT, Popen
+
+from allcores.machine.lifetime import CLIENT, die_with_parent
+
+PROGRAMS = Path(__file__).parents[2]
+SOCKET = "socket"
+WAITING = 1000  # how many may wait to be accepted
+
+
+def command(program, warm):
+    """The command by which this process calls a program that ends with it; arguments may follow.
+
+    Args:
+        warm: whether there is, or will be by then, a warm process.
+    """
+    if not warm:
+        return [sys.executable, program, "--die-with-parent", os.getpid()]
+    # Without site-packages Python itself starts in 10 ms.
+    client = [sys.executable, "-I", "-S", PROGRAMS / "start.py"]
+    return [*client, folder().absolute() / SOCKET, os.getpid(), program]
+
+
+def folder():
+    """Where the warm process of this one has its socket."""
+    return Path(f".snakemake/warm_process_{os.getpid()}")
+
+
+def start(log):
+    """Start the warm process of this one, with which it ends.
+
+    Args:
+        log: file for what it has to say.
+    """
+    place = folder()
+    shutil.rmtree(place, ignore_errors=True)  # left by a process that had the same number
+    place.parent.mkdir(exist_ok=True)
+    place.mkdir(mode=0o700)  # nobody else may enter
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    with Path(log).open("w") as output:
+        process = Popen(
+            [sys.executable, PROGRAMS / "warm_process.py", place, str(os.getpid())],
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=STDOUT,
+            start_new_session=True,  # Ctrl-C reaches start.py and, through it, the programs
+        )
+
+    def stop():
+        process.terminate()
+        process.wait()
+        shutil.rmtree(place, ignore_errors=True)
+
+    atexit.register(stop)
+
+
+def serve(folder, caller, warm_up):
+    """What the warm process does until its caller ends: fork a program for each who asks.
+
+    Args:
+        folder: for the socket; deleted at the end.
+        caller: process id of the caller.
+        warm_up: imports what the programs need; called when the first of them is asked for.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
+    imported = None
+    try:
+        die_with_parent(caller, signal.SIGTERM)
+        with socket.socket(socket.AF_UNIX) as listener:
+            with contextlib.chdir(folder):  # the path of a socket has at most 108 characters
+                listener.bind(SOCKET)
+            listener.listen(WAITING)
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    client, user, _ = struct.unpack("3i", _credentials(connection))
+                    if user == os.getuid():
+                        imported = imported or _Imported(warm_up)
+                        _fork(_keep, listener, connection, client, imported)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _credentials(connection):
+    """Process id, user and group of the other side, by the kernel's own account (unix(7))."""
+    return connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+
+
+class _Imported:
+    """The files of what warm_up() imports, to notice when they change."""
+
+    def __init__(self, warm_up):
+        self.begun = time.time_ns()
+        warm_up()
+        files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        states = {file: _state(file) for file in files if file}
+        self.states = {file: state for file, state in states.items() if state}
+
+    def changed(self):
+        """The name of one that is no longer what was imported, or None."""
+        for file, state in self.states.items():
+            if state != _state(file) or state[-1] > self.begun:
+                return file
+        return None
+
+
+def _state(file):
+    try:
+        stat = os.stat(file)
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+    except OSError:
+        return None
+
+
+def _fork(target, *arguments):
+    """Call target(*arguments) in a process that ends when this one does; return its id."""
+    parent, handled = os.getpid(), (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+    child = os.fork()
+    if child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
+        return child
+    try:
+        die_with_parent(parent)
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
+        target(*arguments)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _keep(listener, connection, client, imported):
+    """Run one program: pass on signals to it, and how it ended; end it if whoever asked has ended.
+    """
+    listener.close()
+    length, files, _, _ = socket.recv_fds(connection, 8, 3)
+    request = json.loads(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
+    changed = imported.changed()
+    if changed:
+        connection.sendall(f"{changed} has changed meanwhile\n".encode())
+        os._exit(0)
+    program = _fork(_become, request, files, client)
+    connection.sendall(b"started\n")
+    ended = os.pidfd_open(program)
+    while ended not in (ready := select.select([connection, ended], [], [])[0]):
+        assert ready
+        number = connection.recv(1)
+        if not number:
+            os.kill(program, signal.SIGKILL)
+            os._exit(0)
+        kill = os.killpg if number[0] in (signal.SIGSTOP, signal.SIGCONT) else os.kill
+        kill(program, number[0])
+    status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    connection.sendall(f"{status}\n".encode())
+    os._exit(0)
+
+
+def _become(request, files, client):
+    """Run a program as if it had been started by the client.
+
+    It keeps the connection open, as its ranks do: the client sees it closed when all have ended.
+    """
+    os.setpgid(0, 0)
+    for descriptor, file in enumerate(files):
+        os.dup2(file, descriptor)
+    os.chdir(request["folder"])
+    os.sched_setaffinity(0, request["cores"])
+    os.environ.clear()
+    os.environ.update(request["environment"], **{CLIENT: str(client)})
+    program, *arguments = request["command"]
+    sys.argv = [program, *arguments, "--die-with-parent", str(os.getppid())]
+    Path("/proc/self/comm").write_text(Path(program).name)  # what top(1) shows
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    status = 1
+    try:
+        runpy.run_path(program, run_name="__main__")
+        status = 0
+    except SystemExit as error:
+        status = error.code or 0
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

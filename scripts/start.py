@@ -1,0 +1,76 @@
+"""Have the warm process of a call of snakemake run a program; without one, start it here.
+
+    python -I -S scripts/start.py SOCKET CALLER PROGRAM [ARGUMENT ...]
+
+It ends as the program does, which ends when the process CALLER, its parent, does. It imports little,
+so that it starts in 20 ms. See allcores/machine/warm_start.py.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+# Seconds until the warm process must have answered, which may have to import torch first.
+PATIENCE = 60.0
+
+
+def warm(path, command):
+    """Run a command in the warm process and return its exit status.
+
+    Raises:
+        OSError: the warm process does not run it; the text says why.
+    """
+    told = []
+    with socket.socket(socket.AF_UNIX) as connection:
+        folder, name = os.path.split(path)
+        inside = os.open(folder, os.O_PATH)
+        connection.settimeout(PATIENCE)
+        # The path of a socket has at most 108 characters.
+        connection.connect(f"/proc/self/fd/{inside}/{name}")
+
+        def tell(number):
+            told.append(number)
+            connection.sendall(bytes([number]))
+
+        def stop_and_go_on(number, frame):
+            tell(signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            tell(signal.SIGCONT)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: tell(number))
+        signal.signal(signal.SIGTSTP, stop_and_go_on)
+
+        request = {
+            "command": command,
+            "environment": dict(os.environ),
+            "folder": os.getcwd(),
+            "cores": list(os.sched_getaffinity(0)),
+        }
+        request = json.dumps(request).encode()
+        socket.send_fds(connection, [len(request).to_bytes(8, "big")], [0, 1, 2])
+        connection.sendall(request)
+        answers = connection.makefile()
+        answer = answers.readline()
+        if answer != "started\n":
+            raise OSError(answer.strip() or "the warm process has ended")
+        connection.settimeout(None)
+        answer = answers.readline()
+        if not answer and not told:
+            raise OSError("the warm process has ended, and the run with it")
+        return int(answer or 1)
+
+
+if __name__ == "__main__":
+    path, caller, *command = sys.argv[1:]
+    try:
+        status = warm(path, command)
+    except OSError as error:
+        print(f"starting without the warm process: {error}", file=sys.stderr, flush=True)
+        os.execv(sys.executable, [sys.executable, *command, "--die-with-parent", caller])
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    sys.exit(status)

@@ -1,0 +1,19 @@
+"""The warm process of a call of snakemake: see allcores/machine/warm_start.py."""
+
+import sys
+
+from allcores.machine import warm_start
+
+
+def warm_up():
+    """Import what the programs of runs do."""
+    from allcores.machine import cores, lean_torch
+
+    cores.set_thread_variables(1)  # each program sets its own
+    lean_torch.import_torch()
+    from allcores.training import experiment, sanity  # noqa: F401
+
+
+if __name__ == "__main__":
+    folder, caller = sys.argv[1:]
+    warm_start.serve(folder, int(caller), warm_up)
