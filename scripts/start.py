@@ -2,8 +2,8 @@
 
     python -I -S scripts/start.py SOCKET CALLER PROGRAM [ARGUMENT ...]
 
-It ends as the program does, which ends when the process CALLER, its parent, does. It imports little,
-so that it starts in 20 ms. See allcores/machine/warm_start.py.
+It ends as the program does, which ends when the process CALLER, its parent, does. It imports
+little, so that it starts in 20 ms. See allcores/machine/warm_start.py.
 """
 
 import json
@@ -46,7 +46,7 @@ def warm(path, command):
         request = {
             "command": command,
             "environment": dict(os.environ),
-            "folder": os.getcwd(),
+            "folder": os.getcwd(),  # noqa: PTH109 - pathlib takes 10 ms to import
             "cores": list(os.sched_getaffinity(0)),
         }
         request = json.dumps(request).encode()
@@ -59,7 +59,7 @@ def warm(path, command):
         connection.settimeout(None)
         answer = answers.readline()
         if not answer and not told:
-            raise OSError("the warm process has ended, and the run with it")
+            raise OSError("it has ended, and the program with it")
         return int(answer or 1)
 
 
@@ -68,9 +68,12 @@ if __name__ == "__main__":
     try:
         status = warm(path, command)
     except OSError as error:
+        if os.getppid() != int(caller):
+            sys.exit("the caller has ended")
         print(f"starting without the warm process: {error}", file=sys.stderr, flush=True)
         os.execv(sys.executable, [sys.executable, *command, "--die-with-parent", caller])
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)

@@ -6,14 +6,16 @@ from allcores.machine import warm_start
 
 
 def warm_up():
-    """Import what the programs of runs do."""
+    """Import what the programs of runs do: check_models.py, train.py."""
     from allcores.machine import cores, lean_torch
 
     cores.set_thread_variables(1)  # each program sets its own
     lean_torch.import_torch()
+    import check_models  # noqa: F401
+    import train  # noqa: F401
     from allcores.training import experiment, sanity  # noqa: F401
 
 
 if __name__ == "__main__":
-    folder, caller = sys.argv[1:]
-    warm_start.serve(folder, int(caller), warm_up)
+    folder, listener, caller = sys.argv[1:]
+    warm_start.serve(folder, int(listener), int(caller), warm_up)

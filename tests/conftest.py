@@ -95,17 +95,19 @@ class Laboratory:
     def checkpoints(self, name):
         return self.folder / "checkpoints" / name
 
+    def arguments(self, run, name="run"):
+        """The same as arguments of scripts/train.py."""
+        return [
+            f"--settings={run.to_json()}",
+            f"--data={self.data(run.dataset)}",
+            f"--output={self.folder / name}",
+            f"--checkpoints={self.checkpoints(name)}",
+        ]
+
     def train(self, run, name="run", **popen):
         """The same by scripts/train.py, as a process."""
         return subprocess.Popen(
-            [
-                sys.executable,
-                ROOT / "scripts" / "train.py",
-                f"--settings={run.to_json()}",
-                f"--data={self.data(run.dataset)}",
-                f"--output={self.folder / name}",
-                f"--checkpoints={self.checkpoints(name)}",
-            ],
+            [sys.executable, ROOT / "scripts" / "train.py", *self.arguments(run, name)],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

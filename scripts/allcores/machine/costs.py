@@ -46,7 +46,15 @@ class Clock:
         return taken
 
 
-def process_start(pid="self"):
+def program_start(pid):
+    """When the program of a process was called, in seconds since 1970, to a hundredth.
+
+    With a warm start that is before there was the process.
+    """
+    return _process_start(os.environ.get(lifetime.CLIENT, pid))
+
+
+def _process_start(pid):
     """When a process was started, in seconds since 1970, to a hundredth.
 
     psutil's create_time() adds the time of boot, which Linux tells in whole seconds only.
@@ -103,8 +111,7 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self.file = Path(file)
         self.sessions = _read_sessions(self.file)
-        called = os.environ.get(lifetime.CLIENT, "self")
-        self.sessions.append(Session([(process_start(called), 0.0)]))
+        self.sessions.append(Session([(program_start("self"), 0.0)]))
         self.over = threading.Event()
         self.cores = self.others = None
         self._of_dead, self._of_living = (0.0, 0.0), {}

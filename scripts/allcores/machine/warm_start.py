@@ -12,7 +12,6 @@ environment nor signals.
 """
 
 import atexit
-import contextlib
 import json
 import os
 import runpy
@@ -57,18 +56,32 @@ def start(log):
 
     Args:
         log: file for what it has to say.
+
+    Returns:
+        A function that ends it sooner.
     """
     place = folder()
     shutil.rmtree(place, ignore_errors=True)  # left by a process that had the same number
     place.parent.mkdir(exist_ok=True)
     place.mkdir(mode=0o700)  # nobody else may enter
     Path(log).parent.mkdir(parents=True, exist_ok=True)
-    with Path(log).open("w") as output:
+    with socket.socket(socket.AF_UNIX) as listener, Path(log).open("w") as output:
+        inside = os.open(place, os.O_PATH)
+        # The path of a socket has at most 108 characters.
+        listener.bind(f"/proc/self/fd/{inside}/{SOCKET}")
+        os.close(inside)
+        listener.listen(WAITING)
         process = Popen(
-            [sys.executable, PROGRAMS / "warm_process.py", place, str(os.getpid())],
+            [
+                sys.executable,
+                PROGRAMS / "warm_process.py",
+                place,
+                *map(str, (listener.fileno(), os.getpid())),
+            ],
             stdin=DEVNULL,
             stdout=output,
             stderr=STDOUT,
+            pass_fds=[listener.fileno()],
             start_new_session=True,  # Ctrl-C reaches start.py and, through it, the programs
         )
 
@@ -77,14 +90,15 @@ def start(log):
         process.wait()
         shutil.rmtree(place, ignore_errors=True)
 
-    atexit.register(stop)
+    return atexit.register(stop)
 
 
-def serve(folder, caller, warm_up):
+def serve(folder, listener, caller, warm_up):
     """What the warm process does until its caller ends: fork a program for each who asks.
 
     Args:
-        folder: for the socket; deleted at the end.
+        folder: of the socket; deleted at the end.
+        listener: file descriptor of the socket, to which the programs' clients connect.
         caller: process id of the caller.
         warm_up: imports what the programs need; called when the first of them is asked for.
     """
@@ -93,19 +107,17 @@ def serve(folder, caller, warm_up):
     imported = None
     try:
         die_with_parent(caller, signal.SIGTERM)
-        with socket.socket(socket.AF_UNIX) as listener:
-            with contextlib.chdir(folder):  # the path of a socket has at most 108 characters
-                listener.bind(SOCKET)
-            listener.listen(WAITING)
-            while True:
-                connection, _ = listener.accept()
-                with connection:
-                    client, user, _ = struct.unpack("3i", _credentials(connection))
-                    if user == os.getuid():
-                        imported = imported or _Imported(warm_up)
-                        _fork(_keep, listener, connection, client, imported)
+        listener = socket.socket(fileno=listener)
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                client, user, _ = struct.unpack("3i", _credentials(connection))
+                if user == os.getuid():
+                    imported = imported or _Imported(warm_up)
+                    _fork(_keep, listener, connection, client, imported)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os._exit(0)  # tearing down torch's modules would take another 0.7 s
 
 
 def _credentials(connection):
@@ -133,7 +145,7 @@ class _Imported:
 
 def _state(file):
     try:
-        stat = os.stat(file)
+        stat = Path(file).stat()
         return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
     except OSError:
         return None
@@ -160,14 +172,14 @@ def _fork(target, *arguments):
 
 
 def _keep(listener, connection, client, imported):
-    """Run one program: pass on signals to it, and how it ended; end it if whoever asked has ended.
-    """
+    """Run a program: pass on signals to it, and how it ended; end it if its client has ended."""
     listener.close()
+    _name(f"keep {client}")
     length, files, _, _ = socket.recv_fds(connection, 8, 3)
     request = json.loads(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
     changed = imported.changed()
     if changed:
-        connection.sendall(f"{changed} has changed meanwhile\n".encode())
+        connection.sendall(f"{changed} has changed since it was imported\n".encode())
         os._exit(0)
     program = _fork(_become, request, files, client)
     connection.sendall(b"started\n")
@@ -185,6 +197,11 @@ def _keep(listener, connection, client, imported):
     os._exit(0)
 
 
+def _name(text):
+    """Set the name of this process that ps and top show, 15 characters."""
+    Path("/proc/self/comm").write_text(text)
+
+
 def _become(request, files, client):
     """Run a program as if it had been started by the client.
 
@@ -199,7 +216,7 @@ def _become(request, files, client):
     os.environ.update(request["environment"], **{CLIENT: str(client)})
     program, *arguments = request["command"]
     sys.argv = [program, *arguments, "--die-with-parent", str(os.getppid())]
-    Path("/proc/self/comm").write_text(Path(program).name)  # what top(1) shows
+    _name(Path(program).name)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 1
     try:

@@ -7,7 +7,6 @@ that a model imports is hashed. Comments, formatting and docstrings are ignored.
 """
 
 import ast
-import copy
 import functools
 import hashlib
 import sys
@@ -102,7 +101,7 @@ class _Module:
 
     @classmethod
     def read(cls, module, file):
-        tree = ast.parse(file.read_text())
+        tree = _parse(file)
         definitions = {}
         for node in tree.body:
             for name in _defined(node):
@@ -201,17 +200,18 @@ def _names(statement):
 
 
 def _hash(nodes):
-    """The SHA-256 of the syntax trees of statements, without docstrings."""
-    return hashlib.sha256("\n".join(map(_plain, nodes)).encode()).hexdigest()
+    """The SHA-256 of the syntax trees of statements."""
+    return hashlib.sha256("\n".join(map(ast.dump, nodes)).encode()).hexdigest()
 
 
-def _plain(node):
-    tree = copy.deepcopy(node)
-    for each in ast.walk(tree):
-        body = getattr(each, "body", None)
+def _parse(file):
+    """The syntax tree of a file, without docstrings."""
+    tree = ast.parse(file.read_bytes())
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
         if isinstance(body, list) and body and _is_text(body[0]):
             del body[0]
-    return ast.dump(tree)
+    return tree
 
 
 def _is_text(node):
@@ -231,7 +231,7 @@ def _of_own_modules(module):
         if (name, "*") in found or file is None or _is_installed(file):
             continue
         try:
-            tree = ast.parse(file.read_bytes())
+            tree = _parse(file)
         except (SyntaxError, ValueError):  # whoever imports it may be prepared for that
             found[name, "*"] = hashlib.sha256(file.read_bytes()).hexdigest()
             continue

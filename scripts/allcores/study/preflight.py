@@ -74,7 +74,9 @@ def _trials(table):
 def _try_out(trials, command):
     """The answer to each trial, up to one that ends the process: that is to blame itself."""
     asked = json.dumps(trials)
-    process = subprocess.run(list(map(str, command)), input=asked, text=True, stdout=subprocess.PIPE)
+    process = subprocess.run(
+        list(map(str, command)), input=asked, text=True, stdout=subprocess.PIPE
+    )
     answers = [json.loads(line) for line in process.stdout.splitlines()]
     if len(answers) < len(trials):
         answers.append("the model ends the process that it is tried out in")

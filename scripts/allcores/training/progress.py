@@ -6,7 +6,7 @@ import time
 
 from tqdm import tqdm
 
-from allcores.machine.costs import process_start
+from allcores.machine.costs import program_start
 
 
 class Progress:
@@ -34,7 +34,7 @@ class Progress:
     def batch(self):
         self.bar.update()
         if self.start_up is None:
-            self.start_up = time.time() - process_start(os.getppid())
+            self.start_up = time.time() - program_start(os.getppid())
 
     def epoch(self, done, record):
         """Print the record of an epoch.

@@ -1,0 +1,353 @@
+"""Warm start: a program that is forked runs, fails and ends as one that starts by itself."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import DDP, ENVIRONMENT, LENET, ROOT, RUN, same_weights, using, vary
+from project import copy
+from test_strategies import SYNCHRONOUS, alive, children, wait_for
+
+from allcores.machine import warm_start
+
+TRAIN = ROOT / "scripts" / "train.py"
+ENDLESS = vary(RUN, epochs=100_000, strategy=DDP, workers=2)
+COLD = "starting without the warm process"
+
+
+@pytest.fixture
+def warm(tmp_path, monkeypatch):
+    """Has a warm process; called with a program, it gives the process of the client that asks."""
+    monkeypatch.chdir(tmp_path)
+    stop = warm_start.start(tmp_path / "warm.log")
+
+    def run(program, *arguments, **popen):
+        command = [*warm_start.command(program, warm=True), *arguments]
+        given = {"env": ENVIRONMENT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | popen
+        return subprocess.Popen(list(map(str, command)), text=True, **given)
+
+    yield run
+    stop()
+    assert not warm_start.folder().exists()
+
+
+@pytest.fixture
+def train(warm, laboratory):
+    """Called with a Run, it gives the process of the client."""
+    laboratory.data()
+    return lambda run, name="run": warm(TRAIN, *laboratory.arguments(run, name))
+
+
+def says(process, status=0):
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == status, output
+    return output
+
+
+def named(pid, text):
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().startswith(text)
+    except OSError:
+        return False
+
+
+def warm_process(caller=None):
+    (found,) = [
+        pid
+        for pid in children(caller or os.getpid())
+        if alive(pid) and b"warm_process.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    return found
+
+
+def program_of(client, warm=None):
+    """The process that is run for a client, None before there is one."""
+    keepers = [pid for pid in children(warm or warm_process()) if named(pid, f"keep {client}\n")]
+    return next((pid for keeper in keepers for pid in children(keeper)), None)
+
+
+def ranks_of(client, count=2):
+    """The processes of a run that has begun to train: its own, and its ranks."""
+    wait_for(lambda: program_of(client) and len(children(program_of(client))) == count)
+    program = program_of(client)
+    return [program, *children(program)]
+
+
+def checkpoint(laboratory, name="run"):
+    return laboratory.checkpoints(name) / "latest.allcores"
+
+
+TELLING = """
+import json, os, sys, threading
+import torch
+print(json.dumps({
+    "arguments": sys.argv[1:-2],
+    "variable": os.environ.get("ASKED"),
+    "other": os.environ.get("NOT_HANDED_OVER"),
+    "folder": os.getcwd(),
+    "cores": sorted(os.sched_getaffinity(0)),
+    "input": sys.stdin.read(),
+    "threads": threading.active_count(),
+}))
+print("to stderr", file=sys.stderr)
+sys.exit(7)
+"""
+
+
+def test_a_program_is_given_what_its_client_has(warm, tmp_path, monkeypatch):
+    program = tmp_path / "telling.py"
+    program.write_text(TELLING)
+    folder = tmp_path / "ö"
+    folder.mkdir()
+    core = min(os.sched_getaffinity(0))
+    process = warm(
+        program,
+        "one",
+        "two words",
+        "\udcff",
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT | {"ASKED": "a\nb" * 40_000},
+        cwd=folder,
+        preexec_fn=lambda: os.sched_setaffinity(0, [core]),
+    )
+    output, errors = process.communicate("hello")
+    assert process.returncode == 7
+    assert errors == "to stderr\n"
+    assert json.loads(output) == {
+        "arguments": ["one", "two words", "\udcff"],
+        "variable": "a\nb" * 40_000,
+        "other": None,
+        "folder": str(folder),
+        "cores": [core],
+        "input": "hello",
+        "threads": 1,
+    }
+
+
+def test_a_program_that_is_killed_by_a_signal_looks_so(warm, tmp_path):
+    program = tmp_path / "ending.py"
+    for number in (signal.SIGKILL, signal.SIGBUS, signal.SIGTERM):
+        program.write_text(f"import os; os.kill(os.getpid(), {int(number)})")
+        assert warm(program).wait() == -number
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("strategy", SYNCHRONOUS.values(), ids=lambda strategy: strategy.label)
+def test_the_weights_are_those_of_a_cold_start(train, laboratory, strategy, workers):
+    run = using(strategy, workers, model=LENET)
+    assert COLD not in says(train(run, "warm"))
+    cold = laboratory.train(run, "cold")
+    says(cold)
+    warm, cold = (torch.load(laboratory.folder / name / "weights.pt") for name in ("warm", "cold"))
+    assert same_weights(warm, cold)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_client_that_is_ended_takes_its_run_along(train, laboratory, number):
+    client = train(ENDLESS)
+    wait_for(checkpoint(laboratory).exists)
+    processes = ranks_of(client.pid)
+    client.send_signal(number)
+    wait_for(lambda: not any(map(alive, processes)), seconds=1)
+    if number in (signal.SIGTERM, signal.SIGINT):
+        assert "the same call goes on after the last whole epoch" in says(client, status=1)
+    # And the warm process goes on.
+    says(train(vary(RUN, seed=1), "other"))
+
+
+@pytest.mark.parametrize("delay", [0, 0.01, 0.02, 0.05, 0.1, 0.2])
+def test_a_client_that_is_killed_early_leaves_nothing(train, delay):
+    says(train(vary(RUN, epochs=1), "first"))  # all is imported
+    client = train(ENDLESS)
+    time.sleep(delay)
+    client.kill()
+    client.wait()
+    wait_for(lambda: not children(warm_process()), seconds=1)
+
+
+def test_a_client_that_is_stopped_stops_its_run(train, laboratory):
+    def state(pid):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    client = train(ENDLESS)
+    wait_for(checkpoint(laboratory).exists)
+    processes = ranks_of(client.pid)
+    client.send_signal(signal.SIGTSTP)
+    wait_for(lambda: {state(pid) for pid in [client.pid, *processes]} == {"T"}, seconds=5)
+    client.send_signal(signal.SIGCONT)
+    wait_for(lambda: "T" not in map(state, [client.pid, *processes]), seconds=5)
+    client.kill()
+    client.wait()
+    wait_for(lambda: not any(map(alive, processes)), seconds=1)
+
+
+def test_a_killed_rank_ends_its_run_with_its_name(train, laboratory):
+    client, other = train(ENDLESS), train(vary(RUN, epochs=20), "other")
+    wait_for(checkpoint(laboratory).exists)
+    _, *ranks = ranks_of(client.pid)
+    os.kill(ranks[1], signal.SIGKILL)
+    killed = time.monotonic()
+    assert f"worker 1 (rank 1) (process {ranks[1]}) was killed by SIGKILL" in says(client, 1)
+    assert time.monotonic() - killed < 5
+    says(other)
+
+
+def test_a_warm_process_that_is_killed_loses_no_run(train, laboratory):
+    runs = {name: vary(RUN, epochs=500, seed=seed) for seed, name in enumerate(["one", "other"])}
+    clients = {name: train(run, name) for name, run in runs.items()}
+    for name in runs:
+        wait_for(checkpoint(laboratory, name).exists)
+    processes = [pid for client in clients.values() for pid in ranks_of(client.pid, 1)]
+    os.kill(warm_process(), signal.SIGKILL)
+    wait_for(lambda: not any(map(alive, processes)), seconds=1)
+    for name, run in runs.items():
+        output = says(clients[name])
+        assert f"{COLD}: it has ended, and the program with it" in output
+        assert "resumed after epoch" in output
+        _, expected = laboratory.conduct(run, f"undisturbed_{name}")
+        assert same_weights(torch.load(laboratory.folder / name / "weights.pt"), expected)
+
+
+@pytest.mark.parametrize("way", ["none", "dead", "broken"])
+def test_without_a_warm_process_a_run_starts_by_itself(
+    laboratory, tmp_path, monkeypatch, way, request
+):
+    monkeypatch.chdir(tmp_path)
+    if way == "broken":
+        monkeypatch.setattr(warm_start, "PROGRAMS", tmp_path)
+        (tmp_path / "warm_process.py").write_text("raise ImportError('no torch')")
+        shutil.copy(ROOT / "scripts" / "start.py", tmp_path)
+    if way != "none":
+        request.addfinalizer(warm_start.start(tmp_path / "warm.log"))
+    if way == "dead":
+        os.kill(warm_process(), signal.SIGKILL)
+    command = [*warm_start.command(TRAIN, warm=True), *laboratory.arguments(RUN)]
+    output = subprocess.run(
+        list(map(str, command)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert output.returncode == 0
+    assert output.stdout.count(COLD) == 1
+    assert "% on 20 held-out samples" in output.stdout
+
+
+@pytest.fixture
+def copied(tmp_path, monkeypatch):
+    """A copy of the project's programs, of which the warm process is one."""
+    scripts = copy(tmp_path / "project").folder / "scripts"
+    monkeypatch.setattr(warm_start, "PROGRAMS", scripts)
+    return scripts
+
+
+def test_other_code_than_was_imported_is_not_run(copied, warm, tmp_path):
+    """Not even if it has the same length and an old date."""
+    program = tmp_path / "program.py"
+    program.write_text("from allcores.training import progress; print(progress.HOW)")
+    file = copied / "allcores" / "training" / "progress.py"
+    environment = ENVIRONMENT | {"PYTHONPATH": str(copied)}
+    with file.open("a") as text:
+        text.write('HOW = "as before"')
+    time.sleep(0.1)
+    assert says(warm(program, env=environment)) == "as before\n"
+    before = file.stat()
+    file.write_text(file.read_text().replace("as before", "otherwise"))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    said = f"{COLD}: {file} has changed since it was imported\notherwise\n"
+    assert says(warm(program, env=environment)) == said
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@pytest.mark.parametrize("door", ["closed", "open"])
+def test_another_user_is_turned_away(warm, tmp_path, door):
+    program = tmp_path / "program.py"
+    program.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'was_run')!r}).touch()")
+    path = warm_start.folder() / warm_start.SOCKET
+    if door == "open":  # as if somebody had loosened the permissions
+        path.chmod(0o777)
+        path.parent.chmod(0o777)
+    asking = f"""
+import os, socket
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+connection = socket.socket(socket.AF_UNIX)
+connection.connect({"/".join(path.parts[-2:])!r})
+try:
+    connection.sendall(b"x")
+    print(connection.recv(100))
+except ConnectionError:
+    print(b"")
+"""
+    other = subprocess.run(
+        [shutil.which("python3", path="/usr/bin:/usr/local/bin"), "-c", asking],
+        capture_output=True,
+        text=True,
+        cwd=path.parents[1],
+    )
+    if door == "open":
+        assert other.stdout == "b''\n", other.stderr
+    else:
+        assert "PermissionError" in other.stderr
+    assert not children(warm_process())
+    assert not (tmp_path / "was_run").exists()
+    assert warm(program).wait() == 0  # to its own user it is open
+    assert (tmp_path / "was_run").exists()
+
+
+def test_a_hundred_runs_at_once(train, laboratory):
+    """Each on more cores than there are, and with none left to pin it to."""
+    clients = [train(vary(RUN, seed=seed), f"run{seed}") for seed in range(100)]
+    for client in clients:
+        assert COLD not in says(client)
+    metrics = [json.loads(p.read_text()) for p in laboratory.folder.glob("run*/metrics.json")]
+    assert sorted(m["settings"]["seed"] for m in metrics) == list(range(100))
+    wait_for(lambda: not children(warm_process()))
+
+
+def test_one_who_says_nothing_keeps_nobody_waiting(warm, train):
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(warm_start.folder() / warm_start.SOCKET))
+        says(train(RUN))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
+    project = copy(tmp_path)
+    project.configure(lambda config: config["models"]["mlp"].update(epochs=100_000))
+    project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
+    process = project.snakemake(start_new_session=True)
+    wait_for(lambda: list((project.results / "checkpoints").rglob("latest.allcores")))
+    warm = warm_process(process.pid)
+    keepers = children(warm)
+    programs = [pid for keeper in keepers for pid in children(keeper)]
+    ranks = [pid for program in programs for pid in children(program)]
+    assert programs and ranks
+    if number == signal.SIGKILL:
+        process.kill()
+    else:  # as a terminal, or a batch system, does
+        os.killpg(process.pid, number)
+    wait_for(lambda: not any(map(alive, [*keepers, *programs, *ranks])), seconds=1)
+    process.communicate(timeout=60)
+    wait_for(lambda: not alive(warm), seconds=1)
+    assert not list((tmp_path / ".snakemake").glob("warm_process_*"))
+    for log in (project.results / "logs" / "train").rglob("*.log"):
+        assert COLD not in log.read_text()
+
+
+def test_the_record_of_a_run_begins_with_its_client(train, laboratory):
+    asked = time.time()
+    client = train(RUN)
+    says(client)
+    metrics = json.loads((laboratory.folder / "run" / "metrics.json").read_text())
+    assert asked - 0.02 <= metrics["started"] <= asked + 0.2
+    # What the warm process has imported is nobody's CPU time.
+    assert metrics["cpu_seconds"] < metrics["ended"] - metrics["started"]
