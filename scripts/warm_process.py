@@ -13,7 +13,11 @@ def warm_up():
     lean_torch.import_torch()
     import check_models  # noqa: F401
     import train  # noqa: F401
+    from allcores.study import registry
     from allcores.training import experiment, sanity  # noqa: F401
+
+    # Read from torch's files, which takes longer than to build a small model.
+    registry.optimizers(), registry.losses()
 
 
 if __name__ == "__main__":
