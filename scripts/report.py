@@ -1,4 +1,4 @@
-"""Make all that a study ends with: tidy CSVs, tables, figures and verdict."""
+"""Make all that a study ends with: tidy CSVs, tables, figures, and a page that shows them."""
 
 import sys
 import time
@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from allcores.analysis import collect, html_table, jobs, products, style, tidy, verdict
+from allcores.analysis import collect, html_table, jobs, products, report_page, style, tidy, verdict
 from allcores.study.run import Run
 
 
-def collected(job):
-    """Name -> frame of the tidy CSVs of a study, from the results of its runs."""
+def collected(job, runs):
+    """Name -> frame of the tidy CSVs of a study, from the results of its Runs."""
     all_metrics, traces, missing = [], [], list(job.params.missing)
-    runs = [Run.from_json(settings) for settings in job.params.settings]
     for run, path, trace in zip(runs, job.input.metrics, job.input.traces, strict=True):
         conditions = {name: run.path in paths for name, paths in job.params.asked.items()}
         try:
@@ -39,7 +38,8 @@ def write_product(product, frames, facts, folder):
     if product.kind == "table":
         table = module.table(**given, **told)
         table.to_csv(f"{stem}.csv", index=False)
-        Path(f"{stem}.html").write_text(html_table.page(table, module.formats(table)))
+        sheet = html_table.sheet(table, module.formats(table))
+        Path(f"{stem}.html").write_text(html_table.page("table", title=product.title, table=sheet))
         return {product.name: tidy.read(f"{stem}.csv")}
     first = next(iter(given.values()))
     style.save(style.empty() if first.empty else module.figure(**given, **told), stem)
@@ -48,7 +48,8 @@ def write_product(product, frames, facts, folder):
 
 def write_all(job):
     folder, facts = Path(job.params.folder), products.Facts(**job.params.facts)
-    for name, frame in collected(job).items():
+    runs = [Run.from_json(settings) for settings in job.params.settings]
+    for name, frame in collected(job, runs).items():
         frame.to_csv(job.output[name], index=False)
     frames = {name: tidy.read(job.output[name]) for name in jobs.TIDY}
     frames |= {name: tidy.read(path) for name, path in job.input.items() if jobs.OTHER in name}
@@ -60,9 +61,8 @@ def write_all(job):
         caption = folder / "captions" / f"{product.name}.rst"
         caption.write_text(product.caption.format(**vars(facts)) + "\n")
         print(f"{time.perf_counter() - begun:5.2f} s  {product.name}", flush=True)
-    said = verdict.sentences(frames, [each.name for each in of_study if each.spoken_from], facts)
+    said = report_page.write(job.output.page, frames, of_study, runs, facts, job.params.again)
     print(*said, sep="\n")
-    Path(job.output.verdict).write_text(verdict.as_html(facts.study, said))
     (folder / "verdict.rst").write_text(verdict.as_rst(facts.study, said))
 
 

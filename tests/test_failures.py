@@ -119,15 +119,15 @@ def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
     missing = pd.read_csv(study / "missing.csv")["run"]
     assert len(missing) == 2
     assert all("/own/" in run for run in missing)
-    verdict = (study / "verdict.html").read_text()
+    verdict = (study / "report.html").read_text()
     assert "INCOMPLETE: 2 runs of 4 failed and are missing here, for instance tiny/own" in verdict
     assert not (project.results / "studies" / "second").exists()
     # What was missing is tried again, and then all is there.
     project.edit("mine.py", "self.steps > 4", "self.steps < 0")
     assert project.trains() == 2
-    project.call("results/mine/studies/first/verdict.html")
+    project.call("results/mine/studies/first/report.html")
     assert pd.read_csv(study / "missing.csv").empty
-    assert "INCOMPLETE" not in (study / "verdict.html").read_text()
+    assert "INCOMPLETE" not in (study / "report.html").read_text()
     assert project.trains() == 0
 
 
@@ -143,7 +143,7 @@ def test_a_study_in_which_all_diverge_says_so(tmp_path):
     project.call()
     study = project.results / "studies" / "first"
     assert (
-        "DIVERGED, the loss being no finite number any more" in (study / "verdict.html").read_text()
+        "DIVERGED, the loss being no finite number any more" in (study / "report.html").read_text()
     )
     table = pd.read_csv(study / "accuracy_table.csv")
     assert list(table["diverged"]) == [2]

@@ -13,6 +13,7 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     assert product.title
     assert len(product.caption.format(**vars(FACTS)).split()) > 8, "a caption is a sentence"
     assert product.when in {None, *products.CONDITIONS}
+    assert product.section in ("accuracy", "speed", "training")
     tables = {name for name, each in products.known().items() if each.kind == "table"}
     assert product.made_from
     for name in (*product.made_from, *(product.spoken_from or ())):
@@ -39,6 +40,7 @@ MINE = """
 from allcores.analysis import style
 
 TITLE = "memory"
+SECTION = "training"
 ORDER = 25
 CAPTION = "Peak memory of each run of the study {study}, in the order in which they are listed."
 
@@ -60,9 +62,9 @@ def test_adding_a_figure_is_adding_a_file(tmp_path):
     project.configure(lambda config: config["studies"]["first"].update(asked))
     (project.folder / "scripts/allcores/analysis/figures/memory.py").write_text(MINE)
     study = "results/mine/studies/first"
-    project.call(f"{study}/memory_figure.png", f"{study}/verdict.html")
+    project.call(f"{study}/memory_figure.png", f"{study}/report.html")
     assert (project.folder / study / "memory_figure.svg").stat().st_size > 1000
-    assert "MB; against serial" in (project.folder / study / "verdict.html").read_text()
+    assert "MB; against serial" in (project.folder / study / "report.html").read_text()
     assert project.planned(f"{study}/memory_figure.png") == {}
     project.edit("scripts/allcores/analysis/figures/memory.py", '"o"', '"x"')
     assert project.planned(f"{study}/memory_figure.png") == {"report_first": 1, "total": 1}

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -147,10 +148,26 @@ def test_tables_are_readable_pages():
             "half_width_95": np.nan,
         }
     )
-    page = html_table.page(frame, {"accuracy": "{:.1%}".format, "half_width_95": "± {:.1%}".format})
-    assert "<td>&lt;b&gt;</td><td>50.0%</td><td></td>" in "".join(page.split())
+    formats = {"accuracy": html_table.percent(1), "half_width_95": html_table.percent(1)}
+    sheet = html_table.sheet(frame, formats, ["accuracy"])
+    page = html_table.page("table", title="t", table=sheet)
     assert "<p>dataset: d</p>" in page
-    assert "<th>half width 95</th>" in page
+    heads = re.findall("<th class=(.*?)</th>", page)
+    assert heads == [
+        '"">model',
+        '"number">accuracy<small>%</small>',
+        '"number more">half width 95<small>%</small>',
+    ]
+    rows = re.findall("<td class=(.*?)</td>", page)
+    assert rows[:3] == [
+        '"" data-value="&lt;b&gt;">&lt;b&gt;',
+        '"number" data-value="0.5">50.0',
+        '"number more" data-value="">',
+    ]
+    assert "all columns</button>" in page
+    assert "all columns</button>" not in html_table.page(
+        "table", title="t", table=html_table.sheet(frame, formats)
+    )
 
 
 def test_a_cell_of_which_runs_diverged(tmp_path):

@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 import yaml
 from conftest import ENVIRONMENT
 from project import RUNS, Project, copy
+from test_strategies import alive, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +46,28 @@ def test_the_study_ends_with_tables_figures_and_report(finished):
     for name in ("accuracy", "per_class", "confusion", "loss", "speedup", "utilisation"):
         assert (study / f"{name}_figure.png").stat().st_size > 5000
         assert (study / f"{name}_figure.svg").read_text().startswith("<?xml")
+    assert_is_self_contained((study / "report.html").read_text())
     report = (finished.folder / "results" / "report.html").read_text()
     assert not re.search(r'(src|href)="https?://', report), "it opens offline"
     for caption in ("Baseline", "95 %", "Confusion"):
         assert caption in report
     assert "steps (100%) done" in finished.output
     assert not list((finished.results / "checkpoints").rglob("*.*"))
+
+
+def assert_is_self_contained(page):
+    """The page of a study: everything is in it, once."""
+    assert not re.search(r"""(src|href)=["'](?!#|data:)|url\((?!#)|@import""", page)
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
+    assert page.index("Held-out accuracy, each") < page.index("<svg") < page.index(">Methods<")
+    assert page.count("<svg") == page.count("<figcaption>") == 7
+    methods = page.partition(">Methods<")[2]
+    assert "mlp (hidden [16], SGD with learning rate 0.05, batches of 16, 2 epochs" in methods
+    assert "stratified 2-fold cross-validation, 30 samples to train on, 30 held out" in methods
+    assert "snakemake --cores all --configfile" in methods
+    assert "mine.yaml</pre>" in methods
 
 
 def test_folds_are_the_same_for_every_model_and_strategy(finished):
@@ -136,7 +153,7 @@ def test_an_edit_reruns_what_it_can_change(project, path, old, new, runs):
 
 
 def test_an_edited_plot_is_plotted_again(project):
-    project.edit("scripts/allcores/analysis/figures/loss.py", 'yscale="log"', 'yscale="linear"')
+    project.edit("scripts/allcores/analysis/figures/loss.py", "ms=4", "ms=5")
     assert project.planned() == {"report_first": 1, "all": 1, "total": 2}
 
 
@@ -211,19 +228,6 @@ def test_parsing_imports_no_torch(finished):
     assert run.stdout.splitlines()[-1] == "[]", run.stdout + run.stderr
 
 
-def training_processes(folder):
-    """Processes whose command line names this project's train.py."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (entry / "cmdline").read_bytes().decode()
-        except OSError:
-            continue
-        if f"{folder}/scripts/train.py" in command and "--settings" in command:
-            found.append(int(entry.name))
-    return found
-
-
 def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
     project = copy(tmp_path)
 
@@ -234,17 +238,14 @@ def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
     project.configure(one_long_run)
     process = project.snakemake()
     checkpoints = project.results / "checkpoints"
-    end = time.monotonic() + 240
-    while not list(checkpoints.rglob("latest.allcores")):
-        assert time.monotonic() < end and process.poll() is None
-        time.sleep(0.1)
-    assert len(training_processes(tmp_path)) == 3, "the program and two workers"
+    wait_for(lambda: list(checkpoints.rglob("latest.allcores")))
+    begun = psutil.Process(process.pid).children(recursive=True)
+    # Client, warm process, keeper, program, two workers.
+    assert len(begun) >= 6
     process.send_signal(signal.SIGKILL)
     process.wait()
-    end = time.monotonic() + 5
-    while training_processes(tmp_path):
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_for(lambda: not any(alive(each.pid) for each in begun), seconds=1)
+    assert not list((tmp_path / ".snakemake").glob("warm_process_*"))
     process.stdout.close()
 
     project.call("--unlock")

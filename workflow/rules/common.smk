@@ -94,6 +94,13 @@ onerror:
     make_tables_of_the_others()
 
 
+def again():
+    """The command that makes all of this again."""
+    files = [f"--configfile {file}" for file in workflow.overwrite_configfiles]
+    given = [f"--config {pair}" for pair in workflow.config_settings.config_args]
+    return " ".join(["snakemake --cores all", *files, *given])
+
+
 def make_tables_of_the_others():
     """After a failure: the tables and figures of the runs that there are, with the holes marked."""
     if not workflow.is_main_process or WITHOUT_MISSING in os.environ:

@@ -1,4 +1,4 @@
-# What each study ends with: tidy CSVs, tables, figures and verdict, made in one process. Each file in
+# What each study ends with: tidy CSVs, tables, figures and a report, made in one process. Each file in
 # scripts/allcores/analysis/tables/ and figures/ declares one, with what it is made from.
 
 for JOB in STUDIES:
@@ -12,11 +12,11 @@ for JOB in STUDIES:
             traces=JOB.traces,
         output:
             **JOB.tidy,
-            verdict=report(
-                JOB.verdict,
-                caption="../report/verdict.rst",
+            page=report(
+                JOB.page,
+                caption="../report/page.rst",
                 category=JOB.study,
-                labels={"what": "0 verdict", "kind": "text"},
+                labels={"what": "0 report", "kind": "page"},
             ),
             shown=[
                 report(file, caption=str(caption), category=JOB.study, labels=labels)
@@ -38,6 +38,7 @@ for JOB in STUDIES:
             asked=JOB.asked,
             data=lambda wildcards, input: f"{RESULTS}/data",
             folder=lambda wildcards, input, study=JOB.study: FOLDER.study(study),
+            again=lambda wildcards, input: again(),
         message:
             f"Make the tables and figures of the study {JOB.study}"
         script:

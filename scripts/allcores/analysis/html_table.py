@@ -1,46 +1,87 @@
-"""A table as a page of HTML. No torch."""
+"""A table as HTML: units in its heads, few columns at first, sorted by a click. No torch."""
 
-from html import escape
+import functools
+from dataclasses import dataclass
+from pathlib import Path
 
+import jinja2
 import pandas as pd
 
 from allcores.analysis import tidy
 
-STYLE = """
-<style>
-  body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 1.5em; }
-  table { border-collapse: collapse; }
-  th, td { padding: .3em .9em; border-bottom: 1px solid #ddd; }
-  thead th, td { text-align: right; white-space: nowrap; }
-  th { border-bottom: 2px solid #222; position: sticky; top: 0; background: #fff; }
-  tbody tr:hover { background: #f4f4f4; }
-</style>
-"""
+TEMPLATES = Path(__file__).parent / "templates"
 
 
-def page(frame, formats):
-    """A self-contained page that shows a table; what is the same in all rows stands above it.
+@dataclass(frozen=True)
+class Number:
+    """How the numbers of a column are written: {pattern} of the value times factor; its unit."""
+
+    pattern: str
+    unit: str = ""
+    factor: float = 1.0
+
+    def write(self, value):
+        return self.pattern.format(self.factor * value)
+
+
+WHOLE = Number("{:,.0f}")
+TIMES = Number("{:.2f}", "×")  # noqa: RUF001 - a multiplication sign
+
+
+def percent(digits, sign=""):
+    return Number(f"{{:{sign}.{digits}f}}", "points" if sign else "%", 100.0)
+
+
+def seconds(digits):
+    return Number(f"{{:,.{digits}f}}", "s")
+
+
+def sheet(frame, formats, compared=None):
+    """What the templates' macro `sheet` shows.
 
     Args:
-        formats: column -> how a value of it is written; missing values are left empty. Columns
-            without a format are texts.
+        formats: column -> Number; missing values are left empty, other columns are texts.
+        compared: the columns to show at first, beside those in which the rows differ as cells of
+            the grid; None: all.
     """
     same = [name for name in tidy.CELL if name in frame and frame[name].nunique() == 1]
     above = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
     shown = frame.drop(columns=same)
-    texts = [number for number, name in enumerate(shown, start=1) if name not in formats]
-    to_the_left = ", ".join(f"thead tr th:nth-child({n}), td:nth-child({n})" for n in texts)
-    written = pd.DataFrame(
-        {name.replace("_", " "): _written(shown[name], formats.get(name, str)) for name in shown}
-    )
-    with pd.option_context("display.max_colwidth", None):  # else it would shorten long texts
-        table = written.to_html(index=False, border=0)
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8">{STYLE}'
-        f"<style>{to_the_left} {{ text-align: left; }}</style>"
-        f"<p>{escape(above)}</p>{table}</html>"
-    )
+    first = [*shown] if compared is None else [*tidy.CELL, *compared]
+    heads = [
+        {
+            "name": name.replace("_", " "),
+            "unit": formats[name].unit if name in formats else "",
+            "classes": " ".join(
+                [*(["number"] if name in formats else []), *([] if name in first else ["more"])]
+            ),
+        }
+        for name in shown
+    ]
+    columns = [_cells(shown[name], formats.get(name)) for name in shown]
+    return {
+        "above": above,
+        "heads": heads,
+        "rows": [list(zip(cells, heads, strict=True)) for cells in zip(*columns, strict=True)],
+        "has_more": any("more" in head["classes"] for head in heads),
+    }
 
 
-def _written(values, write):
-    return ["" if pd.isna(value) else write(value) for value in values]
+def _cells(values, number):
+    """The text of each value, and what it is sorted by."""
+    return [
+        {"text": "", "value": ""}
+        if pd.isna(value)
+        else {"text": number.write(value) if number else str(value), "value": value}
+        for value in values
+    ]
+
+
+@functools.cache
+def _templates():
+    return jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True)
+
+
+def page(template, **values):
+    """A self-contained page, from one of the templates."""
+    return _templates().get_template(f"{template}.html").render(**values)

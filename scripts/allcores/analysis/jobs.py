@@ -1,13 +1,22 @@
 """What the workflow has to know of the job that makes all products of a study."""
 
+import functools
+import hashlib
 from pathlib import Path
 
 from allcores.analysis import products
-from allcores.study import fingerprint
+from allcores.study import fingerprint, registry
 
 # Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
 TIDY = ("runs", "epochs", "staleness", "classes", "confusion", "utilisation", "missing")
+
+
+@functools.cache
+def _templates():
+    """The SHA-256 of the pages' templates."""
+    files = sorted((registry.LIBRARY / "analysis" / "templates").iterdir())
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 class StudyJob:
@@ -51,8 +60,8 @@ class StudyJob:
         return {name: self.folder.csv(self.study, name) for name in TIDY}
 
     @property
-    def verdict(self):
-        return f"{self.folder.study(self.study)}/verdict.html"
+    def page(self):
+        return f"{self.folder.study(self.study)}/report.html"
 
     @property
     def beside(self):
@@ -66,7 +75,7 @@ class StudyJob:
     def files(self):
         """All that the job makes."""
         shown = [file for file, *_ in self.shown]
-        return [*self.tidy.values(), self.verdict, *shown, *self.beside]
+        return [*self.tidy.values(), self.page, *shown, *self.beside]
 
     @property
     def shown(self):
@@ -79,7 +88,8 @@ class StudyJob:
 
     def code(self):
         """The fingerprint of the program that makes them, and of each product."""
-        return fingerprint.of_script("report", *(product.module for product in self.products))
+        code = fingerprint.of_script("report", *(product.module for product in self.products))
+        return f"{code} {_templates()}"
 
     def settings(self, wildcards, input):
         """Takes `input` because Snakemake does not record functions of it: each run's identity is

@@ -4,8 +4,10 @@ A file declares everything about its product, so that adding one touches no othe
 
 * TITLE and CAPTION, for the report. {study}, {baseline} and {target} in a caption are filled in.
 * WHEN: a name in CONDITIONS, if only some studies have it.
-* ORDER: its position in the report, and in the verdict if it has sentences.
-* table(...) -> DataFrame and formats(table) -> {column: function}, or figure(...) -> Figure.
+* SECTION of the report, and ORDER: its position there, and in the verdict if it has sentences.
+* LEADING, of a figure: its place among those that may open the report; the first three do.
+* table(...) -> DataFrame and formats(table) -> {column: html_table.Number}, with COMPARED, the
+  columns that are shown at first; or figure(...) -> Figure.
 * sentences(...) -> iterable of str for the verdict; optional.
 
 The arguments of these functions are named after what they are made from: a tidy CSV (`runs`,
@@ -32,7 +34,8 @@ class Product:
         name: of its files: "speed_table".
         kind: "table" or "figure".
         module: its dotted name.
-        title, caption, order: TITLE, CAPTION and ORDER of the file.
+        title, caption, section, order: TITLE, CAPTION, SECTION and ORDER of the file.
+        leading: its LEADING, if any.
         when: a key of CONDITIONS; None: every study has it.
         made_from: names of the arguments of table() or figure(), without `facts`.
         takes_facts: whether table() or figure() takes `facts`.
@@ -44,6 +47,8 @@ class Product:
     module: str
     title: str
     caption: str
+    section: str
+    leading: int | None
     when: str | None
     order: int
     made_from: tuple
@@ -90,6 +95,8 @@ def known():
                     module=f"allcores.analysis.{folder}.{file.stem}",
                     title=constants["TITLE"],
                     caption=" ".join(constants["CAPTION"].split()),
+                    section=constants["SECTION"],
+                    leading=constants.get("LEADING"),
                     when=constants.get("WHEN"),
                     order=constants["ORDER"],
                     made_from=tuple(name for name in arguments[kind] if name != "facts"),
@@ -143,10 +150,16 @@ def _constant(known, choice, constant, default):
     return known[choice.name].constants.get(constant, default)
 
 
+def _has_several_ways(config, asked):
+    """Whether there is anything to compare in speed."""
+    return len(list(grid.layouts(config, grid.STUDY_DEFAULTS | asked))) > 1
+
+
 # Name of a condition -> whether a config's study meets it.
 CONDITIONS = {
     "learnable": _is_learnable,
     "asynchronous": _is_asynchronous,
+    "several_ways": _has_several_ways,
     "several_sizes": lambda config, asked: len(asked.get("train_sizes", [])) > 1,
     "curves": lambda config, asked: asked.get("curves", False),
     "target_accuracy": lambda config, asked: "target_accuracy" in asked,

@@ -7,6 +7,7 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import seaborn as sns
+from matplotlib import ticker
 
 from allcores.study import registry
 
@@ -81,6 +82,8 @@ def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
     )
     for unused in axes.flat[count:]:
         unused.set_visible(False)
+    for panel in axes.flat:  # also where neighbours have the same axis
+        panel.tick_params(labelbottom=True, labelleft=True)
     return figure, list(axes.flat[:count])
 
 
@@ -95,6 +98,25 @@ def legend_below(figure, axes):
         rows = -(-len(entries) // columns)
         figure.set_figheight(figure.get_figheight() + LEGEND_ROW * rows)
         figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
+
+
+def name_rows(panel, labels):
+    """Name the rows 0, 1, ... of a panel, the first on top, none of them on its edge."""
+    panel.set_yticks(range(len(labels)), labels=labels)
+    panel.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def explain_hollow(panel):
+    """An entry of the legend for marks that a note belongs to, if there are any."""
+    panel.plot([], [], "o", mfc="white", mec="0.3", ls="", label="hollow: see the note")
+
+
+def plain_logarithmic(axis):
+    """A logarithmic axis with plain numbers, 0.02 and not 2 x 10^-2."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(ticker.NullFormatter())
 
 
 def empty():

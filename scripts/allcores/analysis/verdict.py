@@ -1,8 +1,6 @@
 """What a study found, in sentences made from its tables."""
 
-from html import escape
-
-from allcores.analysis import bottom_line, html_table, products
+from allcores.analysis import bottom_line, products
 from allcores.analysis.wording import comma_separated, count
 
 # Columns of runs.csv that make timings incomparable where they differ -> what they are.
@@ -74,14 +72,6 @@ def sentences(found, spoken_of, facts):
         frames = {each: found[each] for each in products.known()[name].spoken_from}
         said += products.load(name).sentences(**frames, facts=facts)
     return said
-
-
-def as_html(study, said):
-    items = "".join(f"<li>{escape(sentence)}</li>\n" for sentence in said)
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8">{html_table.STYLE}'
-        f"<h2>{escape(study)}</h2><ul>\n{items}</ul></html>"
-    )
 
 
 def as_rst(study, said):

@@ -5,8 +5,10 @@ import numpy as np
 from allcores.analysis import comparison, style, tidy
 
 TITLE = "accuracy"
+SECTION = "accuracy"
 WHEN = "learnable"
 ORDER = 56
+LEADING = 4
 CAPTION = """
 Held-out accuracy. Faint dots are single runs (folds and seeds); the marker is their mean and
 the bar its 95 % interval, corrected for folds that share training samples. Runs that diverged
@@ -43,8 +45,6 @@ def figure(runs):
         panel.set(
             title=style.title(shown, names),
             xlabel="held-out accuracy (%)",
-            yticks=range(len(labels)),
-            yticklabels=labels,
         )
-        panel.invert_yaxis()
+        style.name_rows(panel, labels)
     return figure

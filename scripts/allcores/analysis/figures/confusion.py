@@ -5,6 +5,7 @@ import seaborn as sns
 from allcores.analysis import style, tidy
 
 TITLE = "confusion matrix"
+SECTION = "accuracy"
 WHEN = "learnable"
 ORDER = 64
 CAPTION = """

@@ -1,12 +1,12 @@
 """Plot elapsed training time against the number of cores, beside published times."""
 
-from matplotlib import ticker
-
 from allcores.analysis import style
 
 TITLE = "elapsed time"
+SECTION = "speed"
 WHEN = "references"
 ORDER = 31
+LEADING = 2
 CAPTION = """
 Training time per 1,000 images against the number of cores, both axes logarithmic. The dashed
 line is ideal scaling from the run with the fewest cores. Hollow squares and dotted lines are
@@ -33,11 +33,10 @@ def figure(speed_table, facts):
         ends = [first["cores"], group["cores"].max()]
         ideal = [first["per_1000"] * first["cores"] / cores for cores in ends]
         panel.plot(ends, ideal, color="0.6", lw=1, ls="--", label="ideal")
-        panel.set(xscale="log", yscale="log", title=model, xlabel="cores")
+        panel.set(xscale="log", title=model, xlabel="cores")
         panel.set_xticks(counts, labels=map(str, counts))
         panel.minorticks_off()
-        panel.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        panel.yaxis.set_major_formatter("{x:g}")
+        style.plain_logarithmic(panel.yaxis)
     axes[0].set_ylabel("training time per 1,000 images (s)")
     style.legend_below(figure, axes)
     return figure

@@ -3,6 +3,7 @@
 from allcores.analysis import style, tidy
 
 TITLE = "accuracy by epoch and time"
+SECTION = "accuracy"
 WHEN = "curves"
 ORDER = 61
 CAPTION = """

@@ -3,7 +3,9 @@
 from allcores.analysis import style, tidy
 
 TITLE = "training loss"
+SECTION = "training"
 ORDER = 23
+LEADING = 5
 CAPTION = """
 Training loss against training time, evaluation not counted: one marker per epoch, the mean over
 folds and seeds; the band is their range. Colour is the strategy, line style the schedule.
@@ -34,7 +36,8 @@ def figure(epochs):
                 + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
             )
             panel.fill_between(line["elapsed"], line["low"], line["high"], color=colour, alpha=0.12)
-        panel.set(title=style.title(shown, names), xlabel="training time (s)", yscale="log")
+        panel.set(title=style.title(shown, names), xlabel="training time (s)")
+        style.plain_logarithmic(panel.yaxis)
     axes[0].set_ylabel("training loss")
     style.legend_below(figure, axes)
     return figure

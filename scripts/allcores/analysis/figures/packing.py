@@ -4,8 +4,10 @@ from allcores.analysis import style
 from allcores.analysis.figures.utilisation import draw
 
 TITLE = "packed or one after the other"
+SECTION = "speed"
 WHEN = "against"
 ORDER = 11
+LEADING = 1
 CAPTION = """
 Cores in use over time: above, one run after the other; below, the same runs packed onto the
 cores. CPU time of all runs, start-up and evaluation included; pauses between calls of snakemake

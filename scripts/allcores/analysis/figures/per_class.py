@@ -5,6 +5,7 @@ import seaborn as sns
 from allcores.analysis import style, tidy
 
 TITLE = "accuracy per class"
+SECTION = "accuracy"
 WHEN = "learnable"
 ORDER = 63
 CAPTION = """

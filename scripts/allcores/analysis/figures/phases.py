@@ -5,6 +5,7 @@ import numpy as np
 from allcores.analysis import style, tidy
 
 TITLE = "where the time goes"
+SECTION = "speed"
 ORDER = 22
 CAPTION = """
 Where each epoch's time goes, on the first worker: mean seconds per phase, the first epoch
@@ -41,10 +42,8 @@ def figure(epochs):
                 label=phase.removesuffix("_seconds").replace("_", "-"),
             )
             left = left + means[phase].to_numpy()
-        labels = [style.layout(row) for _, row in means.iterrows()]
-        panel.set_yticks(range(len(labels)), labels=labels)
+        style.name_rows(panel, [style.layout(row) for _, row in means.iterrows()])
         panel.set(title=style.title(shown, names), xlabel="seconds per epoch")
-        panel.invert_yaxis()
         panel.grid(visible=False, axis="y")
     style.legend_below(figure, axes)
     return figure

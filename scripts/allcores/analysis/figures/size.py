@@ -5,6 +5,7 @@ import pandas as pd
 from allcores.analysis import style, tidy
 
 TITLE = "epoch time by training-set size"
+SECTION = "speed"
 WHEN = "several_sizes"
 ORDER = 51
 CAPTION = """

@@ -5,7 +5,10 @@ import pandas as pd
 from allcores.analysis import style, tidy
 
 TITLE = "speedup"
+SECTION = "speed"
+WHEN = "several_ways"
 ORDER = 21
+LEADING = 3
 CAPTION = """
 Speedup of each layout of using the cores, from images per second after the first epoch.
 **Baseline: {baseline} with its fewest cores.** Bars reach from the slowest to the fastest run
@@ -28,6 +31,8 @@ def figure(speed_table, facts):
     figure, axes = draw(
         [group for _, group in groups], speed_table, f"speedup over {facts.baseline}"
     )
+    if speed_table["note"].notna().any():
+        style.explain_hollow(axes[0])
     for panel, (names, _) in zip(axes, groups, strict=True):
         panel.set_title(style.title(shown, names))
     style.legend_below(figure, axes)
@@ -97,11 +102,8 @@ def _rows(groups, table, quantity):
                 va="center",
                 fontsize=9,
             )
-        panel.set_yticks(
-            range(len(group)), labels=[style.layout(layout) for _, layout in group.iterrows()]
-        )
+        style.name_rows(panel, [style.layout(layout) for _, layout in group.iterrows()])
         panel.set_xlabel(quantity)
-        panel.invert_yaxis()
     fastest = table["fastest"] * table["speedup"] / table["images_per_second"]
     axes[0].set_xlim(0, 1.05 * fastest.max() if fastest.notna().any() else 1)
     return figure, axes

@@ -4,6 +4,7 @@ from allcores.analysis import style, tidy
 from allcores.analysis.wording import by_model, count
 
 TITLE = "staleness"
+SECTION = "training"
 WHEN = "asynchronous"
 ORDER = 70
 CAPTION = """
@@ -33,7 +34,8 @@ def figure(staleness):
                 ms=5,
                 label=style.layout(first),
             )
-        panel.set(title=style.title(shown, names), xlabel="staleness (updates)", yscale="log")
+        panel.set(title=style.title(shown, names), xlabel="staleness (updates)")
+        style.plain_logarithmic(panel.yaxis)
         panel.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("share of the updates")
     style.legend_below(figure, axes)

@@ -5,6 +5,7 @@ import numpy as np
 from allcores.analysis import occupancy, style
 
 TITLE = "CPU utilisation"
+SECTION = "training"
 ORDER = 24
 CAPTION = """
 Cores in use over wall-clock time while the study was running, coloured by strategy: CPU time of

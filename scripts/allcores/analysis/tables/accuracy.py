@@ -1,8 +1,10 @@
 """Accuracy of every cell of a study: mean, spread and 95 % interval over folds and seeds."""
 
 from allcores.analysis import comparison, tidy
+from allcores.analysis.html_table import WHOLE, Number, percent, seconds
 
 TITLE = "accuracy"
+SECTION = "accuracy"
 WHEN = "learnable"
 ORDER = 55
 CAPTION = """
@@ -12,6 +14,8 @@ the width of the 95 % interval of the mean, with Nadeau and Bengio's correction 
 share training samples. *seconds*: mean training time of a run, evaluation and start-up not
 counted. *core seconds*: that times the cores of the run.
 """
+# What one compares; the other columns are shown on request.
+COMPARED = ("accuracy", "half_width_95", "runs", "seconds")
 
 
 def table(runs):
@@ -35,16 +39,10 @@ def table(runs):
 
 
 def formats(table):
-    """Column -> how a value of it is written."""
-    percent, seconds = "{:.2%}".format, "{:,.2f}".format
+    """Column -> html_table.Number."""
     return {
-        "workers": str,
-        "threads": str,
-        "runs": str,
-        "diverged": str,
-        "accuracy": percent,
-        "standard_deviation": percent,
-        "half_width_95": "± {:.2%}".format,
-        "seconds": seconds,
-        "core_seconds": seconds,
+        **dict.fromkeys(("workers", "runs", "diverged"), WHOLE),
+        **dict.fromkeys(("accuracy", "standard_deviation"), percent(2)),
+        "half_width_95": Number("± {:.2f}", "%", 100.0),
+        **dict.fromkeys(("seconds", "core_seconds"), seconds(2)),
     }

@@ -1,9 +1,11 @@
 """Does accuracy differ from the baseline's, and by how much at most?"""
 
 from allcores.analysis import comparison, style, tidy
+from allcores.analysis.html_table import WHOLE, Number, percent
 from allcores.analysis.wording import by_model, differences
 
 TITLE = "does accuracy differ?"
+SECTION = "accuracy"
 WHEN = "learnable"
 ORDER = 60
 CAPTION = """
@@ -14,6 +16,8 @@ allows for folds that share training samples (on a fixed test set it is the ordi
 t-test over seeds, which says nothing of other test images). *p corrected*: by Holm's method for
 all comparisons of this table. Accuracy is said to differ where *p corrected* is below 0.05.
 """
+# What one compares; the other columns are shown on request.
+COMPARED = ("difference", "low", "high", "finding")
 
 SAME = ["dataset", "model", "schedule", "train_size"]
 
@@ -48,8 +52,8 @@ def sentences(comparison_table, facts):
 
 
 def formats(table):
-    """Column -> how a value of it is written."""
-    written = dict.fromkeys(("workers", "threads", "pairs"), str)
-    written |= dict.fromkeys(("difference", "low", "high"), "{:+.2%}".format)
-    written |= {"at_most": "{:.2%}".format}
-    return written | dict.fromkeys(("p", "p_corrected"), "{:.3f}".format)
+    """Column -> html_table.Number."""
+    written = dict.fromkeys(("workers", "pairs"), WHOLE)
+    written |= dict.fromkeys(("difference", "low", "high"), percent(2, "+"))
+    written |= {"at_most": Number("{:.2f}", "points", 100.0)}
+    return written | dict.fromkeys(("p", "p_corrected"), Number("{:.3f}"))

@@ -3,9 +3,11 @@
 import pandas as pd
 
 from allcores.analysis import style, tidy
+from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
 from allcores.analysis.wording import mark, on_cores
 
 TITLE = "elapsed time"
+SECTION = "speed"
 WHEN = "references"
 ORDER = 30
 CAPTION = """
@@ -16,6 +18,8 @@ over the most that the baseline strategy reaches with at most as many cores. Row
 *published elsewhere* are others' measurements, given as they stand; they were not made here,
 and only *per 1000* is computed from them.
 """
+# What one compares; the other columns are shown on request.
+COMPARED = ("layout", "cores", "per_1000", "speedup", "note")
 
 MEASURED = [
     "cores",
@@ -68,8 +72,8 @@ def sentences(elapsed_table, facts):
 
 
 def formats(table):
-    """Column -> how a value of it is written."""
-    written = {"cores": str, "images": "{:,.0f}".format, "images_per_second": "{:,.1f}".format}
-    written |= dict.fromkeys(("seconds", "per_1000"), "{:,.1f}".format)
-    written |= dict.fromkeys(("speedup", "over_best"), "{:.2f} x".format)
-    return written | {"efficiency": "{:.0%}".format}
+    """Column -> html_table.Number."""
+    written = dict.fromkeys(("cores", "images"), WHOLE)
+    written |= {"images_per_second": Number("{:,.1f}", "images/s")}
+    written |= dict.fromkeys(("seconds", "per_1000"), seconds(1))
+    return written | dict.fromkeys(("speedup", "over_best"), TIMES) | {"efficiency": percent(0)}

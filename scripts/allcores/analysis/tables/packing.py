@@ -3,9 +3,11 @@
 import pandas as pd
 
 from allcores.analysis import comparison, occupancy, style, tidy
+from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
 from allcores.analysis.wording import differences, title_of
 
 TITLE = "packed or one after the other"
+SECTION = "speed"
 WHEN = "against"
 ORDER = 10
 CAPTION = """
@@ -19,6 +21,8 @@ core-seconds divided by the cores. Start-up and evaluation count. *difference* a
 it: accuracy packed minus accuracy one after the other, paired by fold and seed, with Nadeau and
 Bengio's corrected interval and p values corrected by Holm's method.
 """
+# What one compares; the other columns are shown on request.
+COMPARED = ("one_by_one_seconds", "packed_seconds", "speedup", "finding")
 
 SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
 ALL = "all together"
@@ -97,9 +101,10 @@ def sentences(packing_table, facts):
 
 
 def formats(table):
-    """Column -> how a value of it is written."""
-    written = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), "{:,.1f}".format)
-    written |= dict.fromkeys(("one_by_one_accuracy", "packed_accuracy", "at_most"), "{:.2%}".format)
-    written |= dict.fromkeys(("difference", "low", "high"), "{:+.2%}".format)
-    written |= dict.fromkeys(("speedup", "over_bound"), "{:.2f} x".format)
-    return written | {"p_corrected": "{:.3f}".format, "runs": str, "pairs": "{:.0f}".format}
+    """Column -> html_table.Number."""
+    written = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), seconds(1))
+    written |= dict.fromkeys(("one_by_one_accuracy", "packed_accuracy"), percent(2))
+    written |= {"at_most": Number("{:.2f}", "points", 100.0)}
+    written |= dict.fromkeys(("difference", "low", "high"), percent(2, "+"))
+    written |= dict.fromkeys(("speedup", "over_bound"), TIMES)
+    return written | {"p_corrected": Number("{:.3f}"), "runs": WHOLE, "pairs": WHOLE}

@@ -1,8 +1,10 @@
 """Accuracy per class of every cell of a study, pooled over folds and seeds."""
 
 from allcores.analysis import tidy
+from allcores.analysis.html_table import WHOLE, percent
 
 TITLE = "accuracy per class"
+SECTION = "accuracy"
 WHEN = "learnable"
 ORDER = 62
 CAPTION = """
@@ -24,6 +26,6 @@ def table(classes):
 
 
 def formats(table):
-    """Column -> how a value of it is written."""
+    """Column -> html_table.Number."""
     names = table.columns.difference(tidy.CELL, sort=False)
-    return {"workers": str, "threads": str} | dict.fromkeys(names, "{:.1%}".format)
+    return {"workers": WHOLE} | dict.fromkeys(names, percent(1))

@@ -4,9 +4,11 @@ import pandas as pd
 from scipy import stats
 
 from allcores.analysis import style, tidy
+from allcores.analysis.html_table import WHOLE, Number, seconds
 from allcores.analysis.wording import by_model, signed
 
 TITLE = "epoch time by training-set size"
+SECTION = "speed"
 WHEN = "several_sizes"
 ORDER = 50
 CAPTION = """
@@ -14,6 +16,8 @@ Least-squares line through the mean epoch times of all runs, the first epoch (wa
 seconds = intercept + slope x samples, each with its standard error. The intercept is what an
 epoch costs however few samples it has.
 """
+# What one compares; the other columns are shown on request.
+COMPARED = ("seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error")
 
 FITTED = ["runs", "seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error"]
 FITTED += ["r_squared"]
@@ -52,8 +56,8 @@ def sentences(size_table, facts):
 
 
 def formats(table):
-    """Column -> how a value of it is written."""
-    written = dict.fromkeys(("workers", "threads", "runs"), str)
-    written |= dict.fromkeys(("seconds_per_1000", "intercept_seconds"), "{:.3f}".format)
-    written |= dict.fromkeys(("slope_error", "intercept_error"), "± {:.3f}".format)
-    return written | {"r_squared": "{:.4f}".format}
+    """Column -> html_table.Number."""
+    written = dict.fromkeys(("workers", "runs"), WHOLE)
+    written |= dict.fromkeys(("seconds_per_1000", "intercept_seconds"), seconds(3))
+    written |= dict.fromkeys(("slope_error", "intercept_error"), Number("± {:.3f}", "s"))
+    return written | {"r_squared": Number("{:.4f}")}

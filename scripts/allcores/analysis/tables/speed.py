@@ -4,9 +4,11 @@ import numpy as np
 import pandas as pd
 
 from allcores.analysis import style, tidy
+from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
 from allcores.analysis.wording import base_of, by_model, count, mark, speedup_of
 
 TITLE = "speed"
+SECTION = "speed"
 ORDER = 20
 CAPTION = """
 Training speed of each way of using the cores; runs that differ in schedule, fold or seed are
@@ -24,6 +26,8 @@ the first worker; ``ddp`` hides part of its communication behind the computation
 rest counts as *communicate*. Unless the study is ``exclusive``, other runs were at work on
 other cores of the machine at the same time.
 """
+# What one compares; the other columns are shown on request.
+COMPARED = ("cores", "images_per_second", "speedup", "efficiency", "note")
 
 PHASE = "_seconds"
 
@@ -188,11 +192,12 @@ def _range(row):
 
 
 def formats(table):
-    """Column -> how a value of it is written."""
-    written = dict.fromkeys(("workers", "threads", "cores", "runs"), str)
-    written |= dict.fromkeys(("images_per_second", "slowest", "fastest"), "{:,.1f}".format)
-    written |= {"seconds": "{:,.2f}".format, "epoch_seconds": "{:.3f}".format}
-    written |= {"images": "{:,.0f}".format}
-    written |= dict.fromkeys(("speedup", "over_best"), "{:.2f} x".format)
+    """Column -> html_table.Number."""
+    written = dict.fromkeys(("workers", "cores", "runs", "images"), WHOLE)
+    rates = dict.fromkeys(
+        ("images_per_second", "slowest", "fastest"), Number("{:,.1f}", "images/s")
+    )
+    written |= rates | {"seconds": seconds(2), "epoch_seconds": seconds(3)}
+    written |= dict.fromkeys(("speedup", "over_best"), TIMES)
     shares = table.columns[list(table.columns).index("note") + 1 :]
-    return written | dict.fromkeys(["utilisation", "efficiency", *shares], "{:.0%}".format)
+    return written | dict.fromkeys(["utilisation", "efficiency", *shares], percent(0))

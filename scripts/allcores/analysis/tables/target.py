@@ -1,9 +1,11 @@
 """After how many epochs, and how many seconds of training, a run reaches an accuracy."""
 
 from allcores.analysis import style, tidy
+from allcores.analysis.html_table import WHOLE, Number, seconds
 from allcores.analysis.wording import by_model
 
 TITLE = "epochs and time to an accuracy"
+SECTION = "accuracy"
 WHEN = "target_accuracy"
 ORDER = 40
 CAPTION = """
@@ -12,6 +14,8 @@ reaches {target:.1%}: medians over the runs that reach it. *reached*: how many d
 *slowest*: the range of the seconds. As the held-out accuracy itself decides when the count stops,
 this says how fast a model trains, not how well it would do on new data.
 """
+# What one compares; the other columns are shown on request.
+COMPARED = ("reached", "epochs", "seconds")
 
 
 def reached(epochs, target):
@@ -62,7 +66,7 @@ def sentences(target_table, facts):
 
 
 def formats(table):
-    """Column -> how a value of it is written."""
-    written = dict.fromkeys(("workers", "threads", "runs", "reached"), str)
-    written |= {"epochs": "{:g}".format}
-    return written | dict.fromkeys(("seconds", "fastest", "slowest"), "{:,.2f}".format)
+    """Column -> html_table.Number."""
+    written = dict.fromkeys(("workers", "runs", "reached"), WHOLE)
+    written |= {"epochs": Number("{:g}")}
+    return written | dict.fromkeys(("seconds", "fastest", "slowest"), seconds(2))

@@ -1,0 +1,121 @@
+"""How a study was made, in a paragraph that one could paste into a paper. No torch."""
+
+from allcores.analysis.wording import comma_separated, count
+
+REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
+
+
+def paragraphs(frames, runs, facts):
+    """What was trained and how it was compared; how it was timed, where, and with what.
+
+    Args:
+        frames: name of a tidy CSV or table -> its frame.
+        runs: the study's study.run.Run.
+    """
+    yield " ".join([*_training(frames["runs"], runs), *_comparison(frames, facts)])
+    yield " ".join(_timing(frames["runs"]))
+
+
+def _training(rows, runs):
+    of_model = {run.model.label: run for run in runs}
+    yield "Trained were " + "; ".join(map(_model, of_model.values())) + "."
+    schedules = dict.fromkeys(run.schedule.label for run in runs)
+    layouts = dict.fromkeys(map(_layout, runs))
+    yield f"Learning-rate schedule: {comma_separated(schedules)}."
+    yield f"Ways of using the cores: {comma_separated(layouts)}; batch sizes are of all workers "
+    yield "together. Weights begin equal, and batches hold the same samples in the same order, for "
+    yield "every way."
+    for dataset, of_dataset in rows.groupby("dataset", sort=False):
+        yield f"{dataset}: {_split(of_dataset)}."
+    seeds = count(rows["seed"].nunique(), "seed")
+    yield f"With {seeds}, each of which draws folds, initial weights, orders and augmentations, "
+    yield f"these are {count(len(rows), 'run')}."
+
+
+def _model(run):
+    names = {"lr": "learning rate"}
+    optimizer = [f"{names.get(k, k)} {v}" for k, v in run.optimizer.options.items()]
+    augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
+    augmentation += ["random flips"] if run.flip else []
+    parts = [
+        *(f"{key} {value}" for key, value in run.model.options.items()),
+        f"{run.optimizer.name} with {comma_separated(optimizer)}",
+        f"batches of {run.batch_size}",
+        count(run.epochs, "epoch"),
+        run.loss.name,
+        *augmentation,
+    ]
+    return f"{run.model.label} ({', '.join(parts)})"
+
+
+def _layout(run):
+    threads = run.threads_per_worker
+    return (
+        f"{run.strategy.label} with {count(run.workers, 'worker')}"
+        + (f" and {count(run.servers, 'server')}" if run.servers else "")
+        + ("" if threads == 1 else f" of {threads} threads each")
+    )
+
+
+def _split(rows):
+    samples = rows["train_samples"].unique()
+    trained = f"{samples.min():,}" + (
+        f" to {samples.max():,}" if samples.min() < samples.max() else ""
+    )
+    held_out = rows["held_out_samples"]
+    scored = f"{held_out.min():,}" + (
+        f" to {held_out.max():,}" if held_out.min() < held_out.max() else ""
+    )
+    split = rows["split"].iloc[0]
+    how = (
+        "the dataset's own test set was held out"
+        if split == "test"
+        else f"stratified {split.rpartition(' ')[2]}-fold cross-validation"
+    )
+    return f"{how}, {trained} samples to train on, {scored} held out"
+
+
+def _comparison(frames, facts):
+    yield "Accuracy is that of the last weights on the held-out samples, which training never sees."
+    if len(frames.get("comparison_table", ())):
+        yield f"Accuracies were compared with those of {facts.baseline} in pairs of runs with the "
+        yield f"same fold and seed by {REFERENCE}, with Holm's correction for several comparisons; "
+        yield "intervals are 95 % intervals, corrected in the same way."
+
+
+def _timing(rows):
+    alone = rows["exclusive"].astype(bool)
+    yield "Times are of training alone, without start-up, evaluation and checkpoints; speeds leave "
+    yield "out the first epoch, and are medians over runs."
+    if alone.all():
+        yield "Each run had the machine to itself."
+    elif alone.any():
+        yield "Some runs had the machine to themselves, the others shared it with other runs."
+    else:
+        yield "Runs were packed onto the cores, side by side."
+    if rows["pinned"].astype(bool).all():
+        yield "Each process was kept to cores of its own."
+    recipes = rows[["model", "precision", "memory_format", "threads_used"]].drop_duplicates()
+    yield "Computed in " + "; ".join(map(_recipe, recipes.groupby("model", sort=False))) + "."
+    machines = rows.drop_duplicates(["machine_host", "machine_processor"])
+    for _, row in machines.iterrows():
+        yield (
+            f"Machine: {row['machine_processor']}, {count(row['machine_cores_allowed'], 'core')}, "
+            f"{row['machine_memory_bytes'] / 2**30:.0f} GiB, {row['machine_vector_instructions']}; "
+            f"{row['machine_system']}."
+        )
+    versions = rows.drop_duplicates(["machine_python", "machine_torch", "machine_numpy"])
+    for _, row in versions.iterrows():
+        yield (
+            f"Python {row['machine_python']}, torch {row['machine_torch']}, "
+            f"numpy {row['machine_numpy']}, trained and compared by allcores."
+        )
+
+
+def _recipe(group):
+    model, rows = group
+    ways = dict.fromkeys(
+        f"{row['precision']}, {row['memory_format'].replace('_', ' ')}"
+        for _, row in rows.iterrows()
+    )
+    return f"{' or '.join(ways)} ({model})"

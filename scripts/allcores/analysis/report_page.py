@@ -1,0 +1,92 @@
+"""A study's report: one self-contained page, the bottom line and the figures that show it first."""
+
+import re
+from html import escape
+from itertools import groupby
+from pathlib import Path
+
+from allcores.analysis import bottom_line, html_table, methods, products, verdict
+
+# The page opens with so many sentences and figures.
+LEAD, LEADING = 2, 3
+# Markup of reStructuredText in captions -> HTML.
+MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
+
+
+def write(path, frames, of_study, runs, facts, again):
+    """Write the page; the study's figures must be there as SVG, beside it.
+
+    Args:
+        frames: name of a tidy CSV or table -> its frame.
+        of_study: the study's products.
+        runs: its Runs.
+        facts: products.Facts.
+        again: the command that makes all of this again.
+
+    Returns:
+        The sentences of the verdict.
+    """
+    spoken_of = [product.name for product in of_study if product.spoken_from]
+    said = verdict.sentences(frames, spoken_of, facts)
+    lead = list(bottom_line.sentences(frames, facts))[:LEAD]
+    blocks = _blocks(Path(path).parent, frames, of_study, facts)
+    leading = sorted((b for b in blocks if b["leading"]), key=lambda each: each["leading"])[
+        :LEADING
+    ]
+    rest = [block for block in blocks if block not in leading]
+    page = html_table.page(
+        "report",
+        title=facts.study,
+        lead=lead,
+        details=said[len(lead) :],
+        leading=leading,
+        sections=[
+            {"name": name, "blocks": list(members)}
+            for name, members in groupby(
+                sorted(rest, key=lambda block: block["section"]), key=lambda b: b["section"]
+            )
+        ],
+        methods=list(methods.paragraphs(frames, runs, facts)),
+        again=again,
+    )
+    Path(path).write_text(page)
+    return said
+
+
+def _blocks(folder, frames, of_study, facts):
+    """What the page shows: figures with the tables that they show, and tables without a figure."""
+    sheets = {
+        product.name: _described(product, facts) | _sheet(product, frames[product.name])
+        for product in of_study
+        if product.kind == "table" and len(frames[product.name])
+    }
+    blocks, shown = [], set()
+    for product in of_study:
+        if product.kind == "figure":
+            names = {product.name.replace("_figure", "_table"), *product.made_from} & sheets.keys()
+            drawing = _inline((folder / f"{product.name}.svg").read_text(), product.name)
+            tables = [sheets[name] for name in sorted(names)]
+            blocks.append(_described(product, facts) | {"svg": drawing, "tables": tables})
+            shown |= names
+    alone = [sheet for name, sheet in sheets.items() if name not in shown]
+    return sorted([*blocks, *alone], key=lambda block: block["order"])
+
+
+def _described(product, facts):
+    caption = escape(product.caption.format(**vars(facts)), quote=False)
+    for markup, tag in MARKUP.items():
+        caption = re.sub(markup, rf"<{tag}>\1</{tag}>", caption)
+    told = ("name", "title", "section", "order", "leading")
+    return {key: getattr(product, key) for key in told} | {"caption": caption}
+
+
+def _sheet(product, frame):
+    module = products.load(product.name)
+    return html_table.sheet(frame, module.formats(frame), getattr(module, "COMPARED", None))
+
+
+def _inline(svg, name):
+    """An SVG file as part of a page in which there are others: with ids of its own."""
+    svg = re.sub("<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)
