@@ -1,18 +1,28 @@
 """Measure which recipe trains a model fastest on the cores of this job."""
 
+import argparse
 import sys
 from pathlib import Path
+
+from allcores.machine import lifetime
+
+if __name__ == "__main__":
+    lifetime.die_with_caller(sys.argv)
 
 from allcores.machine import cores, lean_torch
 from allcores.study.run import Run
 from allcores.training import recipes
 
 if __name__ == "__main__":
-    sys.stdout = sys.stderr = Path(snakemake.log[0]).open("w", buffering=1)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--settings", required=True, metavar="JSON", help="of a run with that recipe")
+    add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
+    add("--output", required=True, type=Path, metavar="FILE", help="for what was measured")
+    add("--cores", required=True, type=int, metavar="N", help="as many as it may use")
+    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
+    flags = parser.parse_args()
+    cores.set_thread_variables(flags.cores)
     lean_torch.import_torch()
-    recipes.calibrate(
-        Run.from_json(snakemake.params.settings),
-        Path(snakemake.input.info).parent,
-        min(snakemake.threads, cores.allowed()),
-        snakemake.output[0],
-    )
+    available = min(flags.cores, cores.allowed())
+    recipes.calibrate(Run.from_json(flags.settings), flags.data, available, flags.output)

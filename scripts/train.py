@@ -24,6 +24,7 @@ from allcores.data import preparation
 from allcores.machine import cores, lean_torch
 from allcores.study import commandline
 from allcores.study.conditions import Conditions
+from allcores.study.run import AUTO
 from allcores.training import recipes
 
 BY_HAND = Path("results/by_hand")
@@ -80,7 +81,7 @@ def main(flags):
 def with_recipe(asked, flags, data_folder):
     """The run with everything that is `auto` filled in, measured now if nothing has been yet."""
     file = flags.recipe or BY_HAND / "recipes" / recipes.file_name(asked)
-    if not file.exists():
+    if recipes.cores_measured(file) < (cores.allowed() if asked.threads_per_worker == AUTO else 1):
         print("measuring what is fastest for this model on this machine", flush=True)
         cores.set_thread_variables(cores.allowed())
         lean_torch.import_torch()

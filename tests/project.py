@@ -1,12 +1,17 @@
 """A copy of the project with a study of its own, called as its users call it."""
 
+import contextlib
+import functools
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import yaml
 from conftest import ENVIRONMENT, ROOT
+
+from allcores.machine import warm_start
 
 MINIATURE = """
 models:
@@ -26,10 +31,19 @@ studies:
     schedules: [cosine]
     strategies: [serial, ddp]
     workers: [2]
+recipe: fixed
 """
 # For each model serial and ddp, two folds.
 RUNS = 8
 COPIED = ("Snakefile", "config", "workflow", "scripts", "profiles", "environment.yml")
+
+
+@functools.cache
+def forked_snakemake():
+    """The command that calls snakemake in a process forked from one that has imported it."""
+    with contextlib.chdir(tempfile.mkdtemp()):
+        warm_start.start("log", ROOT / "tests" / "warm" / "process.py")
+        return warm_start.command(ROOT / "tests" / "warm" / "call.py", warm=True)
 
 
 class Project:
@@ -40,11 +54,13 @@ class Project:
         self.config = folder / "mine.yaml"
         self.results = folder / "results" / "mine"
 
-    def snakemake(self, *arguments, cores="2", cwd=None, **popen):
-        command = [sys.executable, "-m", "snakemake", "-s", self.folder / "Snakefile"]
+    def snakemake(self, *arguments, cores="2", cwd=None, forked=False, **popen):
+        """Its process. A forked one starts sooner, and its signals pass through another."""
+        command = [*forked_snakemake()] if forked else [sys.executable, "-m", "snakemake"]
+        command += ["-s", self.folder / "Snakefile"]
         command += ["--configfile", self.config, "--cores", cores, *arguments]
         return subprocess.Popen(
-            command,
+            list(map(str, command)),
             cwd=cwd or self.folder,
             env=ENVIRONMENT,
             text=True,
@@ -54,7 +70,7 @@ class Project:
         )
 
     def call(self, *arguments, expect=0, **options):
-        process = self.snakemake(*arguments, **options)
+        process = self.snakemake(*arguments, forked=True, **options)
         output, _ = process.communicate(timeout=900)
         assert process.returncode == expect, output
         return output

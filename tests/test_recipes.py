@@ -1,6 +1,7 @@
 """What a config leaves open is measured and filled in."""
 
 import json
+import time
 
 import pytest
 import torch
@@ -52,6 +53,72 @@ def test_the_fastest_that_fits_is_taken(tmp_path, cores, workers, servers, expec
     assert tuple(filled.recipe.values()) == expected
     assert not filled.has_auto
     assert vary(filled, **OPEN.recipe) == run
+
+
+def test_ways_of_using_the_cores_share_a_recipe_unless_threads_are_asked_for(tmp_path):
+    """Else a comparison of these ways would be one of recipes, too."""
+    open_format = vary(precision="fp32", memory_format=AUTO)
+    runs = [vary(open_format, workers=w, threads_per_worker=t) for w, t in ((1, 1), (4, 1), (1, 3))]
+    assert len({recipes.cache_key(run) for run in runs}) == 1
+    assert {run.measured for run in runs} == {"all"}
+    file = answered(tmp_path / "recipe", {(1, "fp32", "channels_last"): 1})
+    assert [recipes.fill_in(run, file, 4).threads_per_worker for run in runs] == [1, 1, 3]
+    assert vary(OPEN, workers=3).measured == "w3"
+
+
+def test_bf16_is_taken_only_where_it_is_clearly_faster(tmp_path):
+    run = vary(OPEN, threads_per_worker=1)
+    for speed, expected in ((109, "fp32"), (111, "bf16")):
+        speeds = {(1, "fp32", "contiguous"): 100, (1, "bf16", "channels_last"): speed}
+        assert recipes.fill_in(run, answered(tmp_path / "file", speeds), 1).precision == expected
+
+
+def test_a_file_says_for_how_many_cores_it_holds(tmp_path, laboratory, monkeypatch):
+    monkeypatch.setattr(recipes, "ROUNDS", 1)
+    file = tmp_path / "recipe.json"
+    assert recipes.cores_measured(file) == 0
+    recipes.calibrate(OPEN, laboratory.data(), 1, file)
+    assert recipes.cores_measured(file) == 1
+    file.write_text("{")
+    assert recipes.cores_measured(file) == 0
+
+
+class Slow(torch.nn.Module):
+    """Takes its time in one memory format."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self.seconds, self.steps = seconds, 0
+        self.layer = torch.nn.LazyLinear(3)
+
+    def forward(self, images):
+        self.steps += 1
+        time.sleep(self.seconds)
+        return self.layer(images.flatten(1))
+
+
+def test_a_recipe_that_is_far_too_slow_is_timed_once(laboratory, monkeypatch, tmp_path):
+    slow = {"contiguous": Slow(0.001), "channels_last": Slow(0.02)}
+    for model in slow.values():
+        model(torch.zeros(2, 3, 8, 8))
+    monkeypatch.setattr(models, "build", lambda run, dataset: slow[run.memory_format])
+    run = vary(OPEN, precision="fp32", threads_per_worker=1)
+    recipes._measure_all(run, laboratory.data(), 1, 1, tmp_path / "recipe", None)
+    # In this test, here, and as warm-up; the other one's images have been counted before.
+    assert slow["channels_last"].steps == 3
+    assert slow["contiguous"].steps == 4 + recipes.ROUNDS
+    timings = json.loads((tmp_path / "recipe").read_text())["timings"]
+    assert [timing["memory_format"] for timing in timings] == ["contiguous", "channels_last"]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_bf16_is_not_tried_without_instructions(laboratory, monkeypatch, tmp_path, known):
+    monkeypatch.setattr(recipes, "ROUNDS", 1)
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        monkeypatch.setattr(torch.cpu, name, lambda: known)
+    recipes.calibrate(vary(OPEN, threads_per_worker=1), laboratory.data(), 1, tmp_path / "recipe")
+    timings = json.loads((tmp_path / "recipe").read_text())["timings"]
+    assert {timing["precision"] for timing in timings} == {"fp32", *(["bf16"] if known else [])}
 
 
 def test_what_is_given_is_not_measured():

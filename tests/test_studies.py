@@ -64,9 +64,7 @@ def test_what_else_a_study_can_end_with(tmp_path):
 
 OPEN = """
 models:
-  mlp:
-    {batch_size: 16, epochs: 1, optimizer: {name: sgd, lr: 0.05}, precision: auto,
-     memory_format: auto}
+  mlp: {batch_size: 16, epochs: 1, optimizer: {name: sgd, lr: 0.05}}
 datasets:
   tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
 studies:
@@ -96,7 +94,9 @@ def test_what_is_left_open_is_measured_once_and_then_used(tmp_path):
         threads = metrics["recipe"]["threads_per_worker"]
         assert threads in ((1, 2) if "serial" in file else (1,))
         assert metrics["machine"]["threads_per_process"] == threads
-    assert project.trains(*wanted) == 0
+    # What was measured on these cores holds for fewer, and not for more.
+    assert project.planned(*wanted) == project.planned(*wanted, cores="1") == {}
+    assert project.planned(*wanted, cores="4")["calibrate"] == 2
     # Another seed and learning rate ask the same question, another batch another one.
     project.configure(lambda config: config["studies"]["first"].update(seeds=[1]))
     project.configure(lambda config: config["models"]["mlp"]["optimizer"].update(lr=0.1))

@@ -65,7 +65,8 @@ def test_a_study_ends_with_what_it_asks_for():
         *("learning_curve_figure", "target_table", "target_figure")
     }
     assert of(train_sizes=[10, 20]) - least == {"size_table", "size_figure"}
-    assert of(strategies=["serial", "hogwild"]) - least == {"staleness_figure"}
+    assert of(strategies=["serial", "ddp"]) - least == {"speedup_figure"}
+    assert of(strategies=["serial", "hogwild"]) - least == {"speedup_figure", "staleness_figure"}
     assert of(against="other") - least == {"packing_table", "packing_figure"}
     assert of(references=[]) - least == {"elapsed_table", "elapsed_figure"}
     assert not {name for name in of(datasets=["fake"]) if "accuracy" in name or "class" in name}

@@ -97,7 +97,7 @@ print(json.dumps({
     "threads": threading.active_count(),
 }))
 print("to stderr", file=sys.stderr)
-sys.exit(7)
+sys.exit(7 if sys.argv[1] == "one" else "no")
 """
 
 
@@ -130,6 +130,10 @@ def test_a_program_is_given_what_its_client_has(warm, tmp_path, monkeypatch):
         "input": "hello",
         "threads": 1,
     }
+    _, errors = warm(
+        program, "other", stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
+    ).communicate()
+    assert errors == "to stderr\nno\n"
 
 
 def test_a_program_that_is_killed_by_a_signal_looks_so(warm, tmp_path):
@@ -159,8 +163,9 @@ def test_a_client_that_is_ended_takes_its_run_along(train, laboratory, number):
     wait_for(checkpoint(laboratory).exists)
     processes = ranks_of(client.pid)
     client.send_signal(number)
-    wait_for(lambda: not any(map(alive, processes)), seconds=1)
-    if number in (signal.SIGTERM, signal.SIGINT):
+    asked = number in (signal.SIGTERM, signal.SIGINT)
+    wait_for(lambda: not any(map(alive, processes)), seconds=5 if asked else 1)
+    if asked:
         assert "the same call goes on after the last whole epoch" in says(client, status=1)
     # And the warm process goes on.
     says(train(vary(RUN, seed=1), "other"))
@@ -319,7 +324,7 @@ def test_a_hundred_programs_at_once(warm, tmp_path):
 
 def test_one_who_says_nothing_keeps_nobody_waiting(warm, train):
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(str(warm_start.folder() / warm_start.SOCKET))
+        silent.connect(os.path.relpath(warm_start.folder() / warm_start.SOCKET))
         says(train(RUN))
 
 
@@ -336,7 +341,7 @@ def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
     ranks = [pid for program in programs for pid in children(program)]
     assert programs and ranks
     os.killpg(process.pid, number)  # as a terminal, or a batch system, does
-    wait_for(lambda: not any(map(alive, [*keepers, *programs, *ranks])), seconds=1)
+    wait_for(lambda: not any(map(alive, [*keepers, *programs, *ranks])), seconds=5)
     process.communicate(timeout=60)
     wait_for(lambda: not alive(warm), seconds=1)
     assert not list((tmp_path / ".snakemake").glob("warm_process_*"))

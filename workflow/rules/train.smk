@@ -10,12 +10,11 @@ rule calibrate:
     output:
         FOLDER.recipe,
     log:
-        "<results>/logs/calibrate/{dataset}/{model}_w{workers}t{threads}.log",
-    # It has the machine to itself, before others begin.
+        "<results>/logs/calibrate/{dataset}/{model}_{measured}.log",
     priority: 1e9
     conda:
         "../../environment.yml"
-    threads: RUNS.most_cores()
+    threads: lambda wildcards: min(RUNS.most_cores(), RUNS.cores_of_recipe(wildcards))
     resources:
         slurm_extra="--exclusive",
         mem_mb=lambda wildcards, attempt: 2
@@ -23,14 +22,16 @@ rule calibrate:
         * estimate.memory_mb(RUNS.with_recipe(wildcards)),
         runtime=lambda wildcards, attempt: attempt * estimate.minutes(RUNS.with_recipe(wildcards)),
     params:
-        # Not recorded, being a function of input: any run with that cache key will do.
-        settings=lambda wildcards, input: RUNS.with_recipe(wildcards).to_json(),
+        # Not recorded, being a function of output: any run with that cache key will do.
+        command=RUNS.calibration,
+        # Recorded as a text.
+        cores=lambda wildcards: str(RUNS.cores_of_recipe(wildcards)),
         cache_key=lambda wildcards: recipes.cache_key(RUNS.with_recipe(wildcards)),
         code=lambda wildcards: fingerprint.of_recipe(RUNS.with_recipe(wildcards)),
     message:
-        "Measure how {wildcards.model} is fastest with {wildcards.workers} worker(s)"
-    script:
-        "../../scripts/calibrate.py"
+        "Measure how {wildcards.model} is fastest"
+    shell:
+        "exec {params.command:q} --cores {threads} > {log:q} 2>&1"
 
 
 rule train:

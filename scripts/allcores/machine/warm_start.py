@@ -43,19 +43,20 @@ def command(program, warm):
         return [sys.executable, program, "--die-with-parent", os.getpid()]
     # Without site-packages Python itself starts in 10 ms.
     client = [sys.executable, "-I", "-S", PROGRAMS / "start.py"]
-    return [*client, folder().absolute() / SOCKET, os.getpid(), program]
+    return [*client, folder() / SOCKET, os.getpid(), program]
 
 
 def folder():
     """Where the warm process of this one has its socket."""
-    return Path(f".snakemake/warm_process_{os.getpid()}")
+    return Path(f".snakemake/warm_process_{os.getpid()}").absolute()
 
 
-def start(log):
+def start(log, program=None):
     """Start the warm process of this one, with which it ends.
 
     Args:
         log: file for what it has to say.
+        program: what it is, which calls serve(); None: scripts/warm_process.py.
 
     Returns:
         A function that ends it sooner.
@@ -74,7 +75,7 @@ def start(log):
         process = Popen(
             [
                 sys.executable,
-                PROGRAMS / "warm_process.py",
+                program or PROGRAMS / "warm_process.py",
                 place,
                 *map(str, (listener.fileno(), os.getpid())),
             ],
@@ -103,7 +104,6 @@ def serve(folder, listener, caller, warm_up):
         warm_up: imports what the programs need; called when the first of them is asked for.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     imported = None
     try:
         die_with_parent(caller, signal.SIGTERM)
@@ -114,7 +114,10 @@ def serve(folder, listener, caller, warm_up):
                 client, user, _ = struct.unpack("3i", _credentials(connection))
                 if user == os.getuid():
                     imported = imported or _Imported(warm_up)
+                    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
                     _fork(_keep, listener, connection, client, imported)
+    except Exception:
+        traceback.print_exc()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)  # tearing down torch's modules would take another 0.7 s
@@ -223,7 +226,10 @@ def _become(request, files, client):
         runpy.run_path(program, run_name="__main__")
         status = 0
     except SystemExit as error:
-        status = error.code or 0
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        else:
+            status = error.code or 0
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()

@@ -5,7 +5,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from allcores.study import registry
-from allcores.study.run import Choice, Run
+from allcores.study.run import AUTO, Choice, Run
 
 # What a study may leave out.
 STUDY_DEFAULTS = {
@@ -29,11 +29,11 @@ HYPERPARAMETERS = {
     "precision",
     "memory_format",
 }
-MODEL_DEFAULTS = {
-    "loss": {"name": "CrossEntropyLoss"},
-    "augmentation": {},
-    "precision": "fp32",
-    "memory_format": "contiguous",
+MODEL_DEFAULTS = {"loss": {"name": "CrossEntropyLoss"}, "augmentation": {}}
+# What a config says of all models' recipes -> their defaults.
+RECIPE_DEFAULTS = {
+    AUTO: {"precision": AUTO, "memory_format": AUTO},
+    "fixed": {"precision": "fp32", "memory_format": "contiguous"},
 }
 
 
@@ -111,6 +111,7 @@ def expand(config):
 def _cells(config, study):
     """The runs of one study, folds innermost."""
     folds = None if study["folds"] == "test" else study["folds"]
+    recipe = RECIPE_DEFAULTS[config.get("recipe", AUTO)]
     grid = itertools.product(
         [choice(config, "datasets", label) for label in study["datasets"]],
         study["models"],
@@ -132,7 +133,7 @@ def _cells(config, study):
             servers=servers,
             threads_per_worker=threads,
             seed=seed,
-            **training(model, config["models"][model]),
+            **training(model, recipe | config["models"][model]),
         )
 
 

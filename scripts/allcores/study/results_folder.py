@@ -31,7 +31,7 @@ class ResultsFolder:
     @property
     def recipe(self):
         """The file of what was measured for runs with `auto`, with wildcards."""
-        return f"{self.path}/recipes/{{dataset}}/{{model}}_w{{workers}}t{{threads}}.json"
+        return f"{self.path}/recipes/{{dataset}}/{{model}}_{{measured}}.json"
 
     def run(self, path=PATH):
         return f"{self.path}/runs/{path}"
@@ -59,7 +59,7 @@ class ResultsFolder:
         if run.folds is not None:
             found["folds"] = f"{self.data(run)}/{run.folds}folds_seed{run.seed}.json"
         if run.has_auto:
-            found["recipe"] = self.recipe.format(**run.wildcards)
+            found["recipe"] = self.recipe.format(**run.wildcards, measured=run.measured)
         return found
 
     def conditions_of(self, run, table):

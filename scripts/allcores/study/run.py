@@ -94,6 +94,12 @@ class Run:
         return AUTO in self.recipe.values()
 
     @property
+    def measured(self):
+        """Which runs share a recipe: those with as many workers if it finds the number of threads,
+        else all, so that every way of using the cores computes alike."""
+        return f"w{self.workers}" if self.threads_per_worker == AUTO else "all"
+
+    @property
     def wildcards(self):
         """The values that PATH is filled with."""
         return {

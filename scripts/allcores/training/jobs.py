@@ -6,7 +6,7 @@ from pathlib import Path
 from allcores.machine import warm_start
 from allcores.study import estimate, identity, registry
 from allcores.study.commandline import TIMEOUT
-from allcores.study.run import PATH
+from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
 PROGRAM = registry.LIBRARY.parent / "train.py"
@@ -34,8 +34,29 @@ class RunJobs:
         return next(
             run
             for run in self.table.runs.values()
-            if run.has_auto and all(str(run.wildcards[k]) == v for k, v in wildcards.items())
+            if run.has_auto
+            and all(
+                str(value) == (run.wildcards | {"measured": run.measured})[key]
+                for key, value in wildcards.items()
+            )
         )
+
+    def cores_of_recipe(self, wildcards):
+        """As many as were once measured if that is enough, so that nothing is measured again."""
+        if self.with_recipe(wildcards).threads_per_worker != AUTO:
+            return 1
+        file = self.folder.recipe.format(**wildcards)
+        return max(self.most_cores(), recipes.cores_measured(file))
+
+    def calibration(self, wildcards, output):
+        """The call of scripts/calibrate.py, as a list."""
+        run = self.with_recipe(wildcards)
+        return [
+            *warm_start.command(PROGRAM.with_name("calibrate.py"), warm=self.cores is not None),
+            *["--settings", run.to_json()],
+            *["--data", self.folder.data(run)],
+            *["--output", output[0]],
+        ]
 
     @property
     def cluster_resources(self):
@@ -59,7 +80,7 @@ class RunJobs:
     def threads(self, wildcards, input):
         """A run that must be alone claims every core; it uses its own only."""
         run = self.run(wildcards)
-        if run.has_auto and Path(input.recipe).exists():
+        if run.threads_per_worker == AUTO and Path(input.recipe).exists():
             run = recipes.fill_in(run, input.recipe, self.most_cores())
         return self.cores or run.cores if self.is_exclusive(wildcards) else run.cores
 

@@ -9,6 +9,7 @@ import hashlib
 import importlib.metadata
 import itertools
 import json
+import math
 import statistics
 import time
 from functools import partial
@@ -23,12 +24,19 @@ PRECISIONS = ("fp32", "bf16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 # Recipes within this share of the fastest count as equally fast.
 TOLERANCE = 0.03
-# Rounds of measuring: at most ROUNDS, no new one after SECONDS, but at least LEAST_ROUNDS.
-ROUNDS, SECONDS, LEAST_ROUNDS = 30, 5, 1
+# bf16 rounds: it is taken if it is faster by this factor at least.
+WORTH_ROUNDING = 1.1
+# A recipe that is slower than the best by more than this factor is not timed again.
+HOPELESS = 2.0
+# Rounds of measuring: at most ROUNDS, no new one after SECONDS.
+ROUNDS, SECONDS = 20, 1.5
+# A step is made of fewer images if with all of them it would last longer (seconds).
+LONGEST_STEP = 0.5
 
 
 def cache_key(run):
     """The cache key of a recipe, a JSON text: the model, its batch, the processor, torch."""
+    run = _representative(run)
     return json.dumps(
         {
             "dataset": dataclasses.asdict(run.dataset),
@@ -54,13 +62,20 @@ def images_per_worker(run):
     return -(-run.batch_size // run.workers)
 
 
-def candidates(run, most_threads):
+def _representative(run):
+    """The run in whose stead it is measured: see Run.measured."""
+    if run.threads_per_worker == AUTO:
+        return run
+    return dataclasses.replace(run, workers=1, servers=0, threads_per_worker=1)
+
+
+def candidates(run, most_threads, precisions=PRECISIONS):
     """Every recipe that the run allows, the plainest first: [{precision, ...}, ...]."""
     powers = [1 << power for power in range(most_threads.bit_length())]
     threads = sorted({*powers, most_threads})
     choices = {
         "threads_per_worker": threads,
-        "precision": PRECISIONS,
+        "precision": precisions,
         "memory_format": MEMORY_FORMATS,
     }
     open_or_given = [
@@ -74,19 +89,27 @@ def calibrate(run, data_folder, available, file):
 
     Args:
         available: number of cores that a run may use; a worker gets an equal part of them at most.
-        file: where to write the JSON {"cache_key", "timings": [{precision, ...,
+        file: where to write the JSON {"cache_key", "cores", "timings": [{precision, ...,
             images_per_second}, ...]}.
     """
+    run = _representative(run)
     # Here and not above: the workflow asks cache_key() without torch.
     from allcores.machine import leases
     from allcores.parallel import launch
 
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    allowed = candidates(run, max(1, available // run.workers))
-    most = max(recipe["threads_per_worker"] for recipe in allowed)
-    target = partial(_measure_all, run, data_folder, allowed, file)
-    with leases.leased(min(available, most * run.workers)):
+    most = max(1, available // run.workers) if run.threads_per_worker == AUTO else 1
+    target = partial(_measure_all, run, data_folder, available, most, file)
+    with leases.leased(most):
         launch.run_ranks(target, 1, 0, most, once_forked=int)
+
+
+def cores_measured(file):
+    """For how many cores a file holds the fastest recipe; 0: there is none, or it is damaged."""
+    try:
+        return int(json.loads(Path(file).read_text())["cores"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def fill_in(run, file, available):
@@ -109,28 +132,69 @@ def fill_in(run, file, available):
     if run.threads_per_worker == AUTO:  # servers take threads, too
         most = max(1, available // run.processes)
         fitting = [timing for timing in fitting if timing["threads_per_worker"] <= most]
-    best = max(timing["images_per_second"] for timing in fitting)
+    exact = [timing for timing in fitting if timing["precision"] == PRECISIONS[0]]
+    if exact and _fastest(fitting) < WORTH_ROUNDING * _fastest(exact):
+        fitting = exact
+    best = _fastest(fitting)
     chosen = next(
         timing for timing in fitting if timing["images_per_second"] >= best * (1 - TOLERANCE)
     )
-    return dataclasses.replace(run, **{key: chosen[key] for key in RECIPE})
+    return dataclasses.replace(
+        run, **{key: chosen[key] for key, value in run.recipe.items() if value == AUTO}
+    )
 
 
-def _measure_all(run, data_folder, recipes, file, world):
+def _fastest(timings):
+    return max(timing["images_per_second"] for timing in timings)
+
+
+def _measure_all(run, data_folder, available, most_threads, file, world):
     """Time a step of each recipe in turn, in rounds, after one untimed step of each as warm-up."""
     from allcores.data import storage
-    from allcores.training import models
 
     dataset = storage.open_dataset(data_folder)
+    steps, count = _steps(run, candidates(run, most_threads, _precisions()), dataset)
+    best, began = math.inf, time.perf_counter()
+    for done in range(ROUNDS):
+        for _, step, seconds in steps:
+            late = done and time.perf_counter() - began > SECONDS
+            if late or (seconds and seconds[0] > HOPELESS * best):
+                continue
+            seconds.append(step())
+            best = min(best, seconds[0])
+    timings = [
+        recipe | {"images_per_second": count / statistics.median(seconds)}
+        for recipe, _, seconds in steps
+    ]
+    for timing in timings:
+        print(f"{_name(timing)}  {timing['images_per_second']:,.0f} images/s", flush=True)
+    measured = {"cache_key": cache_key(run), "cores": available, "timings": timings}
+    write_text(file, json.dumps(measured, indent=1))
+
+
+def _precisions():
+    """Those for which the processor has instructions; without them bf16 takes minutes a step."""
+    import torch
+
+    known = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return PRECISIONS if known else PRECISIONS[:1]
+
+
+def _steps(run, recipes, dataset):
+    """[(recipe, function that makes a step and returns its seconds, []), ...], and their images."""
+    from allcores.training import models
+
     formats = {recipe["memory_format"] for recipe in recipes}
     model_in = {
         name: models.build(dataclasses.replace(run, memory_format=name), dataset)
         for name in formats
     }
-    steps, problem = [], None
-    for recipe in recipes:
-        step = _step(dataclasses.replace(run, **recipe), model_in[recipe["memory_format"]], dataset)
+    steps, problem, count = [], None, None
+    for recipe in sorted(recipes, key=lambda each: -each["threads_per_worker"]):
+        like, model = dataclasses.replace(run, **recipe), model_in[recipe["memory_format"]]
         try:
+            count = count or _affordable(like, model, dataset)
+            step = _step(like, model, dataset, count)
             step()
             steps.append((recipe, step, []))
         except RuntimeError as error:  # a model that calls view(), say, suits one format only
@@ -138,19 +202,15 @@ def _measure_all(run, data_folder, recipes, file, world):
             print(f"{_name(recipe)}  does not work: {error}", flush=True)
     if not steps:
         raise problem
-    began = time.perf_counter()
-    for done in range(ROUNDS):
-        if done >= LEAST_ROUNDS and time.perf_counter() - began > SECONDS:
-            break
-        for _, step, seconds in steps:
-            seconds.append(step())
-    timings = [
-        recipe | {"images_per_second": images_per_worker(run) / statistics.median(seconds)}
-        for recipe, _, seconds in steps
-    ]
-    for timing in timings:
-        print(f"{_name(timing)}  {timing['images_per_second']:,.0f} images/s", flush=True)
-    write_text(file, json.dumps({"cache_key": cache_key(run), "timings": timings}, indent=1))
+    return sorted(steps, key=lambda each: recipes.index(each[0])), count
+
+
+def _affordable(run, model, dataset):
+    """How many images a step may have; at least two, for batch norm's sake."""
+    count = images_per_worker(run)
+    few = _step(run, model, dataset, min(2, count))
+    few()
+    return min(count, max(2, int(2 * LONGEST_STEP / few())))
 
 
 def _name(recipe):
@@ -160,8 +220,12 @@ def _name(recipe):
     )
 
 
-def _step(run, model, dataset):
-    """A function that makes one training step of a run without `auto` and times it."""
+def _step(run, model, dataset, count):
+    """A function that makes one training step of a run without `auto` and times it.
+
+    Args:
+        count: of images.
+    """
     import torch
 
     from allcores.study import registry
@@ -170,7 +234,6 @@ def _step(run, model, dataset):
     make_optimizer = registry.optimizers()[run.optimizer.name].load()
     optimizer = make_optimizer(model.parameters(), **run.optimizer.options)
     criterion = losses.build(run.loss.name, run.loss.options)
-    count = images_per_worker(run)
     images = torch.randn(count, *dataset.images.shape[1:])
     targets = torch.randint(len(dataset.info["classes"]), (count,))
 
