@@ -55,7 +55,7 @@ test-slurm: $(READY)
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("allcores needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet pip==26.3
-	$(BIN)/python -m pip install --quiet --group run --group test
+	@echo "making .venv"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python scripts/install.py
 	@touch $@

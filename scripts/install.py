@@ -1,0 +1,88 @@
+"""Install the pinned packages of pyproject.toml into the environment of this Python.
+
+    .venv/bin/python scripts/install.py
+
+uv does it, in a fraction of pip's time; where uv cannot, pip does. uv does not read pip's settings,
+so they are handed over. torch is looked for in PyTorch's index of CPU builds first: on Linux, the
+one on PyPI brings several GB for GPUs.
+"""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[1]
+GROUPS = ("run", "test")
+UV, PIP = "uv==0.13.9", "pip==26.3"
+CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
+PATIENCE = 3  # seconds for that index to answer
+# pip's settings -> uv's variables.
+VARIABLES = {
+    "index-url": "UV_DEFAULT_INDEX",
+    "extra-index-url": "UV_INDEX",
+    "find-links": "UV_FIND_LINKS",
+    "cert": "SSL_CERT_FILE",
+}
+
+
+def settings_of_pip(listed):
+    """uv's environment variables for what `pip config list` says; later places outweigh others.
+
+    Args:
+        listed: its output, lines such as "global.index-url='https://...'".
+    """
+    found = {}
+    for place in ("global", "user", "site", "install", ":env:"):
+        for key, value in re.findall(rf"^{place}\.([\w-]+)='(.*)'$", listed, re.MULTILINE):
+            if key in VARIABLES:
+                separator = "," if key == "find-links" else " "
+                found[VARIABLES[key]] = separator.join(value.replace("\\n", " ").split())
+    return found
+
+
+def answers(url):
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE):
+            return True
+    except OSError:
+        return False
+
+
+def run(*command, **environment):
+    """Whether a command succeeds; what it has to say is shown."""
+    return subprocess.run(command, env=os.environ | environment, cwd=PROJECT).returncode == 0
+
+
+def pip(*arguments):
+    return run(sys.executable, "-m", "pip", "install", "--quiet", *arguments)
+
+
+def uv(*arguments, **environment):
+    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
+    return run(*command, *arguments, **environment)
+
+
+def install():
+    """Whether all packages are there now."""
+    wanted = [part for name in GROUPS for part in ("--group", name)]
+    if platform.system() == "Linux" and answers(f"{CPU_BUILDS}/torch/"):
+        print(f"torch comes from {CPU_BUILDS}, without GPU libraries", flush=True)
+        wanted += ["--extra-index-url", CPU_BUILDS]
+    print(f"installing the pinned packages with {UV}", flush=True)
+    if pip(UV):
+        listed = subprocess.run(
+            [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True
+        ).stdout
+        # Of all indices take the best version that is pinned, as pip does: 2.13.0+cpu of 2.13.0.
+        if uv(*wanted, "--index-strategy", "unsafe-best-match", **settings_of_pip(listed)):
+            return True
+    print("installing the pinned packages with pip, which takes a minute or two", flush=True)
+    return pip(PIP) and pip(*wanted)
+
+
+if __name__ == "__main__":
+    sys.exit(0 if install() else "the packages could not be installed; see above")

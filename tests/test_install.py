@@ -1,0 +1,58 @@
+"""What `make` installs, and from where."""
+
+import sys
+
+import pytest
+from conftest import ROOT
+
+sys.path.append(str(ROOT / "scripts"))
+import install
+
+LISTED = """
+global.cert='/etc/certificates.crt'
+global.extra-index-url='https://one/simple https://two/simple'
+user.index-url='https://user/simple'
+global.index-url='https://global/simple'
+install.find-links='/wheels\\n/more'
+:env:.timeout='180'
+"""
+
+
+def test_pips_settings_are_handed_to_uv():
+    assert install.settings_of_pip(LISTED) == {
+        "SSL_CERT_FILE": "/etc/certificates.crt",
+        "UV_INDEX": "https://one/simple https://two/simple",
+        "UV_DEFAULT_INDEX": "https://user/simple",
+        "UV_FIND_LINKS": "/wheels,/more",
+    }
+    assert install.settings_of_pip("") == {}
+
+
+@pytest.mark.parametrize("reachable", [False, True])
+@pytest.mark.parametrize("broken", [None, "uv==", "-m uv"])
+def test_uv_installs_and_pip_where_it_cannot(monkeypatch, reachable, broken):
+    called = []
+
+    def run(*command, **environment):
+        called.append(" ".join(command))
+        return broken is None or broken not in called[-1]
+
+    monkeypatch.setattr(install, "run", run)
+    monkeypatch.setattr(install, "answers", lambda url: reachable)
+    assert install.install()
+    from_cpu_builds = ["download.pytorch.org/whl/cpu" in command for command in called]
+    groups = ["--group run --group test" in command for command in called]
+    assert from_cpu_builds == [reachable and asked for asked in groups]
+    by = ["uv" if "-m uv" in command else "pip" for command in called]
+    assert (
+        by
+        == {
+            None: ["pip", "uv"],
+            "uv==": ["pip", "pip", "pip"],
+            "-m uv": ["pip", "uv", "pip", "pip"],
+        }[broken]
+    )
+
+
+def test_what_does_not_answer_is_not_waited_for():
+    assert not install.answers("http://127.0.0.1:9/")
