@@ -48,6 +48,7 @@ drill: $(READY)
 	$(BIN)/python tests/drills/kills.py $(KILLS)
 
 bench: $(READY)
+	@$(BIN)/python scripts/install.py run test bench
 	$(BIN)/python tests/benchmarks/run_all.py
 
 test-slurm: $(READY)
@@ -57,5 +58,5 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("allcores needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo "making .venv"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python scripts/install.py
+	@$(BIN)/python scripts/install.py run test
 	@touch $@

@@ -1,6 +1,6 @@
 """Install the pinned packages of pyproject.toml into the environment of this Python.
 
-    .venv/bin/python scripts/install.py
+    .venv/bin/python scripts/install.py run test      those groups of them
 
 uv does it, in a fraction of pip's time; where uv cannot, pip does. uv does not read pip's settings,
 so they are handed over. torch is looked for in PyTorch's index of CPU builds first: on Linux, the
@@ -16,7 +16,6 @@ import urllib.request
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-GROUPS = ("run", "test")
 UV, PIP = "uv==0.13.9", "pip==26.3"
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 PATIENCE = 3  # seconds for that index to answer
@@ -66,9 +65,9 @@ def uv(*arguments, **environment):
     return run(*command, *arguments, **environment)
 
 
-def install():
-    """Whether all packages are there now."""
-    wanted = [part for name in GROUPS for part in ("--group", name)]
+def install(groups):
+    """Whether all packages of the groups are there now."""
+    wanted = [part for name in groups for part in ("--group", name)]
     if platform.system() == "Linux" and answers(f"{CPU_BUILDS}/torch/"):
         print(f"torch comes from {CPU_BUILDS}, without GPU libraries", flush=True)
         wanted += ["--extra-index-url", CPU_BUILDS]
@@ -85,4 +84,4 @@ def install():
 
 
 if __name__ == "__main__":
-    sys.exit(0 if install() else "the packages could not be installed; see above")
+    sys.exit(0 if install(sys.argv[1:]) else "the packages could not be installed; see above")

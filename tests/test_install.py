@@ -39,7 +39,7 @@ def test_uv_installs_and_pip_where_it_cannot(monkeypatch, reachable, broken):
 
     monkeypatch.setattr(install, "run", run)
     monkeypatch.setattr(install, "answers", lambda url: reachable)
-    assert install.install()
+    assert install.install(["run", "test"])
     from_cpu_builds = ["download.pytorch.org/whl/cpu" in command for command in called]
     groups = ["--group run --group test" in command for command in called]
     assert from_cpu_builds == [reachable and asked for asked in groups]

@@ -8,6 +8,7 @@ HERE = Path(__file__).parent
 ALL = (
     "input_pipeline",
     "start_up",
+    "campaign",
     "dry_run",
     "packing",
     "ring",

@@ -1,0 +1,75 @@
+"""The same cross-validation from the call to the end: ours, and that of scikit-learn with skorch.
+
+10 runs of LeNet: 5 folds x 2 schedules, digits, 5 epochs, batches of 32, on all cores. Ours ends
+with tables, figures and a report; GridSearchCV with the scores. Then the default study: how busy
+the cores are between the start of the first run and the end of the last.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+from measure import ROOT, in_turn, ratios, report
+
+from allcores.analysis import occupancy
+from allcores.machine import cores
+
+REPEATS = 5
+CONFIG = """
+models:
+  lenet: {batch_size: 32, epochs: 5, optimizer: {name: adam, lr: 0.003}}
+studies:
+  lenet:
+    datasets: [digits]
+    folds: 5
+    models: [lenet]
+    schedules: [cosine, warm_restarts]
+"""
+
+
+def ours(*arguments):
+    """Seconds of a call of snakemake in a new folder; returns them and what is_busy() says."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", *arguments]
+        began = time.perf_counter()
+        subprocess.run([*command, "--cores", "all"], cwd=folder, check=True, **QUIET)
+        return time.perf_counter() - began, is_busy(folder)
+
+
+def is_busy(folder):
+    """The share of the cores' time that runs used, from the first start to the last end."""
+    tables = [pd.read_csv(file) for file in Path(folder).rglob("studies/*/runs.csv")]
+    runs = pd.concat(tables).drop_duplicates(["started", "ended"])
+    return runs["cpu_seconds"].sum() / (occupancy.makespan(runs) * cores.allowed())
+
+
+def with_skorch():
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, Path(__file__).with_name("grid_search.py")], check=True, **QUIET
+    )
+    return time.perf_counter() - began
+
+
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.yaml"
+        config.write_text(CONFIG)
+        ways = {"ours": lambda: ours("--configfile", config)[0], "skorch": with_skorch}
+        found = in_turn(ways, REPEATS)
+    whole, busy = ours()
+    report(
+        "campaign",
+        [
+            ("10 runs of LeNet: ours, with tables, figures, report", "s", found["ours"]),
+            ("10 runs of LeNet: GridSearchCV, skorch, joblib", "s", found["skorch"]),
+            ("  ours / skorch", "x", ratios(found["ours"], found["skorch"])),
+            ("the default study, from the call to the end", "s", [whole]),
+            ("  its cores busy with runs while there are any", "%", [100 * busy]),
+        ],
+    )
