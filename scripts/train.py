@@ -35,6 +35,14 @@ def main(flags):
     data_folder = flags.data or BY_HAND / "data" / f"{asked.dataset.label}_{asked.dataset.digest}"
     if not flags.data:
         preparation.prepare(asked.dataset, "results/downloads", data_folder)
+    # numpy and torch read these when they are imported, so that has to wait until here.
+    cores.set_thread_variables(asked.plain.threads_per_worker)
+    lean_torch.import_torch()
+    from allcores.training import sanity
+    from allcores.training.experiment import conduct
+
+    if not flags.settings:  # the workflow has already tried its models (check_models.py)
+        sanity.check_in_child(asked.plain, data_folder)
     run = with_recipe(asked, flags, data_folder) if asked.has_auto else asked
     if flags.cores is not None and flags.cores < run.cores and not flags.oversubscribe:
         raise ValueError(
@@ -44,14 +52,6 @@ def main(flags):
     if run.cores > cores.allowed():
         print(f"{run.cores} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
 
-    # numpy and torch read these when they are imported, so that has to wait until here.
-    cores.set_thread_variables(run.threads_per_worker)
-    lean_torch.import_torch()
-    from allcores.training import sanity
-    from allcores.training.experiment import conduct
-
-    if not flags.settings:  # the workflow has already tried its models (check_models.py)
-        sanity.check_in_child(run, data_folder)
     # One folder per set of settings, so that two runs by hand never share one.
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
     name += "_curves" if flags.curves else ""
@@ -83,10 +83,9 @@ def with_recipe(asked, flags, data_folder):
     file = flags.recipe or BY_HAND / "recipes" / recipes.file_name(asked)
     if recipes.cores_measured(file) < (cores.allowed() if asked.threads_per_worker == AUTO else 1):
         print("measuring what is fastest for this model on this machine", flush=True)
-        cores.set_thread_variables(cores.allowed())
-        lean_torch.import_torch()
         recipes.calibrate(asked, data_folder, cores.allowed(), file)
     run = recipes.fill_in(asked, file, flags.cores or cores.allowed())
+    cores.set_thread_variables(run.threads_per_worker)
     print(f"fastest: {', '.join(map(str, run.recipe.values()))} thread(s)", flush=True)
     return run
 

@@ -11,6 +11,8 @@ def warm_up():
 
     cores.set_thread_variables(1)  # each program sets its own
     lean_torch.import_torch()
+    import threadpoolctl  # noqa: F401
+
     import check_models  # noqa: F401
     import train  # noqa: F401
     from allcores.study import registry

@@ -6,16 +6,21 @@ from allcores.machine import cores, lean_torch
 cores.set_thread_variables(1)
 lean_torch.import_torch()
 
+import atexit  # noqa: E402
+import contextlib  # noqa: E402
 import dataclasses  # noqa: E402
+import functools  # noqa: E402
 import os  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
+import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from allcores.data import preparation  # noqa: E402
+from allcores.machine import warm_start  # noqa: E402
 from allcores.study import grid  # noqa: E402
 from allcores.study.conditions import Conditions  # noqa: E402
 from allcores.study.run import Choice, Run  # noqa: E402
@@ -66,6 +71,26 @@ def using(strategy, workers, run=RUN, **changes):
     return vary(run, strategy=strategy, workers=workers, servers=servers, **changes)
 
 
+@functools.cache
+def warm(process, program):
+    """The command of a program that is forked from a warm process of the tests.
+
+    It spares each of them the imports, which is most of the time that many a test takes.
+    """
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    with contextlib.chdir(folder.name):
+        warm_start.start("log", process)
+        return tuple(map(str, warm_start.command(program, warm=True)))
+
+
+def train_program(forked=True):
+    """The command of scripts/train.py."""
+    if forked:
+        return list(warm(None, ROOT / "tests" / "warm" / "train.py"))
+    return [sys.executable, str(ROOT / "scripts" / "train.py")]
+
+
 class Laboratory:
     """Conducts runs in a folder of its own."""
 
@@ -104,10 +129,10 @@ class Laboratory:
             f"--checkpoints={self.checkpoints(name)}",
         ]
 
-    def train(self, run, name="run", **popen):
-        """The same by scripts/train.py, as a process."""
+    def train(self, run, name="run", forked=True, **popen):
+        """The same by scripts/train.py, as a process; a forked one is another one's client."""
         return subprocess.Popen(
-            [sys.executable, ROOT / "scripts" / "train.py", *self.arguments(run, name)],
+            [*train_program(forked), *self.arguments(run, name)],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,17 +1,12 @@
 """A copy of the project with a study of its own, called as its users call it."""
 
-import contextlib
-import functools
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 
 import yaml
-from conftest import ENVIRONMENT, ROOT
-
-from allcores.machine import warm_start
+from conftest import ENVIRONMENT, ROOT, warm
 
 MINIATURE = """
 models:
@@ -38,12 +33,7 @@ RUNS = 8
 COPIED = ("Snakefile", "config", "workflow", "scripts", "profiles", "environment.yml")
 
 
-@functools.cache
-def forked_snakemake():
-    """The command that calls snakemake in a process forked from one that has imported it."""
-    with contextlib.chdir(tempfile.mkdtemp()):
-        warm_start.start("log", ROOT / "tests" / "warm" / "process.py")
-        return warm_start.command(ROOT / "tests" / "warm" / "call.py", warm=True)
+WARM = ROOT / "tests" / "warm"
 
 
 class Project:
@@ -56,7 +46,11 @@ class Project:
 
     def snakemake(self, *arguments, cores="2", cwd=None, forked=False, **popen):
         """Its process. A forked one starts sooner, and its signals pass through another."""
-        command = [*forked_snakemake()] if forked else [sys.executable, "-m", "snakemake"]
+        command = (
+            [*warm(WARM / "process.py", WARM / "call.py")]
+            if forked
+            else [sys.executable, "-m", "snakemake"]
+        )
         command += ["-s", self.folder / "Snakefile"]
         command += ["--configfile", self.config, "--cores", cores, *arguments]
         return subprocess.Popen(

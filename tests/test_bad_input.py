@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import yaml
-from conftest import ENVIRONMENT, ROOT
+from conftest import ENVIRONMENT, ROOT, train_program
 
 from allcores.study import checks, grid, yamlfile
 
@@ -220,7 +220,7 @@ FLAGS = [
     ("flags", "line"), FLAGS, ids=lambda v: " ".join(v[1:] or v) if isinstance(v, list) else ""
 )
 def test_flags_that_do_not_fit_are_told_in_a_line(tmp_path, flags, line):
-    command = [sys.executable, ROOT / "scripts" / "train.py", *flags]
+    command = [*train_program(), *flags]
     run = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
     assert "Traceback" not in run.stdout + run.stderr
     assert line in run.stderr

@@ -1,10 +1,9 @@
 """What does not fit together is told before anything is trained."""
 
 import subprocess
-import sys
 
 import pytest
-from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, vary
+from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, vary
 from project import copy
 
 from allcores.study import registry
@@ -79,7 +78,8 @@ def try_out(folder, path, **options):
     flags += ["--dataset-option=count=60", "--folds=0", "--dataset-option=classes=3"]
     flags += ["--epochs=1", "--dataset-option=test=20"]
     flags += [f"--option={key}={value}" for key, value in options.items()]
-    command = [sys.executable, ROOT / "scripts" / "train.py", "--model", path, *flags]
+    flags += ["--precision=fp32", "--memory-format=contiguous"]
+    command = [*train_program(), "--model", path, *flags]
     run = subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
     assert "Traceback" not in run.stderr, run.stderr
     return run.returncode, run.stdout + run.stderr

@@ -58,7 +58,7 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run)
     _, expected = laboratory.conduct(run, "never_killed")
 
     folder = laboratory.checkpoints("killed")
-    process = laboratory.train(run, "killed")
+    process = laboratory.train(run, "killed", forked=False)
     while epochs_in(folder) < 3:
         assert process.poll() is None
     process.send_signal(signal.SIGKILL)
@@ -245,7 +245,7 @@ def test_only_one_at_a_time_trains_a_run(laboratory):
 
 def test_a_resumed_run_records_all_its_sessions(laboratory):
     run = vary(epochs=700)
-    process = laboratory.train(run)
+    process = laboratory.train(run, forked=False)
     trace = laboratory.checkpoints("run") / "trace.allcores"
     while not trace.exists() or trace.read_text().count("\n") < 4:
         assert process.poll() is None

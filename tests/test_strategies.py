@@ -267,7 +267,7 @@ def alive(pid):
 
 def started(laboratory, run):
     """A training process whose ranks have made a few steps."""
-    process = laboratory.train(run)
+    process = laboratory.train(run, forked=False)
     wait_for(lambda: (laboratory.checkpoints("run") / "latest.allcores").exists())
     ranks = children(process.pid)
     assert len(ranks) == run.workers + run.servers

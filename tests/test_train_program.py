@@ -2,9 +2,8 @@
 
 import os
 import subprocess
-import sys
 
-from conftest import ENVIRONMENT, ROOT
+from conftest import ENVIRONMENT, train_program
 
 from allcores.data import storage
 from allcores.study import commandline, registry
@@ -13,7 +12,7 @@ from allcores.study.metrics_file import read_metrics
 
 def train(*flags, cwd):
     return subprocess.run(
-        [sys.executable, ROOT / "scripts" / "train.py", *flags],
+        [*train_program(), *flags],
         cwd=cwd,
         env=ENVIRONMENT,
         text=True,

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from allcores.files import write_text
 from allcores.study import checks, fingerprint, identity, registry, yamlfile
-from allcores.study.run import AUTO, digest
+from allcores.study.run import digest
 
 PROGRAM = registry.LIBRARY.parent / "check_models.py"
-# What is tried out of a recipe that is still to be measured.
-PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
 
 
 def findings(table, files, cache, command):
@@ -46,11 +44,9 @@ def _trials(table):
         metadata = registry.metadata(run.dataset)
         if metadata is None:
             continue
-        plain = {key: PLAINEST[key] for key, value in run.recipe.items() if value == AUTO}
         # All runs that differ in nothing else are one trial.
         one = dataclasses.replace(
-            run,
-            **plain,
+            run.plain,
             dataset=dataclasses.replace(run.dataset, label="", options={}),
             **{"folds": None, "fold": None, "train_size": None, "seed": 0, "epochs": 1},
             batch_size=min(2, run.batch_size // run.workers),

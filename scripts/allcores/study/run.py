@@ -12,6 +12,8 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/w{workers}t{threads}/{split}/n{s
 # What a config may leave to be measured, see training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
+# What always works.
+PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,12 @@ class Run:
     def has_auto(self):
         """Whether part of the recipe is to be measured first."""
         return AUTO in self.recipe.values()
+
+    @property
+    def plain(self):
+        """The run with the plainest recipe where something is to be measured."""
+        open_keys = [key for key, value in self.recipe.items() if value == AUTO]
+        return dataclasses.replace(self, **{key: PLAINEST[key] for key in open_keys})
 
     @property
     def measured(self):

@@ -1,0 +1,12 @@
+"""Call scripts/train.py in a process that was forked in another folder."""
+
+import os
+import runpy
+import sys
+from pathlib import Path
+
+# As the library does where it is imported.
+sys.path.append(os.getcwd())  # noqa: PTH109
+
+if __name__ == "__main__":
+    runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "train.py"), run_name="__main__")
