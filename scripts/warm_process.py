@@ -18,7 +18,7 @@ def warm_up():
     from allcores.study import registry
     from allcores.training import experiment, sanity  # noqa: F401
 
-    # Read from torch's files, which takes longer than to build a small model.
+    # Read from torch's files.
     registry.optimizers(), registry.losses()
 
 

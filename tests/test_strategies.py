@@ -265,11 +265,20 @@ def alive(pid):
         return False
 
 
-def started(laboratory, run):
+def program_of(client):
+    """The process that a warm process of this one has forked for a client; None: not yet."""
+    for warm in children(os.getpid()):
+        for keeper in children(warm):
+            if Path(f"/proc/{keeper}/comm").read_text() == f"keep {client}\n":
+                return next(iter(children(keeper)), None)
+    return None
+
+
+def started(laboratory, run, forked=False):
     """A training process whose ranks have made a few steps."""
-    process = laboratory.train(run, forked=False)
+    process = laboratory.train(run, forked=forked)
     wait_for(lambda: (laboratory.checkpoints("run") / "latest.allcores").exists())
-    ranks = children(process.pid)
+    ranks = children(program_of(process.pid) if forked else process.pid)
     assert len(ranks) == run.workers + run.servers
     return process, ranks
 
@@ -280,7 +289,7 @@ def test_a_killed_rank_ends_the_run_with_its_name(laboratory, strategy, role):
     run = using(strategy, 3, ENDLESS)
     if role == "server" and not run.servers:
         pytest.skip("it has no servers")
-    process, ranks = started(laboratory, run)
+    process, ranks = started(laboratory, run, forked=True)
     candidates = range(run.workers) if role == "worker" else range(run.workers, run.processes)
     victim = random.choice(candidates)
     time.sleep(random.random() / 2)

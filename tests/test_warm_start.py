@@ -14,11 +14,13 @@ import pytest
 import torch
 from conftest import DDP, ENVIRONMENT, LENET, ROOT, RUN, same_weights, using, vary
 from project import copy
-from test_strategies import SYNCHRONOUS, alive, children, wait_for
+from test_strategies import alive, children, program_of, wait_for
 
 from allcores.machine import warm_start
+from allcores.study.run import Choice
 
 TRAIN = ROOT / "scripts" / "train.py"
+RING, SHARED_MEMORY = (Choice(name, name, {}) for name in ("ring", "shared_memory"))
 ENDLESS = vary(RUN, epochs=100_000, strategy=DDP, workers=2)
 COLD = "starting without the warm process"
 
@@ -52,13 +54,6 @@ def says(process, status=0):
     return output
 
 
-def named(pid, text):
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().startswith(text)
-    except OSError:
-        return False
-
-
 def warm_process(caller=None):
     """The one of a process; of this one, that of the test."""
     folder = "" if caller else warm_start.folder()
@@ -68,12 +63,6 @@ def warm_process(caller=None):
         if f"warm_process.py\0{folder}" in Path(f"/proc/{pid}/cmdline").read_text() and alive(pid)
     ]
     return found
-
-
-def program_of(client):
-    """The process that is run for a client, None before there is one."""
-    keepers = [pid for pid in children(warm_process()) if named(pid, f"keep {client}\n")]
-    return next((pid for keeper in keepers for pid in children(keeper)), None)
 
 
 def ranks_of(client, count=2):
@@ -147,11 +136,11 @@ def test_a_program_that_is_killed_by_a_signal_looks_so(warm, tmp_path):
 
 
 def test_the_weights_are_those_of_a_cold_start(train, laboratory):
-    """With each strategy whose weights do not depend on timing, and with two threads."""
-    cold = functools.partial(laboratory.train, forked=False)
-    runs = [using(strategy, 3, model=LENET) for strategy in SYNCHRONOUS.values()]
+    """With processes of their own, with their sockets, with shared memory, with two threads."""
+    by_itself = functools.partial(laboratory.train, forked=False)
+    runs = [using(strategy, 3, model=LENET) for strategy in (DDP, RING, SHARED_MEMORY)]
     for number, run in enumerate([*runs, vary(RUN, model=LENET, threads_per_worker=2)]):
-        for name, process in {"warm": train, "cold": cold}.items():
+        for name, process in {"warm": train, "cold": by_itself}.items():
             output = says(process(run, f"{name}{number}"))
             assert COLD not in output
         warm, cold = (
@@ -240,6 +229,7 @@ def test_without_a_warm_process_a_run_starts_by_itself(
     if way != "none":
         request.addfinalizer(warm_start.start(tmp_path / "warm.log"))
     if way == "dead":
+        wait_for(lambda: b"warm_process.py" in Path(f"/proc/{warm_process()}/cmdline").read_bytes())
         os.kill(warm_process(), signal.SIGKILL)
     command = [*warm_start.command(TRAIN, warm=True), *laboratory.arguments(RUN)]
     output = subprocess.run(
@@ -345,7 +335,7 @@ def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
     ranks = [pid for program in programs for pid in children(program)]
     assert programs and ranks
     os.killpg(process.pid, number)  # as a terminal, or a batch system, does
-    wait_for(lambda: not any(map(alive, [*keepers, *programs, *ranks])), seconds=5)
+    wait_for(lambda: not any(map(alive, [*keepers, *programs, *ranks])), seconds=10)
     process.communicate(timeout=60)
     wait_for(lambda: not alive(warm), seconds=1)
     assert not list((tmp_path / ".snakemake").glob("warm_process_*"))
