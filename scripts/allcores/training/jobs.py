@@ -1,6 +1,7 @@
 """What the workflow has to know of each run before it is trained. No torch."""
 
 import json
+import shlex
 from pathlib import Path
 
 from allcores.machine import warm_start
@@ -49,20 +50,21 @@ class RunJobs:
         return max(self.most_cores(), recipes.cores_measured(file))
 
     def calibration(self, wildcards, output):
-        """The call of scripts/calibrate.py, as a list."""
+        """The call of scripts/calibrate.py, for the shell."""
         run = self.with_recipe(wildcards)
-        return [
+        return _quoted(
             *warm_start.command(PROGRAM.with_name("calibrate.py"), warm=self.cores is not None),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *["--output", output[0]],
-        ]
+        )
 
     @property
     def cluster_resources(self):
-        """On a cluster an exclusive run gets a node to itself. Empty without exclusive runs: each
-        resource function that Snakemake calls slows down every dry run."""
-        return {"slurm_extra": self.slurm_extra} if self.table.exclusive else {}
+        """What a cluster is asked for; an exclusive run gets a node to itself. Nothing where it
+        is not asked: each function that Snakemake calls slows down every dry run."""
+        needs = {} if self.cores else {"mem_mb": self.memory_mb, "runtime": self.minutes}
+        return needs | ({"slurm_extra": self.slurm_extra} if self.table.exclusive else {})
 
     def slurm_extra(self, wildcards):
         return "--exclusive" if self.is_exclusive(wildcards) else ""
@@ -103,10 +105,10 @@ class RunJobs:
         return f"{json.dumps(identity.before_data(run))} {generation}"
 
     def command(self, wildcards, input):
-        """The call of scripts/train.py, as a list."""
+        """The call of scripts/train.py, for the shell."""
         run = self.run(wildcards)
         conditions = self.folder.conditions_of(run, self.table)
-        return [
+        return _quoted(
             # On a cluster each run starts by itself.
             *warm_start.command(PROGRAM, warm=self.cores is not None),
             *["--settings", run.to_json()],
@@ -123,4 +125,8 @@ class RunJobs:
             *["--output", self.folder.run(run.path)],
             # Not among its outputs: those of a failed job are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],
-        ]
+        )
+
+
+def _quoted(*words):
+    return shlex.join(map(str, words))
