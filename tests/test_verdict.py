@@ -283,9 +283,12 @@ def test_packing_table():
     assert (whole["one_by_one_seconds"], whole["packed_seconds"], whole["runs"]) == (20, 13, 2)
     assert whole["over_bound"] == pytest.approx(13 / 12.5)
     said = list(sentences("packing_table", read_back(table)))
+    seconds = sum(run["training_seconds"] for run in RUNS[:2])
     assert said == [
         "Packing 2 runs onto the cores is 1.54 x as fast as running them one after the other with "
         "serial: 13 s against 20 s (mlp: 1.54 x).",
+        "Of training alone, without start-up and evaluation, packing is 2.00 x as fast: "
+        f"{seconds / 2:.1f} s on all cores against {seconds:.1f} s.",
         "The packed runs took 1.04 x the least possible, their core-seconds divided by the cores; "
         "start-up and evaluation count.",
         "mlp: accuracy when packed is identical to that one after the other in every one of "

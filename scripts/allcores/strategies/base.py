@@ -64,6 +64,17 @@ class Strategy:
         self.optimizer = optimizer
         self.world = world
 
+    @classmethod
+    def create(cls, model, make_optimizer, world, **options):
+        """The strategy; where it is to equal serial training and has nobody to exchange with, that.
+
+        So a lone worker pays for no vector of gradients, no bucket and no copy. With options it may
+        have to do what they say.
+        """
+        if world.size == 1 and cls.equals_serial and not cls.asynchronous and not options:
+            return Alone(model, make_optimizer, world)
+        return cls(model, make_optimizer, world, **options)
+
     def step(self, lr):
         """Gradient in, next weights out: update with learning rate lr and clear the gradient."""
         raise NotImplementedError
@@ -106,3 +117,14 @@ class Strategy:
         """The tensors in the optimizer's state that hold a number per weight."""
         values = [value for state in self.optimizer.state.values() for value in state.values()]
         return [value for value in values if torch.is_tensor(value) and value.dim()]
+
+
+class Alone(Strategy):
+    """Apply the gradient to the weights. Sends nothing."""
+
+    def __init__(self, model, make_optimizer, world):
+        super().__init__(model, make_optimizer(model.parameters()), world)
+
+    def step(self, lr):
+        self.update(lr)
+        self.optimizer.zero_grad()

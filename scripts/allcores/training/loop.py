@@ -33,8 +33,10 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
     make_optimizer = partial(
         registry.optimizers()[run.optimizer.name].load(), **run.optimizer.options
     )
-    strategy = registry.strategies()[run.strategy.name].load()(
-        model, make_optimizer, world, **run.strategy.options
+    strategy = (
+        registry.strategies()[run.strategy.name]
+        .load()
+        .create(model, make_optimizer, world, **run.strategy.options)
     )
     checkpoint = checkpoints.latest()
     if checkpoint:

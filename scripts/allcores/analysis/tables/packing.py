@@ -16,13 +16,16 @@ the strategy, workers and threads in the column *one by one*; runs without a cou
 count, except in *over bound*. *one by one seconds*: the sum of the runs' durations. *packed
 seconds*: in the last row the makespan, the time from the first start to the last end, less the
 share of runs without a counterpart; above it each group's share, by core-seconds, as the groups
-ran at the same time. *over bound*: makespan of all packed runs over the least possible, their
+ran at the same time. *one by one training*, *packed training* and *training speedup*: the same
+of training alone, without start-up, evaluation and waiting: the sum of the training times one
+after the other, and the packed runs' core-seconds of training divided by the cores.
+*over bound*: makespan of all packed runs over the least possible, their
 core-seconds divided by the cores. Start-up and evaluation count. *difference* and what follows
 it: accuracy packed minus accuracy one after the other, paired by fold and seed, with Nadeau and
 Bengio's corrected interval and p values corrected by Holm's method.
 """
 # What one compares; the other columns are shown on request.
-COMPARED = ("one_by_one_seconds", "packed_seconds", "speedup", "finding")
+COMPARED = ("one_by_one_seconds", "packed_seconds", "speedup", "training_speedup", "finding")
 
 SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
 ALL = "all together"
@@ -42,7 +45,8 @@ def table(runs, against_runs):
     """
     packed, single = _with_durations(runs), _with_durations(against_runs)
     whole, core_seconds = occupancy.makespan(packed), packed["core_seconds"].sum()
-    over_bound = whole / (core_seconds / occupancy.cores_there(packed))
+    cores = occupancy.cores_there(packed)
+    over_bound = whole / (core_seconds / cores)
     keys = [*SAME, *tidy.REPEAT]
     single, packed = single.merge(packed[keys]), packed.merge(single[keys])
     # Where some have no counterpart: the part of the time that is the others', by core-seconds.
@@ -53,6 +57,8 @@ def table(runs, against_runs):
             "runs": beside.size(),
             "one_by_one_seconds": after["duration"].sum(),
             "packed_seconds": beside["core_seconds"].sum() / core_seconds * whole,
+            "one_by_one_training": after["training_seconds"].sum(),
+            "packed_training": beside["training_core_seconds"].sum() / cores,
             "one_by_one_accuracy": after["accuracy"].mean(),
             "packed_accuracy": beside["accuracy"].mean(),
         }
@@ -60,11 +66,14 @@ def table(runs, against_runs):
     different = comparison.compare(packed, single, SAME)
     found = ["pairs", "difference", "low", "high", "at_most", "p_corrected", "finding"]
     table = table.merge(different[[*SAME, *found]], on=SAME, how="left")
-    table.loc[len(table), ["model", "runs", "one_by_one_seconds", "packed_seconds"]] = [
-        *(ALL, len(packed), single["duration"].sum(), together)
-    ]
+    training = ["one_by_one_training", "packed_training"]
+    together = [ALL, len(packed), single["duration"].sum(), together, *table[training].sum()]
+    table.loc[len(table), ["model", "runs", "one_by_one_seconds", "packed_seconds", *training]] = (
+        together
+    )
     table["runs"] = table["runs"].astype(int)
     table["speedup"] = table["one_by_one_seconds"] / table["packed_seconds"]
+    table["training_speedup"] = table["one_by_one_training"] / table["packed_training"]
     table.loc[table["model"] == ALL, "over_bound"] = over_bound
     ways = dict.fromkeys(style.layout(row) for _, row in single.iterrows())
     return table.assign(one_by_one=" / ".join(ways))
@@ -72,7 +81,11 @@ def table(runs, against_runs):
 
 def _with_durations(runs):
     duration = runs["lasted_seconds"]
-    return runs.assign(duration=duration, core_seconds=duration * runs["cores"])
+    return runs.assign(
+        duration=duration,
+        core_seconds=duration * runs["cores"],
+        training_core_seconds=runs["training_seconds"] * runs["cores"],
+    )
 
 
 def sentences(packing_table, facts):
@@ -86,6 +99,11 @@ def sentences(packing_table, facts):
         f"Packing {whole['runs']:.0f} runs onto the cores is {whole['speedup']:.2f} x as fast as "
         f"running them one after the other with {whole['one_by_one']}: "
         f"{whole['packed_seconds']:,.0f} s against {whole['one_by_one_seconds']:,.0f} s ({each})."
+    )
+    yield (
+        "Of training alone, without start-up and evaluation, packing is "
+        f"{whole['training_speedup']:.2f} x as fast: {whole['packed_training']:,.1f} s on all "
+        f"cores against {whole['one_by_one_training']:,.1f} s."
     )
     yield (
         f"The packed runs took {whole['over_bound']:.2f} x the least possible, their core-seconds "
@@ -103,8 +121,9 @@ def sentences(packing_table, facts):
 def formats(table):
     """Column -> html_table.Number."""
     written = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), seconds(1))
+    written |= dict.fromkeys(("one_by_one_training", "packed_training"), seconds(1))
     written |= dict.fromkeys(("one_by_one_accuracy", "packed_accuracy"), percent(2))
     written |= {"at_most": Number("{:.2f}", "points", 100.0)}
     written |= dict.fromkeys(("difference", "low", "high"), percent(2, "+"))
-    written |= dict.fromkeys(("speedup", "over_bound"), TIMES)
+    written |= dict.fromkeys(("speedup", "training_speedup", "over_bound"), TIMES)
     return written | {"p_corrected": Number("{:.3f}"), "runs": WHOLE, "pairs": WHOLE}
