@@ -28,6 +28,7 @@ from allcores.study.run import AUTO
 from allcores.training import recipes
 
 BY_HAND = Path("results/by_hand")
+STOPPING = 3.0  # seconds after which a request to stop is repeated
 
 
 def main(flags):
@@ -91,12 +92,15 @@ def with_recipe(asked, flags, data_folder):
 
 
 def stop(number, frame):
+    # Python drops an exception in some callbacks, those of fork() and ctypes among them.
+    signal.setitimer(signal.ITIMER_REAL, STOPPING)
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 if __name__ == "__main__":
     faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
-    signal.signal(signal.SIGTERM, stop)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        signal.signal(number, stop)
     arguments = commandline.parse(sys.argv[1:], __doc__)
     status = 1
     try:
@@ -105,9 +109,9 @@ if __name__ == "__main__":
     except (ValueError, OSError, failures.RankFailedError) as error:
         print(f"train.py: {error}", file=sys.stderr)
     except KeyboardInterrupt as error:
-        by = f" by {error}" if str(error) else ""
+        signal.setitimer(signal.ITIMER_REAL, 0)
         print(
-            f"train.py: stopped{by}; the same call goes on after the last whole epoch",
+            f"train.py: stopped by {error}; the same call goes on after the last whole epoch",
             file=sys.stderr,
         )
     # Everything is written; tearing down torch's modules would take another 0.7 s of every run.
