@@ -217,7 +217,7 @@ def test_a_warm_process_that_is_killed_loses_no_run(train, laboratory):
         assert same_weights(torch.load(laboratory.folder / name / "weights.pt"), expected)
 
 
-@pytest.mark.parametrize("way", ["none", "dead", "broken"])
+@pytest.mark.parametrize("way", ["none", "dead", "broken", "no room"])
 def test_without_a_warm_process_a_run_starts_by_itself(
     laboratory, tmp_path, monkeypatch, way, request
 ):
@@ -226,6 +226,8 @@ def test_without_a_warm_process_a_run_starts_by_itself(
         monkeypatch.setattr(warm_start, "PROGRAMS", tmp_path)
         (tmp_path / "warm_process.py").write_text("raise ImportError('no torch')")
         shutil.copy(ROOT / "scripts" / "start.py", tmp_path)
+    if way == "no room":
+        monkeypatch.setattr(warm_start, "folder", lambda: Path("/proc/nowhere/socket"))
     if way != "none":
         request.addfinalizer(warm_start.start(tmp_path / "warm.log"))
     if way == "dead":

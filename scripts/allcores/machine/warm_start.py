@@ -62,6 +62,23 @@ def start(log, program=None):
         A function that ends it sooner.
     """
     place = folder()
+
+    def stop():
+        process.terminate()
+        process.wait()
+        shutil.rmtree(place, ignore_errors=True)
+
+    try:
+        process = _started(place, log, program or PROGRAMS / "warm_process.py")
+    except OSError as error:  # a file system without sockets, say
+        shutil.rmtree(place, ignore_errors=True)
+        print(f"There is no warm process: {error}", file=sys.stderr)
+        return lambda: None
+    return atexit.register(stop)
+
+
+def _started(place, log, program):
+    """The warm process, whose socket is there already."""
     shutil.rmtree(place, ignore_errors=True)  # left by a process that had the same number
     place.parent.mkdir(exist_ok=True)
     place.mkdir(mode=0o700)  # nobody else may enter
@@ -72,10 +89,10 @@ def start(log, program=None):
         listener.bind(f"/proc/self/fd/{inside}/{SOCKET}")
         os.close(inside)
         listener.listen(WAITING)
-        process = Popen(
+        return Popen(
             [
                 sys.executable,
-                program or PROGRAMS / "warm_process.py",
+                program,
                 place,
                 *map(str, (listener.fileno(), os.getpid())),
             ],
@@ -85,13 +102,6 @@ def start(log, program=None):
             pass_fds=[listener.fileno()],
             start_new_session=True,  # Ctrl-C reaches start.py and, through it, the programs
         )
-
-    def stop():
-        process.terminate()
-        process.wait()
-        shutil.rmtree(place, ignore_errors=True)
-
-    return atexit.register(stop)
 
 
 def serve(folder, listener, caller, warm_up):
