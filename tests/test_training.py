@@ -210,7 +210,7 @@ def test_an_edited_result_is_noticed(laboratory):
 
 def test_two_threads_use_two_cores_and_no_more(laboratory):
     run = vary(model=Choice("mlp", "mlp", {"hidden": [1024, 1024]}), batch_size=53)
-    process = laboratory.train(vary(run, threads_per_worker=2, epochs=100))
+    process = laboratory.train(vary(run, threads_per_worker=2, epochs=30))
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     metrics = read_metrics(laboratory.folder / "run" / "metrics.json")

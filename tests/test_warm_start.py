@@ -202,7 +202,7 @@ def test_a_killed_rank_ends_its_run_with_its_name(train, laboratory):
 
 
 def test_a_warm_process_that_is_killed_loses_no_run(train, laboratory):
-    runs = {name: vary(RUN, epochs=150, seed=seed) for seed, name in enumerate(["one", "other"])}
+    runs = {name: vary(RUN, epochs=60, seed=seed) for seed, name in enumerate(["one", "other"])}
     clients = {name: train(run, name) for name, run in runs.items()}
     for name in runs:
         wait_for(checkpoint(laboratory, name).exists)
