@@ -99,12 +99,11 @@ def stop(number, frame):
 
 if __name__ == "__main__":
     faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
-        signal.signal(number, stop)
-    arguments = commandline.parse(sys.argv[1:], __doc__)
     status = 1
     try:
-        main(arguments)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+            signal.signal(number, stop)
+        main(commandline.parse(sys.argv[1:], __doc__))
         status = 0
     except (ValueError, OSError, failures.RankFailedError) as error:
         print(f"train.py: {error}", file=sys.stderr)

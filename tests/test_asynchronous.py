@@ -33,7 +33,7 @@ LOCKED = Choice("locked", "hogwild", {"state": "shared", "locked": True})
     ("strategy", "model", "optimizer", "workers"),
     [
         (ASYNC, "lenet", "momentum", 2),
-        (ASYNC, "mlp", "momentum", 4),
+        (ASYNC, "mlp", "momentum", 3),
         (HOGWILD, "lenet", "momentum", 2),
         (HOGWILD, "lenet", "adam", 4),
         (HOGWILD, "mlp", "momentum", 4),
