@@ -57,12 +57,18 @@ def says(process, status=0):
 def warm_process(caller=None):
     """The one of a process; of this one, that of the test."""
     folder = "" if caller else warm_start.folder()
-    (found,) = [
-        pid
-        for pid in children(caller or os.getpid())
-        if f"warm_process.py\0{folder}" in Path(f"/proc/{pid}/cmdline").read_text() and alive(pid)
-    ]
-    return found
+
+    def found():
+        return [
+            pid
+            for pid in children(caller or os.getpid())
+            if alive(pid)
+            and f"warm_process.py\0{folder}" in Path(f"/proc/{pid}/cmdline").read_text()
+        ]
+
+    wait_for(found)  # it may not have replaced what it was forked from yet
+    (pid,) = found()
+    return pid
 
 
 def ranks_of(client, count=2):
@@ -231,7 +237,6 @@ def test_without_a_warm_process_a_run_starts_by_itself(
     if way != "none":
         request.addfinalizer(warm_start.start(tmp_path / "warm.log"))
     if way == "dead":
-        wait_for(lambda: b"warm_process.py" in Path(f"/proc/{warm_process()}/cmdline").read_bytes())
         os.kill(warm_process(), signal.SIGKILL)
     command = [*warm_start.command(TRAIN, warm=True), *laboratory.arguments(RUN)]
     output = subprocess.run(
