@@ -94,7 +94,8 @@ def with_recipe(asked, flags, data_folder):
 def stop(number, frame):
     # Python drops an exception in some callbacks, those of fork() and ctypes among them.
     signal.setitimer(signal.ITIMER_REAL, STOPPING)
-    raise KeyboardInterrupt(signal.Signals(number).name)
+    told = number != signal.SIGALRM
+    raise KeyboardInterrupt(signal.Signals(number).name if told else "a signal")
 
 
 if __name__ == "__main__":

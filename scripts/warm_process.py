@@ -18,8 +18,9 @@ def warm_up():
     from allcores.study import registry
     from allcores.training import experiment, sanity  # noqa: F401
 
-    # Read from torch's files.
-    registry.optimizers(), registry.losses()
+    # They are read from torch's files.
+    registry.optimizers()
+    registry.losses()
 
 
 if __name__ == "__main__":

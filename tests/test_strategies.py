@@ -247,6 +247,17 @@ def test_an_interrupted_run_ends_with_the_same_bits(laboratory, monkeypatch, str
 ENDLESS = vary(epochs=100_000)
 
 
+def test_a_lone_worker_pays_for_no_strategy_unless_it_is_told_how():
+    def made(name, workers=1, servers=0, **options):
+        make = registry.strategies()[name].load()
+        world = launch.World(0, workers, servers)
+        make_optimizer = partial(torch.optim.SGD, lr=0.1)
+        return type(make.create(torch.nn.Linear(2, 2), make_optimizer, world, **options)).__name__
+
+    assert made("shared_memory") == made("ring") == made("local_sgd") == "Alone"
+    assert made("local_sgd", every=3) == "LocalSGD"
+
+
 def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 

@@ -2,8 +2,9 @@
 
 import os
 import subprocess
+import sys
 
-from conftest import ENVIRONMENT, train_program
+from conftest import ENVIRONMENT, ROOT, train_program
 
 from allcores.data import storage
 from allcores.study import commandline, registry
@@ -89,3 +90,30 @@ def test_what_is_auto_is_measured_once_and_kept(tmp_path):
     assert "measuring" not in again.stdout
     assert first.stdout.partition("fastest: ")[2].splitlines()[0] in again.stdout
     assert len(list(tmp_path.glob("results/by_hand/recipes/mlp_*.json"))) == 1
+
+
+DROPPING = """
+import os, signal, time, train
+train.STOPPING = 0.1
+for number in (signal.SIGTERM, signal.SIGALRM):
+    signal.signal(number, train.stop)
+
+class Dropping:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+try:
+    Dropping()
+    time.sleep(10)
+except KeyboardInterrupt as error:
+    print(f"stopped by {error}")
+"""
+
+
+def test_a_request_to_stop_that_python_drops_is_repeated():
+    """As it drops exceptions in destructors, it does in callbacks of fork() and ctypes."""
+    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts")}
+    command = [sys.executable, "-c", DROPPING]
+    run = subprocess.run(command, env=environment, text=True, capture_output=True)
+    assert "Exception ignored in" in run.stderr
+    assert run.stdout == "stopped by a signal\n"

@@ -58,14 +58,7 @@ def _layout(run):
 
 
 def _split(rows):
-    samples = rows["train_samples"].unique()
-    trained = f"{samples.min():,}" + (
-        f" to {samples.max():,}" if samples.min() < samples.max() else ""
-    )
-    held_out = rows["held_out_samples"]
-    scored = f"{held_out.min():,}" + (
-        f" to {held_out.max():,}" if held_out.min() < held_out.max() else ""
-    )
+    trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
     split = rows["split"].iloc[0]
     how = (
         "the dataset's own test set was held out"
@@ -73,6 +66,11 @@ def _split(rows):
         else f"stratified {split.rpartition(' ')[2]}-fold cross-validation"
     )
     return f"{how}, {trained} samples to train on, {scored} held out"
+
+
+def _range(values):
+    least, most = values.min(), values.max()
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def _comparison(frames, facts):
@@ -114,8 +112,6 @@ def _timing(rows):
 
 def _recipe(group):
     model, rows = group
-    ways = dict.fromkeys(
-        f"{row['precision']}, {row['memory_format'].replace('_', ' ')}"
-        for _, row in rows.iterrows()
-    )
+    pairs = zip(rows["precision"], rows["memory_format"].str.replace("_", " "), strict=True)
+    ways = dict.fromkeys(map(comma_separated, pairs))
     return f"{' or '.join(ways)} ({model})"

@@ -2,7 +2,6 @@
 
 import re
 from html import escape
-from itertools import groupby
 from pathlib import Path
 
 from allcores.analysis import bottom_line, html_table, methods, products, verdict
@@ -30,9 +29,8 @@ def write(path, frames, of_study, runs, facts, again):
     said = verdict.sentences(frames, spoken_of, facts)
     lead = list(bottom_line.sentences(frames, facts))[:LEAD]
     blocks = _blocks(Path(path).parent, frames, of_study, facts)
-    leading = sorted((b for b in blocks if b["leading"]), key=lambda each: each["leading"])[
-        :LEADING
-    ]
+    candidates = [block for block in blocks if block["leading"]]
+    leading = sorted(candidates, key=lambda block: block["leading"])[:LEADING]
     rest = [block for block in blocks if block not in leading]
     page = html_table.page(
         "report",
@@ -41,10 +39,8 @@ def write(path, frames, of_study, runs, facts, again):
         details=said[len(lead) :],
         leading=leading,
         sections=[
-            {"name": name, "blocks": list(members)}
-            for name, members in groupby(
-                sorted(rest, key=lambda block: block["section"]), key=lambda b: b["section"]
-            )
+            {"name": name, "blocks": [block for block in rest if block["section"] == name]}
+            for name in sorted({block["section"] for block in rest})
         ],
         methods=list(methods.paragraphs(frames, runs, facts)),
         again=again,

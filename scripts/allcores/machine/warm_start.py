@@ -197,8 +197,7 @@ def _keep(listener, connection, client, imported):
     program = _fork(_become, request, files, client)
     connection.sendall(b"started\n")
     ended = os.pidfd_open(program)
-    while ended not in (ready := select.select([connection, ended], [], [])[0]):
-        assert ready
+    while ended not in select.select([connection, ended], [], [])[0]:
         number = connection.recv(1)
         if not number:
             os.kill(program, signal.SIGKILL)

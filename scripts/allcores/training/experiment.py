@@ -78,7 +78,9 @@ def conduct(
         watch = costs.Watch(checkpoints.trace)
         target = partial(train, run, dataset, mean, std, samples, checkpoints)
         # Before forking, so that the ranks share what is imported and read from files.
-        registry.model(run.model.name).load(), registry.optimizers(), registry.losses()
+        registry.model(run.model.name).load()
+        registry.optimizers()
+        registry.losses()
         with leases.leased(run.cores) if pinning else nullcontext() as pins:
             watch.cores = pins
             diverged = _train(run, target, watch, pins, timeout)
