@@ -289,6 +289,7 @@ def test_another_user_is_turned_away(warm, tmp_path, door):
 import os, socket
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 connection = socket.socket(socket.AF_UNIX)
+connection.settimeout(10)
 connection.connect({"/".join(path.parts[-2:])!r})
 try:
     connection.sendall(b"x")
