@@ -1,13 +1,23 @@
 """Assign every training sample to the fold in which it is held out."""
 
+import argparse
+import sys
 from pathlib import Path
 
 from allcores.data import storage
 from allcores.data.folds import write_folds
+from allcores.machine import lifetime
 
 if __name__ == "__main__":
-    folder = Path(snakemake.input.info).parent
-    dataset = storage.open_dataset(folder)  # which refuses damaged labels
+    lifetime.die_with_caller(sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
+    add("--folds", required=True, type=int, metavar="N", help="how many")
+    add("--seed", required=True, type=int, metavar="N", help="of their order")
+    add("--output", required=True, type=Path, metavar="FILE", help="for the fold of each sample")
+    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
+    flags = parser.parse_args()
+    dataset = storage.open_dataset(flags.data)  # which refuses damaged labels
     labels = dataset.labels[: dataset.info["train"]]
-    folds, seed = int(snakemake.wildcards.folds), int(snakemake.wildcards.seed)
-    write_folds(snakemake.output[0], labels, folds, seed)
+    write_folds(flags.output, labels, flags.folds, flags.seed)

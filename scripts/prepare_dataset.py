@@ -1,19 +1,23 @@
 """Download or make a dataset and write it as memory-mapped arrays."""
 
+import argparse
 import sys
 from pathlib import Path
 
 from allcores.data import preparation
+from allcores.machine import lifetime
 from allcores.study.run import Choice
 
 if __name__ == "__main__":
-    sys.stdout = sys.stderr = Path(snakemake.log[0]).open("w", buffering=1)
+    lifetime.die_with_caller(sys.argv)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--settings", required=True, metavar="JSON", help="name and options of the dataset")
+    add("--downloads", required=True, type=Path, metavar="DIR", help="for the original files")
+    add("--output", required=True, type=Path, metavar="DIR", help="for the arrays")
+    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
+    flags = parser.parse_args()
     try:
-        preparation.prepare(
-            Choice.from_json(snakemake.params.settings),
-            downloads=snakemake.params.downloads,
-            folder=Path(snakemake.output.info).parent,
-        )
+        preparation.prepare(Choice.from_json(flags.settings), flags.downloads, flags.output)
     except (ValueError, OSError) as error:
-        print(error)
-        sys.exit(1)
+        sys.exit(str(error))

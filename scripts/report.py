@@ -1,25 +1,33 @@
 """Make all that a study ends with: tidy CSVs, tables, figures, and a page that shows them."""
 
+import argparse
+import json
 import sys
 import time
 from pathlib import Path
 
+from allcores.machine import lifetime
+
+if __name__ == "__main__":
+    lifetime.die_with_caller(sys.argv)
+
 import pandas as pd
 
-from allcores.analysis import collect, html_table, jobs, products, report_page, style, tidy, verdict
-from allcores.study.run import Run
+from allcores.analysis import collect, html_table, products, report_page, style, tidy, verdict
+from allcores.analysis.jobs import StudyJob
+from allcores.study import grid
+from allcores.study.results_folder import ResultsFolder
 
 
-def collected(job, runs):
-    """Name -> frame of the tidy CSVs of a study, from the results of its Runs."""
-    all_metrics, traces, missing = [], [], list(job.params.missing)
-    for run, path, trace in zip(runs, job.input.metrics, job.input.traces, strict=True):
-        conditions = {name: run.path in paths for name, paths in job.params.asked.items()}
+def collected(job):
+    """Name -> frame of the tidy CSVs of a study, from the results of its runs."""
+    all_metrics, traces, missing = [], [], list(job.missing)
+    for run, path, trace in zip(job.runs, job.metrics, job.traces, strict=True):
         try:
-            all_metrics.append(collect.read(path, run, job.params.data, **conditions))
+            all_metrics.append(collect.read(path, run, job.data, **job.asked(run)))
             traces.append(trace)
         except ValueError as error:
-            if not job.params.missing:
+            if not job.missing:
                 raise
             print(error)
             missing.append(run.path)
@@ -46,26 +54,36 @@ def write_product(product, frames, facts, folder):
     return {}
 
 
-def write_all(job):
-    folder, facts = Path(job.params.folder), products.Facts(**job.params.facts)
-    runs = [Run.from_json(settings) for settings in job.params.settings]
-    for name, frame in collected(job, runs).items():
-        frame.to_csv(job.output[name], index=False)
-    frames = {name: tidy.read(job.output[name]) for name in jobs.TIDY}
-    frames |= {name: tidy.read(path) for name, path in job.input.items() if jobs.OTHER in name}
-    of_study = [products.known()[name] for name in job.params.products]
+def write_all(job, again):
+    """Write all that a StudyJob ends with."""
+    folder = Path(job.place)
+    for name, frame in collected(job).items():
+        frame.to_csv(job.tidy[name], index=False)
+    frames = {name: tidy.read(path) for name, path in (job.tidy | job.of_other).items()}
     # Tables first: figures are drawn from them.
-    for product in sorted(of_study, key=lambda each: each.kind != "table"):
+    for product in sorted(job.products, key=lambda each: each.kind != "table"):
         begun = time.perf_counter()
-        frames |= write_product(product, frames, facts, folder)
+        frames |= write_product(product, frames, job.facts, folder)
         caption = folder / "captions" / f"{product.name}.rst"
-        caption.write_text(product.caption.format(**vars(facts)) + "\n")
+        caption.parent.mkdir(exist_ok=True)
+        caption.write_text(product.caption.format(**vars(job.facts)) + "\n")
         print(f"{time.perf_counter() - begun:5.2f} s  {product.name}", flush=True)
-    said = report_page.write(job.output.page, frames, of_study, runs, facts, job.params.again)
+    said = report_page.write(job.page, frames, job.products, job.runs, job.facts, again)
     print(*said, sep="\n")
-    (folder / "verdict.rst").write_text(verdict.as_rst(facts.study, said))
+    (folder / "verdict.rst").write_text(verdict.as_rst(job.study, said))
 
 
 if __name__ == "__main__":
-    sys.stdout = sys.stderr = Path(snakemake.log[0]).open("w", buffering=1)
-    write_all(snakemake)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--config", required=True, type=Path, metavar="FILE", help="in the folder of its results")
+    add("--study", required=True, metavar="NAME", help="of that config")
+    add("--again", required=True, metavar="COMMAND", help="that makes all of this again")
+    add("--without-missing", action="store_true", help="make do with those runs that there are")
+    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
+    flags = parser.parse_args()
+    config, folder = json.loads(flags.config.read_text()), ResultsFolder(str(flags.config.parent))
+    table = grid.expand(config)
+    if flags.without_missing:
+        table = folder.without_missing(table)
+    write_all(StudyJob(config, table, folder, flags.study), flags.again)

@@ -1,4 +1,4 @@
-"""Have the warm process of a call of snakemake run a program; without one, start it here.
+"""Have a warm process of a call of snakemake run a program; without one, start it here.
 
     python -I -S scripts/start.py SOCKET CALLER PROGRAM [ARGUMENT ...]
 
@@ -12,12 +12,12 @@ import signal
 import socket
 import sys
 
-# Seconds until the warm process must have answered, which may have to import torch first.
+# Seconds until the warm process must have answered, which may have to import much first.
 PATIENCE = 60.0
 
 
 def warm(path, command):
-    """Run a command in the warm process and return its exit status.
+    """Run a command in a warm process and return its exit status.
 
     Raises:
         OSError: the warm process does not run it; the text says why.

@@ -1,28 +1,39 @@
-"""The warm process of a call of snakemake: see allcores/machine/warm_start.py."""
+"""A warm process of a call of snakemake: see allcores/machine/warm_start.py."""
 
 import sys
 
-from allcores.machine import warm_start
+from allcores.machine import cores, warm_start
 
 
-def warm_up():
-    """Import what the programs of runs do: check_models.py, train.py."""
-    from allcores.machine import cores, lean_torch
+def torch():
+    """Import what check_models.py, calibrate.py and train.py do."""
+    from allcores.machine import lean_torch
 
-    cores.set_thread_variables(1)  # each program sets its own
     lean_torch.import_torch()
     import threadpoolctl  # noqa: F401
 
     import check_models  # noqa: F401
     import train  # noqa: F401
-    from allcores.study import registry
+    from allcores.study import fingerprint, registry
     from allcores.training import experiment, sanity  # noqa: F401
 
     # They are read from torch's files.
     registry.optimizers()
     registry.losses()
+    fingerprint.read_ahead(list(sys.modules))
+
+
+def pandas():
+    """Import what prepare_dataset.py, assign_folds.py and report.py do."""
+    import sklearn.datasets
+    import sklearn.model_selection  # noqa: F401
+
+    import assign_folds  # noqa: F401
+    import prepare_dataset  # noqa: F401
+    import report  # noqa: F401
 
 
 if __name__ == "__main__":
-    folder, listener, caller = sys.argv[1:]
-    warm_start.serve(folder, int(listener), int(caller), warm_up)
+    name, *called = sys.argv[1:]
+    cores.set_thread_variables(1)  # each program sets its own
+    warm_start.serve(*called, {warm_start.TORCH: torch, warm_start.PANDAS: pandas}[name])

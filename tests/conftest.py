@@ -80,8 +80,8 @@ def warm(process, program):
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     with contextlib.chdir(folder.name):
-        warm_start.start("log", process)
-        return tuple(map(str, warm_start.command(program, warm=True)))
+        warm_start.start(warm_start.TORCH, "log", program=process)
+        return tuple(map(str, warm_start.command(program, warm_start.TORCH)))
 
 
 def train_program(forked=True):

@@ -19,13 +19,13 @@ RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
 ARROWS = {
     "study": set(),
     "machine": set(),
-    "data": {"study"},
+    "data": {"study", "machine"},
     "parallel": {"machine"},
     "models": {"machine"},
     "datasets": {"data", "machine"},
     "strategies": {"parallel"},
     "training": {"study", "machine", "data", "parallel"},
-    "analysis": {"study", "data"},
+    "analysis": {"study", "machine", "data"},
 }
 # The smaller the count of what is within sight, the sooner a thing is found.
 MOST_LINES = {"file": 400, "rules": 350, "Snakefile": 60}

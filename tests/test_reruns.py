@@ -31,7 +31,7 @@ MODULES = {
     **dict.fromkeys(("strategies/ddp", "strategies/serial"), HALF),
     # the way from data to results, but for what watches, places or tells
     "data": ALL,
-    "data/preparation": NONE,
+    **dict.fromkeys(("data/jobs", "data/preparation"), NONE),
     "parallel": ALL,
     **dict.fromkeys(("parallel/failures", "parallel/heartbeat"), NONE),
     "parallel/supervision": NONE,

@@ -17,6 +17,7 @@ from project import copy
 from test_strategies import alive, children, program_of, wait_for
 
 from allcores.machine import warm_start
+from allcores.machine.warm_start import TORCH
 from allcores.study.run import Choice
 
 TRAIN = ROOT / "scripts" / "train.py"
@@ -29,16 +30,16 @@ COLD = "starting without the warm process"
 def warm(tmp_path, monkeypatch):
     """Has a warm process; called with a program, it gives the process of the client that asks."""
     monkeypatch.chdir(tmp_path)
-    stop = warm_start.start(tmp_path / "warm.log")
+    stop = warm_start.start(TORCH, tmp_path / "warm.log")
 
     def run(program, *arguments, **popen):
-        command = [*warm_start.command(program, warm=True), *arguments]
+        command = [*warm_start.command(program, TORCH), *arguments]
         given = {"env": ENVIRONMENT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | popen
         return subprocess.Popen(list(map(str, command)), text=True, **given)
 
     yield run
     stop()
-    assert not warm_start.folder().exists()
+    assert not warm_start.folder(TORCH).exists()
 
 
 @pytest.fixture
@@ -56,14 +57,14 @@ def says(process, status=0):
 
 def warm_process(caller=None):
     """The one of a process; of this one, that of the test."""
-    folder = "" if caller else warm_start.folder()
+    folder = "" if caller else warm_start.folder(TORCH)
 
     def found():
         return [
             pid
             for pid in children(caller or os.getpid())
             if alive(pid)
-            and f"warm_process.py\0{folder}" in Path(f"/proc/{pid}/cmdline").read_text()
+            and f"warm_process.py\0{TORCH}\0{folder}" in Path(f"/proc/{pid}/cmdline").read_text()
         ]
 
     wait_for(found)  # it may not have replaced what it was forked from yet
@@ -233,12 +234,12 @@ def test_without_a_warm_process_a_run_starts_by_itself(
         (tmp_path / "warm_process.py").write_text("raise ImportError('no torch')")
         shutil.copy(ROOT / "scripts" / "start.py", tmp_path)
     if way == "no room":
-        monkeypatch.setattr(warm_start, "folder", lambda: Path("/proc/nowhere/socket"))
+        monkeypatch.setattr(warm_start, "folder", lambda name: Path("/proc/nowhere/socket"))
     if way != "none":
-        request.addfinalizer(warm_start.start(tmp_path / "warm.log"))
+        request.addfinalizer(warm_start.start(TORCH, tmp_path / "warm.log"))
     if way == "dead":
         os.kill(warm_process(), signal.SIGKILL)
-    command = [*warm_start.command(TRAIN, warm=True), *laboratory.arguments(RUN)]
+    command = [*warm_start.command(TRAIN, TORCH), *laboratory.arguments(RUN)]
     output = subprocess.run(
         list(map(str, command)),
         stdout=subprocess.PIPE,
@@ -281,7 +282,7 @@ def test_other_code_than_was_imported_is_not_run(copied, warm, tmp_path):
 def test_another_user_is_turned_away(warm, tmp_path, door):
     program = tmp_path / "program.py"
     program.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'was_run')!r}).touch()")
-    path = warm_start.folder() / warm_start.SOCKET
+    path = warm_start.folder(TORCH) / warm_start.SOCKET
     if door == "open":  # as if somebody had loosened the permissions
         path.chmod(0o777)
         path.parent.chmod(0o777)
@@ -326,7 +327,7 @@ def test_a_hundred_programs_at_once(warm, tmp_path):
 
 def test_one_who_says_nothing_keeps_nobody_waiting(warm, train):
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(os.path.relpath(warm_start.folder() / warm_start.SOCKET))
+        silent.connect(os.path.relpath(warm_start.folder(TORCH) / warm_start.SOCKET))
         says(train(RUN))
 
 

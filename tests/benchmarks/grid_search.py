@@ -7,11 +7,11 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from skorch import NeuralNetClassifier
 from skorch.callbacks import LRScheduler
 
+from allcores.datasets.digits import load
 from allcores.machine import cores
 from allcores.models.lenet import lenet
 
@@ -21,15 +21,15 @@ class LeNet(torch.nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.net = lenet(channels=1, image_size=(8, 8), classes=10)
+        self.net = lenet(channels=1, image_size=(32, 32), classes=10)
 
     def forward(self, images):
         return self.net(images)
 
 
 if __name__ == "__main__":
-    digits = load_digits()
-    images = (digits.images / 16).astype(np.float32)[:, None]
+    digits = load(None)
+    images = digits.chunks[0].astype(np.float32)
     images = (images - images.mean()) / images.std()
     net = NeuralNetClassifier(
         LeNet,
@@ -55,5 +55,5 @@ if __name__ == "__main__":
         n_jobs=cores.allowed(),
         refit=False,
     )
-    search.fit(images, digits.target.astype(np.int64))
+    search.fit(images, digits.labels.astype(np.int64))
     print(search.cv_results_["mean_test_score"])

@@ -15,5 +15,4 @@ def warm_up():
 
 
 if __name__ == "__main__":
-    folder, listener, caller = sys.argv[1:]
-    warm_start.serve(folder, int(listener), int(caller), warm_up)
+    warm_start.serve(*sys.argv[2:], warm_up)

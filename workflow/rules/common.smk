@@ -1,20 +1,25 @@
 # What the rules share: the table of runs, and what Snakemake has to know of each.
 
+import atexit
 import gc
+import json
 import os
 import re
 import subprocess
 import sys
 
 # Snakemake keeps every job in memory and none of them is garbage: collecting less often saves a
-# large dry run a tenth of its time.
+# large dry run a tenth of its time, and not at all at the end saves every call 0.4 s.
 gc.set_threshold(200_000)
+atexit.register(gc.freeze)
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
 from allcores.analysis.jobs import StudyJob
-from allcores.data import preparation
+from allcores.data.jobs import DataJobs
+from allcores.files import write_text
 from allcores.machine import warm_start
+from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.study import checks, estimate, fingerprint, grid, preflight
 from allcores.study import results_folder
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
@@ -57,12 +62,13 @@ if workflow.is_main_process:  # what a job of a cluster is part of has been chec
 
 TABLE = grid.expand(config)
 if WITHOUT_MISSING in os.environ:
-    TABLE = TABLE.without([path for path in TABLE.runs if not FOLDER.has(path)])
+    TABLE = FOLDER.without_missing(TABLE)
 STUDIES = [StudyJob(config, TABLE, FOLDER, study) for study in TABLE.studies]
 
 
-def dataset_of(wildcards):
-    return grid.choice(config, "datasets", wildcards.dataset)
+def warm(process):
+    """The name of a warm process, where there is one: see allcores/machine/warm_start.py."""
+    return process if local_cores() is not None else None
 
 
 def one_of(values):
@@ -76,18 +82,24 @@ wildcard_constraints:
 
 onstart:
     stop_at(checks.findings(config, workflow.configfiles, local_cores()))
-    here = local_cores() is not None
-    if here:
-        warm_start.start(f"{RESULTS}/logs/warm_process.log")
+    if local_cores() is not None:
+        # Snakemake limits jobs per second by timers, each of which sets the next, and every job that
+        # ends sets one more: after 1,000 jobs it looks 1,000 times a second for what it could start.
+        workflow.scheduler.job_rate_limiter = None
+        # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
+        prepares = not all(os.path.exists(FOLDER.data(run)) for run in TABLE.runs.values())
+        warm_start.start(TORCH, f"{RESULTS}/logs/warm_process_{TORCH}.log")
+        warm_start.start(PANDAS, f"{RESULTS}/logs/warm_process_{PANDAS}.log", at_once=prepares)
     stop_at(
         preflight.findings(
             TABLE,
             workflow.configfiles,
             f"{RESULTS}/tried_out.json",
-            warm_start.command(preflight.PROGRAM, warm=here),
+            warm_start.command(preflight.PROGRAM, warm(TORCH)),
         )
     )
     results_folder.note_origin(workflow.configfiles, RESULTS)
+    write_text(FOLDER.config, json.dumps(config))
 
 
 onerror:

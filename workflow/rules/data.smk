@@ -7,6 +7,9 @@ localrules:
     assign_folds,
 
 
+DATA = DataJobs(config, FOLDER, warm(PANDAS))
+
+
 rule prepare_dataset:
     output:
         images="<results>/data/{dataset}/images.npy",
@@ -18,16 +21,15 @@ rule prepare_dataset:
     conda:
         "../../environment.yml"
     params:
-        settings=lambda wildcards: dataset_of(wildcards).to_json(),
-        code=lambda wildcards: fingerprint.of_dataset(dataset_of(wildcards).name),
-        # A dataset made from files of yours is made anew when one of them changes.
-        sources=lambda wildcards: preparation.sources(dataset_of(wildcards)),
+        settings=DATA.settings,
+        code=DATA.code,
+        sources=DATA.sources,
         # A function of input is not recorded: another place for downloads changes no data.
-        downloads=lambda wildcards, input: config.get("downloads", "results/downloads"),
+        command=DATA.preparing,
     message:
         "Prepare the dataset {wildcards.dataset}"
-    script:
-        "../../scripts/prepare_dataset.py"
+    shell:
+        "exec {params.command} > {log:q} 2>&1"
 
 
 rule assign_folds:
@@ -41,8 +43,10 @@ rule assign_folds:
     conda:
         "../../environment.yml"
     params:
-        code=lambda wildcards: fingerprint.of_script("assign_folds"),
+        code=fingerprint.of_script("assign_folds"),
+        # Not recorded, being a function of output.
+        command=DATA.assigning,
     message:
         "Assign the samples of {wildcards.dataset} to {wildcards.folds} folds"
-    script:
-        "../../scripts/assign_folds.py"
+    shell:
+        "exec {params.command} > {log:q} 2>&1"

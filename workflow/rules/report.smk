@@ -30,16 +30,14 @@ for JOB in STUDIES:
         conda:
             "../../environment.yml"
         params:
+            # Recorded: each of them decides what is in the report.
             code=JOB.code(),
-            facts=JOB.facts,
+            facts=vars(JOB.facts),
             products=[product.name for product in JOB.products],
             missing=JOB.missing,
-            settings=JOB.settings,
-            asked=JOB.asked,
-            data=lambda wildcards, input: f"{RESULTS}/data",
-            folder=lambda wildcards, input, study=JOB.study: FOLDER.study(study),
-            again=lambda wildcards, input: again(),
+            # A function of input is not recorded.
+            command=lambda wildcards, input, job=JOB: job.command(again(), warm(PANDAS)),
         message:
             f"Make the tables and figures of the study {JOB.study}"
-        script:
-            "../../scripts/report.py"
+        shell:
+            "exec {params.command} > {log:q} 2>&1"

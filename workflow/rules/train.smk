@@ -1,7 +1,7 @@
 # calibrate measures the fastest recipe of a model where the config says `auto`. train is one
 # training: one fold of one dataset, one model, schedule, strategy and number of workers.
 
-RUNS = RunJobs(config, TABLE, FOLDER, local_cores())
+RUNS = RunJobs(config, TABLE, FOLDER, local_cores(), warm(TORCH))
 
 
 rule calibrate:

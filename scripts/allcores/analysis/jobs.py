@@ -2,11 +2,14 @@
 
 import functools
 import hashlib
+import shlex
 from pathlib import Path
 
 from allcores.analysis import products
+from allcores.machine import warm_start
 from allcores.study import fingerprint, registry
 
+PROGRAM = registry.LIBRARY.parent / "report.py"
 # Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
 TIDY = ("runs", "epochs", "staleness", "classes", "confusion", "utilisation", "missing")
@@ -32,7 +35,25 @@ class StudyJob:
     def __init__(self, config, table, folder, study):
         self.config, self.table, self.folder, self.study = config, table, folder, study
         self.products = products.of_study(config, study)
-        self.facts = vars(products.facts_of(config, study))
+        self.facts = products.facts_of(config, study)
+
+    @property
+    def place(self):
+        return self.folder.study(self.study)
+
+    @property
+    def data(self):
+        """The folder of the prepared datasets."""
+        return self.folder.dataset("")
+
+    @property
+    def runs(self):
+        return self.table.of(self.study)
+
+    def asked(self, run):
+        """The conditions under which a Run was to be made: see collect.read."""
+        path = run.path
+        return {"curves": path in self.table.curves, "exclusive": path in self.table.exclusive}
 
     @property
     def metrics(self):
@@ -61,7 +82,7 @@ class StudyJob:
 
     @property
     def page(self):
-        return f"{self.folder.study(self.study)}/report.html"
+        return f"{self.place}/report.html"
 
     @property
     def beside(self):
@@ -69,7 +90,7 @@ class StudyJob:
         names = ["verdict.rst"]
         for product in self.products:
             names += [*product.files[1:], f"captions/{product.name}.rst"]
-        return [f"{self.folder.study(self.study)}/{name}" for name in names]
+        return [f"{self.place}/{name}" for name in names]
 
     @property
     def files(self):
@@ -80,24 +101,31 @@ class StudyJob:
     @property
     def shown(self):
         """(file, file of its caption, labels) of what Snakemake's report shows."""
-        folder = self.folder.study(self.study)
         for product in self.products:
-            caption = Path.cwd() / folder / "captions" / f"{product.name}.rst"
+            caption = Path.cwd() / self.place / "captions" / f"{product.name}.rst"
             labels = {"what": product.title, "kind": product.kind}
-            yield f"{folder}/{product.files[0]}", caption, labels
+            yield f"{self.place}/{product.files[0]}", caption, labels
 
     def code(self):
         """The fingerprint of the program that makes them, and of each product."""
         code = fingerprint.of_script("report", *(product.module for product in self.products))
         return f"{code} {_templates()}"
 
-    def settings(self, wildcards, input):
-        """Takes `input` because Snakemake does not record functions of it: each run's identity is
-        compared when its results are collected."""
-        return [run.to_json() for run in self.table.of(self.study)]
+    def command(self, again, warm):
+        """The call of scripts/report.py, for the shell.
 
-    def asked(self, wildcards, input):
-        return {"curves": self.table.curves, "exclusive": self.table.exclusive}
+        Args:
+            again: the command that makes all of this again.
+            warm: the warm process that is asked for it, if any.
+        """
+        words = [
+            *warm_start.command(PROGRAM, warm),
+            *["--config", self.folder.config],
+            *["--study", self.study],
+            *["--again", again],
+            *(["--without-missing"] if self.table.missing else []),
+        ]
+        return shlex.join(map(str, words))
 
     @property
     def missing(self):

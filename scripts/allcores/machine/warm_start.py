@@ -1,10 +1,12 @@
-"""Warm start: programs forked from one process that has imported torch, instead of importing it.
+"""Warm start: programs forked from a process that has imported what they need.
 
-Whoever reads about training may skip this. It spares each run of a call of snakemake a second or
+Whoever reads about training may skip this. It spares each job of a call of snakemake a second or
 two and changes nothing else; a program that cannot be forked starts by itself.
 
     snakemake ─┬─ start.py, one per job: passes on what is said to it, and the exit status
                └─ warm process, serve() ── keeper, one per start.py, _keep() ── program ── ranks
+
+There are two warm processes, of what scripts/warm_process.py imports for TORCH and for PANDAS.
 
 Whatever ends one of them ends all to the right of it, and a keeper ends with its start.py.
 multiprocessing's forkserver serves only the process that started it, and hands over neither the
@@ -31,37 +33,42 @@ from allcores.machine.lifetime import CLIENT, die_with_parent
 PROGRAMS = Path(__file__).parents[2]
 SOCKET = "socket"
 WAITING = 1000  # how many may wait to be accepted
+# The warm processes, by the library that their programs wait for longest.
+TORCH, PANDAS = "torch", "pandas"
 
 
 def command(program, warm):
     """The command by which this process calls a program that ends with it; arguments may follow.
 
     Args:
-        warm: whether there is, or will be by then, a warm process.
+        warm: TORCH or PANDAS, a warm process that there is, or will be by then; None: the program
+            starts by itself.
     """
-    if not warm:
+    if warm is None:
         return [sys.executable, program, "--die-with-parent", os.getpid()]
     # Without site-packages Python itself starts in 10 ms.
     client = [sys.executable, "-I", "-S", PROGRAMS / "start.py"]
-    return [*client, folder() / SOCKET, os.getpid(), program]
+    return [*client, folder(warm) / SOCKET, os.getpid(), program]
 
 
-def folder():
-    """Where the warm process of this one has its socket."""
-    return Path(f".snakemake/warm_process_{os.getpid()}").absolute()
+def folder(name):
+    """Where a warm process of this one has its socket."""
+    return Path(f".snakemake/warm_process_{os.getpid()}_{name}").absolute()
 
 
-def start(log, program=None):
-    """Start the warm process of this one, with which it ends.
+def start(name, log, at_once=False, program=None):
+    """Start a warm process of this one, with which it ends.
 
     Args:
+        name: TORCH or PANDAS.
         log: file for what it has to say.
+        at_once: import at once, and not when the first program is asked for.
         program: what it is, which calls serve(); None: scripts/warm_process.py.
 
     Returns:
         A function that ends it sooner.
     """
-    place = folder()
+    place = folder(name)
 
     def stop():
         process.terminate()
@@ -69,15 +76,15 @@ def start(log, program=None):
         shutil.rmtree(place, ignore_errors=True)
 
     try:
-        process = _started(place, log, program or PROGRAMS / "warm_process.py")
+        process = _started(place, log, [program or PROGRAMS / "warm_process.py", name], at_once)
     except OSError as error:  # a file system without sockets, say
         shutil.rmtree(place, ignore_errors=True)
-        print(f"There is no warm process: {error}", file=sys.stderr)
+        print(f"There is no warm process of {name}: {error}", file=sys.stderr)
         return lambda: None
     return atexit.register(stop)
 
 
-def _started(place, log, program):
+def _started(place, log, command, at_once):
     """The warm process, whose socket is there already."""
     shutil.rmtree(place, ignore_errors=True)  # left by a process that had the same number
     place.parent.mkdir(exist_ok=True)
@@ -90,12 +97,7 @@ def _started(place, log, program):
         os.close(inside)
         listener.listen(WAITING)
         return Popen(
-            [
-                sys.executable,
-                program,
-                place,
-                *map(str, (listener.fileno(), os.getpid())),
-            ],
+            [sys.executable, *command, place, *map(str, (listener.fileno(), os.getpid(), at_once))],
             stdin=DEVNULL,
             stdout=output,
             stderr=STDOUT,
@@ -104,20 +106,21 @@ def _started(place, log, program):
         )
 
 
-def serve(folder, listener, caller, warm_up):
+def serve(folder, listener, caller, at_once, warm_up):
     """What the warm process does until its caller ends: fork a program for each who asks.
 
     Args:
         folder: of the socket; deleted at the end.
         listener: file descriptor of the socket, to which the programs' clients connect.
         caller: process id of the caller.
-        warm_up: imports what the programs need; called when the first of them is asked for.
+        at_once: "True": import at once; "False": when the first program is asked for.
+        warm_up: imports what the programs need.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    imported = None
     try:
-        die_with_parent(caller, signal.SIGTERM)
-        listener = socket.socket(fileno=listener)
+        die_with_parent(int(caller), signal.SIGTERM)
+        listener = socket.socket(fileno=int(listener))
+        imported = _Imported(warm_up) if at_once == "True" else None
         while True:
             connection, _ = listener.accept()
             with connection:

@@ -153,6 +153,12 @@ def _module(module):
     return _Module.read(module, _file(module))
 
 
+def read_ahead(modules):
+    """Parse those modules of this library, for the processes that are forked from this one."""
+    for module in filter(_file, modules):
+        _module(module)
+
+
 def _reached(roots):
     """(module, name) -> hash, of every definition of this library that the roots lead to."""
     found, waiting = {}, list(roots)

@@ -29,6 +29,11 @@ class ResultsFolder:
     path: str
 
     @property
+    def config(self):
+        """The file of the whole config of the last call, with what --config gave."""
+        return f"{self.path}/config.json"
+
+    @property
     def recipe(self):
         """The file of what was measured for runs with `auto`, with wildcards."""
         return f"{self.path}/recipes/{{dataset}}/{{model}}_{{measured}}.json"
@@ -40,8 +45,16 @@ class ResultsFolder:
         """Whether the results of a run are there."""
         return all(Path(self.run(path), file).exists() for file in RUN_FILES)
 
+    def without_missing(self, table):
+        """A grid.Table without the runs that have no results."""
+        return table.without([path for path in table.runs if not self.has(path)])
+
     def data(self, run):
-        return f"{self.path}/data/{run.dataset.label}"
+        return self.dataset(run.dataset.label)
+
+    def dataset(self, label):
+        """The folder of a prepared dataset."""
+        return f"{self.path}/data/{label}"
 
     def checkpoints(self, run):
         return f"{self.path}/checkpoints/{run.path}"

@@ -21,10 +21,12 @@ class RunJobs:
         table: its grid.Table.
         folder: its ResultsFolder.
         cores: of this call, onto which the runs are packed; None: each takes its own, on a cluster.
+        warm: the warm process that is asked for the programs, if any.
     """
 
-    def __init__(self, config, table, folder, cores):
+    def __init__(self, config, table, folder, cores, warm):
         self.config, self.table, self.folder, self.cores = config, table, folder, cores
+        self.warm = warm
         self.turns = table.turns()
 
     def run(self, wildcards):
@@ -53,7 +55,7 @@ class RunJobs:
         """The call of scripts/calibrate.py, for the shell."""
         run = self.with_recipe(wildcards)
         return _quoted(
-            *warm_start.command(PROGRAM.with_name("calibrate.py"), warm=self.cores is not None),
+            *warm_start.command(PROGRAM.with_name("calibrate.py"), self.warm),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *["--output", output[0]],
@@ -109,8 +111,7 @@ class RunJobs:
         run = self.run(wildcards)
         conditions = self.folder.conditions_of(run, self.table)
         return _quoted(
-            # On a cluster each run starts by itself.
-            *warm_start.command(PROGRAM, warm=self.cores is not None),
+            *warm_start.command(PROGRAM, self.warm),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *(["--fold-of", input.folds] if run.folds is not None else []),
