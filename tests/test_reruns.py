@@ -35,7 +35,8 @@ MODULES = {
     "parallel": ALL,
     **dict.fromkeys(("parallel/failures", "parallel/heartbeat"), NONE),
     "parallel/supervision": NONE,
-    **dict.fromkeys(("parallel/flat", "parallel/staleness"), NONE),  # what only other runs have
+    # what only other runs have
+    **dict.fromkeys(("parallel/factors", "parallel/flat", "parallel/staleness"), NONE),
     "training": ALL,
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
     **dict.fromkeys(("training/jobs", "training/recipes", "training/sanity"), NONE),

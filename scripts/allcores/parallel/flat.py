@@ -21,6 +21,7 @@ class Flat:
 
     Attributes:
         parameters: the model's trainable ones, in their order in the vectors.
+        places: parameter -> its slice of them.
         weights, gradient: (n,) of the parameters' dtype, n a multiple of a cache line.
         whole: both vectors as one torch.nn.Parameter with .grad, for an optimizer.
 
@@ -35,14 +36,13 @@ class Flat:
             raise ValueError(f"parameters of one dtype make one vector; found {dtypes or 'none'}")
         (dtype,) = dtypes
         line = LINE // dtype.itemsize
-        starts, length = [], 0
+        self.places, length = {}, 0
         for parameter in self.parameters:
-            starts.append(length)
+            self.places[parameter] = slice(length, length + parameter.numel())
             length += -(-parameter.numel() // line) * line
         self.weights = weights((length,), dtype=dtype)
         self.gradient = gradient((length,), dtype=dtype)
-        for parameter, start in zip(self.parameters, starts, strict=True):
-            where = slice(start, start + parameter.numel())
+        for parameter, where in self.places.items():
             layout = parameter.shape, parameter.stride()
             values = self.weights[where].as_strided(*layout)
             values.copy_(parameter.detach())

@@ -8,7 +8,8 @@ worker. Nothing is sent: with W workers and n weights each reads n numbers of gr
 writes n / W weights.
 
 A slice is worked through in blocks that a cache can hold: averaged and updated before they leave
-it.
+it. Of a large linear layer with few samples even the gradients need not be read: see
+parallel/factors.py.
 
 Guarantees: all workers hold the same weights after each step, there being only one set of them;
 they are those of serial training up to rounding.
@@ -18,10 +19,12 @@ Training Trillion Parameter Models", stage 1, whose all-gather is not needed her
 """
 
 import copy
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 
+from allcores.parallel.factors import Factors, large_layers
 from allcores.parallel.flat import Flat, split
 from allcores.strategies.base import Strategy
 
@@ -36,11 +39,15 @@ class Block(NamedTuple):
         where: its place in the vector.
         weights: (m,), for the optimizer.
         gradients: everybody's, (m,) each.
+        factors: of the weight of a large layer that the block is a part of, or None.
+        begin: where in that weight the block begins.
     """
 
     where: slice
     weights: torch.nn.Parameter
     gradients: tuple[torch.Tensor, ...]
+    factors: Factors | None
+    begin: int
 
 
 class SharedMemory(Strategy):
@@ -55,9 +62,10 @@ class SharedMemory(Strategy):
             return self.gradients[world.rank]
 
         self.flat = Flat(model, weights=world.shared.zeros, gradient=row)
-        self.places = {parameter: parameter.grad for parameter in self.flat.parameters}
-        self.missing = set(self.places)
-        for parameter in self.places:
+        self.shown = {parameter: parameter.grad for parameter in self.flat.parameters}
+        self.factors = large_layers(model, world)
+        self.missing = set(self.shown)
+        for parameter in self.shown:
             parameter.grad = None
             parameter.register_post_accumulate_grad_hook(self._show)
         self.blocks = self._blocks(world.rank, world.workers)
@@ -73,15 +81,25 @@ class SharedMemory(Strategy):
         weights = self.flat.weights
         length = BLOCK_BYTES // weights.element_size()
         average = torch.empty(length, dtype=weights.dtype)  # of one block after the other
-        parts = split(weights, workers)
-        blocks, begin = [], sum(map(len, parts[:rank]))
-        for part in parts[rank].split(length):
-            where = slice(begin, begin + len(part))
-            parameter = torch.nn.Parameter(part)
-            parameter.grad = average[: len(part)]
-            blocks.append(Block(where, parameter, self.gradients[:, where].unbind()))
-            begin = where.stop
+        lengths = [len(part) for part in split(weights, workers)]
+        mine = range(sum(lengths[:rank]), sum(lengths[: rank + 1]))
+        blocks = []
+        for where, factors, begin in self._cut(mine, length):
+            parameter = torch.nn.Parameter(weights[where])
+            parameter.grad = average[: len(parameter)]
+            gradients = self.gradients[:, where].unbind()
+            blocks.append(Block(where, parameter, gradients, factors, begin))
         return blocks
+
+    def _cut(self, mine, length):
+        """(place, factors, begin in their weight) of each block; none has two layers' weights."""
+        large = [(self.flat.places[weight], factors) for weight, factors in self.factors.items()]
+        edges = {edge for place, _ in large for edge in (place.start, place.stop) if edge in mine}
+        for begin, end in pairwise([mine.start, *sorted(edges - {mine.start}), mine.stop]):
+            around = [(p.start, factors) for p, factors in large if p.start <= begin < p.stop]
+            start, factors = around[0] if around else (0, None)
+            for first in range(begin, end, length) or [begin]:  # a slice may be empty
+                yield slice(first, min(first + length, end)), factors, first - start
 
     def _show(self, parameter):
         """Write a gradient to shared memory as soon as backward() has computed it.
@@ -89,20 +107,25 @@ class SharedMemory(Strategy):
         Letting autograd accumulate into shared memory would cost a pass to read it and one to clear
         it.
         """
-        torch.div(parameter.grad, self.world.workers, out=self.places[parameter])
+        torch.div(parameter.grad, self.world.workers, out=self.shown[parameter])
         parameter.grad = None
         self.missing.discard(parameter)
 
     def step(self, lr):
         for parameter in self.missing:  # backward() gave it no gradient
-            self.places[parameter].zero_()
-        self.missing = set(self.places)
+            self.shown[parameter].zero_()
+        for weight, factors in self.factors.items():
+            factors.share(self.shown[weight])
+        self.missing = {parameter for parameter in self.shown if parameter.requires_grad}
         self.world.clock.enter("wait")
         self.world.barrier()  # all gradients are there
         (group,) = self.optimizer.param_groups
         for block in self.blocks:
             self.world.clock.enter("average")
-            _add_up(block.gradients, block.weights.grad)
+            if block.factors and block.factors.used:
+                block.factors.multiply(block.begin, block.weights.grad)
+            else:
+                _add_up(block.gradients, block.weights.grad)
             group["params"] = [block.weights]
             self.update(lr)
         if self.to_share:
