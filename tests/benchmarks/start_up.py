@@ -1,4 +1,8 @@
-"""From the start of the process to the end of the first training step, as each run records it."""
+"""From the start of the process to the end of the first training step, as each run records it.
+
+By itself, as a run by hand or on a cluster starts, and within a call of snakemake, from its warm
+process.
+"""
 
 import dataclasses
 import subprocess
@@ -10,6 +14,8 @@ from measure import ROOT, in_turn, report
 
 from allcores.data import preparation, storage
 from allcores.data.folds import write_folds
+from allcores.machine import warm_start
+from allcores.machine.warm_start import TORCH
 from allcores.study import commandline
 from allcores.study.metrics_file import read_metrics
 
@@ -21,12 +27,13 @@ def run_of(*flags):
     return commandline.run_of(flags)
 
 
-def start_up(run, folder):
+def start_up(run, folder, warm=None):
     output = Path(folder) / "output"
-    command = [sys.executable, ROOT / "scripts" / "train.py", "--settings", run.to_json()]
+    command = [*warm_start.command(ROOT / "scripts" / "train.py", warm)]
+    command += ["--settings", run.to_json()]
     command += ["--data", f"{folder}/data", "--fold-of", f"{folder}/folds.json"]
     command += ["--output", output, "--checkpoints", f"{folder}/checkpoints"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
     return read_metrics(output / "metrics.json")["start_up_seconds"]
 
 
@@ -43,8 +50,11 @@ if __name__ == "__main__":
         preparation.prepare(serial.dataset, folder, f"{folder}/data")
         opened = storage.open_dataset(f"{folder}/data")
         write_folds(f"{folder}/folds.json", opened.labels, 5, 0)
+        stop = warm_start.start(TORCH, f"{folder}/log")
         found = in_turn(
             {
+                "serial, warm": lambda: start_up(serial, folder, TORCH),
+                "ddp, warm": lambda: start_up(four, folder, TORCH),
                 "import torch": lambda: imports_of_torch(folder),
                 "serial": lambda: start_up(serial, folder),
                 "ddp": lambda: start_up(four, folder),
@@ -60,6 +70,7 @@ if __name__ == "__main__":
             },
             REPEATS,
         )
+        stop()
     differences = [ddp - one for ddp, one in zip(found["ddp"], found["serial"], strict=True)]
     report(
         "start_up",
@@ -69,5 +80,7 @@ if __name__ == "__main__":
             ("serial, VGG-11 (imports torchvision)", "s", found["vgg"]),
             ("ddp with 4 workers, LeNet", "s", found["ddp"]),
             ("ddp with 4 workers - serial", "s", differences),
+            ("serial, LeNet, within a call of snakemake", "s", found["serial, warm"]),
+            ("ddp with 4 workers, LeNet, within a call", "s", found["ddp, warm"]),
         ],
     )
