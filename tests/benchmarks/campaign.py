@@ -19,7 +19,7 @@ from measure import ROOT, in_turn, ratios, report
 from allcores.analysis import occupancy
 from allcores.machine import cores
 
-REPEATS = 5
+REPEATS = 3
 CONFIG = """
 models:
   lenet: {batch_size: 32, epochs: 5, optimizer: {name: adam, lr: 0.003}}

@@ -14,6 +14,7 @@ ALL = (
     "ring",
     "synchronous_step",
     "training_step",
+    "shallow",
     "model_recipes",
     "end_to_end",
     "memory",

@@ -1,0 +1,43 @@
+"""A network of 38.6 million weights in a few layers, 8 images a step: one worker and two.
+
+Little is computed and much is moved there, which is where data parallelism has a hard time.
+"""
+
+import sys
+import tempfile
+
+from measure import in_a_process, in_turn, ratios, report
+
+from allcores.machine import cores, lean_torch
+
+cores.set_thread_variables(1)
+lean_torch.import_torch()
+
+from conduct import conduct, images, images_per_second, run_of  # noqa: E402
+
+REPEATS = 2
+WAYS = [("serial", 1), ("shared_memory", 1), ("shared_memory", 2)]
+
+
+def measure(strategy, workers):
+    flags = [f"--strategy={strategy}", f"--workers={workers}", "--batch-size=8", "--epochs=2"]
+    with tempfile.TemporaryDirectory() as folder:
+        run = run_of("mlp", images(64, 224), *flags, "--precision=fp32")
+        return images_per_second(conduct(run, folder))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        print(measure(sys.argv[1], int(sys.argv[2])))
+        sys.exit()
+    found = in_turn({way: lambda way=way: in_a_process(__file__, *way) for way in WAYS}, REPEATS)
+    rows = [
+        (f"{strategy}, {workers} worker(s)", "images/s", found[strategy, workers])
+        for strategy, workers in WAYS
+    ]
+    one = found["shared_memory", 1]
+    rows += [
+        ("shared_memory: one worker / serial", "x", ratios(one, found["serial", 1])),
+        ("shared_memory: two workers / one", "x", ratios(found["shared_memory", 2], one)),
+    ]
+    report("shallow", rows)
