@@ -10,6 +10,7 @@ import atexit  # noqa: E402
 import contextlib  # noqa: E402
 import dataclasses  # noqa: E402
 import functools  # noqa: E402
+import gc  # noqa: E402
 import os  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
@@ -56,6 +57,10 @@ RUN = Run(
 LENET = Choice("lenet", "lenet", {"width": 0.3})
 MOBILENET = Choice("mobilenet", "mobilenet", {"width": 0.1})
 DDP = Choice("ddp", "ddp", {})
+
+
+# Nor do the processes that tests fork go through all that is imported.
+gc.freeze()
 
 
 def vary(run=RUN, **changes):

@@ -15,6 +15,8 @@ import psutil
 from allcores.machine import cores, lifetime
 
 SAMPLING_INTERVAL = 0.5  # seconds
+# Memory is read so rarely that it takes this share of one core's time: 4 ms per process.
+SHARE_FOR_MEMORY = 0.01
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, the unit of proc_stat(5)
 
 
@@ -115,6 +117,7 @@ class Watch(threading.Thread):
         self.over = threading.Event()
         self.cores = self.others = None
         self._of_dead, self._of_living = (0.0, 0.0), {}
+        self._memory_again = 0.0  # when it is read again
 
     def run(self):
         session = self.sessions[-1]
@@ -132,12 +135,11 @@ class Watch(threading.Thread):
 
     def sample(self):
         me, session = psutil.Process(), self.sessions[-1]
-        used, memory = {}, 0
-        for process in [me, *me.children(recursive=True)]:
+        used, processes = {}, [me, *me.children(recursive=True)]
+        for process in processes:
             try:
                 times = process.cpu_times()
                 used[process.pid] = times.user + times.system, _waited(process.pid)
-                memory += process.memory_full_info().pss
             except (psutil.Error, OSError):  # it ended between the listing and the reading
                 continue
         ended = [both for pid, both in self._of_living.items() if pid not in used]
@@ -145,7 +147,11 @@ class Watch(threading.Thread):
         self._of_living = used
         cpu, session.waited = map(sum, zip(self._of_dead, *used.values(), strict=True))
         session.trace.append((time.time(), cpu))
-        session.peak_memory = max(session.peak_memory, memory)
+        began = time.monotonic()
+        if began >= self._memory_again:
+            session.peak_memory = max(session.peak_memory, sum(map(_memory, processes)))
+            took = time.monotonic() - began
+            self._memory_again = began + took / SHARE_FOR_MEMORY
 
     def _busy(self):
         """Seconds for which the run's cores have been at work since boot, for whomever."""
@@ -184,6 +190,14 @@ def _read_sessions(file):
             session.trace.append((time, cpu))
             session.waited, session.peak_memory = waited, int(memory)
     return list(sessions.values())
+
+
+def _memory(process):
+    """The proportional set size of a process in bytes; 0: it has ended."""
+    try:
+        return process.memory_full_info().pss
+    except (psutil.Error, OSError):
+        return 0
 
 
 def _waited(pid):
