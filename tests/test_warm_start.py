@@ -234,7 +234,7 @@ def test_without_a_warm_process_a_run_starts_by_itself(
         (tmp_path / "warm_process.py").write_text("raise ImportError('no torch')")
         shutil.copy(ROOT / "scripts" / "start.py", tmp_path)
     if way == "no room":
-        monkeypatch.setattr(warm_start, "folder", lambda name: Path("/proc/nowhere/socket"))
+        monkeypatch.setattr(warm_start, "folder", lambda *_: Path("/proc/nowhere/socket"))
     if way != "none":
         request.addfinalizer(warm_start.start(TORCH, tmp_path / "warm.log"))
     if way == "dead":

@@ -6,7 +6,8 @@ two and changes nothing else; a program that cannot be forked starts by itself.
     snakemake ─┬─ start.py, one per job: passes on what is said to it, and the exit status
                └─ warm process, serve() ── keeper, one per start.py, _keep() ── program ── ranks
 
-There are two warm processes, of what scripts/warm_process.py imports for TORCH and for PANDAS.
+There are two warm processes, of what scripts/warm_process.py imports for TORCH and for PANDAS. In
+an allocation of several nodes of a cluster each node has one for TORCH, scripts/warm_node.py.
 
 Whatever ends one of them ends all to the right of it, and a keeper ends with its start.py.
 multiprocessing's forkserver serves only the process that started it, and hands over neither the
@@ -14,6 +15,7 @@ environment nor signals.
 """
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -35,6 +37,8 @@ SOCKET = "socket"
 WAITING = 1000  # how many may wait to be accepted
 # The warm processes, by the library that their programs wait for longest.
 TORCH, PANDAS = "torch", "pandas"
+# Whose warm process it is on a node of an allocation; start.py fills in the variables there.
+OF_NODE = "${SLURM_JOB_ID}_${SLURMD_NODENAME}"
 
 
 def command(program, warm):
@@ -46,17 +50,29 @@ def command(program, warm):
     """
     if warm is None:
         return [sys.executable, program, "--die-with-parent", os.getpid()]
+    return [*_client(folder(warm)), os.getpid(), program]
+
+
+def command_on_a_node(program):
+    """The command of a program for a launcher, which calls it on a node of this allocation."""
+    return [*_client(folder(TORCH, OF_NODE)), 0, program]
+
+
+def _client(place):
     # Without site-packages Python itself starts in 10 ms.
-    client = [sys.executable, "-I", "-S", PROGRAMS / "start.py"]
-    return [*client, folder(warm) / SOCKET, os.getpid(), program]
+    return [sys.executable, "-I", "-S", PROGRAMS / "start.py", place / SOCKET]
 
 
-def folder(name):
-    """Where a warm process of this one has its socket."""
-    return Path(f".snakemake/warm_process_{os.getpid()}_{name}").absolute()
+def folder(name, owner=None):
+    """Where a warm process has its socket.
+
+    Args:
+        owner: whose it is; None: this process's.
+    """
+    return Path(f".snakemake/warm_process_{owner or os.getpid()}_{name}").absolute()
 
 
-def start(name, log, at_once=False, program=None):
+def start(name, log, at_once=False, program=None, owner=None):
     """Start a warm process of this one, with which it ends.
 
     Args:
@@ -64,11 +80,12 @@ def start(name, log, at_once=False, program=None):
         log: file for what it has to say.
         at_once: import at once, and not when the first program is asked for.
         program: what it is, which calls serve(); None: scripts/warm_process.py.
+        owner: see folder().
 
     Returns:
         A function that ends it sooner.
     """
-    place = folder(name)
+    place = folder(name, owner)
 
     def stop():
         process.terminate()
@@ -147,6 +164,8 @@ class _Imported:
     def __init__(self, warm_up):
         self.begun = time.time_ns()
         warm_up()
+        # A collection in a program would write to, and so copy, every page of what is imported.
+        gc.freeze()
         files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         states = {file: _state(file) for file in files if file}
         self.states = {file: state for file, state in states.items() if state}
