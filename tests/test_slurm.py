@@ -1,5 +1,6 @@
-"""A miniature study on a real SLURM, brought up on this machine: make test-slurm."""
+"""Miniature studies on a real SLURM, brought up on this machine: make test-slurm."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -7,11 +8,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
-from conftest import ENVIRONMENT, ROOT
+import torch
+from conftest import ENVIRONMENT, ROOT, same_weights
 from project import RUNS, copy
+from test_strategies import wait_for
 
 pytestmark = pytest.mark.slurm
+UP, DOWN = (ROOT / "tests" / "slurm" / name for name in ("up.sh", "down.sh"))
 
 
 @pytest.fixture(scope="module")
@@ -21,17 +26,26 @@ def slurm():
     lab = Path(tempfile.mkdtemp(prefix="slurm-lab-"))
     lab.chmod(0o755)
     environment = ENVIRONMENT | {"LAB": str(lab)}
-    up = subprocess.run(
-        [ROOT / "tests" / "slurm" / "up.sh"], env=environment, text=True, capture_output=True
-    )
+    up = subprocess.run([UP], env=environment, text=True, capture_output=True)
     if up.returncode == 77:
         pytest.skip(up.stderr.strip().splitlines()[-1])
     try:
         assert up.returncode == 0, up.stderr
-        yield environment | {"SLURM_CONF": f"{lab}/etc/slurm.conf"}
+        binaries = str(Path(sys.executable).parent)
+        yield environment | {
+            "SLURM_CONF": f"{lab}/etc/slurm.conf",
+            "PATH": os.pathsep.join([binaries, environment["PATH"]]),
+            "BIN": binaries,
+        }
     finally:
-        subprocess.run([ROOT / "tests" / "slurm" / "down.sh"], env=environment, check=True)
+        subprocess.run([DOWN], env=environment, check=True)
         shutil.rmtree(lab)
+
+
+def says(slurm, *command):
+    run = subprocess.run(command, env=slurm, text=True, capture_output=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
 
 
 def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
@@ -43,15 +57,110 @@ def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
     command += ["--default-resources", "mem_mb=500", "runtime=5"]
     command += ["--set-resources", "train:mem_mb=900"]
     command += ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
-    path = os.pathsep.join([str(Path(sys.executable).parent), slurm["PATH"]])
-    run = subprocess.run(
-        command, cwd=tmp_path, env=slurm | {"PATH": path}, text=True, capture_output=True
-    )
+    run = subprocess.run(command, cwd=tmp_path, env=slurm, text=True, capture_output=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert len(list((project.results / "runs").rglob("metrics.json"))) == RUNS
     assert (project.results / "studies" / "first" / "accuracy_table.csv").exists()
-    states = subprocess.run(
-        ["squeue", "--states=all", "-h", "-o", "%T %C"], env=slurm, text=True, capture_output=True
-    ).stdout.splitlines()
+    states = says(slurm, "squeue", "--states=all", "-h", "-o", "%T %C").splitlines()
     assert states.count("COMPLETED 2") == RUNS / 2, "ddp asked for two CPUs each"
     assert all(state.startswith("COMPLETED") for state in states)
+
+
+class Allocation:
+    """A project that is trained by profiles/allocation.sh, and its job."""
+
+    def __init__(self, slurm, folder, nodes=2, epochs=2, **study):
+        self.slurm = slurm
+        folder.mkdir()
+        self.project = copy(folder)
+        self.project.configure(lambda config: config["studies"]["first"].update(study))
+        self.project.configure(lambda config: config["models"]["mlp"].update(epochs=epochs))
+        command = ["sbatch", "--parsable", f"--chdir={folder}", f"--nodes={nodes}", "--exclusive"]
+        command += ["--mem=6000", "--time=10", ROOT / "profiles" / "allocation.sh"]
+        self.job = says(slurm, *command, "--configfile", self.project.config).strip()
+        self.log = folder / f"allcores-{self.job}.log"
+
+    def state(self):
+        return says(self.slurm, "squeue", "--states=all", "-h", "-o", "%T", "-j", self.job).strip()
+
+    def ends_well(self):
+        wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), seconds=200)
+        assert self.state() == "COMPLETED", self.log.read_text()
+
+    def logs(self):
+        return [log.read_text() for log in (self.project.results / "logs/train").rglob("*.log")]
+
+    def weights(self):
+        return {
+            str(file.relative_to(self.project.results)): torch.load(file)
+            for file in sorted((self.project.results / "runs").rglob("weights.pt"))
+        }
+
+    def is_like_a_local_call(self, folder):
+        """Whether a call on this machine ends with the same weights; it does so for serial, ddp."""
+        folder.mkdir()
+        local = copy(folder)
+        shutil.copy(self.project.config, local.config)
+        local.call()
+        expected = {
+            str(file.relative_to(local.results)): torch.load(file)
+            for file in (local.results / "runs").rglob("weights.pt")
+        }
+        found = self.weights()
+        return found.keys() == expected.keys() and all(
+            same_weights(found[name], expected[name]) for name in expected
+        )
+
+
+def test_many_runs_share_one_allocation(slurm, tmp_path):
+    allocation = Allocation(slurm, tmp_path / "there", seeds=[0, 1, 2])
+    allocation.ends_well()
+    assert len(allocation.weights()) == 3 * RUNS
+    # One job: neither runs nor tables are submitted.
+    assert len(says(slurm, "squeue", "--states=all", "-h", "-n", "allcores").splitlines()) == 1
+    assert (allocation.project.results / "studies" / "first" / "report.html").exists()
+    assert not any("starting without" in log for log in allocation.logs())
+    steps = {
+        json.loads(file.read_text())["machine"]["host"]
+        for file in (allocation.project.results / "runs").rglob("metrics.json")
+    }
+    assert steps == {"n1", "n2"}
+    assert allocation.is_like_a_local_call(tmp_path / "here")
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_before_the_time_limit_runs_stop_and_go_on_in_the_next_turn(slurm, tmp_path, nodes):
+    allocation = Allocation(slurm, tmp_path / "there", nodes, epochs=1500, models=["mlp"])
+    checkpoints = allocation.project.results / "checkpoints"
+    wait_for(lambda: list(checkpoints.rglob("latest.allcores")))
+    says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
+    wait_for(lambda: any("stopped by SIGTERM" in log for log in allocation.logs()), seconds=30)
+    wait_for(lambda: allocation.state() == "PENDING", seconds=60)
+    allocation.ends_well()
+    assert any("resumed after epoch" in log for log in allocation.logs())
+    assert allocation.is_like_a_local_call(tmp_path / "here")
+
+
+def test_a_node_that_dies_loses_its_runs_only(slurm, tmp_path):
+    allocation = Allocation(slurm, tmp_path / "there", epochs=1500, models=["mlp"])
+    checkpoints = allocation.project.results / "checkpoints"
+    wait_for(lambda: list(checkpoints.rglob("latest.allcores")))
+    try:
+        kill_node(slurm, "n2")
+        allocation.ends_well()
+    finally:
+        says(slurm | {"AGAIN": "n2"}, str(UP))
+    assert allocation.is_like_a_local_call(tmp_path / "here")
+
+
+def kill_node(slurm, name):
+    """Everything of a node dies at once: its daemon and all in its namespace."""
+    daemon = int(Path(slurm["LAB"], "run", f"slurmd.{name}.pid").read_text())
+
+    def namespace(pid):
+        return Path(f"/proc/{pid}/ns/uts").readlink()
+
+    assert namespace(daemon) != namespace(os.getpid())
+    gone = [pid for pid in psutil.pids() if namespace(pid) == namespace(daemon)]
+    for pid in gone:
+        psutil.Process(pid).kill()

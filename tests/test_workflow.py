@@ -142,7 +142,7 @@ LIBRARY = "scripts/allcores"
             0,
         ),
         (f"{LIBRARY}/study/commandline.py", "default=5", "default=6", 0),
-        ("workflow/rules/train.smk", "exec {params", "exec  {params", 0),
+        ("workflow/rules/train.smk", "exec {LAUNCHER}", "exec  {LAUNCHER}", 0),
         ("profiles/default/config.yaml", "keep-going: true", "keep-going: false", 0),
     ],
     ids=lambda value: value.removeprefix(LIBRARY) if isinstance(value, str) else None,

@@ -27,8 +27,10 @@ if [ ${#missing[@]} -gt 0 ]; then
   # The packages must not start anything themselves: policy-rc.d says so for the time being.
   policy=/usr/sbin/policy-rc.d
   [ -e $policy ] || { printf '#!/bin/sh\nexit 101\n' >$policy; chmod 755 $policy; trap 'rm -f $policy' EXIT; }
-  { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}"; } >/dev/null ||
-    cannot "SLURM cannot be installed here: apt-get failed"
+  # Somebody else may be installing something.
+  apt() { apt-get -qq -o DPkg::Lock::Timeout=300 -o Acquire::Lock::Timeout=300 "$@"; }
+  said=$({ apt update && apt install -y --no-install-recommends "${missing[@]}"; } 2>&1) ||
+    cannot "SLURM cannot be installed here: apt-get: $(grep -m1 '^E:' <<<"$said" || tail -n1 <<<"$said")"
 fi
 
 mkdir -p "$LAB"/{etc,log,run,state,spool}
@@ -46,7 +48,8 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=socket=$LAB/run/munge.sock
+# A job that is requeued waits as long as a credential is valid, 2 minutes if nobody says otherwise.
+AuthInfo=socket=$LAB/run/munge.sock,cred_expire=5
 StateSaveLocation=$LAB/state
 SlurmdSpoolDir=$LAB/spool/%n
 SlurmctldPidFile=$LAB/run/slurmctld.pid
@@ -66,6 +69,7 @@ DefMemPerCPU=100
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=200000,bf_interval=2
 KillWait=20
+SlurmdTimeout=10
 # Ended jobs stay visible to squeue, by which Snakemake asks for them.
 MinJobAge=600
 ReturnToService=2

@@ -39,6 +39,10 @@ except ValueError as error:
 FOLDER = ResultsFolder(RESULTS)
 # The rules that come before all tables and figures.
 OF_RUNS = ("prepare_dataset", "assign_folds", "calibrate", "train")
+# How a program is called on a node, where this call has the cores of several, and how many each has:
+# see profiles/allocation.sh.
+LAUNCHER = os.environ.get("ALLCORES_LAUNCHER", "")
+NODE_CORES = "ALLCORES_NODE_CORES"
 # Set for a call that makes tables of those runs that there are.
 WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
 
@@ -54,9 +58,14 @@ def local_cores():
     return workflow.global_resources["_cores"].value
 
 
+def cores_of_a_run():
+    """As many as a run can have in this call; None where a cluster has them."""
+    return int(os.environ[NODE_CORES]) if LAUNCHER else local_cores()
+
+
 if workflow.is_main_process:  # what a job of a cluster is part of has been checked
     # A dry run without --cores says 1.
-    told_cores = None if local_cores() == 1 else local_cores()
+    told_cores = None if local_cores() == 1 else cores_of_a_run()
     stop_at(checks.findings(config, workflow.configfiles, told_cores))
     stop_at(results_folder.foreign(workflow.configfiles, RESULTS))
 
@@ -81,7 +90,7 @@ wildcard_constraints:
 
 
 onstart:
-    stop_at(checks.findings(config, workflow.configfiles, local_cores()))
+    stop_at(checks.findings(config, workflow.configfiles, cores_of_a_run()))
     if local_cores() is not None:
         # Snakemake limits jobs per second by timers, each of which sets the next, and every job that
         # ends sets one more: after 1,000 jobs it looks 1,000 times a second for what it could start.

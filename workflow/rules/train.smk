@@ -1,7 +1,7 @@
 # calibrate measures the fastest recipe of a model where the config says `auto`. train is one
 # training: one fold of one dataset, one model, schedule, strategy and number of workers.
 
-RUNS = RunJobs(config, TABLE, FOLDER, local_cores(), warm(TORCH))
+RUNS = RunJobs(config, TABLE, FOLDER, cores_of_a_run(), warm(TORCH), bool(LAUNCHER))
 
 
 rule calibrate:
@@ -31,7 +31,7 @@ rule calibrate:
     message:
         "Measure how {wildcards.model} is fastest"
     shell:
-        "exec {params.command} --cores {threads} > {log:q} 2>&1"
+        f"exec {LAUNCHER} {{params.command}} --cores {{threads}} > {{log:q}} 2>&1"
 
 
 rule train:
@@ -59,4 +59,4 @@ rule train:
         "Train {wildcards.model} with {wildcards.strategy}, see {log}"
     shell:
         # exec, so that killing Snakemake ends the training and not a shell around it.
-        "exec {params.command} --cores {threads} > {log:q} 2>&1"
+        f"exec {LAUNCHER} {{params.command}} --cores {{threads}} > {{log:q}} 2>&1"

@@ -20,13 +20,15 @@ class RunJobs:
         config: the merged config.
         table: its grid.Table.
         folder: its ResultsFolder.
-        cores: of this call, onto which the runs are packed; None: each takes its own, on a cluster.
+        cores: of this machine, or of a node of this allocation, onto which the runs are packed;
+            None: each takes its own, on a cluster.
         warm: the warm process that is asked for the programs, if any.
+        launched: whether they are called on a node by a launcher.
     """
 
-    def __init__(self, config, table, folder, cores, warm):
+    def __init__(self, config, table, folder, cores, warm, launched=False):
         self.config, self.table, self.folder, self.cores = config, table, folder, cores
-        self.warm = warm
+        self.warm, self.launched = warm, launched
         self.turns = table.turns()
 
     def run(self, wildcards):
@@ -55,17 +57,23 @@ class RunJobs:
         """The call of scripts/calibrate.py, for the shell."""
         run = self.with_recipe(wildcards)
         return _quoted(
-            *warm_start.command(PROGRAM.with_name("calibrate.py"), self.warm),
+            *self._call(PROGRAM.with_name("calibrate.py")),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *["--output", output[0]],
         )
 
+    def _call(self, program):
+        if self.launched:
+            return warm_start.command_on_a_node(program)
+        return warm_start.command(program, self.warm)
+
     @property
     def cluster_resources(self):
         """What a cluster is asked for; an exclusive run gets a node to itself. Nothing where it
         is not asked: each function that Snakemake calls slows down every dry run."""
-        needs = {} if self.cores else {"mem_mb": self.memory_mb, "runtime": self.minutes}
+        needs = {"mem_mb": self.memory_mb, "runtime": self.minutes}
+        needs = needs if self.launched or not self.cores else {}
         return needs | ({"slurm_extra": self.slurm_extra} if self.table.exclusive else {})
 
     def slurm_extra(self, wildcards):
@@ -111,7 +119,7 @@ class RunJobs:
         run = self.run(wildcards)
         conditions = self.folder.conditions_of(run, self.table)
         return _quoted(
-            *warm_start.command(PROGRAM, self.warm),
+            *self._call(PROGRAM),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *(["--fold-of", input.folds] if run.folds is not None else []),

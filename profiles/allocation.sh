@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# One submission, many runs: snakemake packs them onto all cores of an allocation of SLURM.
+#
+#   sbatch --nodes 4 --exclusive --time 12:00:00 profiles/allocation.sh --configfile config/mine.yaml
+#
+# from the project's folder; what follows the script's name goes to snakemake. On one node a run starts as
+# on any machine; on several, as a step of SLURM's own, which chooses the node and binds the cores.
+# Before the time limit, and when it is preempted, runs stop after their last checkpoint and the job goes
+# back to the queue, where it goes on by itself. `scancel --full JOB` ends it for good.
+#
+#SBATCH --job-name=allcores
+#SBATCH --output=allcores-%j.log
+#SBATCH --open-mode=append
+#SBATCH --requeue
+# A node that dies takes its runs only; they are tried again on the others.
+#SBATCH --no-kill
+# Two minutes before the time limit.
+#SBATCH --signal=B:USR1@120
+set -euo pipefail
+
+BIN=${BIN:-.venv/bin}
+SNAKEMAKE=("$BIN/python" -m snakemake)
+
+# "48(x2),24": CPUs of the nodes.
+read -r cores least < <(
+  tr , '\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | tr '(x)' '   ' |
+    awk '{n = $2 ? $2 : 1; all += n * $1; if (!least || $1 < least) least = $1} END {print all, least}'
+)
+memory=${SLURM_MEM_PER_NODE:+$((SLURM_MEM_PER_NODE * SLURM_JOB_NUM_NODES))}
+memory=${memory:-${SLURM_MEM_PER_CPU:+$((SLURM_MEM_PER_CPU * cores))}}
+# srun takes them for options of its own that contradict those below.
+unset SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU
+
+if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+  export ALLCORES_NODE_CORES=$least
+  # {threads} and {resources.mem_mb} are filled in for each run. Another batch system: another line.
+  export ALLCORES_LAUNCHER='srun --exact --nodes=1 --ntasks=1 --cpus-per-task={threads} --mem={resources.mem_mb} --input=none --quiet'
+  # On each node a process from which runs are forked; without one they start by themselves.
+  mkdir -p .snakemake
+  srun --overlap --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" --input=none --quiet \
+    "$BIN/python" scripts/warm_node.py '.snakemake/warm_process_${SLURMD_NODENAME}.log' &
+fi
+
+requeue=
+stop() {
+  requeue=$1
+  # No further runs; those that there are stop, and srun passes that on.
+  kill -TERM "$snakemake" 2>/dev/null || true
+  pkill -TERM -P "$snakemake" -f 'srun|scripts/start.py' || true
+}
+trap 'stop yes' USR1
+trap 'stop' TERM
+
+# The job that was here before has the same number and is over.
+[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || "${SNAKEMAKE[@]}" "$@" --unlock
+"${SNAKEMAKE[@]}" --cores "$cores" --retries 2 ${memory:+--resources mem_mb="$memory"} "$@" &
+snakemake=$!
+status=0
+while kill -0 "$snakemake" 2>/dev/null; do # a signal ends the wait, not snakemake
+  wait "$snakemake" && status=0 || status=$?
+done
+if [ -n "$requeue" ] && [ "$status" != 0 ]; then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$status"

@@ -1,0 +1,15 @@
+"""Keep the warm process of a node until SIGTERM; profiles/allocation.sh starts one on each."""
+
+import os
+import signal
+import sys
+
+from allcores.machine import lifetime, warm_start
+
+if __name__ == "__main__":
+    lifetime.die_with_parent()
+    owner, log = map(os.path.expandvars, (warm_start.OF_NODE, sys.argv[1]))
+    warm_start.start(warm_start.TORCH, log, at_once=True, owner=owner)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    while True:
+        signal.pause()
