@@ -134,7 +134,6 @@ def test_before_the_time_limit_runs_stop_and_go_on_in_the_next_turn(slurm, tmp_p
     checkpoints = allocation.project.results / "checkpoints"
     wait_for(lambda: list(checkpoints.rglob("latest.allcores")))
     says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
-    wait_for(lambda: any("stopped by SIGTERM" in log for log in allocation.logs()), seconds=30)
     wait_for(lambda: allocation.state() == "PENDING", seconds=60)
     allocation.ends_well()
     assert any("resumed after epoch" in log for log in allocation.logs())
@@ -145,11 +144,8 @@ def test_a_node_that_dies_loses_its_runs_only(slurm, tmp_path):
     allocation = Allocation(slurm, tmp_path / "there", epochs=1500, models=["mlp"])
     checkpoints = allocation.project.results / "checkpoints"
     wait_for(lambda: list(checkpoints.rglob("latest.allcores")))
-    try:
-        kill_node(slurm, "n2")
-        allocation.ends_well()
-    finally:
-        says(slurm | {"AGAIN": "n2"}, str(UP))
+    kill_node(slurm, "n2")  # the last test: it stays dead
+    allocation.ends_well()
     assert allocation.is_like_a_local_call(tmp_path / "here")
 
 
@@ -158,7 +154,10 @@ def kill_node(slurm, name):
     daemon = int(Path(slurm["LAB"], "run", f"slurmd.{name}.pid").read_text())
 
     def namespace(pid):
-        return Path(f"/proc/{pid}/ns/uts").readlink()
+        try:
+            return Path(f"/proc/{pid}/ns/uts").readlink()
+        except OSError:  # it has ended, or is nobody's business
+            return None
 
     assert namespace(daemon) != namespace(os.getpid())
     gone = [pid for pid in psutil.pids() if namespace(pid) == namespace(daemon)]
