@@ -37,8 +37,10 @@ if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
   export ALLCORES_LAUNCHER='srun --exact --nodes=1 --ntasks=1 --cpus-per-task={threads} --mem={resources.mem_mb} --input=none --quiet'
   # On each node a process from which runs are forked; without one they start by themselves.
   mkdir -p .snakemake
-  srun --overlap --ntasks-per-node=1 --ntasks="$SLURM_JOB_NUM_NODES" --input=none --quiet \
-    "$BIN/python" scripts/warm_node.py '.snakemake/warm_process_${SLURMD_NODENAME}.log' &
+  for node in $(scontrol show hostnames); do # a step of several nodes would end with one of them
+    srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" --input=none --quiet \
+      "$BIN/python" scripts/warm_node.py ".snakemake/warm_process_$node.log" &
+  done
 fi
 
 requeue=

@@ -8,8 +8,8 @@ from allcores.machine import lifetime, warm_start
 
 if __name__ == "__main__":
     lifetime.die_with_parent()
-    owner, log = map(os.path.expandvars, (warm_start.OF_NODE, sys.argv[1]))
-    warm_start.start(warm_start.TORCH, log, at_once=True, owner=owner)
+    owner = os.path.expandvars(warm_start.OF_NODE)
+    warm_start.start(warm_start.TORCH, sys.argv[1], at_once=True, owner=owner)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     while True:
         signal.pause()
