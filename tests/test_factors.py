@@ -1,10 +1,11 @@
-"""Gradients of large layers from factors: where they are used, and that they are the same."""
+"""Gradients of large layers from factors: the weights are those of autograd, whatever a use."""
 
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from allcores.parallel import factors, launch
 from allcores.strategies import shared_memory
@@ -19,40 +20,57 @@ class Model(nn.Module):
 
     def __init__(self, way):
         super().__init__()
-        self.way = way
+        self.way, self.steps = way, 0
         self.small, self.large = nn.Linear(7, 200), nn.Linear(200, 200, bias=way != "no bias")
         if way == "tied":
             self.other = nn.Linear(200, 200)
             self.other.weight = self.large.weight
+        if way == "frozen":
+            self.small.requires_grad_(False)
+            self.large.bias.requires_grad_(False)
+        if way == "computed":
+            self.large = nn.utils.weight_norm(self.large)
+        if way == "hooked":
+            self.large.weight.register_hook(lambda gradient: gradient / 2)
 
     def forward(self, images):
+        self.steps += 1
         hidden = self.small(images)
         if self.way == "twice":
             hidden = self.large(hidden)
         if self.way == "sequence":
             hidden = torch.stack([hidden, 2 * hidden], dim=1)
-        scores = self.large(hidden.relu_())
+        if self.way == "more and more":
+            hidden = hidden.repeat(self.steps**3, 1)
+        scores = self.large(input=hidden.relu_())
         if self.way == "tied":
             scores = self.other(scores)
         if self.way == "elsewhere":
             scores = scores @ self.large.weight
-        return scores.detach() + hidden if self.way == "no gradient" else scores
+        if self.way == "elsewhere, later":
+            scores = scores + (self.steps > 2) * functional.linear(hidden, self.large.weight)
+        if self.way == "not at first":
+            scores = scores * (self.steps > 2) + hidden
+        if self.way == "no gradient":
+            scores = scores.detach() + hidden
+        return scores
+
+
+WAYS = (
+    *("once", "sequence", "twice", "tied", "elsewhere", "elsewhere, later", "no gradient"),
+    *("not at first", "no bias", "frozen", "computed", "hooked", "more and more"),
+)
 
 
 def loss_of(model, images):
     return model(images).square().mean()
 
 
-def train(world, way, steps, used):
-    torch.manual_seed(0)
-    model = Model(way)
-    strategy = SharedMemory(model, MOMENTUM, world)
-    for step in range(steps):
+def train(world, strategy, steps):
+    for step in steps:
         torch.manual_seed(10 * step + world.rank)
         loss_of(strategy.model, torch.randn(ROWS - (world.rank > 0), 7)).backward()
         strategy.step(0.1)
-        assert [each.used for each in strategy.factors.values()] == used
-    return model
 
 
 @pytest.fixture
@@ -63,22 +81,14 @@ def small(monkeypatch):
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize(
-    ("way", "used"),
-    [
-        ("once", [True]),
-        ("sequence", [True]),
-        ("twice", [True]),
-        ("tied", [False]),
-        ("elsewhere", [False]),
-        ("no gradient", [False]),
-        ("no bias", []),
-    ],
-)
-def test_with_factors_the_weights_are_those_of_autograd(tmp_path, small, way, used, workers):
+@pytest.mark.parametrize("way", WAYS)
+def test_with_factors_the_weights_are_those_of_autograd(tmp_path, small, way, workers):
     def target(world):
-        model = train(world, way, steps=4, used=used)
-        torch.save(model.state_dict(), tmp_path / str(world.rank))
+        torch.manual_seed(0)
+        strategy = SharedMemory(Model(way), MOMENTUM, world)
+        assert len(strategy.factors) == (way not in ("computed", "hooked"))
+        train(world, strategy, range(4))
+        torch.save(strategy.module.state_dict(), tmp_path / str(world.rank))
 
     launch.run_ranks(target, workers, 0, 1, once_forked=int)
     found = [torch.load(tmp_path / str(rank)) for rank in range(workers)]
@@ -88,6 +98,7 @@ def test_with_factors_the_weights_are_those_of_autograd(tmp_path, small, way, us
     optimizer = MOMENTUM(model.parameters())
     for step in range(4):
         for rank in range(workers):
+            model.steps = step
             torch.manual_seed(10 * step + rank)
             (loss_of(model, torch.randn(ROWS - (rank > 0), 7)) / workers).backward()
         optimizer.step()
@@ -97,41 +108,35 @@ def test_with_factors_the_weights_are_those_of_autograd(tmp_path, small, way, us
             torch.testing.assert_close(weights[name], expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradients_of_lower_precision_are_left_to_autograd(small, dtype):
+@pytest.mark.parametrize(
+    ("rows", "dtype", "used"),
+    [(25, torch.float32, True), (26, torch.float32, False), (5, torch.bfloat16, False)],
+)
+def test_what_is_left_to_autograd(small, rows, dtype, used):
+    """More samples than make half of the product, and layers that compute in bfloat16."""
+
     def target(world):
         strategy = SharedMemory(Model("once"), MOMENTUM, world)
-        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-            loss = loss_of(strategy.model, torch.randn(ROWS, 7))
-        loss.backward()
-        strategy.step(0.1)
         (found,) = strategy.factors.values()
-        assert found.used == (dtype == torch.float32)
+        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+            loss = loss_of(strategy.model, torch.randn(rows, 7))
+        loss.backward()
+        assert found.rows == rows * used
+        strategy.step(0.1)
+        assert found.with_rest == [] if used else [0, 1]
 
     launch.run_ranks(target, 2, 0, 1, once_forked=int)
 
 
-def test_many_samples_are_left_to_autograd(small, monkeypatch):
-    """Then the factors are not less than half of their product."""
-    monkeypatch.setattr("test_factors.ROWS", 26)  # 2 x 26 x 400 numbers, of 40,000
-
+@pytest.mark.parametrize("way", ["once", "not at first", "more and more"])
+def test_a_resumed_run_ends_with_the_same_bits(small, way):
     def target(world):
-        train(world, "once", steps=2, used=[world.workers < 2])
-
-    for workers in (1, 2):
-        launch.run_ranks(target, workers, 0, 1, once_forked=int)
-
-
-def test_a_resumed_run_ends_with_the_same_bits(small):
-    def target(world):
-        whole, resumed = (SharedMemory(Model("once"), MOMENTUM, world) for _ in range(2))
-        for step in range(6):
-            if step == 3:
-                resumed.restore(world.broadcast(whole.state()))
-            for strategy in [whole, resumed] if step >= 3 else [whole]:
-                torch.manual_seed(10 * step + world.rank)
-                loss_of(strategy.model, torch.randn(ROWS, 7)).backward()
-                strategy.step(0.1)
+        whole, resumed = (SharedMemory(Model(way), MOMENTUM, world) for _ in range(2))
+        train(world, whole, range(3))
+        resumed.restore(world.broadcast(whole.state()))
+        resumed.model.steps = 3
+        for strategy in (whole, resumed):
+            train(world, strategy, range(3, 6))
         assert torch.equal(whole.flat.weights, resumed.flat.weights)
 
     launch.run_ranks(target, 2, 0, 1, once_forked=int)

@@ -7,104 +7,120 @@ sufficient factors of Xie et al. 2016, "Lighter-Communication Distributed Machin
 Sufficient Factor Broadcasting".
 """
 
+from functools import partial
+
 import torch
+from torch.nn import functional
 
 # In smaller layers the calls from Python cost more than is gained.
 FEWEST_WEIGHTS = 1 << 20
-# By so much of its largest element may the product differ from autograd's gradient.
-ROUNDING = 1e-4
-ROWS = 16  # of both that are compared at once, for which there is room
 
 
-def large_layers(model, world):
-    """Weight -> its Factors, of each layer for which they may pay; collective."""
-    found = {
-        layer.weight: layer
-        for layer in model.modules()
-        if type(layer) is torch.nn.Linear
-        and layer.bias is not None  # without one, nothing may be left for autograd to compute
-        and layer.weight.requires_grad
-        and layer.weight.is_contiguous()
-        and layer.weight.numel() >= FEWEST_WEIGHTS
-    }
-    return {weight: Factors(layer, world) for weight, layer in found.items()}
+def of_large_layers(model, places, world):
+    """Weight -> its Factors, of each linear layer for which they may pay; collective.
+
+    Args:
+        places: the model's trainable parameters are its keys. A weight that is computed from
+            others, as with weight_norm, is none of them.
+    """
+    found = {}
+    for layer in model.modules():
+        weight = layer.weight if type(layer) is torch.nn.Linear else None
+        # What a hook makes of the gradient only autograd can know.
+        if weight in places and weight.is_contiguous() and not weight._backward_hooks:
+            if weight not in found and weight.numel() >= FEWEST_WEIGHTS:
+                found[weight] = Factors(weight, world)
+            if weight in found:
+                layer.forward = partial(found[weight].forward, layer)
+    return found
 
 
 class Factors:
-    """The workers' average gradient of a layer's weight, as factors in shared memory.
+    """The workers' average gradient of a weight: their factors, in shared memory, and a rest.
 
-    In the first step autograd computes the gradient, too. It goes on to do so where the product is
-    another, as for a weight that is also used elsewhere or a gradient in bfloat16, or where the
-    factors are no less to move.
-
-    Attributes:
-        used: whether the gradient is had from multiply() and autograd does not compute it; None:
-            unknown before the first step.
+    The rest is what autograd computes: it comes from other uses of the weight, from more samples
+    than there is room for, and from layers that compute in a lower precision.
     """
 
-    def __init__(self, layer, world):
-        self.weight, self.world, self.used = layer.weight, world, None
-        self.calls = []  # of the layer: [inputs, gradients of outputs]
-        self.hook = layer.register_forward_hook(self._note)
+    def __init__(self, weight, world):
+        self.world, self.weight = world, weight
+        outputs, inputs = weight.shape
+        # The factors of all workers together are at most half of their product.
+        self.room = weight.numel() // (2 * world.workers * (outputs + inputs))
+        self.inputs = world.shared.zeros((world.workers, self.room, inputs), weight.dtype)
+        self.gradients = world.shared.zeros((world.workers, self.room, outputs), weight.dtype)
+        # Of each worker: how many rows it has there, and whether there is a rest.
+        self.counts = world.shared.zeros((world.workers, 2), torch.int64)
+        self.expected = self.rows = 0
 
-    def _note(self, layer, inputs, outputs):
-        if outputs.requires_grad:
-            call = [inputs[0].detach(), torch.zeros_like(outputs)]
-            self.calls.append(call)
-            outputs.register_hook(lambda gradient: call.__setitem__(1, gradient))
+    def forward(self, layer, input):
+        """What the layer computes; backward() then keeps the factors."""
+        rows = input.numel() // input.shape[-1]
+        if (
+            not torch.is_grad_enabled()
+            or torch.is_autocast_enabled("cpu")
+            or input.dtype != self.weight.dtype
+            or self.expected + rows > self.room
+        ):
+            return functional.linear(input, layer.weight, layer.bias)
+        self.expected += rows
+        return _Linear.apply(input, layer.weight, layer.bias, self)
 
-    def share(self, gradient):
-        """Show the others this worker's factors, once backward() is done; collective.
+    def keep(self, x, g):
+        """Add factors of this worker, (n, inputs) and (n, outputs)."""
+        place = slice(self.rows, self.rows + len(x))
+        self.inputs[self.world.rank, place] = x
+        torch.div(g, self.world.workers, out=self.gradients[self.world.rank, place])
+        self.rows = place.stop
+
+    def show(self, has_rest):
+        """Tell the others what is there, once backward() is done and before a barrier."""
+        self.counts[self.world.rank] = torch.tensor([self.rows, has_rest])
+        self.expected = self.rows = 0
+
+    def gather(self):
+        """Put the factors of all workers together, after the barrier."""
+        rows, rests = self.counts.unbind(1)
+        self.with_rest = rests.nonzero().flatten().tolist()
+        self.x, self.g = (
+            torch.cat([mine[:n] for mine, n in zip(vectors, rows.tolist(), strict=True)])
+            for vectors in (self.inputs, self.gradients)
+        )
+
+    def multiply(self, begin, rests, out):
+        """Write the gradient of the flattened weight from `begin` on into out, (m,).
 
         Args:
-            gradient: what autograd gives for the weight, divided by the number of workers; read
-                while `used` is None.
+            rests: of each worker, at these weights, (m,); valid of those who have one.
         """
-        calls, self.calls = self.calls, []
-        none, (outputs, inputs) = self.weight.new_zeros, self.weight.shape
-        x = torch.cat([none(0, inputs), *(x.reshape(-1, inputs) for x, _ in calls)])
-        g = torch.cat([none(0, outputs), *(g.reshape(-1, outputs) for _, g in calls)])
-        g /= self.world.workers
-        if self.used is None:
-            self._decide(x, g, gradient)
-        if self.used:
-            for vectors, mine in ((self.inputs, x), (self.gradients, g)):
-                vectors[self.world.rank, : len(mine)] = mine
-                vectors[self.world.rank, len(mine) :] = 0
-
-    def _decide(self, x, g, gradient):
-        rows = torch.zeros(self.world.workers)
-        rows[self.world.rank] = len(x) if _is_product(gradient, g, x) else torch.inf
-        capacity = float(self.world.all_reduce(rows).max())
-        outputs, inputs = self.weight.shape
-        moved = capacity * self.world.workers * (outputs + inputs)
-        self.used = moved < self.weight.numel() / 2
-        if self.used:
-            self.weight.requires_grad_(False)
-            shape = self.world.workers, int(capacity)
-            self.inputs = self.world.shared.zeros((*shape, inputs), x.dtype)
-            self.gradients = self.world.shared.zeros((*shape, outputs), g.dtype)
-        else:
-            self.hook.remove()
-
-    def multiply(self, begin, out):
-        """Write the gradient of the flattened weight from `begin` on into out, (m,)."""
-        x, g = self.inputs.flatten(0, 1), self.gradients.flatten(0, 1)
-        width, done = x.shape[1], 0
+        width, done = self.x.shape[1], 0
         while done < len(out):
             row, column = divmod(begin + done, width)
             # Whole rows at once; else the rest of one.
             rows = max(1, (len(out) - done) // width if column == 0 else 0)
             columns = min(width - column, len(out) - done)
             part = out[done : done + rows * columns].view(rows, columns)
-            torch.mm(g[:, row : row + rows].T, x[:, column : column + columns], out=part)
+            torch.mm(self.g[:, row : row + rows].T, self.x[:, column : column + columns], out=part)
             done += rows * columns
+        for rank in self.with_rest:
+            out.add_(rests[rank])
 
 
-def _is_product(gradient, g, x):
-    largest = torch.linalg.vector_norm(gradient, torch.inf)
-    parts = zip(g.T.split(ROWS), gradient.split(ROWS), strict=True)
-    # Of zeros nothing can be seen.
-    return largest > 0 and all(
-        torch.dist(rows @ x, part, torch.inf) <= ROUNDING * largest for rows, part in parts
-    )
+class _Linear(torch.autograd.Function):
+    """torch.nn.functional.linear whose backward keeps the factors of the weight's gradient."""
+
+    @staticmethod
+    def forward(ctx, input, weight, bias, factors):
+        ctx.save_for_backward(input, weight)
+        ctx.factors = factors
+        return functional.linear(input, weight, bias)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        input, weight = ctx.saved_tensors
+        g = gradient.reshape(-1, gradient.shape[-1])
+        ctx.factors.keep(input.reshape(-1, input.shape[-1]), g)
+        of_input = gradient @ weight if ctx.needs_input_grad[0] else None
+        of_bias = g.sum(0) if ctx.needs_input_grad[2] else None
+        return of_input, None, of_bias, None

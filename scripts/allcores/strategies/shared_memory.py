@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import torch
 
-from allcores.parallel.factors import Factors, large_layers
+from allcores.parallel.factors import Factors, of_large_layers
 from allcores.parallel.flat import Flat, split
 from allcores.strategies.base import Strategy
 
@@ -63,7 +63,7 @@ class SharedMemory(Strategy):
 
         self.flat = Flat(model, weights=world.shared.zeros, gradient=row)
         self.shown = {parameter: parameter.grad for parameter in self.flat.parameters}
-        self.factors = large_layers(model, world)
+        self.factors = of_large_layers(model, self.flat.places, world)
         self.missing = set(self.shown)
         for parameter in self.shown:
             parameter.grad = None
@@ -107,23 +107,27 @@ class SharedMemory(Strategy):
         Letting autograd accumulate into shared memory would cost a pass to read it and one to clear
         it.
         """
+        if parameter.grad is None:  # it is had from factors only
+            return
         torch.div(parameter.grad, self.world.workers, out=self.shown[parameter])
         parameter.grad = None
         self.missing.discard(parameter)
 
     def step(self, lr):
-        for parameter in self.missing:  # backward() gave it no gradient
-            self.shown[parameter].zero_()
         for weight, factors in self.factors.items():
-            factors.share(self.shown[weight])
-        self.missing = {parameter for parameter in self.shown if parameter.requires_grad}
+            factors.show(has_rest=weight not in self.missing)
+        for parameter in self.missing - set(self.factors):  # backward() gave it no gradient
+            self.shown[parameter].zero_()
+        self.missing = set(self.shown)
         self.world.clock.enter("wait")
         self.world.barrier()  # all gradients are there
+        for factors in self.factors.values():
+            factors.gather()
         (group,) = self.optimizer.param_groups
         for block in self.blocks:
             self.world.clock.enter("average")
-            if block.factors and block.factors.used:
-                block.factors.multiply(block.begin, block.weights.grad)
+            if block.factors:
+                block.factors.multiply(block.begin, block.gradients, block.weights.grad)
             else:
                 _add_up(block.gradients, block.weights.grad)
             group["params"] = [block.weights]
