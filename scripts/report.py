@@ -76,13 +76,16 @@ def write_all(job, again):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--config", required=True, type=Path, metavar="FILE", help="in the folder of its results")
+    add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of its results")
     add("--study", required=True, metavar="NAME", help="of that config")
     add("--again", required=True, metavar="COMMAND", help="that makes all of this again")
     add("--without-missing", action="store_true", help="make do with those runs that there are")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
-    config, folder = json.loads(flags.config.read_text()), ResultsFolder(str(flags.config.parent))
+    config, folder = (
+        json.loads(flags.config.read_text()),
+        ResultsFolder(str(flags.config.parents[1])),
+    )
     table = grid.expand(config)
     if flags.without_missing:
         table = folder.without_missing(table)

@@ -3,8 +3,8 @@
     python -I -S scripts/start.py SOCKET CALLER PROGRAM [ARGUMENT ...]
 
 It ends as the program does, which ends when the process CALLER, its parent, does (0: whoever that
-is). Environment variables in SOCKET are filled in. It imports little, so that it starts in 20 ms.
-See allcores/machine/warm_start.py.
+is). Environment variables in the name of the socket's folder are filled in. It imports little, so
+that it starts in 20 ms. See allcores/machine/warm_start.py.
 """
 
 import json
@@ -26,6 +26,8 @@ def warm(path, command):
     told = []
     with socket.socket(socket.AF_UNIX) as connection:
         folder, name = os.path.split(path)
+        above, own = os.path.split(folder)
+        folder = os.path.join(above, os.path.expandvars(own))  # noqa: PTH118
         inside = os.open(folder, os.O_PATH)
         connection.settimeout(PATIENCE)
         # The path of a socket has at most 108 characters.
@@ -68,7 +70,7 @@ if __name__ == "__main__":
     path, caller, *command = sys.argv[1:]
     caller = caller if caller != "0" else str(os.getppid())
     try:
-        status = warm(os.path.expandvars(path), command)
+        status = warm(path, command)
     except OSError as error:
         if os.getppid() != int(caller):
             sys.exit("the caller has ended")

@@ -5,8 +5,10 @@ import gc
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 # Snakemake keeps every job in memory and none of them is garbage: collecting less often saves a
 # large dry run a tenth of its time, and not at all at the end saves every call 0.4 s.
@@ -37,6 +39,7 @@ try:
 except ValueError as error:
     sys.exit(str(error))
 FOLDER = ResultsFolder(RESULTS)
+CONFIG_FILE = Path(FOLDER.config(config))
 # The rules that come before all tables and figures.
 OF_RUNS = ("prepare_dataset", "assign_folds", "calibrate", "train")
 # How a program is called on a node, where this call has the cores of several, and how many each has:
@@ -108,7 +111,8 @@ onstart:
         )
     )
     results_folder.note_origin(workflow.configfiles, RESULTS)
-    write_text(FOLDER.config, json.dumps(config))
+    CONFIG_FILE.parent.mkdir(exist_ok=True)
+    write_text(CONFIG_FILE, json.dumps(config))
 
 
 onerror:
@@ -116,10 +120,13 @@ onerror:
 
 
 def again():
-    """The command that makes all of this again."""
-    files = [f"--configfile {file}" for file in workflow.overwrite_configfiles]
-    given = [f"--config {pair}" for pair in workflow.config_settings.config_args]
-    return " ".join(["snakemake --cores all", *files, *given])
+    """The command that makes all of this again, from this folder."""
+    words = [".venv/bin/snakemake", "--cores", "all"]
+    for file in workflow.overwrite_configfiles:
+        words += ["--configfile", os.path.relpath(file)]
+    for pair in workflow.config_settings.config_args:
+        words += ["--config", pair]
+    return shlex.join(words)
 
 
 def make_tables_of_the_others():

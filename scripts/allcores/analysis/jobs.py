@@ -120,7 +120,7 @@ class StudyJob:
         """
         words = [
             *warm_start.command(PROGRAM, warm),
-            *["--config", self.folder.config],
+            *["--config", self.folder.config(self.config)],
             *["--study", self.study],
             *["--again", again],
             *(["--without-missing"] if self.table.missing else []),

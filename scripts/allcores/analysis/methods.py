@@ -91,6 +91,9 @@ def _timing(rows):
         yield "Some runs had the machine to themselves, the others shared it with other runs."
     else:
         yield "Runs were packed onto the cores, side by side."
+    disturbed = rows["contended"].astype(bool).sum()
+    if disturbed:
+        yield f"Others were at work on the cores of {disturbed} of {count(len(rows), 'run')}."
     if rows["pinned"].astype(bool).all():
         yield "Each process was kept to cores of its own."
     recipes = rows[["model", "precision", "memory_format", "threads_used"]].drop_duplicates()

@@ -1,5 +1,6 @@
 """Where the results of a config lie, and what is there."""
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from allcores.study.run import PATH, digest
 # What else lies in results/.
 RESERVED = ("bench", "by_hand", "default", "downloads")
 # What lies in the results of a config.
-PARTS = ("checkpoints", "data", "logs", "recipes", "runs", "studies")
+PARTS = ("checkpoints", "configs", "data", "logs", "recipes", "runs", "studies")
 # The file in a results folder that names the config files it belongs to.
 ORIGIN = "config.txt"
 # What a run ends with.
@@ -28,10 +29,9 @@ class ResultsFolder:
 
     path: str
 
-    @property
-    def config(self):
-        """The file of the whole config of the last call, with what --config gave."""
-        return f"{self.path}/config.json"
+    def config(self, config):
+        """The file of a whole config, with what --config gave: another config is another file."""
+        return f"{self.path}/configs/{digest(json.dumps(config))}.json"
 
     @property
     def recipe(self):

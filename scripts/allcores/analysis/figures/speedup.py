@@ -73,7 +73,8 @@ def _lines(groups, table, quantity):
         panel.set_xlabel("cores")
         panel.set_xticks(sorted(table["cores"].unique()))
         panel.margins(x=0.3)
-        panel.set_ylim(bottom=0)
+    # Once all are drawn: they share the axis, and setting one end of it fixes the other.
+    axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel(quantity)
     return figure, axes
 
