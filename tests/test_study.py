@@ -160,6 +160,11 @@ def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
             name(file)
 
 
+def test_calls_with_different_configs_write_different_files():
+    folder = results_folder.ResultsFolder("results/mine")
+    assert folder.config({"timeout": 1}) != folder.config({"timeout": 2})
+
+
 def test_two_configs_of_one_name_do_not_meet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert results_folder.foreign(["mine.yaml"], "results/mine") == []

@@ -199,12 +199,23 @@ def test_the_bottom_line():
     (said,) = said_first(RUNS[:2] + fast)
     assert "Accuracy is the same as with serial, run by run." in said
     assert "ddp, 2 workers gets most out of each core: 16.7 images/s per core against 9.2" in said
+    repeat = [made("ddp", 1, fold, 0.8, 2.0) for fold in range(2)]
+    (said,) = said_first([*RUNS, *repeat])
+    assert "fastest with ddp, 2 workers" in said, "ddp alone computes what serial does"
     (said,) = said_first([RUNS[0], RUNS[2]])
     assert "2.00 x serial, by too few runs to be sure." in said
     (said,) = said_first(RUNS[:2])
     assert said == (
         "Trained in one way only, so that nothing can be said of which is fastest: mlp with serial."
     )
+
+
+def test_a_figure_shows_the_speedups_of_all_its_panels():
+    table = read_back(speeds([*RUNS, *(made("ddp", 4, fold, 0.8, 3.0) for fold in (0, 1))]))
+    faster = table.assign(model="wide", speedup=9 * table["speedup"])
+    table = pd.concat([table, faster], ignore_index=True)
+    figure = products.load("speedup_figure").figure(table, FACTS)
+    assert all(panel.get_ylim()[1] > table["speedup"].max() for panel in figure.axes)
 
 
 def test_timings_of_other_conditions_are_not_compared():
