@@ -8,15 +8,20 @@ ORDER = 23
 LEADING = 5
 CAPTION = """
 Training loss against training time, evaluation not counted: one marker per epoch, the mean over
-folds and seeds; the band is their range. Colour is the strategy, line style the schedule.
+folds and seeds; the band is their range. Colour is the strategy; line style tells apart its
+schedules, workers and threads.
 """
+
+# What tells the lines of a panel apart.
+LINE = ["strategy", "schedule", "workers", "threads"]
 
 
 def figure(epochs):
     """One panel per dataset and model: the mean over folds and seeds, and their range as a band."""
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
-    schedules = list(dict.fromkeys(epochs["schedule"]))
+    schedules = epochs["schedule"].unique()
+    lines = epochs[LINE].drop_duplicates().groupby("strategy")[LINE[1:]].apply(_tuples)
     shown = ["model", *tidy.varying(epochs, ["dataset", "train_size"])]
     groups = list(epochs.groupby(shown, sort=False))
     figure, axes = style.panels(len(groups))
@@ -31,7 +36,7 @@ def figure(epochs):
                 color=colour,
                 marker=marker,
                 ms=4,
-                ls=style.dash(first["schedule"], schedules),
+                ls=style.dash(tuple(first[LINE[1:]]), lines[first["strategy"]]),
                 label=style.layout(first)
                 + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
             )
@@ -41,3 +46,7 @@ def figure(epochs):
     axes[0].set_ylabel("training loss")
     style.legend_below(figure, axes)
     return figure
+
+
+def _tuples(rows):
+    return list(rows.itertuples(index=False, name=None))
