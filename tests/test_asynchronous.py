@@ -14,7 +14,7 @@ from allcores.study.run import Choice
 
 DIGITS = Choice("digits", "digits", {})
 LEARNING = vary(
-    dataset=DIGITS, folds=5, fold=0, batch_size=32, epochs=10, crop=0, flip=False,
+    dataset=DIGITS, folds=5, fold=0, batch_size=32, epochs=7, crop=0, flip=False,
     schedule=Choice("cosine", "cosine", {}),
 )  # fmt: skip
 MODELS = {"lenet": Choice("lenet", "lenet", {}), "mlp": Choice("mlp", "mlp", {})}

@@ -210,14 +210,6 @@ def test_the_bottom_line():
     )
 
 
-def test_a_figure_shows_the_speedups_of_all_its_panels():
-    table = read_back(speeds([*RUNS, *(made("ddp", 4, fold, 0.8, 3.0) for fold in (0, 1))]))
-    faster = table.assign(model="wide", speedup=9 * table["speedup"])
-    table = pd.concat([table, faster], ignore_index=True)
-    figure = products.load("speedup_figure").figure(table, FACTS)
-    assert all(panel.get_ylim()[1] > table["speedup"].max() for panel in figure.axes)
-
-
 def test_timings_of_other_conditions_are_not_compared():
     packed = made("ddp", 2, 0, 0.8, 5.0)
     packed["conditions"] = packed["conditions"] | {"exclusive": False}
