@@ -5,8 +5,8 @@
 #
 # from the project's folder; what follows the script's name goes to snakemake. On one node a run starts as
 # on any machine; on several, as a step of SLURM's own, which chooses the node and binds the cores.
-# Before the time limit, and when it is preempted, runs stop after their last checkpoint and the job goes
-# back to the queue, where it goes on by itself. `scancel --full JOB` ends it for good.
+# Two minutes before the time limit runs stop after their last checkpoint and the job goes back to the queue,
+# where it goes on by itself. On SIGTERM they stop, too; whether it is queued again is then SLURM's business.
 #
 #SBATCH --job-name=allcores
 #SBATCH --output=allcores-%j.log
@@ -43,25 +43,25 @@ if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
   done
 fi
 
-requeue=
+requeue=no
 stop() {
-  requeue=$1
+  requeue=$1 # whether nobody else does it
   # No further runs; those that there are stop, and srun passes that on.
   kill -TERM "$snakemake" 2>/dev/null || true
   pkill -TERM -P "$snakemake" -f 'srun|scripts/start.py' || true
 }
-trap 'stop yes' USR1
-trap 'stop' TERM
 
 # The job that was here before has the same number and is over.
 [ "${SLURM_RESTART_COUNT:-0}" = 0 ] || "${SNAKEMAKE[@]}" "$@" --unlock
 "${SNAKEMAKE[@]}" --cores "$cores" --retries 2 ${memory:+--resources mem_mb="$memory"} "$@" &
 snakemake=$!
+trap 'stop yes' USR1
+trap 'stop no' TERM
 status=0
 while kill -0 "$snakemake" 2>/dev/null; do # a signal ends the wait, not snakemake
   wait "$snakemake" && status=0 || status=$?
 done
-if [ -n "$requeue" ] && [ "$status" != 0 ]; then
+if [ "$requeue" = yes ] && [ "$status" != 0 ]; then
   scontrol requeue "$SLURM_JOB_ID"
 fi
 exit "$status"
