@@ -42,7 +42,7 @@ def warm(path, command):
             os.kill(os.getpid(), signal.SIGSTOP)
             tell(signal.SIGCONT)
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(number, lambda number, frame: tell(number))
         signal.signal(signal.SIGTSTP, stop_and_go_on)
 

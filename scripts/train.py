@@ -3,7 +3,8 @@
     python scripts/train.py --model lenet --strategy ddp --workers 2 --epochs 3
 
 A model that has an entry in the config is trained with the settings there; flags override them.
-A run that was killed resumes after its last whole epoch when the same command is called again.
+A run that was stopped goes on where it was when the same command is called again; one that was
+killed, after its last epoch, or from what it saved every ten minutes.
 """
 
 import sys
@@ -67,6 +68,7 @@ def main(flags):
         asked,
         pinning=not flags.no_pinning,
         timeout=flags.timeout,
+        save_every=60 * flags.checkpoint_minutes,
         conditions=Conditions(flags.curves, flags.exclusive, flags.generation),
         cores_of_call=flags.cores_of_call,
     )
@@ -102,7 +104,7 @@ if __name__ == "__main__":
     faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
     status = 1
     try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM):
             signal.signal(number, stop)
         main(commandline.parse(sys.argv[1:], __doc__))
         status = 0
@@ -111,7 +113,7 @@ if __name__ == "__main__":
     except KeyboardInterrupt as error:
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(
-            f"train.py: stopped by {error}; the same call goes on after the last whole epoch",
+            f"train.py: stopped by {error}; the same call goes on from the last checkpoint",
             file=sys.stderr,
         )
     # Everything is written; tearing down torch's modules would take another 0.7 s of every run.

@@ -134,10 +134,10 @@ class Laboratory:
             f"--checkpoints={self.checkpoints(name)}",
         ]
 
-    def train(self, run, name="run", forked=True, **popen):
+    def train(self, run, name="run", *more, forked=True, **popen):
         """The same by scripts/train.py, as a process; a forked one is another one's client."""
         return subprocess.Popen(
-            [*train_program(forked), *self.arguments(run, name)],
+            [*train_program(forked), *self.arguments(run, name), *more],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -2,7 +2,9 @@
 
 import csv
 import errno
+import re
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +76,31 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run)
     assert same_weights(resumed, expected)
     metrics = read_metrics(laboratory.folder / "killed" / "metrics.json")
     assert len(metrics["epochs"]) == run.epochs
+
+
+def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory):
+    """Killed each time soon after it has saved in the middle of its only epoch."""
+    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 16_000})
+    run = using(Choice("shared_memory", "shared_memory", {}), 2, dataset=many, epochs=1)
+    run = vary(run, batch_size=2, optimizer=Choice("SGD", "SGD", {"lr": 0.001, "momentum": 0.9}))
+    _, expected = laboratory.conduct(run, "never_killed")
+    latest, notes = laboratory.checkpoints("killed") / "latest.allcores", []
+    while not (laboratory.folder / "killed" / "metrics.json").exists():
+        before = latest.stat().st_ino if latest.exists() else None
+        process = laboratory.train(run, "killed", "--checkpoint-minutes", "0.001")
+        while process.poll() is None and (not latest.exists() or latest.stat().st_ino == before):
+            time.sleep(0.01)
+        process.kill()
+        notes.append(process.communicate()[0])
+    kills = len(notes) - 1
+    assert kills >= 2
+    assert re.search(r"resumed after epoch 0 of 1 and \d+ of 8000 steps", "".join(notes))
+    metrics = read_metrics(laboratory.folder / "killed" / "metrics.json")
+    assert metrics["resumed"] == kills
+    assert metrics["cpu_seconds"] == pytest.approx(
+        sum(session["cpu_seconds"] for session in metrics["sessions"])
+    )
+    assert same_weights(torch.load(laboratory.folder / "killed" / "weights.pt"), expected)
 
 
 def record(epochs):

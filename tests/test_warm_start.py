@@ -166,7 +166,7 @@ def test_a_client_that_is_ended_takes_its_run_along(train, laboratory, number):
     asked = number in (signal.SIGTERM, signal.SIGINT)
     wait_for(lambda: not any(map(alive, processes)), seconds=5 if asked else 1)
     if asked:
-        assert "the same call goes on after the last whole epoch" in says(client, status=1)
+        assert "the same call goes on from the last checkpoint" in says(client, status=1)
     # And the warm process goes on.
     says(train(vary(RUN, seed=1), "other"))
 
@@ -349,7 +349,7 @@ def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
     wait_for(lambda: not alive(warm), seconds=1)
     assert not list((tmp_path / ".snakemake").glob("warm_process_*"))
     logs = [log.read_text() for log in (project.results / "logs" / "train").rglob("*.log")]
-    assert any("the same call goes on after the last whole epoch" in log for log in logs)
+    assert any("the same call goes on from the last checkpoint" in log for log in logs)
 
 
 def test_the_record_of_a_run_begins_with_its_client(train, laboratory):

@@ -36,15 +36,15 @@ def count_batches(samples, batch_size):
     return -(-samples // batch_size)
 
 
-def shards(indices, batch_size, seed, epoch, rank, workers):
-    """Yield this worker's Shard of every batch of an epoch.
+def shards(indices, batch_size, seed, epoch, rank, workers, done=0):
+    """Yield this worker's Shard of every batch of an epoch but the first `done`.
 
     Over all workers each of `indices`, (n,) int64, comes exactly once. A worker without a sample in
     a short last batch gets the batch's first sample with weight 0, since every rank has to take
     part in every step.
     """
     order = np.random.default_rng([seed, ORDER, epoch]).permutation(indices)
-    for start in range(0, len(order), batch_size):
+    for start in range(done * batch_size, len(order), batch_size):
         batch = order[start : start + batch_size]
         mine = batch[rank::workers]
         if len(mine):

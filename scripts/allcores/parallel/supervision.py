@@ -1,48 +1,254 @@
-"""Watch over the ranks of a run: who failed first, or who keeps the others waiting?"""
+"""Watch over the ranks of a run: who failed first, or who keeps the others waiting?
 
+On several nodes each launcher watches over its own ranks and tells node 0 every second how they
+are; node 0 judges, and tells all how it ends. Messages to node 0: "signs", "done", "failed",
+"stop", "furthest"; from it: "alive", "ended", "pause", "go on".
+"""
+
+import math
+import os
+import platform
 import signal
 import time
+from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 
 from allcores.parallel.failures import DivergedError, RankFailedError
 
-# How often the parent looks for progress (seconds).
+# How often a launcher looks for progress (seconds).
 LOOK = 1.0
 # Phases in which a rank waits for others: the rank that hangs is likely in another phase.
 WAITING = ("wait", "checkpoint")
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
+# A launcher that is not heard of for so long has died, or its node has (seconds).
+SILENCE = 8.0
+# Workers that are to stop have so long to end their step and save (seconds).
+STOPPING = 25.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
-def watch(ranks, workers, heartbeats, timeout):
-    """Wait until every rank of a run has ended well.
+@dataclass(frozen=True)
+class Sign:
+    """What a launcher sees of a rank that is running.
+
+    Attributes:
+        title: its rank and what it does.
+        pid: of its process.
+        beat: when it entered the phase, as its node counts time; changes while there is progress.
+        silent: seconds since then.
+        is_stopped: whether it has been stopped, by SIGSTOP, say.
+    """
+
+    title: str
+    pid: int
+    phase: str
+    beat: float
+    silent: float
+    is_stopped: bool
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a rank failed: a signal outweighs an error, of two errors the earlier tells the cause.
+
+    Attributes:
+        error: the RankFailedError or DivergedError.
+        weight: 0: a signal killed it; 1: its node is gone, or the training diverged; 2: an error.
+        when: seconds since 1970.
+    """
+
+    error: Exception
+    weight: int
+    when: float
+
+
+class Supervisor:
+    """Watches until every rank of a run, on all nodes, has ended well.
 
     Args:
-        ranks: rank -> (process, pipe on which it reports why it failed).
-        workers: how many of them train; the others serve.
-        heartbeats: the ranks' heartbeat.Heartbeats.
+        ranks: of this node, rank -> (process, pipe on which it reports why it failed).
+        title: function of a rank that says what it is.
+        heartbeats: the heartbeat.Heartbeats of these ranks, in their order.
+        pause: the pause.Pause of this node's workers.
+        nodes: the nodes.Nodes.
         timeout: seconds without any progress of any rank after which the run is given up.
-
-    Raises:
-        RankFailedError: a rank raised, was killed or hangs.
-        DivergedError: a rank found that the training diverged.
+        save_every: seconds after which a checkpoint is due; None: nobody saves on demand.
     """
-    running = {process.sentinel: rank for rank, (process, _) in ranks.items()}
-    idle, before = 0.0, None
-    while running:
-        ended = [running.pop(sentinel) for sentinel in connection.wait(list(running), LOOK)]
-        if any(_exit_code(ranks[rank]) != 0 for rank in ended):
-            time.sleep(GRACE)
-            raise _failure(ranks, workers)
-        # Counts checks, not seconds: the time for which this process itself is stopped is no idle.
-        beats = heartbeats.snapshot()
-        idle = 0.0 if ended or beats != before else idle + LOOK
-        before = beats
-        if running and idle >= timeout:
-            raise RankFailedError(
-                _who_hangs(ranks, workers, heartbeats, list(running.values()), idle)
-            )
+
+    def __init__(self, ranks, title, heartbeats, pause, nodes, timeout, save_every=None):
+        self.ranks, self.title, self.heartbeats, self.pause = ranks, title, heartbeats, pause
+        self.nodes, self.timeout, self.save_every = nodes, timeout, save_every
+        self.running = {process.sentinel: rank for rank, (process, _) in ranks.items()}
+        self.idle, self.before, self.looked = 0.0, None, time.monotonic()
+        self.have_ended = False
+        self.woken = os.eventfd(0, os.EFD_CLOEXEC)  # by a signal
+        self.furthest = {}  # node -> step, of those who have answered to "pause"
+        self.signal = None  # by which the run was told to stop
+        self.stop_until = math.inf
+
+    def watch(self):
+        """Wait until the run has ended.
+
+        Raises:
+            RankFailedError: a rank raised, was killed or hangs, or a launcher or node is gone.
+            DivergedError: a rank found that the training diverged.
+            KeyboardInterrupt: a signal asked to stop; the workers have saved, if they could.
+        """
+        before = {}
+        if self.save_every is not None:
+            before = {number: signal.signal(number, self._heard) for number in SIGNALS}
+        try:
+            while self.running or self._awaited():
+                self._look()
+        except (RankFailedError, DivergedError) as error:
+            self._tell("ended", error)
+            raise
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            os.close(self.woken)
+        if self.nodes.node:
+            self._tell("done")
+        if self.signal:
+            raise KeyboardInterrupt(self.signal)
+
+    def _heard(self, number, frame):
+        self.signal = self.signal or signal.Signals(number).name
+        os.eventfd_write(self.woken, 1)
+
+    def _awaited(self):
+        """Node 0 ends last."""
+        return self.nodes.node == 0 and not all(link.is_done for link in self.nodes.links)
+
+    def _look(self):
+        links = {link.connection: link for link in self.nodes.links if not link.is_done}
+        remaining = max(0.0, self.looked + LOOK - time.monotonic())
+        ready = connection.wait([*self.running, *links, self.woken], remaining)
+        for each in ready:
+            if each in links:
+                self._take(links[each], *links[each].receive())
+        ended = [self.running.pop(each) for each in ready if each in self.running]
+        self.have_ended = self.have_ended or bool(ended)
+        if any(_exit_code(self.ranks[rank]) != 0 for rank in ended):
+            self._fail()
+        if self.woken in ready:
+            os.eventfd_read(self.woken)
+        if time.monotonic() >= self.looked + LOOK:
+            self.looked = time.monotonic()
+            self._judge()
+        self._save_or_stop()
+        for link in links.values():
+            if time.monotonic() - link.heard > SILENCE:
+                raise RankFailedError(f"{link.title} was not heard of for {SILENCE:g} s")
+
+    def _tell(self, *message):
+        for link in self.nodes.links:
+            link.send(*message)
+
+    def _take(self, link, what, *rest):
+        """A message from the launcher of another node."""
+        if what == "signs":
+            (link.signs,) = rest
+        elif what == "done":
+            link.is_done, link.signs = True, []
+        elif what == "failed":
+            self._fail(*rest)
+        elif what == "ended":
+            raise rest[0]
+        elif what == "stop":
+            self.signal = self.signal or rest[0]
+        elif what == "pause":
+            self.signal = self.signal or rest[0]
+            self._tell("furthest", self.pause.ask(stop=rest[0] is not None))
+        elif what == "furthest":
+            self.furthest[link.node] = rest[0]
+        elif what == "go on":
+            self.pause.answer(*rest)
+
+    def _fail(self, *failures):
+        """End the run for the weightiest of what has failed; the others complain about it."""
+        deadline = time.monotonic() + GRACE
+        failures = list(failures)
+        if self.nodes.node == 0:
+            failures += self._complaints(deadline)
+        time.sleep(max(0.0, deadline - time.monotonic()))
+        mine = _failure(self.ranks, self.title)
+        failures += [mine] if mine else []
+        worst = min(failures, key=lambda failure: (failure.weight, failure.when))
+        if self.nodes.node:
+            self._tell("failed", worst)
+            link, until = self.nodes.links[0], time.monotonic() + SILENCE
+            while link.connection.poll(max(0.0, until - time.monotonic())):
+                self._take(link, *link.receive())
+        raise worst.error
+
+    def _complaints(self, deadline):
+        """What other nodes say of their failures until then."""
+        found = []
+        links = {link.connection: link for link in self.nodes.links}
+        while time.monotonic() < deadline:
+            for each in connection.wait(list(links), max(0.0, deadline - time.monotonic())):
+                try:
+                    what, *rest = links[each].receive()
+                except RankFailedError as error:  # after its last words
+                    found.append(Failure(error, 1, time.time()))
+                    del links[each]
+                    continue
+                found += rest if what == "failed" else []
+            if not links:
+                break
+        return found
+
+    def _judge(self):
+        """Has anybody made progress? Counts looks, not seconds: the time for which this process
+        itself is stopped is no idle."""
+        signs = [self._sign(place, rank) for place, rank in enumerate(self.ranks)]
+        signs = [sign for sign in signs if sign]
+        if self.nodes.node:
+            self._tell("signs", signs)
+            return
+        self._tell("alive")
+        signs += [sign for link in self.nodes.links for sign in link.signs]
+        beats = [(sign.pid, sign.beat) for sign in signs]
+        self.idle = 0.0 if self.have_ended or beats != self.before else self.idle + LOOK
+        self.before, self.have_ended = beats, False
+        if signs and self.idle >= self.timeout:
+            raise RankFailedError(_who_hangs(signs, self.idle))
+
+    def _sign(self, place, rank):
+        process, _ = self.ranks[rank]
+        if process.sentinel not in self.running:
+            return None
+        when, phase = self.heartbeats.last(place)
+        silent, is_stopped = time.monotonic() - when, _is_stopped(process.pid)
+        return Sign(self.title(rank), process.pid, phase, when, silent, is_stopped)
+
+    def _save_or_stop(self):
+        """Have the workers save what they have, if it is time to or they are to stop."""
+        if self.save_every is None:
+            return
+        if self.signal and self.stop_until == math.inf:
+            self.stop_until = time.monotonic() + STOPPING
+            self.idle = 0.0
+            if self.nodes.node:
+                self._tell("stop", self.signal)
+        if time.monotonic() > self.stop_until:
+            raise KeyboardInterrupt(self.signal)
+        if self.nodes.node == 0:
+            self._pause()
+
+    def _pause(self):
+        stopping = self.signal is not None
+        if not self.pause.is_going_on and (stopping or self.pause.age > self.save_every):
+            self._tell("pause", self.signal)
+            self.furthest = {0: self.pause.ask(stopping)}
+        if len(self.furthest) == self.nodes.count:
+            furthest = max(self.furthest.values())
+            self.furthest = {}
+            self._tell("go on", furthest)
+            self.pause.answer(furthest)
 
 
 def _exit_code(rank):
@@ -51,45 +257,39 @@ def _exit_code(rank):
     return process.exitcode
 
 
-def _failure(ranks, workers):
-    """The error that says which rank failed first, and how.
+def _failure(ranks, title):
+    """The Failure of this node's ranks that weighs most, or None.
 
-    A killed rank sends nothing; the others then complain about their lost connection. So a signal
-    outweighs a traceback, and of several tracebacks the earliest tells the cause.
+    A killed rank sends nothing; the others then complain about their lost connection.
     """
-    causes = {}
+    found = []
     for rank, (process, report) in ranks.items():
         if process.exitcode is not None and process.exitcode < 0:
             name = signal.Signals(-process.exitcode).name
-            return RankFailedError(
-                f"{_title(rank, workers)} (process {process.pid}) was killed by {name}"
-            )
+            error = RankFailedError(f"{title(rank)} (process {process.pid}) was killed by {name}")
+            return Failure(error, 0, time.time())
         try:
             if report.poll():
-                causes[rank] = report.recv()
+                when, cause = report.recv()
+                is_diverged = isinstance(cause, DivergedError)
+                error = cause if is_diverged else RankFailedError(f"{title(rank)} failed:\n{cause}")
+                found.append(Failure(error, 1 if is_diverged else 2, when))
         except EOFError:  # it closed its end without a word
             if process.exitcode:
-                causes[rank] = (0.0, f"exited with status {process.exitcode}")
-    diverged = [cause for _, cause in causes.values() if isinstance(cause, DivergedError)]
-    if diverged:
-        return diverged[0]
-    rank = min(causes, key=lambda rank: causes[rank][0])
-    return RankFailedError(f"{_title(rank, workers)} failed:\n{causes[rank][1]}")
+                error = RankFailedError(
+                    f"{title(rank)} failed:\nexited with status {process.exitcode}"
+                )
+                found.append(Failure(error, 2, 0.0))
+    return min(found, key=lambda failure: (failure.weight, failure.when), default=None)
 
 
-def _who_hangs(ranks, workers, heartbeats, running, seconds):
+def _who_hangs(signs, seconds):
     """Which rank keeps the others waiting: a stopped one, or the first that fell silent at work."""
-
-    def suspicion(rank):
-        when, phase = heartbeats.last(rank)
-        return not _is_stopped(ranks[rank][0].pid), phase in WAITING, when
-
-    rank = min(running, key=suspicion)
-    process, (_, phase) = ranks[rank][0], heartbeats.last(rank)
-    how = "is stopped by a signal" if _is_stopped(process.pid) else "hangs"
+    sign = min(signs, key=lambda s: (not s.is_stopped, s.phase in WAITING, -s.silent))
+    how = "is stopped by a signal" if sign.is_stopped else "hangs"
     return (
-        f"no rank made any progress for {seconds:g} s: {_title(rank, workers)} "
-        f"(process {process.pid}) {how}, in the phase {phase}"
+        f"no rank made any progress for {seconds:g} s: {sign.title} (process {sign.pid}) {how}, "
+        f"in the phase {sign.phase}"
     )
 
 
@@ -98,5 +298,7 @@ def _is_stopped(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
 
 
-def _title(rank, workers):
-    return f"worker {rank} (rank {rank})" if rank < workers else f"server (rank {rank})"
+def title(rank, workers, nodes):
+    """What a rank is, for messages."""
+    what = f"worker {rank} (rank {rank})" if rank < workers else f"server (rank {rank})"
+    return what if nodes.count == 1 else f"{what} on node {nodes.node} ({platform.node()})"

@@ -19,3 +19,12 @@ class LocalStrategy(Strategy):
         for vector in (self.flat.weights, *self.state_per_weight()):
             self.average(vector)
         super().synchronize()
+
+    def state_of_worker(self):
+        own = {"weights": self.flat.weights, "optimizer": self.optimizer.state_dict()}
+        return super().state_of_worker() | own
+
+    def restore_worker(self, state):
+        super().restore_worker(state)
+        self.flat.weights.copy_(state["weights"])
+        self.optimizer.load_state_dict(state["optimizer"])

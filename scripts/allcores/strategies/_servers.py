@@ -36,8 +36,15 @@ class ServedStrategy(Strategy):
     def restore(self, state):
         self.module.load_state_dict(state["model"])
         if self.world.is_server:
-            optimizer = state["servers"][self.world.rank - self.world.workers]
-            self.optimizer.load_state_dict(optimizer)
+            self.restore_server(state["servers"][self.world.rank - self.world.workers])
+
+    def state_of_server(self):
+        """What this server has and no worker."""
+        return {"optimizer": self.optimizer.state_dict()}
+
+    def restore_server(self, state):
+        """Load what state_of_server() returned."""
+        self.optimizer.load_state_dict(state["optimizer"])
 
     def close(self):
         if self.world.rank == 0:
@@ -64,6 +71,6 @@ class ServedStrategy(Strategy):
             if what == STOP:
                 return
             if what == STATE:
-                self.world.send_value(self.optimizer.state_dict(), worker)
+                self.world.send_value(self.state_of_server(), worker)
             else:
                 yield worker, what, lr, int(version)

@@ -29,6 +29,10 @@ class Accelerator(Strategy):
     def synchronize(self):
         self.module.load_state_dict(self.there.state_dict())
 
+    def state(self):
+        self.synchronize()  # it may be the middle of an epoch
+        return super().state()
+
     def restore(self, state):
         super().restore(state)
         self.there.load_state_dict(state["model"])

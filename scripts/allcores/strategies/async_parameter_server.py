@@ -22,6 +22,8 @@ from allcores.parallel.staleness import Staleness, as_list
 from allcores.strategies._servers import GRADIENT, PULL, PUSH, REPORT, ServedStrategy
 
 ALLOWED = {"servers": 1, "n_push": 1, "n_pull": 1}
+# What a worker has beside its weights.
+OF_WORKER = ("accrued", "accrued_steps", "steps_since_pull", "pushed", "versions")
 
 
 class AsyncParameterServer(ServedStrategy):
@@ -37,6 +39,8 @@ class AsyncParameterServer(ServedStrategy):
         self.accrued = torch.zeros_like(self.flat.gradient)
         self.accrued_steps = self.steps_since_pull = self.pushed = 0
         self.versions = torch.zeros(servers, 1, dtype=torch.int64)
+        # Of a server.
+        self.version, self.staleness = torch.zeros(1, dtype=torch.int64), Staleness()
 
     def step(self, lr):
         self.world.clock.enter("push")
@@ -95,16 +99,34 @@ class AsyncParameterServer(ServedStrategy):
         counts = sum(self.ask(server, REPORT) for server in self.servers)
         return {"pushed": self.pushed_by_all * len(self.servers), "staleness": as_list(counts)}
 
+    def state_of_worker(self):
+        own = {name: getattr(self, name) for name in OF_WORKER}
+        return super().state_of_worker() | own | {"weights": self.flat.weights}
+
+    def restore_worker(self, state):
+        super().restore_worker(state)
+        for name in OF_WORKER:
+            setattr(self, name, state[name])
+        self.flat.weights.copy_(state["weights"])
+
+    def state_of_server(self):
+        own = {"weights": self.weights, "version": self.version, "counts": self.staleness.counts}
+        return super().state_of_server() | own
+
+    def restore_server(self, state):
+        super().restore_server(state)
+        self.weights.copy_(state["weights"])
+        self.version, self.staleness.counts = state["version"], state["counts"]
+
     def serve(self):
-        staleness, version = Staleness(), torch.zeros(1, dtype=torch.int64)
         for worker, what, lr, pulled_version in self.requests():
             if what == PUSH:
                 self.world.receive(self.gradient, worker, GRADIENT).wait()
-                staleness.add(int(version) - pulled_version)
+                self.staleness.add(int(self.version) - pulled_version)
                 self.update(lr)
-                version += 1
+                self.version += 1
             elif what == PULL:
-                for tensor in (version, self.weights):
+                for tensor in (self.version, self.weights):
                     self.world.send(tensor, worker).wait()
             else:
-                self.world.send_value(staleness.take(), worker)
+                self.world.send_value(self.staleness.take(), worker)

@@ -1,16 +1,17 @@
 """The contract: a strategy turns this worker's gradient into this worker's next weights.
 
 The training loop calls forward and backward, then step(); see training/loop.py. What a strategy
-may use of `world` (parallel.launch.World):
+may use of `world` (parallel.world.World):
 
     world.rank, .workers, .servers     this process, and how many there are; servers come last
+    world.nodes, .rank_on_node, .workers_on_node         where it is, if there are several machines
     world.all_reduce(tensor)           sum over the workers, in place
     world.average(tensors)             average over the workers, in place
     world.broadcast(value)             what rank 0 has, on every worker
     world.send(tensor, rank), .receive(tensor, rank)     begin; wait() on what they return
     world.send_value, receive_value, receive_from_any    for servers; see _servers.py
-    world.barrier()                    wait until every worker is here
-    world.shared.zeros(shape, dtype)   a tensor that all processes of the run see
+    world.barrier(), .barrier_on_node()                  wait until every worker is here
+    world.shared.zeros(shape, dtype)   a tensor that all processes of the run on this node see
     world.clock.enter("communicate")   from here on time counts as that phase, until the next one;
                                        the loop itself enters "data", "compute" and "wait"
 
@@ -35,6 +36,7 @@ class Strategy:
 
     Attributes:
         model: what the loop calls forward on.
+        one_node: True for one whose workers have to be on one machine.
         one_worker: True for a strategy that never uses a second worker.
         equals_serial: a promise that the tests hold it to: "with one worker" it ends with the
             weights of serial training, bit for bit; "always": with several, too, up to rounding
@@ -52,6 +54,7 @@ class Strategy:
     read from the strategy's own file without importing it; they are not inherited.
     """
 
+    one_node = False
     one_worker = False
     equals_serial = None
     element_wise = False
@@ -98,6 +101,15 @@ class Strategy:
         """Load what state() returned; called on every rank, servers included."""
         self.module.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+
+    def state_of_worker(self):
+        """What this worker has apart from the others in the middle of an epoch."""
+        return {"buffers": dict(self.module.named_buffers())}
+
+    def restore_worker(self, state):
+        """Load what state_of_worker() returned, after restore()."""
+        for name, buffer in self.module.named_buffers():
+            buffer.copy_(state["buffers"][name])
 
     def serve(self):
         """Run a server process until close(); called on the ranks after the workers."""

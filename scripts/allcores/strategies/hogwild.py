@@ -41,13 +41,14 @@ class Hogwild(Strategy):
     equals_serial = "with one worker"
     element_wise = True
     asynchronous = True
+    one_node = True
 
     def __init__(self, model, make_optimizer, world, *, locked=False, state="own"):
         self.flat = Flat(model, weights=world.shared.zeros)
         super().__init__(model, make_optimizer([self.flat.whole]), world)
         self.lock = world.shared.lock if locked else contextlib.nullcontext
-        self.own_state = state == "own"
-        self.to_share = not self.own_state
+        self.has_own_state = state == "own"
+        self.to_share = not self.has_own_state
         self.staleness = Staleness()
         # Each worker counts its updates in a place of its own, so that no count is lost.
         self.updates = world.shared.zeros((world.workers,), torch.int64)
@@ -83,7 +84,7 @@ class Hogwild(Strategy):
     def synchronize(self):
         self.world.barrier()  # all updates have been made
         self.updates_read = int(self.updates.sum())
-        if self.own_state:
+        if self.has_own_state:
             for vector in self.state_per_weight():
                 self.world.all_reduce(vector).div_(self.world.workers)
         super().synchronize()
@@ -97,3 +98,15 @@ class Hogwild(Strategy):
         if self.to_share:
             self._share_state()
         self.world.barrier()  # every worker has written the restored weights
+
+    def state_of_worker(self):
+        own = {"staleness": self.staleness.counts}
+        if self.has_own_state:
+            own["optimizer"] = self.optimizer.state_dict()
+        return super().state_of_worker() | own
+
+    def restore_worker(self, state):
+        super().restore_worker(state)
+        self.staleness.counts = state["staleness"]
+        if self.has_own_state:
+            self.optimizer.load_state_dict(state["optimizer"])

@@ -28,7 +28,7 @@ class RingAverage:
 
     Args:
         vector: (n,), any floating dtype, any length; shape and dtype are the same on all workers.
-        world: launch.World.
+        world: world.World.
         piece_bytes: most bytes to send at a time.
     """
 

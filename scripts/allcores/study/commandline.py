@@ -11,6 +11,7 @@ from allcores.study.run import AUTO, Run
 
 ROOT = registry.LIBRARY.parents[1]
 TIMEOUT = 600.0  # seconds
+CHECKPOINT_MINUTES = 10.0
 # For a model that the config has no entry for.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
 
@@ -118,6 +119,15 @@ def parse(arguments, description):
         help="end a run that makes no progress for so long (default: %(default)g)",
     )
 
+    add(
+        "--checkpoint-minutes",
+        type=float,
+        default=CHECKPOINT_MINUTES,
+        metavar="N",
+        help="save what there is after so many minutes, beside after each epoch (default: "
+        "%(default)g)",
+    )
+
     add = parser.add_argument_group("where").add_argument
     add(
         "--output",
@@ -131,7 +141,7 @@ def parse(arguments, description):
         "--settings",
         metavar="JSON",
         help="the run's settings, as in metrics.json; of the flags above only --curves, "
-        "--no-pinning, --timeout and --output count, too",
+        "--no-pinning, --timeout, --checkpoint-minutes and --output count, too",
     )
     add("--data", type=Path, metavar="DIR", help="the prepared dataset")
     add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
@@ -155,8 +165,10 @@ def parse(arguments, description):
     )
 
     flags = parser.parse_args(arguments)
-    if not flags.timeout > 0:
-        parser.error(f"--timeout: found {flags.timeout:g}; expected seconds, more than 0")
+    for flag in ("timeout", "checkpoint_minutes"):
+        value = getattr(flags, flag)
+        if not value > 0:
+            parser.error(f"--{flag.replace('_', '-')}: found {value:g}; expected more than 0")
     if not flags.settings and not flags.model:
         parser.error("--model is missing; try --help")
     return flags

@@ -37,6 +37,7 @@ def conduct(
     asked=None,
     pinning=True,
     timeout=math.inf,
+    save_every=math.inf,
     conditions=None,
     cores_of_call=None,
 ):
@@ -51,6 +52,7 @@ def conduct(
         asked: the Run as the config has it, if part of it was `auto`.
         pinning: keep each process to cores of its own, as long as the machine has free ones.
         timeout: seconds without any progress after which the run is ended.
+        save_every: seconds after which a checkpoint is written in the middle of an epoch.
         conditions: Conditions: what is scored and how it is measured; None: the defaults.
         cores_of_call: number of cores onto which this call of snakemake packs its runs; None: the
             cores that this process may use.
@@ -83,7 +85,7 @@ def conduct(
         registry.losses()
         with leases.leased(run.cores) if pinning else nullcontext() as pins:
             watch.cores = pins
-            diverged = _train(run, target, watch, pins, timeout)
+            diverged = _train(run, target, watch, pins, timeout, save_every)
             torch.set_num_threads(run.cores)
             scores = {}
             if not diverged:
@@ -115,7 +117,7 @@ def conduct(
     return metrics
 
 
-def _train(run, target, watch, pins, timeout):
+def _train(run, target, watch, pins, timeout, save_every):
     """Train in processes of its own; the DivergedError that ended it, or None."""
     try:
         launch.run_ranks(
@@ -126,6 +128,7 @@ def _train(run, target, watch, pins, timeout):
             once_forked=watch.start,
             pins=pins,
             timeout=timeout,
+            save_every=save_every,
         )
     except DivergedError as error:
         print(f"diverged: {error}", flush=True)
@@ -152,22 +155,21 @@ def _machine():
 
 def _costs(watch):
     """Costs of all sessions together; the last one's CPU time comes from the operating system."""
-    *before, last = watch.sessions
     sessions = [
-        {"started": s.started, "ended": s.ended, "cpu_seconds": s.cpu, "waited_seconds": s.waited}
-        for s in before
-    ]
-    sessions.append(
         {
-            "started": last.started,
-            "ended": time.time(),
-            "cpu_seconds": costs.cpu_seconds(),
-            "waited_seconds": last.waited,
+            "started": session.started,
+            "ended": session.ended,
+            "cpu_seconds": session.cpu,
+            "waited_seconds": session.waited,
+            "peak_memory_bytes": session.peak_memory,
         }
-    )
+        for session in watch.sessions
+    ]
+    sessions[-1] |= {"ended": time.time(), "cpu_seconds": costs.cpu_seconds()}
     return {
         "started": sessions[0]["started"],
         "ended": sessions[-1]["ended"],
+        "resumed": len(sessions) - 1,
         "sessions": sessions,
         "cpu_seconds": sum(session["cpu_seconds"] for session in sessions),
         "peak_memory_bytes": max(session.peak_memory for session in watch.sessions),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from allcores.machine import warm_start
 from allcores.study import estimate, identity, registry
-from allcores.study.commandline import TIMEOUT
+from allcores.study.commandline import CHECKPOINT_MINUTES, TIMEOUT
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
@@ -131,6 +131,7 @@ class RunJobs:
             *(["--oversubscribe"] if run.path in self.table.oversubscribe else []),
             *(["--cores-of-call", self.cores] if self.cores else []),
             *["--timeout", self.config.get("timeout", TIMEOUT)],
+            *["--checkpoint-minutes", self.config.get("checkpoint_minutes", CHECKPOINT_MINUTES)],
             *["--output", self.folder.run(run.path)],
             # Not among its outputs: those of a failed job are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],

@@ -11,6 +11,7 @@ from allcores.parallel.failures import DivergedError
 from allcores.study import registry
 from allcores.training import losses, models
 from allcores.training.progress import Progress
+from allcores.training.resuming import Saver
 from allcores.training.schedules import Schedule
 
 
@@ -23,7 +24,7 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
         mean, std: of the training samples' pixels in 0..1, per channel, (C,) float64.
         samples: positions of the training samples in the dataset, (n,) int64.
         checkpoints: Checkpoints, to resume from and save to.
-        world: launch.World: this rank, the others and how to reach them.
+        world: world.World: this rank, the others and how to reach them.
 
     Raises:
         DivergedError: the loss is no longer finite.
@@ -50,22 +51,26 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
     progress, clock = Progress(run, len(samples), batches, world), world.clock
+    saver = Saver(checkpoints, strategy, schedule, progress, world)
 
-    epochs = []
+    epochs, middle = [], None
     if checkpoint:
         schedule.restore(checkpoint["schedule"])
-        epochs = checkpoint["epochs"]
-        progress.resumed(len(epochs), batches)
+        epochs, middle = checkpoint["epochs"], checkpoint["middle"]
+        progress.resumed(len(epochs), middle["step"] if middle else 0, batches)
     allocator.keep_freed_memory()
 
     for epoch in range(len(epochs), run.epochs):
         torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
         image_batches.start_epoch(run.seed, epoch)
         model.train()
-        lr, total_loss = schedule.lr, torch.zeros(1)
+        done, lr, total_loss = 0, schedule.lr, torch.zeros(1)
+        if middle:
+            done, lr, total_loss = saver.go_on(middle)
+            middle = None
         clock.enter("data")
-        mine = shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers)
-        for step, shard in enumerate(mine, start=1):
+        mine = shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers, done)
+        for step, shard in enumerate(mine, start=done + 1):
             images, targets = image_batches.augmented(shard.samples), labels[shard.samples]
             clock.enter("compute")
             with models.precision(run):
@@ -79,6 +84,12 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
             schedule.end_batch()
             total_loss += loss.detach() * shard.batch
             progress.batch()
+            pauses = world.pause.due(world.rank_on_node, epoch * batches + step)
+            if pauses and step < batches:
+                saver.save_in_epoch(epochs, step, lr, total_loss)
+                if world.pause.over(world.rank_on_node):
+                    strategy.close()
+                    return progress.close()
         clock.enter("wait")
         mean_loss = float(world.all_reduce(total_loss)) / world.workers / len(samples)
         strategy.synchronize()
@@ -90,15 +101,9 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
         if world.rank == 0:
             epochs[-1] |= strategy.record()
             checkpoints.save_weights(epoch, model.state_dict())
-            checkpoints.save(
-                {
-                    "strategy": strategy.state(),
-                    "schedule": schedule.state(),
-                    "epochs": epochs,
-                    "start_up_seconds": progress.start_up,
-                    "threads": torch.get_num_threads(),
-                }
-            )
+            saver.save(epochs)
         world.barrier()  # rank 0 may still read shared weights or query servers for the checkpoint
+        if pauses and world.pause.over(world.rank_on_node):
+            break
     strategy.close()
-    progress.close()
+    return progress.close()

@@ -27,9 +27,11 @@ class Progress:
             disable=self.silent or not sys.stderr.isatty(),
         )
 
-    def resumed(self, epochs, batches):
-        self.bar.update(epochs * batches)
-        self._say(f"resumed after epoch {epochs} of {self.run.epochs}")
+    def resumed(self, epochs, step, batches):
+        """Say so: after that many epochs, and steps of the next."""
+        self.bar.update(epochs * batches + step)
+        beyond = f" and {step} of {batches} steps" if step else ""
+        self._say(f"resumed after epoch {epochs} of {self.run.epochs}{beyond}")
 
     def batch(self):
         self.bar.update()

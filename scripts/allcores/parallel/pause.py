@@ -1,0 +1,80 @@
+"""A step after which all workers save what they have: agreed on while they train.
+
+The processes that watch over the workers ask for it: every ten minutes, and before a run is
+stopped. Workers of asynchronous strategies are at different steps then. So each worker that ends a
+step waits until it is known how far the furthest has come, and all go on to the step after that.
+While nothing is asked, a step costs a worker one number written and one read.
+"""
+
+import mmap
+import time
+
+# Places in the memory: how often a pause was asked for, and answered with a step; that step;
+# whether the run is to stop there; when a checkpoint was last written (CLOCK_MONOTONIC, seconds).
+ASKED, ANSWERED, STEP, STOP, SAVED, WORKERS = range(6)
+POLL = 1e-3  # seconds
+
+
+class Pause:
+    """What the workers of one node and the process that watches over them tell each other.
+
+    Made before the workers are forked, in memory that they share.
+
+    Args:
+        workers: how many there are on this node; each is known by its rank there.
+    """
+
+    def __init__(self, workers):
+        self.memory = memoryview(mmap.mmap(-1, 8 * (WORKERS + 2 * workers))).cast("q")
+        # Per worker: the steps that it has ended, and how many pauses it has been through.
+        self.ended = self.memory[WORKERS : WORKERS + workers]
+        self.passed = self.memory[WORKERS + workers :]
+        self.saved()
+
+    def due(self, rank, step):
+        """Called by a worker after each step: whether to save now, as all others will.
+
+        Args:
+            rank: among the workers of this node.
+            step: how many it has ended since the run began.
+        """
+        self.ended[rank] = step
+        asked = self.memory[ASKED]
+        if self.passed[rank] == asked:
+            return False
+        while self.memory[ANSWERED] != asked:
+            time.sleep(POLL)
+        return step >= self.memory[STEP]  # beyond it where none had ended a step before
+
+    def over(self, rank):
+        """Called by a worker when all have saved; returns whether to stop."""
+        self.passed[rank] = self.memory[ASKED]
+        return bool(self.memory[STOP])
+
+    def saved(self):
+        """Note that a checkpoint has been written."""
+        self.memory[SAVED] = int(time.monotonic())
+
+    @property
+    def age(self):
+        """Seconds since the last checkpoint."""
+        return time.monotonic() - self.memory[SAVED]
+
+    @property
+    def is_going_on(self):
+        return any(passed != self.memory[ASKED] for passed in self.passed)
+
+    def ask(self, stop):
+        """Ask for a pause; returns the step after which it can be.
+
+        A worker writes how far it is before it reads whether it is asked. So one whose step is read
+        here may not have seen it and go on, but will see it after the next step.
+        """
+        self.memory[STOP] = stop
+        self.memory[ASKED] += 1
+        return max(self.ended) + 1
+
+    def answer(self, step):
+        """Let all workers go on until they have ended that step."""
+        self.memory[STEP] = step
+        self.memory[ANSWERED] = self.memory[ASKED]

@@ -1,0 +1,80 @@
+"""Where the processes of a run find each other's addresses."""
+
+import os
+import secrets
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch.distributed as dist
+
+JOINING = timedelta(minutes=5)
+
+
+@dataclass(frozen=True)
+class LocalRendezvous:
+    """A file without a name: on one machine everything stays on the loopback interface.
+
+    Attributes:
+        file: descriptor of what memfd_create(2) made. Nothing is left of it, however the run ends.
+    """
+
+    file: int
+    interface: str = "lo"
+
+    @classmethod
+    def create(cls, nodes):
+        return cls(os.memfd_create("allcores-rendezvous"))
+
+    def store(self, world):
+        return dist.FileStore(f"/proc/self/fd/{self.file}", world.size)
+
+    def close(self):
+        os.close(self.file)
+
+
+@dataclass(frozen=True)
+class RendezvousOverNodes:
+    """torch's TCPStore, served by rank 0 on a port that the system chose.
+
+    The store asks nobody who he is. What is in it lies under a secret, so that no process comes
+    across another run's by mistake, which does not keep out whoever listens on the network.
+
+    Attributes:
+        address, port: of the store.
+        secret: known to the launchers of this run.
+        file: descriptor of the listening socket on node 0.
+    """
+
+    address: str
+    port: int
+    secret: str
+    file: int | None
+    interface: str
+
+    @classmethod
+    def create(cls, nodes):
+        """Collective over the launchers: node 0 tells the others."""
+        listener = None
+        if nodes.node == 0:
+            listener = socket.create_server((nodes.address, 0), backlog=1024)
+            told = (nodes.address, listener.getsockname()[1], secrets.token_hex(16))
+        address, port, secret = nodes.share(told if listener else None)
+        return cls(address, port, secret, listener and listener.detach(), nodes.interface)
+
+    def store(self, world):
+        is_master = world.rank == 0
+        store = dist.TCPStore(
+            self.address,
+            self.port,
+            is_master=is_master,
+            timeout=JOINING,
+            wait_for_workers=False,
+            # TCPStore by itself would listen on all interfaces.
+            master_listen_fd=os.dup(self.file) if is_master else None,
+        )
+        return dist.PrefixStore(self.secret, store)
+
+    def close(self):
+        if self.file is not None:
+            os.close(self.file)

@@ -1,0 +1,173 @@
+"""World: this process among those of its run."""
+
+import os
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from allcores.machine.costs import Clock
+from allcores.parallel.barrier import Barrier
+from allcores.parallel.pause import Pause
+from allcores.parallel.shared_memory import SharedMemory
+
+# Timeout of gloo and the barrier: in effect none. The parent ends a run that makes no progress.
+COLLECTIVE_TIMEOUT = timedelta(days=7)
+
+
+@dataclass
+class World:
+    """This process among those of its run: ranks 0 .. workers - 1 train, those after them serve.
+
+    Each node has as many workers, with successive ranks. Memory and barriers reach across a node,
+    messages across all.
+
+    Attributes:
+        threads: intra-op threads of this process.
+        pins: the cores that this process is kept to; None: wherever the system has it.
+        nodes: how many there are.
+        clock: seconds per phase of this process.
+        shared: memory and a lock that all processes of this node share.
+        worker_barrier: barrier of the workers of this node.
+        pause: when the workers are to save.
+        worker_group: torch's process group of the workers.
+        across_group: that of those of them who have the same rank on their nodes.
+    """
+
+    rank: int
+    workers: int
+    servers: int = 0
+    threads: int = 1
+    pins: list[int] | None = None
+    nodes: int = 1
+    clock: Clock = field(default_factory=Clock)
+    shared: SharedMemory | None = None
+    worker_barrier: Barrier | None = None
+    pause: Pause | None = None
+    worker_group: dist.ProcessGroup | None = None
+    across_group: dist.ProcessGroup | None = None
+
+    @property
+    def size(self):
+        return self.workers + self.servers
+
+    @property
+    def is_server(self):
+        return self.rank >= self.workers
+
+    @property
+    def workers_on_node(self):
+        return self.workers // self.nodes
+
+    @property
+    def rank_on_node(self):
+        """Of a worker, among those of its node."""
+        return self.rank % self.workers_on_node
+
+    def all_reduce(self, tensor):
+        """Sum a tensor over the workers, in place, and return it."""
+        if self.workers > 1:
+            dist.all_reduce(tensor, group=self.worker_group)
+        return tensor
+
+    def begin_all_reduce_across_nodes(self, tensor):
+        """Begin to sum a tensor, in place, over the workers with this rank on their nodes.
+
+        Those of all the workers of a node go by connections of their own; wait() on what this
+        returns.
+        """
+        return dist.all_reduce(tensor, group=self.across_group, async_op=True)
+
+    def average(self, tensors):
+        """Average tensors over the workers, in place, in one exchange."""
+        tensors = list(tensors)
+        if self.workers == 1 or not tensors:
+            return
+        flat = torch.cat([tensor.detach().flatten() for tensor in tensors])
+        self.all_reduce(flat).div_(self.workers)
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.detach().copy_(part.view_as(tensor))
+
+    def broadcast(self, value):
+        """What rank 0 has for `value`, on every worker: tensors and plain values."""
+        box = [value]
+        if self.workers > 1:
+            dist.broadcast_object_list(box, src=0, group=self.worker_group)
+        return box[0]
+
+    def gather(self, value):
+        """On rank 0 what all workers have for `value`, in their order; None on the others."""
+        values = [value] * self.workers if self.rank == 0 else None
+        if self.workers > 1:
+            dist.gather_object(value, values, dst=0, group=self.worker_group)
+        return values
+
+    def send(self, tensor, rank, tag=0):
+        """Begin to send a tensor to a rank; wait() on what this returns before changing it."""
+        return dist.group.WORLD.send([tensor], rank, tag)
+
+    def receive(self, tensor, rank, tag=0):
+        """Begin to receive a tensor from a rank; wait() on what this returns before using it.
+
+        Those of one sender and tag arrive in the order in which they were sent.
+        """
+        return dist.group.WORLD.recv([tensor], rank, tag)
+
+    def receive_from_any(self, tensor):
+        """Receive a tensor with tag 0 from whoever sends one, and return that rank."""
+        return dist.recv(tensor)
+
+    def send_value(self, value, rank):
+        """Send plain values and tensors."""
+        dist.send_object_list([value], rank)
+
+    def receive_value(self, rank):
+        box = [None]
+        dist.recv_object_list(box, rank)
+        return box[0]
+
+    def barrier_on_node(self):
+        """Wait for the workers of this node; all see afterwards what each has written to shared
+        memory."""
+        self.worker_barrier.wait(self.rank_on_node)
+
+    def barrier(self):
+        """Wait for every worker; those of a node see what each has written to shared memory."""
+        self.barrier_on_node()
+        if self.nodes > 1:
+            if self.rank_on_node == 0:
+                dist.barrier(self.across_group)
+            self.barrier_on_node()
+
+    def join(self, rendezvous):
+        """Form the gloo process groups, on ports chosen by the system.
+
+        Args:
+            rendezvous: a rendezvous.LocalRendezvous or OverNodes.
+        """
+        os.environ["GLOO_SOCKET_IFNAME"] = rendezvous.interface
+        dist.init_process_group(
+            "gloo",
+            store=rendezvous.store(self),
+            rank=self.rank,
+            world_size=self.size,
+            timeout=COLLECTIVE_TIMEOUT,
+        )
+        self.worker_group = dist.group.WORLD
+        if self.servers:
+            self.worker_group = self._group(range(self.workers))
+        if self.nodes > 1:
+            # Every process has to take part in making every group.
+            across = [
+                self._group(range(first, self.workers, self.workers_on_node))
+                for first in range(self.workers_on_node)
+            ]
+            self.across_group = None if self.is_server else across[self.rank_on_node]
+        # A rank that is connected to all others may still leave before they are connected to
+        # each other, and gloo would take that for a crash.
+        dist.barrier()
+
+    def _group(self, ranks):
+        return dist.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT)
