@@ -32,9 +32,9 @@ memory=${memory:-${SLURM_MEM_PER_CPU:+$((SLURM_MEM_PER_CPU * cores))}}
 unset SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU
 
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
-  export ALLCORES_NODE_CORES=$least
-  # {threads} and {resources.mem_mb} are filled in for each run. Another batch system: another line.
-  export ALLCORES_LAUNCHER='srun --exact --nodes=1 --ntasks=1 --cpus-per-task={threads} --mem={resources.mem_mb} --input=none --quiet'
+  export ALLCORES_NODE_CORES=$least ALLCORES_NODES=$SLURM_JOB_NUM_NODES
+  # One process on each node of a run; what is in braces is filled in. Another batch system: another line.
+  export ALLCORES_LAUNCHER='srun --exact --nodes={resources.nodes} --ntasks-per-node=1 --cpus-per-task=$(({threads} / {resources.nodes})) --mem={resources.mem_mb} --kill-on-bad-exit=1 --wait=0 --input=none --quiet'
   # On each node a process from which runs are forked; without one they start by themselves.
   mkdir -p .snakemake
   for node in $(scontrol show hostnames); do # a step of several nodes would end with one of them

@@ -29,6 +29,8 @@ from allcores.study.run import AUTO
 from allcores.training import recipes
 
 BY_HAND = Path("results/by_hand")
+# What srun, PMIx, Open MPI's mpirun and others tell each process that they start.
+RANK_VARIABLES = ("SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 STOPPING = 3.0  # seconds after which a request to stop is repeated
 
 
@@ -41,24 +43,29 @@ def main(flags):
     cores.set_thread_variables(asked.plain.threads_per_worker)
     lean_torch.import_torch()
     from allcores.training import sanity
-    from allcores.training.experiment import conduct
+    from allcores.training.experiment import Way, assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
         sanity.check_in_child(asked.plain, data_folder)
     run = with_recipe(asked, flags, data_folder) if asked.has_auto else asked
-    if flags.cores is not None and flags.cores < run.cores and not flags.oversubscribe:
+    needed = run.cores_on_node
+    if flags.cores is not None and flags.cores < needed and not flags.oversubscribe:
         raise ValueError(
-            f"this run needs {run.cores} cores ({run.processes} processes x "
+            f"this run needs {needed} cores ({needed // run.threads_per_worker} processes x "
             f"{run.threads_per_worker} threads), but was given {flags.cores}"
         )
-    if run.cores > cores.allowed():
-        print(f"{run.cores} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
+    if needed > cores.allowed():
+        print(f"{needed} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
 
     # One folder per set of settings, so that two runs by hand never share one.
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
     name += "_curves" if flags.curves else ""
     checkpoints = flags.checkpoints or BY_HAND / "checkpoints" / name
     output = flags.output or BY_HAND / name
+    way = Way(not flags.no_pinning, flags.timeout, 60 * flags.checkpoint_minutes, flags.interface)
+    node = node_of(run)
+    if node:
+        return assist(run, node, data_folder, flags.fold_of, checkpoints, way)
     result = conduct(
         run,
         data_folder,
@@ -66,11 +73,9 @@ def main(flags):
         checkpoints,
         output,
         asked,
-        pinning=not flags.no_pinning,
-        timeout=flags.timeout,
-        save_every=60 * flags.checkpoint_minutes,
-        conditions=Conditions(flags.curves, flags.exclusive, flags.generation),
-        cores_of_call=flags.cores_of_call,
+        way,
+        Conditions(flags.curves, flags.exclusive, flags.generation),
+        flags.cores_of_call,
     )
     if result["diverged"]:
         print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {output}")
@@ -79,6 +84,19 @@ def main(flags):
             f"accuracy {result['accuracy']:.2%} on {result['held_out_samples']:,} held-out "
             f"samples; {result['training_seconds']:.2f} s of training; results in {output}"
         )
+
+
+def node_of(run):
+    """Which of the run's nodes this is; each has one process of its launcher's."""
+    if run.nodes == 1:
+        return 0
+    told = [int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ]
+    if not told or told[0] >= run.nodes:
+        raise ValueError(
+            f"this run has {run.nodes} nodes: a launcher has to start it on each, as `srun` does; "
+            f"found none of {', '.join(RANK_VARIABLES)} with a number below {run.nodes}"
+        )
+    return told[0]
 
 
 def with_recipe(asked, flags, data_folder):

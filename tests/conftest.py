@@ -68,12 +68,14 @@ def vary(run=RUN, **changes):
     return dataclasses.replace(run, **changes)
 
 
-def using(strategy, workers, run=RUN, **changes):
-    """The run with a strategy, on so many workers if it takes more than one."""
+def using(strategy, workers, run=RUN, nodes=1, **changes):
+    """The run with a strategy, on so many workers of each node if it takes more than one."""
     section = {"strategies": {strategy.label: {"name": strategy.name} | strategy.options}}
-    asked = {"strategies": [strategy.label], "workers": [workers], "threads_per_worker": [1]}
-    ((_, workers, servers, _),) = grid.layouts(section, asked)
-    return vary(run, strategy=strategy, workers=workers, servers=servers, **changes)
+    asked = {"strategies": [strategy.label], "workers": [workers], "nodes": [nodes]}
+    asked["threads_per_worker"] = [1]
+    ((_, nodes, workers, servers, _),) = grid.layouts(section, asked)
+    layout = {"nodes": nodes, "workers": workers, "servers": servers}
+    return vary(run, strategy=strategy, **layout, **changes)
 
 
 @functools.cache

@@ -193,7 +193,7 @@ FLAGS = [
         "found 'x'; known: none, fp16",
     ),
     (["--model=lenet", "--config=no.yaml"], "No such file or directory: 'no.yaml'"),
-    (["--model=lenet", "--timeout=0"], "--timeout: found 0; expected seconds, more than 0"),
+    (["--model=lenet", "--timeout=0"], "--timeout: found 0; expected more than 0"),
     (["--model=lenet", "--timeout=nan"], "--timeout: found nan"),
     (["--settings={}"], "--settings: not the settings of a run"),
     (["--settings=["], "--settings: not the settings of a run"),

@@ -43,13 +43,13 @@ def test_cores_are_workers_and_servers_or_threads():
     asked = {"strategies": names, "cores": [2, 3]}
     ways = grid.layouts({}, asked)
     assert [(strategy.label, *others) for strategy, *others in ways] == [
-        ("serial", 1, 0, 2),
-        ("serial", 1, 0, 3),
-        ("ddp", 2, 0, 1),
-        ("ddp", 3, 0, 1),
-        ("parameter_server", 1, 1, 1),
-        ("parameter_server", 2, 1, 1),
-        ("accelerator", 1, 0, 1),
+        ("serial", 1, 1, 0, 2),
+        ("serial", 1, 1, 0, 3),
+        ("ddp", 1, 2, 0, 1),
+        ("ddp", 1, 3, 0, 1),
+        ("parameter_server", 1, 1, 1, 1),
+        ("parameter_server", 1, 2, 1, 1),
+        ("accelerator", 1, 1, 0, 1),
     ]
 
 

@@ -45,7 +45,9 @@ OF_RUNS = ("prepare_dataset", "assign_folds", "calibrate", "train")
 # How a program is called on a node, where this call has the cores of several, and how many each has:
 # see profiles/allocation.sh.
 LAUNCHER = os.environ.get("ALLCORES_LAUNCHER", "")
-NODE_CORES = "ALLCORES_NODE_CORES"
+NODE_CORES, NODES = "ALLCORES_NODE_CORES", "ALLCORES_NODES"
+# The cores that a run has on each of its nodes, for the shell.
+CORES_ON_NODE = "$(({threads} / {resources.nodes}))" if LAUNCHER else "{threads}"
 # Set for a call that makes tables of those runs that there are.
 WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
 
@@ -66,10 +68,16 @@ def cores_of_a_run():
     return int(os.environ[NODE_CORES]) if LAUNCHER else local_cores()
 
 
+def nodes_of_call():
+    """As many as a run can have in this call; None where a cluster has them."""
+    return int(os.environ[NODES]) if LAUNCHER else local_cores() and 1
+
+
 if workflow.is_main_process:  # what a job of a cluster is part of has been checked
     # A dry run without --cores says 1.
-    told_cores = None if local_cores() == 1 else cores_of_a_run()
-    stop_at(checks.findings(config, workflow.configfiles, told_cores))
+    is_told = local_cores() != 1
+    told = (cores_of_a_run(), nodes_of_call()) if is_told else (None, None)
+    stop_at(checks.findings(config, workflow.configfiles, *told))
     stop_at(results_folder.foreign(workflow.configfiles, RESULTS))
 
 TABLE = grid.expand(config)
@@ -93,7 +101,7 @@ wildcard_constraints:
 
 
 onstart:
-    stop_at(checks.findings(config, workflow.configfiles, cores_of_a_run()))
+    stop_at(checks.findings(config, workflow.configfiles, cores_of_a_run(), nodes_of_call()))
     if local_cores() is not None:
         # Snakemake limits jobs per second by timers, each of which sets the next, and every job that
         # ends sets one more: after 1,000 jobs it looks 1,000 times a second for what it could start.

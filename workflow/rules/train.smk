@@ -16,6 +16,7 @@ rule calibrate:
         "../../environment.yml"
     threads: lambda wildcards: min(RUNS.most_cores(), RUNS.cores_of_recipe(wildcards))
     resources:
+        nodes=1,
         slurm_extra="--exclusive",
         mem_mb=lambda wildcards, attempt: 2
         * attempt
@@ -31,7 +32,7 @@ rule calibrate:
     message:
         "Measure how {wildcards.model} is fastest"
     shell:
-        f"exec {LAUNCHER} {{params.command}} --cores {{threads}} > {{log:q}} 2>&1"
+        f"exec {LAUNCHER} {{params.command}} --cores {CORES_ON_NODE} > {{log:q}} 2>&1"
 
 
 rule train:
@@ -59,4 +60,4 @@ rule train:
         "Train {wildcards.model} with {wildcards.strategy}, see {log}"
     shell:
         # exec, so that killing Snakemake ends the training and not a shell around it.
-        f"exec {LAUNCHER} {{params.command}} --cores {{threads}} > {{log:q}} 2>&1"
+        f"exec {LAUNCHER} {{params.command}} --cores {CORES_ON_NODE} > {{log:q}} 2>&1"

@@ -36,7 +36,9 @@ def of_large_layers(model, places, world):
 
 
 class Factors:
-    """The workers' average gradient of a weight: their factors, in shared memory, and a rest.
+    """The workers' gradient of a weight: their factors, in shared memory, and a rest.
+
+    On several nodes it is this node's part of the average over all workers.
 
     The rest is what autograd computes: it comes from other uses of the weight, from more samples
     than there is room for, and from layers that compute in a lower precision.
@@ -46,11 +48,12 @@ class Factors:
         self.world, self.weight = world, weight
         outputs, inputs = weight.shape
         # The factors of all workers together are at most half of their product.
-        self.room = weight.numel() // (2 * world.workers * (outputs + inputs))
-        self.inputs = world.shared.zeros((world.workers, self.room, inputs), weight.dtype)
-        self.gradients = world.shared.zeros((world.workers, self.room, outputs), weight.dtype)
+        workers = world.workers_on_node
+        self.room = weight.numel() // (2 * workers * (outputs + inputs))
+        self.inputs = world.shared.zeros((workers, self.room, inputs), weight.dtype)
+        self.gradients = world.shared.zeros((workers, self.room, outputs), weight.dtype)
         # Of each worker: how many rows it has there, and whether there is a rest.
-        self.counts = world.shared.zeros((world.workers, 2), torch.int64)
+        self.counts = world.shared.zeros((workers, 2), torch.int64)
         self.expected = self.rows = 0
 
     def forward(self, layer, input):
@@ -69,13 +72,13 @@ class Factors:
     def keep(self, x, g):
         """Add factors of this worker, (n, inputs) and (n, outputs)."""
         place = slice(self.rows, self.rows + len(x))
-        self.inputs[self.world.rank, place] = x
-        torch.div(g, self.world.workers, out=self.gradients[self.world.rank, place])
+        self.inputs[self.world.rank_on_node, place] = x
+        torch.div(g, self.world.workers, out=self.gradients[self.world.rank_on_node, place])
         self.rows = place.stop
 
     def show(self, has_rest):
         """Tell the others what is there, once backward() is done and before a barrier."""
-        self.counts[self.world.rank] = torch.tensor([self.rows, has_rest])
+        self.counts[self.world.rank_on_node] = torch.tensor([self.rows, has_rest])
         self.expected = self.rows = 0
 
     def gather(self):

@@ -112,7 +112,10 @@ class Nodes:
             return None
         return [value, *(link.receive() for link in self.links)]
 
-    def close(self):
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
         for link in self.links:
             link.connection.close()
 

@@ -11,6 +11,11 @@ A slice is worked through in blocks that a cache can hold: averaged and updated 
 it. Of a large linear layer with few samples even the gradients need not be read: see
 parallel/factors.py.
 
+On several nodes it has two levels. Within each it is as said, up to the average; then worker r of a
+node, which has slice r, adds up that slice with the workers r of the other nodes, over a connection
+of their own, before it updates it. So a node sends each number once (twice, with many nodes: a ring
+all-reduce), however many workers it has, and all of them send at the same time.
+
 Guarantees: all workers hold the same weights after each step, there being only one set of them;
 they are those of serial training up to rounding.
 
@@ -57,9 +62,11 @@ class SharedMemory(Strategy):
     element_wise = True
 
     def __init__(self, model, make_optimizer, world):
+        self.world = world
+
         def row(shape, dtype):
-            self.gradients = world.shared.zeros((world.workers, *shape), dtype)
-            return self.gradients[world.rank]
+            self.gradients = world.shared.zeros((world.workers_on_node, *shape), dtype)
+            return self.gradients[world.rank_on_node]
 
         self.flat = Flat(model, weights=world.shared.zeros, gradient=row)
         self.shown = {parameter: parameter.grad for parameter in self.flat.parameters}
@@ -68,25 +75,28 @@ class SharedMemory(Strategy):
         for parameter in self.shown:
             parameter.grad = None
             parameter.register_post_accumulate_grad_hook(self._show)
-        self.blocks = self._blocks(world.rank, world.workers)
+        self.blocks = self._blocks(world.rank_on_node, world.workers_on_node)
         super().__init__(model, make_optimizer([block.weights for block in self.blocks]), world)
         self.shared_state = {
             name: world.shared.zeros(self.flat.weights.shape, self.flat.weights.dtype)
             for name in _names_of_state_per_weight(make_optimizer, self.flat.weights.dtype)
         }
         self.to_share = True
-        world.barrier()  # every worker has written the initial weights
+        world.barrier_on_node()  # every worker has written the initial weights
 
     def _blocks(self, rank, workers):
         weights = self.flat.weights
         length = BLOCK_BYTES // weights.element_size()
-        average = torch.empty(length, dtype=weights.dtype)  # of one block after the other
         lengths = [len(part) for part in split(weights, workers)]
         mine = range(sum(lengths[:rank]), sum(lengths[: rank + 1]))
+        # Of one block after the other, in cache; or of all, while they are on their way.
+        one_node = self.world.nodes == 1
+        average = torch.empty(length if one_node else len(mine), dtype=weights.dtype)
         blocks = []
         for where, factors, begin in self._cut(mine, length):
             parameter = torch.nn.Parameter(weights[where])
-            parameter.grad = average[: len(parameter)]
+            begin_of_average = 0 if one_node else where.start - mine.start
+            parameter.grad = average[begin_of_average:][: len(parameter)]
             gradients = self.gradients[:, where].unbind()
             blocks.append(Block(where, parameter, gradients, factors, begin))
         return blocks
@@ -120,22 +130,35 @@ class SharedMemory(Strategy):
             self.shown[parameter].zero_()
         self.missing = set(self.shown)
         self.world.clock.enter("wait")
-        self.world.barrier()  # all gradients are there
+        self.world.barrier_on_node()  # all gradients are there
         for factors in self.factors.values():
             factors.gather()
         (group,) = self.optimizer.param_groups
+        for block in self._averaged():
+            group["params"] = [block.weights]
+            self.update(lr)
+        if self.to_share:
+            self._share_state()
+        self.world.clock.enter("wait")
+        self.world.barrier_on_node()  # all weights are there
+
+    def _averaged(self):
+        """My blocks, each once its gradient is the average of all workers'."""
+        sums = []
         for block in self.blocks:
             self.world.clock.enter("average")
             if block.factors:
                 block.factors.multiply(block.begin, block.gradients, block.weights.grad)
             else:
                 _add_up(block.gradients, block.weights.grad)
-            group["params"] = [block.weights]
-            self.update(lr)
-        if self.to_share:
-            self._share_state()
-        self.world.clock.enter("wait")
-        self.world.barrier()  # all weights are there
+            if self.world.nodes == 1:
+                yield block
+            else:
+                sums.append(self.world.begin_all_reduce_across_nodes(block.weights.grad))
+        for block, sum_over_nodes in zip(self.blocks, sums, strict=False):
+            self.world.clock.enter("communicate")
+            sum_over_nodes.wait()
+            yield block
 
     def _share_state(self):
         """Move the optimizer's state to shared memory, where rank 0 can read every worker's part.
@@ -160,7 +183,7 @@ class SharedMemory(Strategy):
                 for name, value in state["optimizer"].items()
             }
         self._share_state()
-        self.world.barrier()  # every worker has written the restored weights
+        self.world.barrier_on_node()  # every worker has written the restored weights
 
 
 def _add_up(gradients, total):

@@ -22,19 +22,20 @@ SINGULAR = {
 }
 
 
-def findings(config, files=(), cores=None):
+def findings(config, files=(), cores=None, nodes=None):
     """Everything that is wrong with a config, a line per finding; [] if it can be run.
 
     Args:
         config: the merged config.
         files: the YAML files it was read from, later ones overriding earlier ones; findings give
             file and line.
-        cores: number of cores that the runs will share; None: unknown.
+        cores: number of cores that the runs will share, on each node; None: unknown.
+        nodes: number of nodes; None: unknown.
     """
     lines, found = yamlfile.places(files)
     found = found + schema.violations(config)
     try:
-        for each in chain(_of_entries(config), _of_studies(config, cores)):
+        for each in chain(_of_entries(config), _of_studies(config, cores, nodes)):
             found.append(each)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, OSError):
         # What the schema does not know may be anything, and that has been told then.
@@ -164,13 +165,13 @@ def _of_allowed(path, value, allowed):
         yield path, f"found {value!r}; expected a number from {allowed:g}"
 
 
-def _of_studies(config, cores):
+def _of_studies(config, cores, nodes):
     for name, given in mapping(config.get("studies")).items():
         given = grid.STUDY_DEFAULTS | mapping(given)
-        yield from _of_study(config, ("studies", name), given, cores)
+        yield from _of_study(config, ("studies", name), given, cores, nodes)
 
 
-def _of_study(config, path, given, cores):
+def _of_study(config, path, given, cores, nodes):
     sound = True
     for section, known in {**SECTIONS, "models": dict}.items():
         defined = mapping(config.get(section))
@@ -190,6 +191,7 @@ def _of_study(config, path, given, cores):
         yield from _of_batches(config, path, given)
         yield from _of_optimizers(config, path, given)
         yield from _of_splits(config, path, given)
+        yield from _of_nodes(config, path, given, nodes or float("inf"))
         yield from _of_cores(config, path, given, cores or float("inf"))
 
 
@@ -222,7 +224,7 @@ def _unknown_label(section, label, defined, known):
 
 def _of_batches(config, path, given):
     """Every worker has to get a part of every full batch."""
-    most = max((workers for _, workers, _, _ in _layouts(config, given)), default=1)
+    most = max((workers for _, _, workers, _, _ in _layouts(config, given)), default=1)
     for position, label in enumerate(_list(given.get("models"))):
         batch_size = mapping(mapping(config.get("models")).get(label)).get("batch_size")
         if isinstance(batch_size, int) and 0 < batch_size < most:
@@ -259,14 +261,33 @@ def _layouts(config, given):
         if key in given
     }
     counts["threads_per_worker"] = counts["threads_per_worker"] or [1]
+    counts["nodes"] = [count for count in grid.node_counts(given) if isinstance(count, int)]
     return list(grid.layouts(config, given | counts))
+
+
+def _of_nodes(config, path, given, available):
+    """A run takes nodes that the call has, and a strategy that reaches across them."""
+    most = max(grid.node_counts(given), default=1)
+    if most > available:
+        yield (
+            (*path, "nodes"),
+            f"found {most}; this call has {available}: ask a cluster, with `sbatch --nodes {most} "
+            "--exclusive profiles/allocation.sh` or `snakemake --profile slurm`",
+        )
+    for position, label in enumerate(_list(given["strategies"])):
+        strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
+        if most > 1 and strategy.constants.get("one_node"):
+            yield (
+                (*path, "strategies", position),
+                f"the workers of {label} share memory, so they are on one node; found {most} nodes",
+            )
 
 
 def _of_cores(config, path, given, cores):
     """Snakemake would silently cut a run's threads to --cores, and tables would mislabel it."""
     key = "cores" if "cores" in given else "workers"
-    for strategy, workers, servers, threads in _layouts(config, given):
-        needed = (workers + servers) * threads
+    for strategy, nodes, workers, servers, threads in _layouts(config, given):
+        needed = -(-(workers + servers) // nodes) * threads
         if workers < 1:
             yield (
                 (*path, key),
@@ -278,15 +299,15 @@ def _of_cores(config, path, given, cores):
                 (*path, key),
                 f"{strategy.label} with {workers} workers"
                 f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
-                f"{needed} cores; this call has {cores}: give it --cores {needed}, or ask for "
-                "fewer workers or threads",
+                f"{needed} cores{f' on each of {nodes} nodes' if nodes > 1 else ''}; this call has "
+                f"{cores}: give it --cores {needed}, or ask for fewer workers or threads",
             )
 
 
 def _of_keys(config, path, given):
     """Keys of a study that need or exclude each other."""
     if "cores" in given:
-        for key in {"workers", "threads_per_worker"} & set(config["studies"][path[-1]]):
+        for key in {"workers", "threads_per_worker", "nodes"} & set(config["studies"][path[-1]]):
             yield (*path, key), "cannot stand beside `cores`, which decides it"
     if given["oversubscribe"] and not given["exclusive"]:
         yield (*path, "oversubscribe"), "needs `exclusive: true`, or it would slow down other runs"

@@ -151,8 +151,9 @@ def parse(arguments, description):
         "--cores",
         type=int,
         metavar="N",
-        help="the cores that this run was given; it refuses to run on fewer than it needs",
+        help="the cores that this run was given on each node; it refuses fewer than it needs",
     )
+    add("--interface", metavar="NAME", help="by which the nodes of a run reach each other")
     add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
     add("--cores-of-call", type=int, metavar="N", help="recorded: how many all runs share")
     add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")

@@ -12,6 +12,7 @@ STUDY_DEFAULTS = {
     "schedules": ["constant"],
     "strategies": ["serial"],
     "workers": [1],
+    "nodes": [1],
     "threads_per_worker": [1],
     "seeds": [0],
     "train_sizes": ["all"],
@@ -121,7 +122,8 @@ def _cells(config, study):
         study["seeds"],
         [None] if folds is None else range(folds),
     )
-    for dataset, model, schedule, (strategy, workers, servers, threads), size, seed, fold in grid:
+    for dataset, model, schedule, layout, size, seed, fold in grid:
+        strategy, nodes, workers, servers, threads = layout
         yield Run(
             dataset=dataset,
             schedule=schedule,
@@ -129,6 +131,7 @@ def _cells(config, study):
             folds=folds,
             fold=fold,
             train_size=None if size == "all" else size,
+            nodes=nodes,
             workers=workers,
             servers=servers,
             threads_per_worker=threads,
@@ -138,9 +141,10 @@ def _cells(config, study):
 
 
 def layouts(config, study):
-    """(strategy, workers, servers, threads per worker) of each layout in a study.
+    """(strategy, nodes, workers, servers, threads per worker) of each layout in a study.
 
-    A strategy that takes only one worker is listed once for all numbers of workers. One that takes
+    A study's workers are those of each node, a layout's those of all. A strategy that takes only
+    one worker is listed once for all numbers of workers and nodes. One that takes
     an option `servers` has as many server processes. Where the study says `cores`, a strategy gets
     as many workers as they leave room for, or, if it takes only one, as many threads.
     """
@@ -152,11 +156,17 @@ def layouts(config, study):
         if "cores" in study:
             for cores in [1] if component.constants.get("reference") else study["cores"]:
                 workers, threads = (1, cores) if one_worker else (cores - servers, 1)
-                yield strategy, workers, servers, threads
+                yield strategy, 1, workers, servers, threads
         else:
-            counts = [1] if one_worker else study["workers"]
-            for workers, threads in itertools.product(counts, study["threads_per_worker"]):
-                yield strategy, workers, servers, threads
+            counts = [[1], [1]] if one_worker else [node_counts(study), study["workers"]]
+            grid = itertools.product(*counts, study["threads_per_worker"])
+            for nodes, workers, threads in grid:
+                yield strategy, nodes, nodes * workers, servers, threads
+
+
+def node_counts(study):
+    """A study's numbers of nodes; a single one need not be a list."""
+    return study["nodes"] if isinstance(study["nodes"], list) else [study["nodes"]]
 
 
 def choice(config, section, label):

@@ -50,7 +50,7 @@ def _trials(table):
             dataset=dataclasses.replace(run.dataset, label="", options={}),
             **{"folds": None, "fold": None, "train_size": None, "seed": 0, "epochs": 1},
             batch_size=min(2, run.batch_size // run.workers),
-            **{"workers": 1, "servers": 0, "crop": 0, "flip": False},
+            **{"workers": 1, "servers": 0, "nodes": 1, "crop": 0, "flip": False},
         )
         trial = {
             "model": run.model.label,

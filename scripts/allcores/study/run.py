@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 # Where a run's results lie under results/runs/, unique within a config; the workflow's wildcards.
-PATH = "{dataset}/{model}/{schedule}/{strategy}/w{workers}t{threads}/{split}/n{size}_seed{seed}"
+PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{seed}"
 # What a config may leave to be measured, see training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
@@ -52,7 +52,9 @@ class Run:
         folds, fold: number of folds and index of the one that is held out; both None: the dataset's
             own test set is held out.
         train_size: number of samples of the training part to train on; None: all.
+        workers: number of processes that train, on all nodes together.
         servers: number of server processes beside the workers.
+        nodes: number of machines; each has as many workers.
         seed: decides folds, initial weights, order of samples and augmentation.
     """
 
@@ -75,15 +77,38 @@ class Run:
     servers: int
     threads_per_worker: int | str
     seed: int
+    nodes: int = 1
 
     @property
     def processes(self):
         return self.workers + self.servers
 
     @property
+    def workers_on_node(self):
+        return self.workers // self.nodes
+
+    @property
     def cores(self):
         """Processes times threads: what the run has to be given, at least."""
-        return self.processes * (1 if self.threads_per_worker == AUTO else self.threads_per_worker)
+        return self.processes * self._threads
+
+    @property
+    def cores_on_node(self):
+        """The same on the node that has the most; servers are dealt out."""
+        return -(-self.processes // self.nodes) * self._threads
+
+    @property
+    def _threads(self):
+        return 1 if self.threads_per_worker == AUTO else self.threads_per_worker
+
+    @property
+    def layout(self):
+        """How it is laid out on the cores, for its path."""
+        return f"w{self.workers}t{self.threads_per_worker}{self._on_nodes}"
+
+    @property
+    def _on_nodes(self):
+        return f"_nodes{self.nodes}" if self.nodes > 1 else ""
 
     @property
     def recipe(self):
@@ -105,7 +130,8 @@ class Run:
     def measured(self):
         """Which runs share a recipe: those with as many workers if it finds the number of threads,
         else all, so that every way of using the cores computes alike."""
-        return f"w{self.workers}" if self.threads_per_worker == AUTO else "all"
+        each = self.threads_per_worker == AUTO
+        return f"w{self.workers}{self._on_nodes}" if each else "all"
 
     @property
     def wildcards(self):
@@ -115,8 +141,7 @@ class Run:
             "model": self.model.label,
             "schedule": self.schedule.label,
             "strategy": self.strategy.label,
-            "workers": self.workers,
-            "threads": self.threads_per_worker,
+            "layout": self.layout,
             "split": "test" if self.folds is None else f"fold{self.fold}of{self.folds}",
             "size": "all" if self.train_size is None else self.train_size,
             "seed": self.seed,

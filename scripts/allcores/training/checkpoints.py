@@ -10,11 +10,14 @@ import fcntl
 import hashlib
 import io
 import os
+import time
 from pathlib import Path
 
 import torch
 
 SUFFIX = ".allcores"
+# Seconds within which another node sees what one has written; NFS looks anew after one minute.
+SEEN_WITHIN = 120.0
 
 
 class Checkpoints:
@@ -67,6 +70,16 @@ class Checkpoints:
     def trace(self):
         """The file in which costs.Watch records what the run has cost so far."""
         return self._file("trace")
+
+    @property
+    def rendezvous(self):
+        """The file by which the launchers of several nodes find each other."""
+        return rendezvous(self.folder)
+
+    @property
+    def digest(self):
+        """Of the latest checkpoint, bytes; None: there is none."""
+        return _digest(self._latest) if self._latest.exists() else None
 
     def _choose(self):
         """Make the newest sound checkpoint the latest; without one, begin with an empty folder."""
@@ -148,6 +161,39 @@ class Checkpoints:
             self.folder.rmdir()
 
 
+class SeenFromAfar:
+    """The checkpoints of a run on another node than the one that writes them.
+
+    A shared file system may show a file there late.
+
+    Args:
+        folder: where they are.
+        node: which node this is.
+        digest: of the latest, as the first node has it; None: there is none.
+
+    Raises:
+        ValueError: it is not seen here.
+    """
+
+    def __init__(self, folder, node, digest):
+        self.digest, self._latest = digest, Path(folder) / f"latest{SUFFIX}"
+        self.trace = Path(folder) / f"trace_of_node_{node}{SUFFIX}"
+        deadline = time.monotonic() + SEEN_WITHIN
+        while digest and not (self._latest.exists() and _digest(self._latest) == digest):
+            if time.monotonic() > deadline:
+                raise ValueError(f"{self._latest} is not seen as the first node wrote it")
+            time.sleep(0.1)
+
+    def latest(self):
+        """The latest checkpoint, or None at the start."""
+        return load(self._latest) if self.digest else None
+
+
+def rendezvous(folder):
+    """See Checkpoints.rendezvous."""
+    return Path(folder) / f"rendezvous{SUFFIX}"
+
+
 def is_begun(folder):
     """Whether there is a checkpoint in a folder."""
     return any((Path(folder) / f"{name}{SUFFIX}").exists() for name in ("latest", "previous"))
@@ -188,6 +234,11 @@ def save(content, path):
         file.write(hashlib.sha256(buffer.getbuffer()).digest())
         file.write(buffer.getbuffer())
     beside.replace(path)
+
+
+def _digest(path):
+    with path.open("rb") as file:
+        return file.read(hashlib.sha256().digest_size)
 
 
 def load(path):

@@ -1,9 +1,10 @@
 """One run from data to results: train, score, write down."""
 
 import math
+import platform
 import time
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,19 +14,41 @@ import torch
 from allcores.data import storage
 from allcores.data.folds import assign_folds, read_folds, split
 from allcores.machine import cores, costs, leases
-from allcores.parallel import launch
+from allcores.parallel import launch, nodes
 from allcores.parallel.failures import DivergedError
 from allcores.study import identity, registry
 from allcores.study.conditions import Conditions
 from allcores.study.metrics_file import write_metrics
+from allcores.study.run import Run
 from allcores.training import results
-from allcores.training.checkpoints import Checkpoints, save_weights
+from allcores.training.checkpoints import Checkpoints, SeenFromAfar, rendezvous, save_weights
 from allcores.training.evaluation import evaluate
 from allcores.training.loop import train
 
 # A pinned run is contended if other processes used more than this share of its cores' time; one
 # that is not pinned, if its threads waited for a core longer than this share of its CPU time.
 CONTENDED = 0.1
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a run is carried out; none of it changes its weights.
+
+    Attributes:
+        pinning: keep each process to cores of its own, as long as the machine has free ones.
+        timeout: seconds without any progress after which the run is ended.
+        save_every: seconds after which a checkpoint is written in the middle of an epoch.
+        interface: the network interface by which nodes reach each other; None: whichever they do.
+    """
+
+    pinning: bool = True
+    timeout: float = math.inf
+    save_every: float = math.inf
+    interface: str | None = None
+
+    def leased(self, run):
+        """Context of the cores that the run keeps to, or None, on this node."""
+        return leases.leased(run.cores_on_node) if self.pinning else nullcontext()
 
 
 def conduct(
@@ -35,13 +58,13 @@ def conduct(
     checkpoint_folder,
     output,
     asked=None,
-    pinning=True,
-    timeout=math.inf,
-    save_every=math.inf,
+    way=None,
     conditions=None,
     cores_of_call=None,
 ):
     """Train a Run, score it on the held-out samples, write its results.
+
+    On several nodes this is what the first does; the others assist().
 
     Args:
         run: without `auto`.
@@ -50,9 +73,7 @@ def conduct(
         checkpoint_folder: for the checkpoints; deleted when the run is done.
         output: folder for metrics.json, conditions.json, utilisation.csv and weights.pt.
         asked: the Run as the config has it, if part of it was `auto`.
-        pinning: keep each process to cores of its own, as long as the machine has free ones.
-        timeout: seconds without any progress after which the run is ended.
-        save_every: seconds after which a checkpoint is written in the middle of an epoch.
+        way: a Way; None: the defaults.
         conditions: Conditions: what is scored and how it is measured; None: the defaults.
         cores_of_call: number of cores onto which this call of snakemake packs its runs; None: the
             cores that this process may use.
@@ -63,47 +84,43 @@ def conduct(
     Raises:
         ValueError: the data are not what was prepared, the split leaves nothing to train on or to
             score, or a folder holds files that no run wrote.
-        failures.RankFailedError: a process of the run died or hangs.
+        failures.RankFailedError: a process of the run died or hangs, or another node is gone.
+        KeyboardInterrupt: a signal stopped it; the same call goes on from the last checkpoint.
     """
-    output, conditions = Path(output), conditions or Conditions()
+    output, conditions, way = Path(output), conditions or Conditions(), way or Way()
     results.refuse_foreign(output, checkpoint_folder)
-    dataset = storage.open_dataset(data_folder)
-    fold_of = _fold_of(run, dataset, fold_file)
-    samples, held_out = split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
-    mean, std = storage.channel_statistics(dataset.pixel_sums[samples], dataset.images.shape)
-    decisive = identity.whole(run, dataset.info, fold_of)
+    task = _Task.of(run, data_folder, fold_file)
     # An exclusive run does not resume from a packed one: their timings do not add up.
-    resumed_by = repr((decisive, conditions.exclusive))
+    resumed_by = repr((task.decisive, conditions.exclusive))
     with Checkpoints(checkpoint_folder, resumed_by, run.epochs, conditions.curves) as checkpoints:
         for note in checkpoints.notes:
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
-        target = partial(train, run, dataset, mean, std, samples, checkpoints)
-        # Before forking, so that the ranks share what is imported and read from files.
-        registry.model(run.model.name).load()
-        registry.optimizers()
-        registry.losses()
-        with leases.leased(run.cores) if pinning else nullcontext() as pins:
-            watch.cores = pins
-            diverged = _train(run, target, watch, pins, timeout, save_every)
-            torch.set_num_threads(run.cores)
+        with (
+            nodes.meet(run.nodes, 0, checkpoints.rendezvous, way.interface) as met,
+            way.leased(run) as watch.cores,
+        ):
+            met.share((task.decisive, checkpoints.digest))
+            diverged = _train(task, checkpoints, watch, way, met)
+            torch.set_num_threads(run.cores_on_node)
             scores = {}
             if not diverged:
                 for epoch in range(run.epochs) if conditions.curves else [run.epochs - 1]:
-                    weights = checkpoints.weights(epoch)
-                    scores[epoch] = evaluate(run, dataset, mean, std, held_out, weights)
+                    scores[epoch] = task.scores(checkpoints.weights(epoch))
                 diverged = _diverged_at_last(run, scores, checkpoints.latest()["epochs"])
             watch.finish()
+            of_nodes = met.collect(_of_node(watch))
 
-        asked, trained = asked or run, checkpoints.latest() or {}
+        asked, trained, info = asked or run, checkpoints.latest() or {}, task.dataset.info
+        as_asked = identity.whole(asked, info, task.fold_of)
         metrics = {
-            "identity": decisive if asked == run else identity.whole(asked, dataset.info, fold_of),
-            **results.metrics(asked, dataset.info, trained, scores, diverged),
+            "identity": task.decisive if asked == run else as_asked,
+            **results.metrics(asked, info, trained, scores, diverged),
             "recipe": run.recipe,
-            "train_samples": len(samples),
-            "held_out_samples": len(held_out),
-            **_costs(watch),
-            "cores": {"pinned": pins, **_contention(watch)},
+            "train_samples": len(task.samples),
+            "held_out_samples": len(task.held_out),
+            **_together(of_nodes),
+            "nodes": of_nodes,
             "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
             "machine": _machine() | {"threads_per_process": trained.get("threads")},
         }
@@ -117,8 +134,72 @@ def conduct(
     return metrics
 
 
-def _train(run, target, watch, pins, timeout, save_every):
+def assist(run, node, data_folder, fold_file, checkpoint_folder, way):
+    """What a node but the first does: train with its workers.
+
+    Args:
+        node: which it is, from 1.
+        run, data_folder, fold_file, checkpoint_folder, way: as of conduct().
+
+    Raises:
+        ValueError: code or data are not those of the first node.
+        failures.RankFailedError, KeyboardInterrupt: as by conduct().
+    """
+    file = rendezvous(checkpoint_folder)
+    with nodes.meet(run.nodes, node, file, way.interface) as met, way.leased(run) as pins:
+        task = _Task.of(run, data_folder, fold_file)
+        decisive, digest = met.share()
+        if decisive != task.decisive:
+            parts = ", ".join(identity.differences(task.decisive, decisive))
+            raise ValueError(f"node {node} differs from the first one in: {parts}")
+        checkpoints = SeenFromAfar(checkpoint_folder, node, digest)
+        watch = costs.Watch(checkpoints.trace)
+        watch.cores = pins
+        _train(task, checkpoints, watch, way, met)
+        watch.finish()
+        met.collect(_of_node(watch))
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A Run with its data.
+
+    Attributes:
+        samples, held_out: positions in the dataset, (n,) int64 each.
+        mean, std: of the training samples' pixels, per channel.
+        decisive: identity.whole().
+    """
+
+    run: Run
+    dataset: storage.Dataset
+    fold_of: np.ndarray | None
+    samples: np.ndarray
+    held_out: np.ndarray
+    mean: np.ndarray
+    std: np.ndarray
+    decisive: dict
+
+    @classmethod
+    def of(cls, run, data_folder, fold_file):
+        dataset = storage.open_dataset(data_folder)
+        fold_of = _fold_of(run, dataset, fold_file)
+        samples, held_out = split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
+        statistics = storage.channel_statistics(dataset.pixel_sums[samples], dataset.images.shape)
+        decisive = identity.whole(run, dataset.info, fold_of)
+        return cls(run, dataset, fold_of, samples, held_out, *statistics, decisive)
+
+    def scores(self, weights):
+        return evaluate(self.run, self.dataset, self.mean, self.std, self.held_out, weights)
+
+
+def _train(task, checkpoints, watch, way, met):
     """Train in processes of its own; the DivergedError that ended it, or None."""
+    run = task.run
+    target = partial(train, run, task.dataset, task.mean, task.std, task.samples, checkpoints)
+    # Before forking, so that the ranks share what is imported and read from files.
+    registry.model(run.model.name).load()
+    registry.optimizers()
+    registry.losses()
     try:
         launch.run_ranks(
             target,
@@ -126,9 +207,10 @@ def _train(run, target, watch, pins, timeout, save_every):
             run.servers,
             run.threads_per_worker,
             once_forked=watch.start,
-            pins=pins,
-            timeout=timeout,
-            save_every=save_every,
+            pins=watch.cores,
+            timeout=way.timeout,
+            save_every=way.save_every,
+            nodes=met,
         )
     except DivergedError as error:
         print(f"diverged: {error}", flush=True)
@@ -153,8 +235,13 @@ def _machine():
     }
 
 
-def _costs(watch):
-    """Costs of all sessions together; the last one's CPU time comes from the operating system."""
+def _of_node(watch):
+    """What a run has cost on this node, over all its sessions, and whether others disturbed it.
+
+    Contention: for a pinned run the CPU time of other processes on its cores is measured; else it
+    is judged by how long the run's threads waited for a core, which its own helper threads cause,
+    too.
+    """
     sessions = [
         {
             "started": session.started,
@@ -165,33 +252,42 @@ def _costs(watch):
         }
         for session in watch.sessions
     ]
-    sessions[-1] |= {"ended": time.time(), "cpu_seconds": costs.cpu_seconds()}
-    return {
-        "started": sessions[0]["started"],
-        "ended": sessions[-1]["ended"],
-        "resumed": len(sessions) - 1,
-        "sessions": sessions,
-        "cpu_seconds": sum(session["cpu_seconds"] for session in sessions),
-        "peak_memory_bytes": max(session.peak_memory for session in watch.sessions),
-    }
-
-
-def _contention(watch):
-    """Whether other processes used the run's cores.
-
-    For a pinned run their CPU time is measured; else contention is judged by how long the run's
-    threads waited for a core, which its own helper threads cause, too.
-    """
     last = watch.sessions[-1]
+    # The last one's CPU time by the operating system's account.
+    sessions[-1] |= {"ended": time.time(), "cpu_seconds": costs.cpu_seconds()}
     waited = sum(session.waited for session in watch.sessions)
     if watch.others is None:
         contended = waited > CONTENDED * sum(session.cpu for session in watch.sessions)
     else:
         contended = watch.others > CONTENDED * len(watch.cores) * (last.ended - last.started)
     return {
+        "host": platform.node(),
+        "processor": cores.processor(),
+        "pinned": watch.cores,
         "waited_seconds": waited,
         "others_seconds": watch.others,
         "contended": contended,
+        "sessions": sessions,
+    }
+
+
+def _together(of_nodes):
+    """The costs of all nodes; times and pinning are those of the first."""
+    first = of_nodes[0]
+    peaks = [max(s["peak_memory_bytes"] for s in node["sessions"]) for node in of_nodes]
+    return {
+        "started": first["sessions"][0]["started"],
+        "ended": first["sessions"][-1]["ended"],
+        "resumed": len(first["sessions"]) - 1,
+        "sessions": first["sessions"],
+        "cpu_seconds": sum(s["cpu_seconds"] for node in of_nodes for s in node["sessions"]),
+        "peak_memory_bytes": sum(peaks),
+        "cores": {
+            "pinned": first["pinned"],
+            "waited_seconds": sum(node["waited_seconds"] for node in of_nodes),
+            "others_seconds": first["others_seconds"],
+            "contended": any(node["contended"] for node in of_nodes),
+        },
     }
 
 

@@ -23,7 +23,7 @@ class RunJobs:
         cores: of this machine, or of a node of this allocation, onto which the runs are packed;
             None: each takes its own, on a cluster.
         warm: the warm process that is asked for the programs, if any.
-        launched: whether they are called on a node by a launcher.
+        launched: whether they are called on nodes by a launcher, which Snakemake does not see.
     """
 
     def __init__(self, config, table, folder, cores, warm, launched=False):
@@ -74,27 +74,41 @@ class RunJobs:
         is not asked: each function that Snakemake calls slows down every dry run."""
         needs = {"mem_mb": self.memory_mb, "runtime": self.minutes}
         needs = needs if self.launched or not self.cores else {}
+        if self.launched or any(run.nodes > 1 for run in self.table.runs.values()):
+            needs |= {"nodes": self.nodes}
+        if not self.launched and any(run.nodes > 1 for run in self.table.runs.values()):
+            needs |= {"mpi": self.launcher, "tasks": self.nodes}
         return needs | ({"slurm_extra": self.slurm_extra} if self.table.exclusive else {})
 
     def slurm_extra(self, wildcards):
         return "--exclusive" if self.is_exclusive(wildcards) else ""
+
+    def nodes(self, wildcards):
+        return self.run(wildcards).nodes
+
+    def launcher(self, wildcards):
+        """What calls a program on all nodes of a cluster's job; "": it is one process of it."""
+        return "srun" if self.nodes(wildcards) > 1 else ""
 
     def is_exclusive(self, wildcards):
         return self.run(wildcards).path in self.table.exclusive
 
     def most_cores(self):
         """Those of this call; on a cluster, as many as the largest run takes."""
-        return self.cores or max(run.cores for run in self.table.runs.values())
+        return self.cores or max(run.cores_on_node for run in self.table.runs.values())
 
     def inputs(self, wildcards):
         return self.folder.inputs_of(self.run(wildcards))
 
     def threads(self, wildcards, input):
-        """A run that must be alone claims every core; it uses its own only."""
+        """Those of all nodes if Snakemake packs them, else of one. A run that must be alone claims
+        every core; it uses its own only."""
         run = self.run(wildcards)
         if run.threads_per_worker == AUTO and Path(input.recipe).exists():
             run = recipes.fill_in(run, input.recipe, self.most_cores())
-        return self.cores or run.cores if self.is_exclusive(wildcards) else run.cores
+        own = run.cores_on_node
+        on_node = self.cores or own if self.is_exclusive(wildcards) else own
+        return on_node * (run.nodes if self.launched else 1)
 
     def priority(self, wildcards):
         """Exclusive runs come first, in turns, so that the others can then keep all cores busy; of
@@ -114,11 +128,12 @@ class RunJobs:
         generation = self.folder.conditions_of(run, self.table).generation
         return f"{json.dumps(identity.before_data(run))} {generation}"
 
-    def command(self, wildcards, input):
+    def command(self, wildcards, input, resources):
         """The call of scripts/train.py, for the shell."""
         run = self.run(wildcards)
         conditions = self.folder.conditions_of(run, self.table)
         return _quoted(
+            *self._over_nodes(run, resources),
             *self._call(PROGRAM),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
@@ -130,12 +145,22 @@ class RunJobs:
             *([] if self.config.get("pinning", True) else ["--no-pinning"]),
             *(["--oversubscribe"] if run.path in self.table.oversubscribe else []),
             *(["--cores-of-call", self.cores] if self.cores else []),
+            *(["--interface", self.config["interface"]] if "interface" in self.config else []),
             *["--timeout", self.config.get("timeout", TIMEOUT)],
             *["--checkpoint-minutes", self.config.get("checkpoint_minutes", CHECKPOINT_MINUTES)],
             *["--output", self.folder.run(run.path)],
             # Not among its outputs: those of a failed job are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],
         )
+
+    def _over_nodes(self, run, resources):
+        """Call one process on each node of a cluster's job."""
+        if run.nodes == 1 or self.launched:
+            return []
+        each = ["--ntasks-per-node=1", f"--cpus-per-task={run.cores_on_node}"]
+        ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
+        memory = f"--mem={resources.mem_mb}"
+        return ["srun", f"--nodes={run.nodes}", f"--ntasks={run.nodes}", *each, memory, *ends]
 
 
 def _quoted(*words):

@@ -66,7 +66,7 @@ def _representative(run):
     """The run in whose stead it is measured: see Run.measured."""
     if run.threads_per_worker == AUTO:
         return run
-    return dataclasses.replace(run, workers=1, servers=0, threads_per_worker=1)
+    return dataclasses.replace(run, workers=1, servers=0, nodes=1, threads_per_worker=1)
 
 
 def candidates(run, most_threads, precisions=PRECISIONS):
@@ -98,7 +98,7 @@ def calibrate(run, data_folder, available, file):
     from allcores.parallel import launch
 
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    most = max(1, available // run.workers) if run.threads_per_worker == AUTO else 1
+    most = max(1, available // run.workers_on_node) if run.threads_per_worker == AUTO else 1
     target = partial(_measure_all, run, data_folder, available, most, file)
     with leases.leased(most):
         launch.run_ranks(target, 1, 0, most, once_forked=int)
@@ -117,7 +117,7 @@ def fill_in(run, file, available):
 
     Args:
         file: what calibrate() wrote.
-        available: number of cores that the run may use now.
+        available: number of cores that the run may use now, on each node.
 
     Raises:
         ValueError: the file holds no measurement.
@@ -130,7 +130,7 @@ def fill_in(run, file, available):
     if not sound:
         raise ValueError(f"{file} holds no measurement. Delete it to measure again")
     if run.threads_per_worker == AUTO:  # servers take threads, too
-        most = max(1, available // run.processes)
+        most = max(1, available // -(-run.processes // run.nodes))
         fitting = [timing for timing in fitting if timing["threads_per_worker"] <= most]
     exact = [timing for timing in fitting if timing["precision"] == PRECISIONS[0]]
     if exact and _fastest(fitting) < WORTH_ROUNDING * _fastest(exact):
