@@ -3,8 +3,12 @@
 The nodes here are launchers on one machine, each with its ranks, as a cluster would start them.
 """
 
+import concurrent.futures
+import json
 import os
 import signal
+import socket
+import stat
 import subprocess
 import time
 
@@ -13,6 +17,7 @@ import torch
 from conftest import ENVIRONMENT, LENET, RUN, same_weights, train_program, using, vary
 from test_strategies import ALL, SYNCHRONOUS, alive, children, program_of, wait_for
 
+from allcores.parallel import failures, nodes
 from allcores.study import registry
 from allcores.study.metrics_file import read_metrics
 from allcores.study.run import Choice
@@ -29,13 +34,13 @@ OVER_NODES = {
 class Cluster:
     """The launchers of one run, as processes."""
 
-    def __init__(self, laboratory, run, *more, name="run", interface="lo"):
+    def __init__(self, laboratory, run, *more, name="run", of_last=()):
         laboratory.data(run.dataset)
         self.folder, self.checkpoints = laboratory.folder / name, laboratory.checkpoints(name)
         command = [*train_program(True), *laboratory.arguments(run, name), *more]
         self.launchers = [
             subprocess.Popen(
-                [*command, f"--interface={interface}"],
+                [*command, "--interface=lo", *(of_last if node == run.nodes - 1 else [])],
                 text=True,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -84,9 +89,9 @@ def test_every_strategy_trains_on_three_nodes(laboratory, choice):
     )
 
 
-@pytest.mark.parametrize("name", ["shared_memory", "ddp", "ring", "parameter_server", "local_sgd"])
+@pytest.mark.parametrize("name", ["shared_memory", "parameter_server", "local_sgd"])
 def test_a_run_on_two_nodes_that_is_told_to_stop_goes_on_with_the_same_bits(laboratory, name):
-    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 4000})
+    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 1500})
     run = using(ALL[name], 2, nodes=2, dataset=many, epochs=2, batch_size=8)
     run = vary(run, optimizer=Choice("SGD", "SGD", {"lr": 0.001, "momentum": 0.9}))
     _, expected = Cluster(laboratory, run, name="whole").ends_well()
@@ -123,3 +128,84 @@ def test_what_dies_on_one_node_ends_the_run_on_all_with_its_name(laboratory, vic
     assert all(said in output for output in told), outputs
     assert all(launcher.returncode for launcher in cluster.launchers)
     wait_for(lambda: not any(map(alive, ranks)), seconds=5)
+
+
+def test_a_node_of_which_nothing_is_heard_ends_the_run(laboratory):
+    """As when its power fails: nobody says that a connection is closed."""
+    run = using(ALL["ring"], 1, nodes=2, epochs=100_000)
+    cluster = Cluster(laboratory, run)
+    programs = cluster.is_under_way()
+    frozen = [programs[1], *children(programs[1])]
+    for process in frozen:
+        os.kill(process, signal.SIGSTOP)
+    said = f"node 1 ({HOST}) was not heard of for 8 s"
+    assert said in cluster.launchers[0].communicate(timeout=12)[0]
+    for process in frozen:
+        os.kill(process, signal.SIGCONT)
+    assert said in cluster.launchers[1].communicate(timeout=10)[0]
+
+
+def test_a_rank_that_hangs_is_named_whichever_node_it_is_on(laboratory):
+    run = using(ALL["ring"], 2, nodes=2, epochs=100_000)
+    cluster = Cluster(laboratory, run, "--timeout=2")
+    programs = cluster.is_under_way()
+    victim = children(programs[1])[0]
+    os.kill(victim, signal.SIGSTOP)
+    said = f"worker 2 (rank 2) on node 1 ({HOST}) (process {victim}) is stopped by a signal"
+    assert all(said in output for output in cluster.outputs(seconds=15))
+
+
+def test_a_node_with_other_data_is_refused(laboratory):
+    run = using(ALL["ring"], 1, nodes=2)
+    other = laboratory.data(Choice("other", "synthetic", RUN.dataset.options | {"seed": 1}))
+    outputs = Cluster(laboratory, run, of_last=[f"--data={other}"]).outputs()
+    assert "node 1 differs from the first one in: the pixels, the labels" in outputs[1]
+    assert f"node 1 ({HOST}) is gone" in outputs[0]
+
+
+def meeting(count, node, file, **how):
+    """Meet in a thread; a function that waits for the Nodes."""
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    return executor.submit(nodes.meet, count, node, file, "lo", **how).result
+
+
+def test_launchers_find_each_other_and_nobody_else(tmp_path):
+    file = tmp_path / "rendezvous.allcores"
+    # Of an earlier attempt: somebody else is at that port now.
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        told = {"addresses": ["127.0.0.1"], "port": stranger.getsockname()[1], "secret": "old"}
+        file.write_text(json.dumps(told))
+        other = meeting(3, 2, file)
+        caller, _ = stranger.accept()
+        caller.close()
+        first = meeting(3, 0, file)
+        wait_for(lambda: not file.exists() or json.loads(file.read_text()) != told)
+        assert stat.filemode(file.stat().st_mode) == "-rw-------"
+        port = json.loads(file.read_text())["port"]
+        with socket.create_connection(("127.0.0.1", port)) as silent:
+            silent.sendall(b"let me in")
+            wrong = file.with_name("guessed")
+            wrong.write_text(json.dumps(told | {"port": port}))
+            with pytest.raises(failures.RankFailedError, match="somebody else is there"):
+                meeting(3, 1, wrong, seconds=1)()
+            last = meeting(3, 1, file)
+            met = [first(), last(), other()]
+    assert [(each.node, each.interface) for each in met] == [(0, "lo"), (1, "lo"), (2, "lo")]
+    assert not file.exists()
+    told = [concurrent.futures.ThreadPoolExecutor(1).submit(each.share) for each in met[1:]]
+    met[0].share("to all")
+    assert [each.result() for each in told] == ["to all"] * 2
+
+
+def test_a_node_that_does_not_come_is_named(tmp_path):
+    first, second = (meeting(3, n, tmp_path / "file", seconds=1) for n in (0, 1))
+    second()
+    with pytest.raises(failures.RankFailedError, match="node 2 of 3 did not come"):
+        first()
+    with pytest.raises(failures.RankFailedError, match="did not find node 0: there is no"):
+        meeting(2, 1, tmp_path / "file", seconds=0.3)()
+
+
+def test_an_interface_that_is_not_there_is_told_with_those_that_are(tmp_path):
+    with pytest.raises(ValueError, match=r"interface: found 'ib0'; .* has .*lo"):
+        nodes.meet(2, 0, tmp_path / "file", "ib0")

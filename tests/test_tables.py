@@ -42,6 +42,7 @@ def made(strategy, workers, fold, accuracy, seconds):
         "conditions": {"exclusive": True, "cores_of_call": 2},
         "start_up_seconds": 3.0,
         "cpu_seconds": 100.0,
+        "resumed": 0,
         "peak_memory_bytes": 1e8,
         "cores": {"pinned": [0], "waited_seconds": 0.1, "contended": False},
         "machine": {"cores_allowed": 2, "host": "h", "processor": "p", "torch": "t"},

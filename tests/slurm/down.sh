@@ -19,5 +19,6 @@ for _ in $(seq 50); do [ -z "$(timeout 5 squeue -h -t R,CG,PD -o %i 2>/dev/null)
 for file in "$LAB"/run/slurmd.*.pid; do end "$file" slurmd; done
 end "$LAB/run/slurmctld.pid" slurmctld
 end "$LAB/run/munged.pid" munged
+"$(dirname "$0")/networks.sh" down
 [ "$(readlink /etc/slurm/slurm.conf 2>/dev/null)" = "$LAB/etc/slurm.conf" ] && rm -f /etc/slurm/slurm.conf
 exit 0

@@ -3,11 +3,13 @@
 #
 #   LAB=/some/folder tests/slurm/up.sh && . /some/folder/env.sh && sinfo
 #
-# All state lies in $LAB; down.sh ends it. Nodes n1 .. nN listen on 127.0.0.11 and up. Installs Debian's
-# packages where they are missing; ends with status 77 where that cannot be done.
+# All state lies in $LAB; down.sh ends it. Each of the nodes n1 .. nN has a network of its own, behind a bridge
+# that nothing else is connected to; where that is not allowed, all are on the loopback interface. Installs
+# Debian's packages where they are missing; ends with status 77 where that cannot be done.
 set -euo pipefail
 LAB=${LAB:?the folder for all state}
-NODES=${NODES:-2} CPUS=${CPUS:-2} MEMORY=${MEMORY:-8000} PORT=${PORT:-16817}
+NODES=${NODES:-3} CPUS=${CPUS:-2} MEMORY=${MEMORY:-8000} PORT=${PORT:-16817}
+NETWORK=10.77.0
 HOST=$(hostname -s)
 say() { echo "[slurm up] $*"; }
 die() { echo "[slurm up] ERROR: $*" >&2; tail -n 15 "$LAB"/log/*.log >&2 2>/dev/null || true; exit 1; }
@@ -18,7 +20,7 @@ cannot() { echo "$*" >&2; exit 77; }
 command -v apt-get >/dev/null || cannot "SLURM cannot be installed here: that takes Debian's packages"
 
 missing=()
-for pair in munged:munge slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client; do
+for pair in munged:munge slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client ip:iproute2; do
   command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
 done
 if [ ${#missing[@]} -gt 0 ]; then
@@ -34,15 +36,22 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 
 mkdir -p "$LAB"/{etc,log,run,state,spool}
+
+networks=no control=127.0.0.1
+address() { if [ $networks = yes ]; then echo "$NETWORK.$((10 + $1))"; else echo "127.0.0.$((10 + $1))"; fi; }
+"$(dirname "$0")/networks.sh" down
+if "$(dirname "$0")/networks.sh" up "$NODES" 2>"$LAB/log/networks.log"; then
+  networks=yes control=$NETWORK.1
+fi
 [ -s "$LAB/etc/munge.key" ] || (umask 077; dd if=/dev/urandom of="$LAB/etc/munge.key" bs=128 count=1 status=none)
 {
   echo "127.0.0.1 localhost $HOST"
-  for i in $(seq "$NODES"); do echo "127.0.0.$((10 + i)) n$i"; done
+  for i in $(seq "$NODES"); do echo "$(address "$i") n$i"; done
 } >"$LAB/etc/hosts"
 {
   cat <<CONF
 ClusterName=lab
-SlurmctldHost=$HOST(127.0.0.1)
+SlurmctldHost=$HOST($control)
 SlurmctldPort=$PORT
 SlurmUser=root
 SlurmdUser=root
@@ -72,13 +81,17 @@ KillWait=20
 SlurmdTimeout=10
 # Ended jobs stay visible to squeue, by which Snakemake asks for them.
 MinJobAge=600
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 ReturnToService=2
 AccountingStorageType=accounting_storage/none
 CONF
   for i in $(seq "$NODES"); do
-    echo "NodeName=n$i NodeHostname=$HOST NodeAddr=127.0.0.$((10 + i)) Port=$((PORT + i)) CPUs=$CPUS RealMemory=$MEMORY State=UNKNOWN"
+    echo "NodeName=n$i NodeHostname=n$i NodeAddr=$(address "$i") Port=$((PORT + i)) CPUs=$CPUS RealMemory=$MEMORY State=UNKNOWN"
   done
-  echo "PartitionName=main Nodes=ALL Default=YES DefaultTime=10 MaxTime=INFINITE State=UP"
+  echo "PartitionName=main Nodes=ALL Default=YES DefaultTime=10 MaxTime=24:00:00 State=UP"
+  # Jobs of `urgent` take nodes away from those of `main`, which are queued again.
+  echo "PartitionName=urgent Nodes=ALL PriorityTier=10 PreemptMode=off State=UP"
 } >"$LAB/etc/slurm.conf"
 : >"$LAB/etc/cgroup.conf"
 echo "export SLURM_CONF=$LAB/etc/slurm.conf" >"$LAB/env.sh"
@@ -93,8 +106,15 @@ slurmctld || die "slurmctld"
 # CAP_SYS_ADMIN), the default place becomes a link for the time being.
 mkdir -p /etc/slurm
 if unshare --mount --uts true 2>/dev/null; then
-  inside='mount --bind "$1/etc/hosts" /etc/hosts && mount --bind "$1/etc" /etc/slurm && hostname "$2" && exec slurmd -N "$2"'
-  start() { unshare --mount --uts --propagation slave bash -c "$inside" _ "$LAB" "$1"; }
+  # No name server: torch asks for the names of addresses, and would wait 10 s for each.
+  echo "nameserver 127.0.0.1" >"$LAB/etc/resolv.conf"
+  inside='mount --bind "$1/etc/resolv.conf" /etc/resolv.conf && mount --bind "$1/etc/hosts" /etc/hosts &&
+    mount --bind "$1/etc" /etc/slurm && hostname "$2" && exec slurmd -N "$2"'
+  start() {
+    local network=()
+    [ $networks = no ] || network=(nsenter "--net=/run/netns/allcores-$1")
+    "${network[@]}" unshare --mount --uts --propagation slave bash -c "$inside" _ "$LAB" "$1"
+  }
 else
   [ ! -e /etc/slurm/slurm.conf ] || [ -L /etc/slurm/slurm.conf ] || die "/etc/slurm/slurm.conf is in the way"
   ln -sfn "$LAB/etc/slurm.conf" /etc/slurm/slurm.conf
@@ -103,8 +123,8 @@ fi
 for i in $(seq "$NODES"); do mkdir -p "$LAB/spool/n$i"; start "n$i" || die "slurmd n$i"; done
 
 for _ in $(seq 150); do
-  up=$(sinfo -h -N -o '%N %t' 2>/dev/null | grep -cE ' (idle|mix|alloc)$' || true)
-  [ "$up" = "$NODES" ] && { say "$NODES nodes of $CPUS CPUs are up"; exit 0; }
+  up=$(sinfo -h -N -p main -o '%N %t' 2>/dev/null | grep -cE ' (idle|mix|alloc)$' || true)
+  [ "$up" = "$NODES" ] && { say "$NODES nodes of $CPUS CPUs are up, networks of their own: $networks"; exit 0; }
   sleep 0.2
 done
 sinfo -N -l >&2 || true

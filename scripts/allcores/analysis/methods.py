@@ -52,6 +52,7 @@ def _layout(run):
     threads = run.threads_per_worker
     return (
         f"{run.strategy.label} with {count(run.workers, 'worker')}"
+        + (f" on {run.nodes} nodes" if run.nodes > 1 else "")
         + (f" and {count(run.servers, 'server')}" if run.servers else "")
         + ("" if threads == 1 else f" of {threads} threads each")
     )

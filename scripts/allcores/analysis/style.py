@@ -140,6 +140,8 @@ def layout(row):
     text = row["strategy"]
     if row["workers"] > 1:
         text += f", {row['workers']} workers"
+    if row["nodes"] > 1:
+        text += f" on {row['nodes']} nodes"
     if str(row["threads"]) != "1":
         text += f", {row['threads']} threads{' each' if row['workers'] > 1 else ''}"
     return text

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 # The columns that identify a cell of a study's grid; folds and seeds are its repeats.
-CELL = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
+CELL = ["dataset", "model", "schedule", "strategy", "nodes", "workers", "threads", "train_size"]
 REPEAT = ["split", "seed"]
 RUN = [*CELL, *REPEAT]
 # Columns of labels from the config or the dataset, which are read as texts.
@@ -42,6 +42,7 @@ def identify(metrics):
         "model": settings["model"]["label"],
         "schedule": settings["schedule"]["label"],
         "strategy": settings["strategy"]["label"],
+        "nodes": settings["nodes"],
         "workers": settings["workers"],
         "threads": settings["threads_per_worker"],
         "train_size": str(settings["train_size"] or "all"),
@@ -76,6 +77,7 @@ def runs(all_metrics):
             "contended": metrics["cores"]["contended"],
             "exclusive": metrics["conditions"]["exclusive"],
             "cores_of_call": metrics["conditions"]["cores_of_call"],
+            "resumed": metrics["resumed"],
             "started": metrics["started"],
             "ended": metrics["ended"],
             # Those of a run that was resumed lie apart.

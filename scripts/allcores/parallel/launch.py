@@ -85,7 +85,9 @@ def run_ranks(
                 pause,
             )
             report, child_end = fork.Pipe(duplex=False)
-            process = fork.Process(target=_run_rank, args=(target, world, rendezvous, child_end))
+            process = fork.Process(
+                target=_run_rank, args=(target, world, rendezvous, child_end, nodes)
+            )
             process.start()
             child_end.close()
             ranks[rank] = process, report
@@ -118,9 +120,10 @@ def _allow_many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _run_rank(target, world, rendezvous, report):
+def _run_rank(target, world, rendezvous, report, nodes):
     """What the process of a rank does."""
     die_with_parent()
+    nodes.close()  # the launchers' connections are theirs
     if world.pins:
         os.sched_setaffinity(0, world.pins)
     # They reach the parent, too, and it sees to the end of the run.

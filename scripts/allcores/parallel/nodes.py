@@ -116,6 +116,9 @@ class Nodes:
         return self
 
     def __exit__(self, *error):
+        self.close()
+
+    def close(self):
         for link in self.links:
             link.connection.close()
 

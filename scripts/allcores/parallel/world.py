@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from allcores.machine.costs import Clock
+from allcores.parallel import traffic
 from allcores.parallel.barrier import Barrier
 from allcores.parallel.pause import Pause
 from allcores.parallel.shared_memory import SharedMemory
@@ -78,6 +79,13 @@ class World:
         returns.
         """
         return dist.all_reduce(tensor, group=self.across_group, async_op=True)
+
+    def sent_between_nodes(self):
+        """Bytes that all workers and servers together have sent to other nodes so far."""
+        sent, received = traffic.between_machines()
+        # Where there are servers, one end of each connection is a worker's.
+        own = sent + (received if self.servers else 0)
+        return int(self.all_reduce(torch.tensor([own])))
 
     def average(self, tensors):
         """Average tensors over the workers, in place, in one exchange."""

@@ -156,7 +156,7 @@ class SharedMemory(Strategy):
             else:
                 sums.append(self.world.begin_all_reduce_across_nodes(block.weights.grad))
         for block, sum_over_nodes in zip(self.blocks, sums, strict=False):
-            self.world.clock.enter("communicate")
+            self.world.clock.enter("across_nodes")
             sum_over_nodes.wait()
             yield block
 

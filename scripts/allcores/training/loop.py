@@ -97,6 +97,8 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
 
         schedule.end_epoch(mean_loss)
         epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})
+        if world.nodes > 1:
+            epochs[-1]["sent_between_nodes"] = saver.sent_in_epoch()
         progress.epoch(len(epochs), epochs[-1])
         if world.rank == 0:
             epochs[-1] |= strategy.record()

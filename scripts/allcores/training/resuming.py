@@ -15,6 +15,7 @@ class Saver:
     def __init__(self, checkpoints, strategy, schedule, progress, world):
         self.checkpoints, self.strategy, self.schedule = checkpoints, strategy, schedule
         self.progress, self.world = progress, world
+        self.sent = 0
 
     def save(self, epochs, middle=None):
         """Write a checkpoint; called on rank 0 only.
@@ -34,6 +35,11 @@ class Saver:
             }
         )
         self.world.pause.saved()
+
+    def sent_in_epoch(self):
+        """Bytes that were sent between nodes since the last epoch, in this session."""
+        before, self.sent = self.sent, self.world.sent_between_nodes()
+        return self.sent - before
 
     def save_in_epoch(self, epochs, step, lr, total_loss):
         """Write a checkpoint after so many steps of an epoch; all workers call it after the same.

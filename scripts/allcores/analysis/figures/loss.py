@@ -13,7 +13,7 @@ schedules, workers and threads.
 """
 
 # What tells the lines of a panel apart.
-LINE = ["strategy", "schedule", "workers", "threads"]
+LINE = ["strategy", "schedule", "nodes", "workers", "threads"]
 
 
 def figure(epochs):

@@ -48,16 +48,24 @@ def _lines(groups, table, quantity):
         base_cores = (group["cores"] * group["efficiency"] / group["speedup"]).dropna()
         for least in base_cores[:1]:
             panel.plot([least, most], [1, most / least], color="0.6", lw=1, ls="--", label="ideal")
-        # Workers of several threads each are a line of their own, beside those of one.
-        ambiguous = group.duplicated(["strategy", "cores"]).any()
-        for names, line in group.groupby(["strategy", "threads"][: 1 + ambiguous], sort=False):
+        # Nodes are a line of their own, and so are workers of several threads beside those of one.
+        apart = ["nodes"] if group["nodes"].nunique() > 1 else []
+        if group.duplicated(["strategy", "cores", *apart]).any():
+            apart.append("threads")
+        for names, line in group.groupby(["strategy", *apart], sort=False):
             line = line.sort_values("cores")
             colour, marker = colours[names[0]]
-            label = names[0] + (f", {names[1]} threads per worker" if ambiguous else "")
+            told = dict(zip(apart, names[1:], strict=True))
+            label = names[0]
+            if told.get("nodes", 1) > 1:
+                label += f" on {told['nodes']} nodes"
+            if "threads" in told:
+                label += f", {told['threads']} threads per worker"
             panel.errorbar(
                 *(line["cores"], line["speedup"], _reach(line)),
                 color=colour,
                 marker=marker,
+                ls=style.dash(told.get("nodes", 1), sorted(group["nodes"].unique())),
                 capsize=3,
                 label=label,
             )

@@ -41,7 +41,7 @@ def table(runs):
 def formats(table):
     """Column -> html_table.Number."""
     return {
-        **dict.fromkeys(("workers", "runs", "diverged"), WHOLE),
+        **dict.fromkeys(("nodes", "workers", "runs", "diverged"), WHOLE),
         **dict.fromkeys(("accuracy", "standard_deviation"), percent(2)),
         "half_width_95": Number("± {:.2f}", "%", 100.0),
         **dict.fromkeys(("seconds", "core_seconds"), seconds(2)),

@@ -53,7 +53,7 @@ def sentences(comparison_table, facts):
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("workers", "pairs"), WHOLE)
+    written = dict.fromkeys(("nodes", "workers", "pairs"), WHOLE)
     written |= dict.fromkeys(("difference", "low", "high"), percent(2, "+"))
     written |= {"at_most": Number("{:.2f}", "points", 100.0)}
     return written | dict.fromkeys(("p", "p_corrected"), Number("{:.3f}"))

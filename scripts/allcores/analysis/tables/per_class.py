@@ -28,4 +28,4 @@ def table(classes):
 def formats(table):
     """Column -> html_table.Number."""
     names = table.columns.difference(tidy.CELL, sort=False)
-    return {"workers": WHOLE} | dict.fromkeys(names, percent(1))
+    return {"nodes": WHOLE, "workers": WHOLE} | dict.fromkeys(names, percent(1))

@@ -57,7 +57,7 @@ def sentences(size_table, facts):
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("workers", "runs"), WHOLE)
+    written = dict.fromkeys(("nodes", "workers", "runs"), WHOLE)
     written |= dict.fromkeys(("seconds_per_1000", "intercept_seconds"), seconds(3))
     written |= dict.fromkeys(("slope_error", "intercept_error"), Number("± {:.3f}", "s"))
     return written | {"r_squared": Number("{:.4f}")}

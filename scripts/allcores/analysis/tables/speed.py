@@ -21,19 +21,22 @@ which is warm-up; *slowest* and *fastest*: their range. **Two baselines**: *spee
 run kept busy from its start to its end. *note*: rows with more processes than cores
 (oversubscribed), whose cores others used for more than a tenth of the time (contended), or that
 were timed under other *conditions* than the baseline (alone or packed, processor, torch), so
-that no speedup is given. The last columns are the shares of each phase in the training time of
-the first worker; ``ddp`` hides part of its communication behind the computation, and only the
-rest counts as *communicate*. Unless the study is ``exclusive``, other runs were at work on
+that no speedup is given. *sent mb*: megabytes from node to node per epoch. The last columns are
+the shares of each phase in the training time of the first worker; ``ddp`` hides part of its
+communication behind the computation, and only the rest counts as *communicate*. Unless the
+study is ``exclusive``, other runs were at work on
 other cores of the machine at the same time.
 """
 # What one compares; the other columns are shown on request.
 COMPARED = ("cores", "images_per_second", "speedup", "efficiency", "note")
 
 PHASE = "_seconds"
+# Bytes that an epoch's workers and servers sent from node to node.
+SENT = "sent_between_nodes"
 
 
 def table(runs, epochs, facts):
-    """One row per dataset, model, strategy, workers, threads and training-set size.
+    """One row per dataset, model, strategy, nodes, workers, threads and training-set size.
 
     seconds: training time of a whole run, of so many images; epoch_seconds: of an epoch after the
     first. speedup: images per second over those of the baseline strategy with its fewest cores, on
@@ -41,17 +44,19 @@ def table(runs, epochs, facts):
     over_best: images per second over the most that the baseline strategy reaches with at most as
     many cores, under the same conditions. speedup and efficiency are empty where the conditions
     (exclusive or packed, processor, torch) differ from the baseline's. utilisation: share of its
-    cores that a run kept busy from its start to its end. The columns after `note` are the phases'
+    cores that a run kept busy from its start to its end. sent_mb: megabytes that went from node to
+    node in an epoch, in studies over several. The columns after `note` are the phases'
     shares of the training time, in 0..1.
     """
     speeds = tidy.timed(runs, epochs)
-    cores = speeds[["cores", "machine_cores_allowed"]].min(axis=1)
-    available = speeds["lasted_seconds"] * cores
+    allowed = speeds["machine_cores_allowed"] * speeds["nodes"]
+    available = speeds["lasted_seconds"] * np.minimum(speeds["cores"], allowed)
     table = (
         speeds.assign(
             utilisation=speeds["cpu_seconds"] / available,
             images=speeds["train_samples"] * speeds["epochs"],
             conditions=tidy.conditions(speeds),
+            allowed=allowed,
         )
         .groupby([*tidy.SPEED_CELL, "cores"], sort=False)
         .agg(
@@ -64,11 +69,14 @@ def table(runs, epochs, facts):
             fastest=("images_per_second", "max"),
             utilisation=("utilisation", "median"),
             contended=("contended", "any"),
-            allowed=("machine_cores_allowed", "min"),
+            allowed=("allowed", "min"),
             conditions=("conditions", lambda found: " / ".join(sorted(set(found)))),
         )
         .reset_index()
     )
+    if SENT in epochs:
+        sent = epochs.groupby(tidy.SPEED_CELL)[SENT].mean().div(1e6).rename("sent_mb")
+        table = table.merge(sent.reset_index(), on=tidy.SPEED_CELL)
     table = against_baseline(table, facts.baseline)
     crowded = table["cores"] > table["allowed"]
     table["note"] = np.select(
@@ -193,7 +201,8 @@ def _range(row):
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("workers", "cores", "runs", "images"), WHOLE)
+    written = dict.fromkeys(("nodes", "workers", "cores", "runs", "images"), WHOLE)
+    written |= {"sent_mb": Number("{:,.2f}", "MB")}
     rates = dict.fromkeys(
         ("images_per_second", "slowest", "fastest"), Number("{:,.1f}", "images/s")
     )

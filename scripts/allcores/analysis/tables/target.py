@@ -67,6 +67,6 @@ def sentences(target_table, facts):
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("workers", "runs", "reached"), WHOLE)
+    written = dict.fromkeys(("nodes", "workers", "runs", "reached"), WHOLE)
     written |= {"epochs": Number("{:g}")}
     return written | dict.fromkeys(("seconds", "fastest", "slowest"), seconds(2))

@@ -1,0 +1,63 @@
+"""Workers that are told to stop, or to save, do so after the same step and lose nothing."""
+
+import os
+import re
+import signal
+
+import pytest
+from conftest import RUN, same_weights, using
+from test_strategies import ALL, each, is_asynchronous, wait_for
+
+from allcores.parallel.pause import Pause
+from allcores.study.run import Choice
+
+
+@each(ALL)
+def test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step(
+    laboratory, monkeypatch, capfd, strategy
+):
+    """Dropout and batch norm: each worker has random numbers and statistics of its own."""
+    workers = 1 if is_asynchronous(strategy) else 3
+    even = Choice("even", "synthetic", RUN.dataset.options | {"count": 54})
+    model = Choice("mobilenet_v2", "mobilenet_v2", {"width": 0.1})
+    run = using(strategy, workers, dataset=even, model=model, batch_size=9, epochs=3)
+    _, expected = laboratory.conduct(run, "whole")
+    due = Pause.due
+
+    def asks_to_stop(self, rank, step):
+        if rank == 0 and step == 8:
+            os.kill(os.getppid(), signal.SIGTERM)
+            wait_for(lambda: self.is_going_on)
+        return due(self, rank, step)
+
+    monkeypatch.setattr(Pause, "due", asks_to_stop)
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        laboratory.conduct(run, "interrupted")
+    monkeypatch.undo()
+    metrics, weights = laboratory.conduct(run, "interrupted")
+    assert re.search(r"resumed after epoch \d of 3 and \d+ of 6 steps", capfd.readouterr().out)
+    assert metrics["resumed"] == 1
+    assert same_weights(weights, expected)
+
+
+@pytest.mark.parametrize("name", ["hogwild", "async_parameter_server"])
+def test_workers_that_do_not_wait_for_each_other_stop_after_the_same_step(
+    laboratory, monkeypatch, name
+):
+    run = using(ALL[name], 3, batch_size=4, epochs=5)
+    due = Pause.due
+
+    def asks_to_stop(self, rank, step):
+        if rank == 1 and step == 20:
+            os.kill(os.getppid(), signal.SIGUSR1)
+            wait_for(lambda: self.is_going_on)
+        return due(self, rank, step)
+
+    monkeypatch.setattr(Pause, "due", asks_to_stop)
+    with pytest.raises(KeyboardInterrupt, match="SIGUSR1"):
+        laboratory.conduct(run)
+    monkeypatch.undo()
+    metrics, _ = laboratory.conduct(run)
+    assert metrics["resumed"] == 1
+    staleness = [sum(epoch["staleness"]) for epoch in metrics["epochs"]]
+    assert staleness == [3 * 14] * 5, "none is lost"
