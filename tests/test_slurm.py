@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -48,22 +49,94 @@ def says(slurm, *command):
     return run.stdout
 
 
-def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
-    project = copy(tmp_path)
-    (tmp_path / "slurm").symlink_to("profiles/slurm")
+def by_profile(slurm, project, *arguments):
+    """A call of snakemake that submits a job per run, as a process."""
+    link = project.folder / "slurm"
+    if not link.exists():
+        link.symlink_to("profiles/slurm")
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm"]
     command += ["--configfile", project.config, "--jobs", "8"]
     # The machine is small and the jobs are short: ask for less, and look for their end sooner.
     command += ["--default-resources", "mem_mb=500", "runtime=5"]
-    command += ["--set-resources", "train:mem_mb=900"]
+    command += ["--set-resources", "train:mem_mb=900", *arguments]
     command += ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
-    run = subprocess.run(command, cwd=tmp_path, env=slurm, text=True, capture_output=True)
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert len(list((project.results / "runs").rglob("metrics.json"))) == RUNS
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, cwd=project.folder, env=slurm, text=True, **pipes)
+
+
+def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
+    project = copy(tmp_path)
+    wide = {"datasets": ["tiny"], "folds": 2, "models": ["mlp"], "nodes": 2}
+    project.configure(
+        lambda config: config["studies"].update(wide=wide | {"strategies": ["shared_memory"]})
+    )
+    run = by_profile(slurm, project)
+    said, _ = run.communicate()
+    assert run.returncode == 0, said
+    assert len(list((project.results / "runs").rglob("metrics.json"))) == RUNS + 2
     assert (project.results / "studies" / "first" / "accuracy_table.csv").exists()
-    states = says(slurm, "squeue", "--states=all", "-h", "-o", "%T %C").splitlines()
-    assert states.count("COMPLETED 2") == RUNS / 2, "ddp asked for two CPUs each"
+    states = says(slurm, "squeue", "--states=all", "-h", "-o", "%T %C %D").splitlines()
+    assert states.count("COMPLETED 2 1") == RUNS / 2, "ddp asked for two CPUs each"
+    assert states.count("COMPLETED 2 2") == 2, "two nodes of one CPU"
     assert all(state.startswith("COMPLETED") for state in states)
+
+
+def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path):
+    """SIGKILL of snakemake, then scancel of a job in mid-run: it goes on where it was."""
+    project = copy(tmp_path / "there")
+    one = {"models": ["mlp"], "strategies": ["shared_memory"], "workers": [1]}
+    project.configure(lambda config: config["studies"]["first"].update(one))
+    project.configure(lambda config: config["models"]["mlp"].update(epochs=2500))
+    first = by_profile(slurm, project)
+    wait_for(lambda: list((project.results / "checkpoints").rglob("latest.allcores")), seconds=60)
+    first.kill()
+    first.communicate()
+    by_profile(slurm, project, "--unlock").communicate()
+    second = by_profile(slurm, project)
+    said, _ = second.communicate()
+    numbers = re.search(r"`scancel ([\d ]+)`", said)
+    assert second.returncode == 1
+    assert "SLURM still has jobs of an earlier call" in said
+    says(slurm, "scancel", *numbers[1].split())
+    wait_for(lambda: not says(slurm, "squeue", "-h").strip(), seconds=60)
+    third = by_profile(slurm, project)
+    said, _ = third.communicate()
+    assert third.returncode == 0, said
+    logs = [log.read_text() for log in (project.results / "logs/train").rglob("*.log")]
+    assert any("resumed after epoch" in log for log in logs)
+    assert ends_like_a_local_call(project, tmp_path / "here")
+
+
+def test_what_would_wait_for_ever_is_told_before_anything_is_submitted(slurm, tmp_path):
+    project = copy(tmp_path)
+    for asked, told in (
+        ("train:runtime=3000", "the partition main ends jobs after 1440 minutes"),
+        ("train:mem_mb=90000", "Requested node configuration is not available"),
+        ("train:slurm_partition=nix", "Invalid partition name specified"),
+    ):
+        run = by_profile(slurm, project, "--set-resources", asked)
+        said, _ = run.communicate()
+        assert run.returncode == 1
+        assert "SLURM would never start these jobs:\ntrain, 1 CPUs" in said
+        assert told in said
+
+
+def weights_of(project):
+    return {
+        str(file.relative_to(project.results / "runs")): torch.load(file)
+        for file in sorted((project.results / "runs").rglob("weights.pt"))
+    }
+
+
+def ends_like_a_local_call(project, folder):
+    """Whether a call on this machine ends with the same weights; it does so for serial, ddp."""
+    local = copy(folder)
+    shutil.copy(project.config, local.config)
+    local.call()
+    found, expected = weights_of(project), weights_of(local)
+    return found.keys() == expected.keys() and all(
+        same_weights(found[name], expected[name]) for name in expected
+    )
 
 
 class Allocation:
@@ -71,7 +144,6 @@ class Allocation:
 
     def __init__(self, slurm, folder, nodes=2, epochs=2, **study):
         self.slurm = slurm
-        folder.mkdir()
         self.project = copy(folder)
         self.project.configure(lambda config: config["studies"]["first"].update(study))
         self.project.configure(lambda config: config["models"]["mlp"].update(epochs=epochs))
@@ -91,25 +163,10 @@ class Allocation:
         return [log.read_text() for log in (self.project.results / "logs/train").rglob("*.log")]
 
     def weights(self):
-        return {
-            str(file.relative_to(self.project.results)): torch.load(file)
-            for file in sorted((self.project.results / "runs").rglob("weights.pt"))
-        }
+        return weights_of(self.project)
 
     def is_like_a_local_call(self, folder):
-        """Whether a call on this machine ends with the same weights; it does so for serial, ddp."""
-        folder.mkdir()
-        local = copy(folder)
-        shutil.copy(self.project.config, local.config)
-        local.call()
-        expected = {
-            str(file.relative_to(local.results)): torch.load(file)
-            for file in (local.results / "runs").rglob("weights.pt")
-        }
-        found = self.weights()
-        return found.keys() == expected.keys() and all(
-            same_weights(found[name], expected[name]) for name in expected
-        )
+        return ends_like_a_local_call(self.project, folder)
 
 
 def test_many_runs_share_one_allocation(slurm, tmp_path):

@@ -20,7 +20,7 @@ sys.path.insert(0, f"{workflow.basedir}/scripts")
 from allcores.analysis.jobs import StudyJob
 from allcores.data.jobs import DataJobs
 from allcores.files import write_text
-from allcores.machine import warm_start
+from allcores.machine import slurm, warm_start
 from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.study import checks, estimate, fingerprint, grid, preflight
 from allcores.study import results_folder
@@ -52,10 +52,10 @@ CORES_ON_NODE = "$(({threads} / {resources.nodes}))" if LAUNCHER else "{threads}
 WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
 
 
-def stop_at(findings):
+def stop_at(findings, what="The configuration cannot be run"):
     if findings:
         # Not a WorkflowError: Snakemake would put lines of this file below the findings.
-        sys.exit("\n".join(["The configuration cannot be run:", *findings]))
+        sys.exit("\n".join([f"{what}:", *findings]))
 
 
 def local_cores():
@@ -110,6 +110,10 @@ onstart:
         prepares = not all(os.path.exists(FOLDER.data(run)) for run in TABLE.runs.values())
         warm_start.start(TORCH, f"{RESULTS}/logs/warm_process_{TORCH}.log")
         warm_start.start(PANDAS, f"{RESULTS}/logs/warm_process_{PANDAS}.log", at_once=prepares)
+    elif workflow.executor_plugin.name == "slurm":
+        jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+        stop_at(list(slurm.still_there(jobs)), "SLURM still has jobs of an earlier call")
+        stop_at(list(slurm.hopeless(jobs)), "SLURM would never start these jobs")
     stop_at(
         preflight.findings(
             TABLE,

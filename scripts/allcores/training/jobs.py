@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from pathlib import Path
 
 from allcores.machine import warm_start
@@ -133,8 +134,7 @@ class RunJobs:
         run = self.run(wildcards)
         conditions = self.folder.conditions_of(run, self.table)
         return _quoted(
-            *self._over_nodes(run, resources),
-            *self._call(PROGRAM),
+            *(self._call(PROGRAM) if self.launched or run.nodes == 1 else _srun(run, resources)),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *(["--fold-of", input.folds] if run.folds is not None else []),
@@ -153,14 +153,13 @@ class RunJobs:
             *["--checkpoints", self.folder.checkpoints(run)],
         )
 
-    def _over_nodes(self, run, resources):
-        """Call one process on each node of a cluster's job."""
-        if run.nodes == 1 or self.launched:
-            return []
-        each = ["--ntasks-per-node=1", f"--cpus-per-task={run.cores_on_node}"]
-        ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
-        memory = f"--mem={resources.mem_mb}"
-        return ["srun", f"--nodes={run.nodes}", f"--ntasks={run.nodes}", *each, memory, *ends]
+
+def _srun(run, resources):
+    """The call of the program, once on each node of a job of SLURM's."""
+    each = [f"--cpus-per-task={run.cores_on_node}", f"--mem={resources.mem_mb}"]
+    ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
+    nodes = [f"--nodes={run.nodes}", f"--ntasks={run.nodes}", "--ntasks-per-node=1"]
+    return ["srun", *nodes, *each, *ends, sys.executable, PROGRAM]
 
 
 def _quoted(*words):
