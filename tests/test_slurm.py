@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import psutil
@@ -100,6 +101,9 @@ def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path)
     says(slurm, "scancel", *numbers[1].split())
     wait_for(lambda: not says(slurm, "squeue", "-h").strip(), seconds=60)
     third = by_profile(slurm, project)
+    wait_for(lambda: any(project.results.glob("logs/train/**/*.log")), seconds=60)
+    time.sleep(2)
+    says(slurm, "scancel", *says(slurm, "squeue", "-h", "-o", "%i", "-t", "RUNNING").split())
     said, _ = third.communicate()
     assert third.returncode == 0, said
     logs = [log.read_text() for log in (project.results / "logs/train").rglob("*.log")]
@@ -129,24 +133,43 @@ def weights_of(project):
 
 
 def ends_like_a_local_call(project, folder):
-    """Whether a call on this machine ends with the same weights; it does so for serial, ddp."""
+    """Whether a call on this machine ends with the same weights, bit for bit; what is trained over
+    several nodes, with those of serial training up to rounding."""
     local = copy(folder)
     shutil.copy(project.config, local.config)
+    local.configure(lambda config: config["studies"].pop("wide", None))
     local.call()
     found, expected = weights_of(project), weights_of(local)
+    over_nodes = {name: found.pop(name) for name in list(found) if "_nodes" in name}
+    for name, weights in over_nodes.items():
+        serial = expected[re.sub("/[^/]*/[^/]*_nodes2/", "/serial/w1t1/", name)]
+        assert all(torch.allclose(weights[key], serial[key], atol=1e-5) for key in serial)
     return found.keys() == expected.keys() and all(
         same_weights(found[name], expected[name]) for name in expected
     )
 
 
 class Allocation:
-    """A project that is trained by profiles/allocation.sh, and its job."""
+    """A project that is trained by profiles/allocation.sh, and its job.
 
-    def __init__(self, slurm, folder, nodes=2, epochs=2, **study):
+    Args:
+        study: changes of the study; strategies of a study over two nodes are `wide`.
+    """
+
+    def __init__(self, slurm, folder, nodes=2, wide=(), model=(), **study):
         self.slurm = slurm
         self.project = copy(folder)
-        self.project.configure(lambda config: config["studies"]["first"].update(study))
-        self.project.configure(lambda config: config["models"]["mlp"].update(epochs=epochs))
+
+        def change(config):
+            config["datasets"]["many"] = config["datasets"]["tiny"] | {"count": MANY}
+            first = config["studies"]["first"]
+            first.update(study)
+            config["models"]["mlp"].update(model)
+            if wide:
+                of_wide = {"models": ["mlp"], "strategies": [*wide], "nodes": 2, "workers": [1]}
+                config["studies"]["wide"] = first | of_wide
+
+        self.project.configure(change)
         command = ["sbatch", "--parsable", f"--chdir={folder}", f"--nodes={nodes}", "--exclusive"]
         command += ["--mem=6000", "--time=10", ROOT / "profiles" / "allocation.sh"]
         self.job = says(slurm, *command, "--configfile", self.project.config).strip()
@@ -169,36 +192,55 @@ class Allocation:
         return ends_like_a_local_call(self.project, folder)
 
 
+OVER_NODES = ("shared_memory", "ddp", "ring", "parameter_server")
+
+
 def test_many_runs_share_one_allocation(slurm, tmp_path):
-    allocation = Allocation(slurm, tmp_path / "there", seeds=[0, 1, 2])
+    allocation = Allocation(slurm, tmp_path / "there", wide=OVER_NODES, seeds=[0, 1, 2])
     allocation.ends_well()
-    assert len(allocation.weights()) == 3 * RUNS
+    assert len(allocation.weights()) == 3 * (RUNS + 2 * len(OVER_NODES))
     # One job: neither runs nor tables are submitted.
     assert len(says(slurm, "squeue", "--states=all", "-h", "-n", "allcores").splitlines()) == 1
     assert (allocation.project.results / "studies" / "first" / "report.html").exists()
     assert not any("starting without" in log for log in allocation.logs())
-    steps = {
-        json.loads(file.read_text())["machine"]["host"]
+    hosts = {
+        tuple(node["host"] for node in json.loads(file.read_text())["nodes"])
         for file in (allocation.project.results / "runs").rglob("metrics.json")
     }
-    assert steps == {"n1", "n2"}
+    assert hosts == {("n1",), ("n2",), ("n1", "n2")}
     assert allocation.is_like_a_local_call(tmp_path / "here")
 
 
-@pytest.mark.parametrize("nodes", [1, 2])
-def test_before_the_time_limit_runs_stop_and_go_on_in_the_next_turn(slurm, tmp_path, nodes):
-    allocation = Allocation(slurm, tmp_path / "there", nodes, epochs=1500, models=["mlp"])
+# A single epoch takes some seconds.
+LONG = {"epochs": 1, "batch_size": 2}
+MANY = 20_000
+
+
+@pytest.mark.parametrize(("nodes", "why"), [(1, "time limit"), (2, "preemption")])
+def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, nodes, why):
+    wide = ["shared_memory"] if nodes > 1 else []
+    allocation = Allocation(
+        slurm, tmp_path / "there", nodes, wide, LONG, models=["mlp"], datasets=["many"]
+    )
     checkpoints = allocation.project.results / "checkpoints"
-    wait_for(lambda: list(checkpoints.rglob("latest.allcores")))
-    says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
+    wait_for(lambda: list(checkpoints.rglob("trace.allcores")))
+    time.sleep(2)
+    if why == "preemption":
+        urgent = ["--partition=urgent", "--nodes=3", "--exclusive", "--wrap=sleep 1"]
+        says(slurm, "sbatch", "--output=/dev/null", *urgent)
+    else:  # as SLURM does two minutes before the end
+        says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
     wait_for(lambda: allocation.state() == "PENDING", seconds=60)
     allocation.ends_well()
-    assert any("resumed after epoch" in log for log in allocation.logs())
+    assert any(
+        re.search(r"resumed after epoch 0 of 1 and \d+ of \d+ steps", log)
+        for log in allocation.logs()
+    )
     assert allocation.is_like_a_local_call(tmp_path / "here")
 
 
 def test_a_node_that_dies_loses_its_runs_only(slurm, tmp_path):
-    allocation = Allocation(slurm, tmp_path / "there", epochs=1500, models=["mlp"])
+    allocation = Allocation(slurm, tmp_path / "there", model={"epochs": 1500}, models=["mlp"])
     checkpoints = allocation.project.results / "checkpoints"
     wait_for(lambda: list(checkpoints.rglob("latest.allcores")))
     kill_node(slurm, "n2")  # the last test: it stays dead
