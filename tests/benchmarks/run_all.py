@@ -13,6 +13,7 @@ ALL = (
     "packing",
     "ring",
     "synchronous_step",
+    "two_level",
     "training_step",
     "shallow",
     "model_recipes",

@@ -4,6 +4,7 @@ import itertools
 import tempfile
 import time
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -11,7 +12,7 @@ import torch.distributed as dist
 from measure import ratios, report
 
 from allcores.machine import cores
-from allcores.parallel import launch
+from allcores.parallel import launch, nodes
 
 # LeNet's weights, MobileNet's, ResNet-50's.
 LENGTHS = (62_000, 3_200_000, 25_600_000)
@@ -59,23 +60,36 @@ def time_all(alternatives, file, world):
         torch.save(found, file)
 
 
-def run_case(alternatives, workers):
-    """What time_all found, with so many workers of one thread each."""
+def run_case(alternatives, workers, count=1):
+    """What time_all found, with so many workers of one thread each on `count` nodes."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found"
-        launch.run_ranks(partial(time_all, alternatives, file), workers, 0, 1, once_forked=int)
+        of_node = partial(run_node, partial(time_all, alternatives, file), workers, count, folder)
+        others = [get_context("fork").Process(target=of_node, args=(n,)) for n in range(1, count)]
+        for other in others:
+            other.start()
+        of_node(0)
+        for other in others:
+            other.join()
         return torch.load(file)
 
 
-def compare(bench, cases):
+def run_node(target, workers, count, folder, node):
+    """The part of one node; all of them are on this machine, behind its loopback interface."""
+    with nodes.meet(count, node, Path(folder) / "rendezvous", "lo") as met:
+        launch.run_ranks(target, workers, 0, 1, once_forked=int, nodes=met)
+
+
+def compare(bench, cases, count=1):
     """Time each case and report it.
 
     Args:
         cases: [(what, workers, alternatives)]; each alternative is held against those before it.
+        count: number of nodes that the workers are on.
     """
     rows = []
     for what, workers, alternatives in cases:
-        found = run_case(alternatives, workers)
+        found = run_case(alternatives, workers, count)
         for name, values in found.items():
             rows.append((f"{name}, {what}, {workers} workers", "ms", [1e3 * v for v in values]))
         for base, name in itertools.combinations(found, 2):
