@@ -102,6 +102,8 @@ def node_of(run):
 def with_recipe(asked, flags, data_folder):
     """The run with everything that is `auto` filled in, measured now if nothing has been yet."""
     file = flags.recipe or BY_HAND / "recipes" / recipes.file_name(asked)
+    if flags.recipe and asked.nodes == 1:  # several nodes compute alike
+        file = recipes.for_this_processor(file)
     if recipes.cores_measured(file) < (cores.allowed() if asked.threads_per_worker == AUTO else 1):
         print("measuring what is fastest for this model on this machine", flush=True)
         recipes.calibrate(asked, data_folder, cores.allowed(), file)

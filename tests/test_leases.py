@@ -56,6 +56,9 @@ with leases.leased(int(sys.argv[1])) as cores:
 """
 
 
+BURN = "while True: pass"
+
+
 @pytest.fixture
 def machine(monkeypatch):
     """Leases of a name of its own, so that runs beside this test have no part in it."""
@@ -113,9 +116,37 @@ def test_a_lease_ends_with_its_process(machine, ending):
 
 
 def test_a_quota_says_nothing_of_which_cores(machine, monkeypatch):
-    monkeypatch.setattr(leases.cores, "allowed", lambda: len(os.sched_getaffinity(0)) - 1)
+    monkeypatch.setattr(leases.cores, "quota", lambda: len(os.sched_getaffinity(0)) - 1)
     with leases.leased(1) as cores:
         assert cores is None
+
+
+def test_a_job_that_is_not_told_which_cores_are_its_own_takes_idle_ones(machine, monkeypatch):
+    """SLURM without core binding gives a number of them, under a mask of all."""
+    everything = os.sched_getaffinity(0)
+    if len(everything) < 2:
+        pytest.skip("needs two cores")
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "1")
+    seconds = [dict.fromkeys(everything, 0.0), dict.fromkeys(everything, 0.1)]
+    busy = min(everything)
+    seconds[1][busy] = 0.01
+    monkeypatch.setattr(leases, "_idle_seconds", lambda: seconds.pop(0))
+    with leases.leased(1) as cores:
+        assert len(cores) == 1
+        assert busy not in cores
+
+
+def test_a_core_that_somebody_uses_is_not_idle():
+    core = max(os.sched_getaffinity(0))
+    burner = subprocess.Popen(
+        [sys.executable, "-c", BURN], preexec_fn=lambda: os.sched_setaffinity(0, [core])
+    )
+    try:
+        wait_for(lambda: core not in leases.idle({core}), seconds=20)
+    finally:
+        burner.kill()
+        burner.wait()
+    wait_for(lambda: core in leases.idle({core}), seconds=60)
 
 
 def test_in_a_network_of_its_own_nothing_is_leased():
@@ -159,9 +190,6 @@ def test_a_run_that_shares_its_cores_says_so(laboratory, monkeypatch):
     assert metrics["cores"]["contended"]
 
 
-BURN = "while True: pass"
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_run_whose_cores_others_use_is_contended(laboratory, threads):
     """However many threads it has."""
@@ -174,7 +202,7 @@ def test_a_run_whose_cores_others_use_is_contended(laboratory, threads):
 
     burner = subprocess.Popen([sys.executable, "-c", BURN], preexec_fn=stay)
     try:
-        run = using(RUN.strategy, 1, threads_per_worker=threads, epochs=120)
+        run = using(RUN.strategy, 1, threads_per_worker=threads, epochs=120 // threads**2)
         process = laboratory.train(run, preexec_fn=stay)
         output, _ = process.communicate(timeout=300)
     finally:

@@ -73,6 +73,19 @@ def test_bf16_is_taken_only_where_it_is_clearly_faster(tmp_path):
         assert recipes.fill_in(run, answered(tmp_path / "file", speeds), 1).precision == expected
 
 
+def test_each_processor_of_a_cluster_has_a_file_of_its_own(tmp_path, monkeypatch):
+    file = tmp_path / "lenet_all.json"
+    file.write_text(json.dumps({"cache_key": recipes.cache_key(OPEN)}))
+    assert recipes.for_this_processor(file) == file
+    monkeypatch.setattr(recipes.cores, "processor", lambda: "another one")
+    other = recipes.for_this_processor(file)
+    assert other != file
+    assert other.parent == file.parent
+    assert recipes.cores_measured(other) == 0
+    assert recipes.cache_key(OPEN, "of a node") == recipes.cache_key(OPEN, "of a node")
+    assert recipes.cache_key(OPEN) != recipes.cache_key(OPEN, "of a node")
+
+
 def test_a_file_says_for_how_many_cores_it_holds(tmp_path, laboratory, monkeypatch):
     monkeypatch.setattr(recipes, "ROUNDS", 1)
     file = tmp_path / "recipe.json"

@@ -26,7 +26,6 @@ from allcores.study import checks, estimate, fingerprint, grid, preflight
 from allcores.study import results_folder
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 from allcores.study.run import PATH
-from allcores.training import recipes
 from allcores.training.jobs import RunJobs
 from snakemake.utils import update_config
 
@@ -66,6 +65,10 @@ def local_cores():
 def cores_of_a_run():
     """As many as a run can have in this call; None where a cluster has them."""
     return int(os.environ[NODE_CORES]) if LAUNCHER else local_cores()
+
+
+def on_cluster():
+    return bool(LAUNCHER) or local_cores() is None or not workflow.is_main_process
 
 
 def nodes_of_call():

@@ -1,7 +1,7 @@
 # calibrate measures the fastest recipe of a model where the config says `auto`. train is one
 # training: one fold of one dataset, one model, schedule, strategy and number of workers.
 
-RUNS = RunJobs(config, TABLE, FOLDER, cores_of_a_run(), warm(TORCH), bool(LAUNCHER))
+RUNS = RunJobs(config, TABLE, FOLDER, cores_of_a_run(), warm(TORCH), bool(LAUNCHER), on_cluster())
 
 
 rule calibrate:
@@ -27,7 +27,7 @@ rule calibrate:
         command=RUNS.calibration,
         # Recorded as a text.
         cores=lambda wildcards: str(RUNS.cores_of_recipe(wildcards)),
-        cache_key=lambda wildcards: recipes.cache_key(RUNS.with_recipe(wildcards)),
+        cache_key=RUNS.recipe_key,
         code=lambda wildcards: fingerprint.of_recipe(RUNS.with_recipe(wildcards)),
     message:
         "Measure how {wildcards.model} is fastest"

@@ -15,12 +15,12 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 def allowed():
     """The smallest of: affinity mask, cgroup CPU quota, what SLURM or LSF allotted. At least 1."""
-    limits = [len(os.sched_getaffinity(0)), _cgroup_quota()]
+    limits = [len(os.sched_getaffinity(0)), quota()]
     limits += [int(os.environ[name]) for name in ALLOTMENT_VARIABLES if name in os.environ]
     return max(1, int(min(limits)))
 
 
-def _cgroup_quota():
+def quota():
     """The control group's CPU quota in cores, inf if none: version 2 first, then version 1.
 
     In version 2 each ancestor group has a quota, too: the smallest counts.

@@ -5,6 +5,7 @@ import errno
 import os
 import re
 import socket
+import time
 from collections import Counter, defaultdict
 from itertools import chain
 from pathlib import Path
@@ -30,11 +31,13 @@ def leased(count):
         The list of their numbers, those of neighbouring ranks side by side. None, and no pinning,
         where fewer are free, or where runs on the same cores could not see each other's leases:
         under a CPU quota instead of a set of cores, or in a container's own network namespace.
+        A job that a batch system gives some cores, and does not say which, takes idle ones.
     """
     before = os.sched_getaffinity(0)
     chosen, locks = None, []
-    if cores.allowed() == len(before) and SOCKETS.exists() and _is_machines_network():
-        chosen = _take(count, before, locks)
+    if cores.quota() >= len(before) and SOCKETS.exists() and _is_machines_network():
+        told = cores.allowed() == len(before)
+        chosen = _take(count, before if told else idle(before), locks)
     try:
         os.sched_setaffinity(0, chosen or before)
         yield chosen
@@ -54,6 +57,21 @@ def _take(count, allowed, locks):
         if all(_lock(core, locks) for core in chosen):
             return chosen
         _release(locks)
+
+
+def idle(cpus, seconds=0.1):
+    """Those of the cpus that did little for so many seconds."""
+    before = _idle_seconds()
+    time.sleep(seconds)
+    after = _idle_seconds()
+    return {cpu for cpu in cpus & after.keys() if after[cpu] - before[cpu] > seconds / 2}
+
+
+def _idle_seconds():
+    """cpu -> for how long it has been idle since boot (proc_stat(5))."""
+    lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
+    ticks = os.sysconf("SC_CLK_TCK")
+    return {int(line[0][3:]): int(line[4]) / ticks for line in lines if line[0][3:].isdigit()}
 
 
 def _is_machines_network():

@@ -25,11 +25,12 @@ class RunJobs:
             None: each takes its own, on a cluster.
         warm: the warm process that is asked for the programs, if any.
         launched: whether they are called on nodes by a launcher, which Snakemake does not see.
+        on_cluster: whether they may come to nodes with different processors.
     """
 
-    def __init__(self, config, table, folder, cores, warm, launched=False):
+    def __init__(self, config, table, folder, cores, warm, launched=False, on_cluster=False):
         self.config, self.table, self.folder, self.cores = config, table, folder, cores
-        self.warm, self.launched = warm, launched
+        self.warm, self.launched, self.on_cluster = warm, launched, on_cluster
         self.turns = table.turns()
 
     def run(self, wildcards):
@@ -53,6 +54,11 @@ class RunJobs:
             return 1
         file = self.folder.recipe.format(**wildcards)
         return max(self.most_cores(), recipes.cores_measured(file))
+
+    def recipe_key(self, wildcards):
+        """What its recipe depends on; of the nodes of a cluster any may measure it."""
+        processor = "of a node" if self.on_cluster else None
+        return recipes.cache_key(self.with_recipe(wildcards), processor)
 
     def calibration(self, wildcards, output):
         """The call of scripts/calibrate.py, for the shell."""

@@ -34,8 +34,12 @@ ROUNDS, SECONDS = 20, 1.5
 LONGEST_STEP = 0.5
 
 
-def cache_key(run):
-    """The cache key of a recipe, a JSON text: the model, its batch, the processor, torch."""
+def cache_key(run, processor=None):
+    """The cache key of a recipe, a JSON text: the model, its batch, the processor, torch.
+
+    Args:
+        processor: its name; None: of this machine.
+    """
     run = _representative(run)
     return json.dumps(
         {
@@ -45,7 +49,7 @@ def cache_key(run):
             "loss": run.loss.name,
             "images": images_per_worker(run),
             **run.recipe,
-            "processor": cores.processor(),
+            "processor": processor or cores.processor(),
             "torch": importlib.metadata.version("torch"),
         },
         sort_keys=True,
@@ -56,6 +60,22 @@ def file_name(run):
     """The name of the file that caches the recipe of a run."""
     digest = hashlib.sha256(cache_key(run).encode()).hexdigest()[:8]
     return f"{run.model.label}_{digest}.json"
+
+
+def for_this_processor(file):
+    """The file beside `file` that is, or will be, measured on a processor such as this one.
+
+    The nodes of a cluster may have several; `file` is of the one that was the first to measure.
+    """
+    file = Path(file)
+    try:
+        measured_on = json.loads(json.loads(file.read_text())["cache_key"])["processor"]
+    except (ValueError, KeyError, TypeError):  # fill_in() tells
+        return file
+    if measured_on == cores.processor():
+        return file
+    digest = hashlib.sha256(cores.processor().encode()).hexdigest()[:8]
+    return file.with_stem(f"{file.stem}_{digest}")
 
 
 def images_per_worker(run):
