@@ -39,6 +39,8 @@ def main(flags):
     data_folder = flags.data or BY_HAND / "data" / f"{asked.dataset.label}_{asked.dataset.digest}"
     if not flags.data:
         preparation.prepare(asked.dataset, "results/downloads", data_folder)
+    if flags.scratch:
+        data_folder = preparation.local_copy(data_folder, os.path.expandvars(flags.scratch))
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(asked.plain.threads_per_worker)
     lean_torch.import_torch()

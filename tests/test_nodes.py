@@ -82,7 +82,7 @@ def test_two_nodes_of_two_workers_train_as_four_workers_and_as_serial(laboratory
 @pytest.mark.parametrize("choice", OVER_NODES.values(), ids=OVER_NODES)
 def test_every_strategy_trains_on_three_nodes(laboratory, choice):
     run = using(choice, 1, nodes=3, epochs=2)
-    metrics, _ = Cluster(laboratory, run).ends_well()
+    metrics, _ = Cluster(laboratory, run, f"--scratch={laboratory.folder}/disk").ends_well()
     assert len(metrics["epochs"]) == 2
     assert metrics["cpu_seconds"] == pytest.approx(
         sum(s["cpu_seconds"] for node in metrics["nodes"] for s in node["sessions"])

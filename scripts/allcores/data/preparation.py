@@ -3,11 +3,12 @@
 import fcntl
 import hashlib
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
 from allcores.data import storage
-from allcores.files import KeptDigests, sha256
+from allcores.files import KeptDigests, checksum, sha256
 from allcores.study import fingerprint, registry
 
 
@@ -31,6 +32,39 @@ def prepare(choice, downloads, folder):
             load = registry.datasets()[choice.name].load()
             images = load(Path(downloads) / choice.name, **choice.options)
             storage.write(folder, images, made_from)
+
+
+def local_copy(folder, scratch):
+    """The folder of a copy of a prepared dataset, made if there is none, or it is damaged.
+
+    Args:
+        scratch: a folder on this machine's own disk, which others may write to as well.
+
+    Raises:
+        ValueError: the dataset is not what was prepared, or somebody else has a folder in the way.
+    """
+    folder, own = Path(folder), Path(scratch) / f"allcores_{os.getuid()}"
+    own.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if own.is_symlink() or own.stat().st_uid != os.getuid():
+        raise ValueError(f"{own} belongs to somebody else; expected a folder of one's own")
+    place = own / checksum(storage.read_info(folder))[:16]
+    place.mkdir(exist_ok=True)
+    with (place / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_whole(place):
+            for name in (*storage.ARRAYS, "dataset.json"):
+                shutil.copyfile(folder / name, place / f"{name}.part")
+                (place / f"{name}.part").replace(place / name)
+            storage.open_dataset(place)
+    return place
+
+
+def _is_whole(folder):
+    try:
+        storage.open_dataset(folder)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_sound(folder, made_from):

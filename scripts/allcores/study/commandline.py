@@ -153,6 +153,7 @@ def parse(arguments, description):
         metavar="N",
         help="the cores that this run was given on each node; it refuses fewer than it needs",
     )
+    add("--scratch", metavar="DIR", help="copy the dataset there, and read the copy")
     add("--interface", metavar="NAME", help="by which the nodes of a run reach each other")
     add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
     add("--cores-of-call", type=int, metavar="N", help="recorded: how many all runs share")

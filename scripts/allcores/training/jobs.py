@@ -151,6 +151,7 @@ class RunJobs:
             *([] if self.config.get("pinning", True) else ["--no-pinning"]),
             *(["--oversubscribe"] if run.path in self.table.oversubscribe else []),
             *(["--cores-of-call", self.cores] if self.cores else []),
+            *(["--scratch", self.config["scratch"]] if "scratch" in self.config else []),
             *(["--interface", self.config["interface"]] if "interface" in self.config else []),
             *["--timeout", self.config.get("timeout", TIMEOUT)],
             *["--checkpoint-minutes", self.config.get("checkpoint_minutes", CHECKPOINT_MINUTES)],
