@@ -130,6 +130,16 @@ def test_what_dies_on_one_node_ends_the_run_on_all_with_its_name(laboratory, vic
     wait_for(lambda: not any(map(alive, ranks)), seconds=5)
 
 
+def test_a_run_that_diverges_on_two_nodes_says_where(laboratory):
+    run = using(ALL["shared_memory"], 2, nodes=2, epochs=20)
+    cluster = Cluster(laboratory, vary(run, optimizer=Choice("SGD", "SGD", {"lr": 1e18})))
+    outputs = cluster.outputs()
+    assert [launcher.returncode for launcher in cluster.launchers] == [0, 0], outputs
+    metrics = read_metrics(cluster.folder / "metrics.json")
+    assert metrics["diverged"]["epoch"] == 1
+    assert len(metrics["nodes"]) == 2
+
+
 def test_a_node_of_which_nothing_is_heard_ends_the_run(laboratory):
     """As when its power fails: nobody says that a connection is closed."""
     run = using(ALL["ring"], 1, nodes=2, epochs=100_000)

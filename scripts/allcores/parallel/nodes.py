@@ -26,6 +26,7 @@ from allcores.parallel.failures import RankFailedError
 JOINING = 300.0  # seconds within which all nodes must have come: their Pythons start at leisure
 ANSWERING = 5.0  # seconds within which the other side must prove who it is
 LOOPBACK = "127."
+COLLECTED = "collected"  # the first word of a message of collect()
 
 
 @dataclass
@@ -66,6 +67,13 @@ class Link:
             raise RankFailedError(f"{self.title} is gone: its launcher has ended") from None
         self.heard = time.monotonic()
         return message
+
+    def receive_collected(self):
+        """What the other side has collect()ed; messages of an earlier time are passed over."""
+        while True:
+            what, *rest = self.receive()
+            if what == COLLECTED:
+                return rest[0]
 
 
 @dataclass
@@ -108,9 +116,9 @@ class Nodes:
             RankFailedError: a launcher has ended.
         """
         if self.node:
-            self.links[0].connection.send(value)
+            self.links[0].connection.send((COLLECTED, value))
             return None
-        return [value, *(link.receive() for link in self.links)]
+        return [value, *(link.receive_collected() for link in self.links)]
 
     def __enter__(self):
         return self

@@ -51,23 +51,15 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
     progress, clock = Progress(run, len(samples), batches, world), world.clock
-    saver = Saver(checkpoints, strategy, schedule, progress, world)
-
-    epochs, middle = [], None
-    if checkpoint:
-        schedule.restore(checkpoint["schedule"])
-        epochs, middle = checkpoint["epochs"], checkpoint["middle"]
-        progress.resumed(len(epochs), middle["step"] if middle else 0, batches)
+    saver = Saver(checkpoints, strategy, schedule, progress, batches, world)
+    epochs = saver.resume(checkpoint)
     allocator.keep_freed_memory()
 
     for epoch in range(len(epochs), run.epochs):
         torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
         image_batches.start_epoch(run.seed, epoch)
         model.train()
-        done, lr, total_loss = 0, schedule.lr, torch.zeros(1)
-        if middle:
-            done, lr, total_loss = saver.go_on(middle)
-            middle = None
+        done, lr, total_loss = saver.begin_epoch()
         clock.enter("data")
         mine = shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers, done)
         for step, shard in enumerate(mine, start=done + 1):
@@ -84,12 +76,9 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
             schedule.end_batch()
             total_loss += loss.detach() * shard.batch
             progress.batch()
-            pauses = world.pause.due(world.rank_on_node, epoch * batches + step)
-            if pauses and step < batches:
-                saver.save_in_epoch(epochs, step, lr, total_loss)
-                if world.pause.over(world.rank_on_node):
-                    strategy.close()
-                    return progress.close()
+            if saver.after_step(epochs, step, lr, total_loss):
+                strategy.close()
+                return progress.close()
         clock.enter("wait")
         mean_loss = float(world.all_reduce(total_loss)) / world.workers / len(samples)
         strategy.synchronize()
@@ -97,15 +86,8 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
 
         schedule.end_epoch(mean_loss)
         epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})
-        if world.nodes > 1:
-            epochs[-1]["sent_between_nodes"] = saver.sent_in_epoch()
         progress.epoch(len(epochs), epochs[-1])
-        if world.rank == 0:
-            epochs[-1] |= strategy.record()
-            checkpoints.save_weights(epoch, model.state_dict())
-            saver.save(epochs)
-        world.barrier()  # rank 0 may still read shared weights or query servers for the checkpoint
-        if pauses and world.pause.over(world.rank_on_node):
+        if saver.after_epoch(epochs, model):
             break
     strategy.close()
     return progress.close()

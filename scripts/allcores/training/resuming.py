@@ -4,26 +4,84 @@ import torch
 
 
 class Saver:
-    """Saves after an epoch or in the middle of one; goes on in the middle of one.
+    """Saves after every epoch, and in the middle of one when the workers are asked to.
 
     Args:
         checkpoints: Checkpoints.
         strategy, schedule, progress: of this worker.
+        batches: in an epoch.
         world: world.World.
     """
 
-    def __init__(self, checkpoints, strategy, schedule, progress, world):
+    def __init__(self, checkpoints, strategy, schedule, progress, batches, world):
         self.checkpoints, self.strategy, self.schedule = checkpoints, strategy, schedule
-        self.progress, self.world = progress, world
-        self.sent = 0
+        self.progress, self.batches, self.world = progress, batches, world
+        self.middle, self.pauses, self.sent = None, False, 0
 
-    def save(self, epochs, middle=None):
-        """Write a checkpoint; called on rank 0 only.
+    def resume(self, checkpoint):
+        """Go on from a checkpoint, if any, whose strategy has been restored; the epochs so far."""
+        if not checkpoint:
+            return []
+        self.schedule.restore(checkpoint["schedule"])
+        self.middle = checkpoint["middle"]
+        done = self.middle["step"] if self.middle else 0
+        self.progress.resumed(len(checkpoint["epochs"]), done, self.batches)
+        return checkpoint["epochs"]
+
+    def begin_epoch(self):
+        """(steps that are done, learning rate at the beginning, this worker's part of the loss).
+
+        Of the first epoch after a pause in the middle of it they are those of then, and so are
+        random numbers and the clock.
+        """
+        if not self.middle:
+            return 0, self.schedule.lr, torch.zeros(1)
+        middle, self.middle = self.middle, None
+        own = middle["workers"][self.world.rank]
+        self.strategy.restore_worker(own["strategy"])
+        torch.set_rng_state(own["random"])
+        self.world.clock.seconds.update(own["seconds"])
+        return middle["step"], middle["lr"], own["total_loss"]
+
+    def after_step(self, epochs, step, lr, total_loss):
+        """Save if it is time to; returns whether to stop.
 
         Args:
             epochs: the record of each whole epoch.
-            middle: what there is beyond, if anything.
+            step: how many of this one are done.
+            lr, total_loss: as of begin_epoch().
         """
+        rank = self.world.rank_on_node
+        self.pauses = self.world.pause.due(rank, len(epochs) * self.batches + step)
+        if not self.pauses or step == self.batches:  # the end of the epoch saves, too
+            return False
+        self.world.clock.stop()
+        own = {
+            "strategy": self.strategy.state_of_worker(),
+            "random": torch.get_rng_state(),
+            "total_loss": total_loss,
+            "seconds": dict(self.world.clock.seconds),
+        }
+        workers = self.world.gather(own)
+        if self.world.rank == 0:
+            self._save(epochs, {"step": step, "lr": lr, "workers": workers})
+        self.world.barrier()
+        self.world.clock.enter("data")
+        return self.world.pause.over(rank)
+
+    def after_epoch(self, epochs, model):
+        """Save; returns whether to stop. The clock stands still."""
+        if self.world.nodes > 1:
+            before, self.sent = self.sent, self.world.sent_between_nodes()
+            epochs[-1]["sent_between_nodes"] = self.sent - before
+        if self.world.rank == 0:
+            epochs[-1] |= self.strategy.record()
+            self.checkpoints.save_weights(len(epochs) - 1, model.state_dict())
+            self._save(epochs)
+        self.world.barrier()  # rank 0 may still read shared weights or query servers
+        return self.pauses and self.world.pause.over(self.world.rank_on_node)
+
+    def _save(self, epochs, middle=None):
         self.checkpoints.save(
             {
                 "strategy": self.strategy.state(),
@@ -35,36 +93,3 @@ class Saver:
             }
         )
         self.world.pause.saved()
-
-    def sent_in_epoch(self):
-        """Bytes that were sent between nodes since the last epoch, in this session."""
-        before, self.sent = self.sent, self.world.sent_between_nodes()
-        return self.sent - before
-
-    def save_in_epoch(self, epochs, step, lr, total_loss):
-        """Write a checkpoint after so many steps of an epoch; all workers call it after the same.
-
-        Args:
-            lr: learning rate at the beginning of the epoch.
-            total_loss: this worker's part of the epoch's loss so far, (1,).
-        """
-        self.world.clock.stop()
-        own = {
-            "strategy": self.strategy.state_of_worker(),
-            "random": torch.get_rng_state(),
-            "total_loss": total_loss,
-            "seconds": dict(self.world.clock.seconds),
-        }
-        workers = self.world.gather(own)
-        if self.world.rank == 0:
-            self.save(epochs, {"step": step, "lr": lr, "workers": workers})
-        self.world.barrier()
-        self.world.clock.enter("data")
-
-    def go_on(self, middle):
-        """Be as this worker was in the middle of an epoch; returns step, lr and total_loss."""
-        own = middle["workers"][self.world.rank]
-        self.strategy.restore_worker(own["strategy"])
-        torch.set_rng_state(own["random"])
-        self.world.clock.seconds.update(own["seconds"])
-        return middle["step"], middle["lr"], own["total_loss"]
