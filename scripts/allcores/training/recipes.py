@@ -70,7 +70,7 @@ def for_this_processor(file):
     file = Path(file)
     try:
         measured_on = json.loads(json.loads(file.read_text())["cache_key"])["processor"]
-    except (ValueError, KeyError, TypeError):  # fill_in() tells
+    except (OSError, ValueError, KeyError, TypeError):  # fill_in() tells
         return file
     if measured_on == cores.processor():
         return file
