@@ -33,6 +33,8 @@ RUNS = 8
 COPIED = ("Snakefile", "config", "workflow", "scripts", "profiles", "environment.yml")
 
 
+# What is there for a call of snakemake, and may be gone while a project is copied.
+GOING = shutil.ignore_patterns("warm_process_*")
 WARM = ROOT / "tests" / "warm"
 
 

@@ -10,7 +10,7 @@ import shutil
 import numpy as np
 import pytest
 import yaml
-from project import MINIATURE, RUNS, Project, copy
+from project import GOING, MINIATURE, RUNS, Project, copy
 
 from allcores.data import storage
 from allcores.study import fingerprint, grid, identity, registry
@@ -233,7 +233,7 @@ def finished(tmp_path_factory):
 def project(finished, tmp_path):
     """Another copy of the finished study."""
     folder = tmp_path / "moved"
-    shutil.copytree(finished.folder, folder, symlinks=True)
+    shutil.copytree(finished.folder, folder, symlinks=True, ignore=GOING)
     return Project(folder)
 
 

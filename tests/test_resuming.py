@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import MOBILENET, RUN, same_weights, using, vary
+from conftest import LENET, MOBILENET, RUN, same_weights, using, vary
 
 from allcores.data import storage
 from allcores.machine import costs
@@ -80,8 +80,10 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run)
 
 def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory):
     """Killed each time soon after it has saved in the middle of its only epoch."""
-    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 10_000})
-    run = using(Choice("shared_memory", "shared_memory", {}), 2, dataset=many, epochs=1)
+    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 3000})
+    run = using(
+        Choice("shared_memory", "shared_memory", {}), 2, dataset=many, epochs=1, model=LENET
+    )
     run = vary(run, batch_size=2, optimizer=Choice("SGD", "SGD", {"lr": 0.001, "momentum": 0.9}))
     _, expected = laboratory.conduct(run, "never_killed")
     latest, notes = laboratory.checkpoints("killed") / "latest.allcores", []
@@ -94,7 +96,7 @@ def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory
         notes.append(process.communicate()[0])
     kills = len(notes) - 1
     assert kills >= 1
-    assert re.search(r"resumed after epoch 0 of 1 and \d+ of 5000 steps", "".join(notes))
+    assert re.search(r"resumed after epoch 0 of 1 and \d+ of 1500 steps", "".join(notes))
     metrics = read_metrics(laboratory.folder / "killed" / "metrics.json")
     assert metrics["resumed"] == kills
     assert metrics["cpu_seconds"] == pytest.approx(

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 from conftest import ENVIRONMENT
-from project import RUNS, Project, copy
+from project import GOING, RUNS, Project, copy
 from test_strategies import alive, wait_for
 
 
@@ -30,7 +30,7 @@ def finished(tmp_path_factory):
 def project(finished, tmp_path):
     """A copy of the finished study that a test may change; it stands in another place, too."""
     folder = tmp_path / "moved"
-    shutil.copytree(finished.folder, folder, symlinks=True)
+    shutil.copytree(finished.folder, folder, symlinks=True, ignore=GOING)
     return Project(folder)
 
 
@@ -250,7 +250,7 @@ def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
 
     project.call("--unlock")
     assert project.trains() == 2
-    process = project.snakemake()
+    process = project.snakemake(cores="4")  # both at once
     end = time.monotonic() + 240
     resumed = False
     while not resumed:
