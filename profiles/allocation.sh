@@ -46,13 +46,14 @@ fi
 requeue=no
 stop() {
   requeue=$1 # whether nobody else does it
-  # No further runs; those that there are stop, and srun passes that on.
+  # No further runs; those that there are save and stop. Of SIGTERM srun would kill them at once; this it passes on.
   kill -TERM "$snakemake" 2>/dev/null || true
-  pkill -TERM -P "$snakemake" -f 'srun|scripts/start.py' || true
+  pkill -USR1 -P "$snakemake" -f 'srun|scripts/start.py' || true
 }
 
-# The job that was here before has the same number and is over.
-[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || "${SNAKEMAKE[@]}" "$@" --unlock
+# The job that was here before has the same number and is over; its lock may be left. Others' locks stay.
+others=$(squeue --me --noheader --states=RUNNING --format='%A %Z' | grep -v "^$SLURM_JOB_ID " | grep -cF " $PWD" || true)
+if [ "${SLURM_RESTART_COUNT:-0}" != 0 ] && [ "$others" = 0 ]; then "${SNAKEMAKE[@]}" "$@" --unlock; fi
 "${SNAKEMAKE[@]}" --cores "$cores" --retries 2 ${memory:+--resources mem_mb="$memory"} "$@" &
 snakemake=$!
 trap 'stop yes' USR1

@@ -17,13 +17,15 @@ import sys
 PATIENCE = 60.0
 
 
-def warm(path, command):
+def warm(path, command, told):
     """Run a command in a warm process and return its exit status.
+
+    Args:
+        told: list to which the signals are added that are passed on.
 
     Raises:
         OSError: the warm process does not run it; the text says why.
     """
-    told = []
     with socket.socket(socket.AF_UNIX) as connection:
         folder, name = os.path.split(path)
         above, own = os.path.split(folder)
@@ -60,7 +62,10 @@ def warm(path, command):
         if answer != "started\n":
             raise OSError(answer.strip() or "the warm process has ended")
         connection.settimeout(None)
-        answer = answers.readline()
+        try:
+            answer = answers.readline()
+        except ConnectionError:
+            answer = ""
         if not answer and not told:
             raise OSError("it has ended, and the program with it")
         return int(answer or 1)
@@ -69,15 +74,18 @@ def warm(path, command):
 if __name__ == "__main__":
     path, caller, *command = sys.argv[1:]
     caller = caller if caller != "0" else str(os.getppid())
+    told = []
     try:
-        status = warm(path, command)
+        status = warm(path, command, told)
     except OSError as error:
+        if told:  # to stop
+            sys.exit(1)
         if os.getppid() != int(caller):
             sys.exit("the caller has ended")
         print(f"starting without the warm process: {error}", file=sys.stderr, flush=True)
         os.execv(sys.executable, [sys.executable, *command, "--die-with-parent", caller])
     if status < 0:
-        if -status in (signal.SIGINT, signal.SIGTERM):
+        if -status in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)

@@ -92,13 +92,14 @@ def node_of(run):
     """Which of the run's nodes this is; each has one process of its launcher's."""
     if run.nodes == 1:
         return 0
-    told = [int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ]
-    if not told or told[0] >= run.nodes:
-        raise ValueError(
-            f"this run has {run.nodes} nodes: a launcher has to start it on each, as `srun` does; "
-            f"found none of {', '.join(RANK_VARIABLES)} with a number below {run.nodes}"
-        )
-    return told[0]
+    for name in RANK_VARIABLES:
+        told = os.environ.get(name, "")
+        if told.isdecimal() and int(told) < run.nodes:
+            return int(told)
+    raise ValueError(
+        f"this run has {run.nodes} nodes: a launcher has to start it on each, as `srun` does; "
+        f"found none of {', '.join(RANK_VARIABLES)} with a number below {run.nodes}"
+    )
 
 
 def with_recipe(asked, flags, data_folder):

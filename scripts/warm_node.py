@@ -6,10 +6,16 @@ import sys
 
 from allcores.machine import lifetime, warm_start
 
+
+def end(number, frame):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM may say it twice
+    sys.exit()
+
+
 if __name__ == "__main__":
     lifetime.die_with_parent()
     owner = os.path.expandvars(warm_start.OF_NODE)
     warm_start.start(warm_start.TORCH, sys.argv[1], at_once=True, owner=owner)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGTERM, end)
     while True:
         signal.pause()

@@ -4,6 +4,7 @@ The nodes here are launchers on one machine, each with its ranks, as a cluster w
 """
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import signal
@@ -34,12 +35,15 @@ OVER_NODES = {
 class Cluster:
     """The launchers of one run, as processes."""
 
-    def __init__(self, laboratory, run, *more, name="run", of_last=()):
+    def __init__(self, laboratory, run, *more, name="run", of_last=(), late=None):
         laboratory.data(run.dataset)
         self.folder, self.checkpoints = laboratory.folder / name, laboratory.checkpoints(name)
         command = [*train_program(True), *laboratory.arguments(run, name), *more]
-        self.launchers = [
-            subprocess.Popen(
+        self.launchers = [None] * run.nodes
+        for node in sorted(range(run.nodes), key=lambda node: node == late):
+            if node == late:
+                time.sleep(10)
+            self.launchers[node] = subprocess.Popen(
                 [*command, "--interface=lo", *(of_last if node == run.nodes - 1 else [])],
                 text=True,
                 stdout=subprocess.PIPE,
@@ -47,8 +51,6 @@ class Cluster:
                 cwd=laboratory.folder,
                 env=ENVIRONMENT | {"PMI_RANK": str(node)},
             )
-            for node in range(run.nodes)
-        ]
 
     def outputs(self, seconds=100):
         return [launcher.communicate(timeout=seconds)[0] for launcher in self.launchers]
@@ -155,6 +157,30 @@ def test_a_node_of_which_nothing_is_heard_ends_the_run(laboratory):
     assert said in cluster.launchers[1].communicate(timeout=10)[0]
 
 
+def test_a_worker_that_is_late_after_a_pause_does_not_miss_the_next(laboratory):
+    """Nodes are through a pause at different times, and the next one begins on all or on none."""
+    model = Choice("big", "mlp", {"hidden": [400, 400]})
+    run = using(ALL["ring"], 2, nodes=2, epochs=100_000, model=model)
+    cluster = Cluster(laboratory, run, "--checkpoint-minutes=0.00001", "--timeout=60")
+    programs = cluster.is_under_way()
+    victim = children(programs[1])[-1]
+    for _ in range(3):
+        os.kill(victim, signal.SIGSTOP)
+        time.sleep(1.3)
+        os.kill(victim, signal.SIGCONT)
+        time.sleep(0.2)
+    cluster.launchers[0].send_signal(signal.SIGTERM)
+    told = time.monotonic()
+    assert all("stopped by SIGTERM" in output for output in cluster.outputs())
+    assert time.monotonic() - told < 15, "without waiting for those that miss it"
+
+
+def test_a_launcher_that_is_late_keeps_the_others_waiting_and_no_more(laboratory):
+    run = using(ALL["ring"], 1, nodes=3)
+    cluster = Cluster(laboratory, run, late=1)
+    cluster.ends_well()
+
+
 def test_a_rank_that_hangs_is_named_whichever_node_it_is_on(laboratory):
     run = using(ALL["ring"], 2, nodes=2, epochs=100_000)
     cluster = Cluster(laboratory, run, "--timeout=2")
@@ -219,3 +245,50 @@ def test_a_node_that_does_not_come_is_named(tmp_path):
 def test_an_interface_that_is_not_there_is_told_with_those_that_are(tmp_path):
     with pytest.raises(ValueError, match=r"interface: found 'ib0'; .* has .*lo"):
         nodes.meet(2, 0, tmp_path / "file", "ib0")
+
+
+def test_a_launcher_that_is_gone_before_all_have_come_is_named(tmp_path):
+    first, second = (meeting(3, node, tmp_path / "file") for node in (0, 1))
+    time.sleep(1)
+    last = meeting(3, 2, tmp_path / "file")
+    met = first()
+    second().close()
+    last()
+    with pytest.raises(failures.RankFailedError, match=r"node 1 .* is gone"):
+        for _ in range(100):
+            met.share("to all")
+    with pytest.raises(failures.RankFailedError, match=r"node 1 .* is gone"):
+        met.collect("of all")
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", "12", "null", '{"addresses": ["a"]}', "\xff"])
+def test_a_file_that_is_none_is_waited_for(tmp_path, content):
+    (tmp_path / "file").write_bytes(content.encode("latin-1"))
+    with pytest.raises(failures.RankFailedError, match="did not find node 0"):
+        meeting(2, 1, tmp_path / "file", seconds=0.3)()
+
+
+def test_who_drips_bytes_does_not_hold_up_the_others(tmp_path):
+    first = meeting(2, 0, tmp_path / "file", seconds=20)
+    wait_for((tmp_path / "file").exists)
+    port = json.loads((tmp_path / "file").read_text())["port"]
+    with socket.create_connection(("127.0.0.1", port)) as slow:
+        second = meeting(2, 1, tmp_path / "file", seconds=20)
+        for _ in range(4):
+            with contextlib.suppress(OSError):
+                slow.sendall(b".")
+            time.sleep(1)
+        assert first().count == second().count == 2
+
+
+@pytest.mark.parametrize("told", ["-1", "abc", "", "2"])
+def test_a_number_that_is_no_nodes_is_refused(laboratory, told):
+    run = using(ALL["ring"], 1, nodes=2)
+    laboratory.data(run.dataset)
+    command = [*train_program(True), *laboratory.arguments(run)]
+    said = subprocess.run(
+        command, text=True, capture_output=True, env=ENVIRONMENT | {"PMI_RANK": told}
+    )
+    assert said.returncode == 1
+    assert "found none of SLURM_PROCID" in said.stderr
+    assert "Traceback" not in said.stderr

@@ -161,10 +161,11 @@ class Allocation:
         self.project = copy(folder)
 
         def change(config):
-            config["datasets"]["many"] = config["datasets"]["tiny"] | {"count": MANY}
             first = config["studies"]["first"]
             first.update(study)
             config["models"]["mlp"].update(model)
+            if "import" in model:
+                del config["models"]["mlp"]["hidden"]
             if wide:
                 of_wide = {"models": ["mlp"], "strategies": [*wide], "nodes": 2, "workers": [1]}
                 config["studies"]["wide"] = first | of_wide
@@ -211,31 +212,55 @@ def test_many_runs_share_one_allocation(slurm, tmp_path):
     assert allocation.is_like_a_local_call(tmp_path / "here")
 
 
-# A single epoch takes some seconds.
-LONG = {"epochs": 1, "batch_size": 2}
-MANY = 20_000
+# A step of it takes longer than a program that is not given time would live.
+SLOW = """
+import time
+
+import torch
 
 
-@pytest.mark.parametrize(("nodes", "why"), [(1, "time limit"), (2, "preemption")])
+class Net(torch.nn.Sequential):
+    def __init__(self, channels, image_size, classes):
+        pixels = channels * image_size[0] * image_size[1]
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(pixels, classes))
+
+    def forward(self, images):
+        time.sleep(1.5 * self.training)
+        return super().forward(images)
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"), [(1, "preemption"), (2, "time limit"), (2, "preemption")]
+)
 def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, nodes, why):
+    folder = tmp_path / "there"
+    folder.mkdir()
+    (folder / "slow.py").write_text(SLOW)
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "slow.py").write_text(SLOW.replace("1.5", "0"))
+    # 30 samples in batches of 4, and one epoch only.
+    model = {"import": "slow:Net", "epochs": 1, "batch_size": 4}
     wide = ["shared_memory"] if nodes > 1 else []
     allocation = Allocation(
-        slurm, tmp_path / "there", nodes, wide, LONG, models=["mlp"], datasets=["many"]
+        slurm, folder, nodes, wide, model, models=["mlp"], strategies=["serial"]
     )
     checkpoints = allocation.project.results / "checkpoints"
-    wait_for(lambda: list(checkpoints.rglob("trace.allcores")))
-    time.sleep(2)
+    wait_for(lambda: len(list(checkpoints.rglob("trace.allcores"))) >= nodes)
+    time.sleep(3)
+    begun = len(list(checkpoints.rglob("trace.allcores")))
     if why == "preemption":
         urgent = ["--partition=urgent", "--nodes=3", "--exclusive", "--wrap=sleep 1"]
         says(slurm, "sbatch", "--output=/dev/null", *urgent)
     else:  # as SLURM does two minutes before the end
         says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
     wait_for(lambda: allocation.state() == "PENDING", seconds=60)
+    saved = {file.parent for file in checkpoints.rglob("latest.allcores")}
+    assert len(saved) == begun, allocation.logs()
     allocation.ends_well()
-    assert any(
-        re.search(r"resumed after epoch 0 of 1 and \d+ of \d+ steps", log)
-        for log in allocation.logs()
-    )
+    resumed = re.compile(r"resumed after epoch 0 of 1 and \d+ of 8 steps")
+    assert sum(bool(resumed.search(log)) for log in allocation.logs()) == begun
+    assert not any("starting without" in log for log in allocation.logs())
     assert allocation.is_like_a_local_call(tmp_path / "here")
 
 

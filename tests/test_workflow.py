@@ -212,6 +212,18 @@ def test_cells_that_need_more_cores_than_there_are_stop_the_call(tmp_path):
     assert project.trains(cores="1") == 12, "a dry run without --cores looks like this"
 
 
+def test_more_nodes_than_there_are_stop_the_call(tmp_path):
+    project = copy(tmp_path)
+    project.configure(lambda config: config["studies"]["first"].update(nodes=2))
+    for cores in "1", "2":
+        output = project.call(expect=1, cores=cores)
+        assert "studies.first.nodes: found 2; this call has 1: ask a cluster" in output
+    assert project.trains(cores="1") == RUNS, "a dry run without --cores looks like this"
+    project.configure(lambda config: config["studies"]["first"].update(strategies=["hogwild"]))
+    output = project.call("-n", expect=1, cores="1")
+    assert "the workers of hogwild share memory, so they are on one node; found 2 nodes" in output
+
+
 def test_parsing_imports_no_torch(finished):
     code = (
         "import sys, snakemake.cli as cli\ntry: cli.main(sys.argv[1:])\nexcept SystemExit: pass\n"

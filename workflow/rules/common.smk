@@ -91,7 +91,7 @@ STUDIES = [StudyJob(config, TABLE, FOLDER, study) for study in TABLE.studies]
 
 def warm(process):
     """The name of a warm process, where there is one: see allcores/machine/warm_start.py."""
-    return process if local_cores() is not None else None
+    return process if local_cores() is not None and workflow.is_main_process else None
 
 
 def one_of(values):
@@ -131,7 +131,14 @@ onstart:
 
 
 onerror:
-    make_tables_of_the_others()
+    if not is_told_to_stop(log):
+        make_tables_of_the_others()
+
+
+def is_told_to_stop(logs):
+    """Whether the user, or the batch system, has ended this call: by SIGTERM, or else SIGINT."""
+    graceful = workflow.scheduler._user_kill is not None
+    return graceful or any("on user request" in Path(log).read_text() for log in logs)
 
 
 def again():

@@ -9,7 +9,9 @@ two and changes nothing else; a program that cannot be forked starts by itself.
 There are two warm processes, of what scripts/warm_process.py imports for TORCH and for PANDAS. In
 an allocation of several nodes of a cluster each node has one for TORCH, scripts/warm_node.py.
 
-Whatever ends one of them ends all to the right of it, and a keeper ends with its start.py.
+Whatever ends one of them ends all to the right of it, and a keeper ends with its start.py. A batch
+system may send SIGTERM to all of them at once, though: then each program saves and stops, and its
+keeper and warm process wait for it.
 multiprocessing's forkserver serves only the process that started it, and hands over neither the
 environment nor signals.
 """
@@ -27,6 +29,7 @@ import struct
 import sys
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 
@@ -133,7 +136,7 @@ def serve(folder, listener, caller, at_once, warm_up):
         at_once: "True": import at once; "False": when the first program is asked for.
         warm_up: imports what the programs need.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGTERM, partial(_stop, int(caller)))
     try:
         die_with_parent(int(caller), signal.SIGTERM)
         listener = socket.socket(fileno=int(listener))
@@ -146,11 +149,30 @@ def serve(folder, listener, caller, at_once, warm_up):
                     imported = imported or _Imported(warm_up)
                     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
                     _fork(_keep, listener, connection, client, imported)
+    except KeyboardInterrupt:
+        _wait_for_keepers()
     except Exception:
         traceback.print_exc()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os._exit(0)  # tearing down torch's modules would take another 0.7 s
+
+
+def _stop(caller, number, frame):
+    """SIGTERM: end at once if the caller is dead, else when the programs have ended."""
+    if os.getppid() != caller:
+        sys.exit()
+    raise KeyboardInterrupt
+
+
+def _wait_for_keepers():
+    while True:
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+        except KeyboardInterrupt:  # told again
+            continue
 
 
 def _credentials(connection):
@@ -209,6 +231,7 @@ def _fork(target, *arguments):
 def _keep(listener, connection, client, imported):
     """Run a program: pass on signals to it, and how it ended; end it if its client has ended."""
     listener.close()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _name(f"keep {client}")
     length, files, _, _ = socket.recv_fds(connection, 8, 3)
     request = json.loads(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))

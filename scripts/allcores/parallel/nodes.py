@@ -2,18 +2,17 @@
 
 On each node a launcher forks that node's ranks and watches over them. Node 0 writes a file, in the
 run's own folder on the file system that all share, with its addresses, a port that the system chose
-and a secret; the others connect to it. Both sides prove that they know the secret (HMAC, as
-multiprocessing.connection does it), so nobody joins whom the file system does not let read the
-file, and a launcher that comes upon the file of an earlier attempt is turned away.
+and a secret; the others connect to it. Both sides prove that they know the secret (HMAC, RFC 2104),
+so nobody joins whom the file system does not let read the file, and a launcher that comes upon the
+file of an earlier attempt is turned away.
 """
 
 import contextlib
+import hmac
 import json
-import multiprocessing
 import platform
 import secrets
 import socket
-import struct
 import time
 from dataclasses import dataclass, field
 from multiprocessing import connection
@@ -24,7 +23,8 @@ import psutil
 from allcores.parallel.failures import RankFailedError
 
 JOINING = 300.0  # seconds within which all nodes must have come: their Pythons start at leisure
-ANSWERING = 5.0  # seconds within which the other side must prove who it is
+ANSWERING = 3.0  # seconds within which the other side must prove who it is
+NONCE = 32  # bytes
 LOOPBACK = "127."
 COLLECTED = "collected"  # the first word of a message of collect()
 
@@ -55,6 +55,17 @@ class Link:
         with contextlib.suppress(OSError):
             self.connection.send(message)
 
+    def deliver(self, message):
+        """Send a message to somebody who waits for it.
+
+        Raises:
+            RankFailedError: the launcher at the other end has ended.
+        """
+        try:
+            self.connection.send(message)
+        except OSError:
+            raise self._gone() from None
+
     def receive(self):
         """The next message.
 
@@ -64,9 +75,12 @@ class Link:
         try:
             message = self.connection.recv()
         except (EOFError, OSError):
-            raise RankFailedError(f"{self.title} is gone: its launcher has ended") from None
+            raise self._gone() from None
         self.heard = time.monotonic()
         return message
+
+    def _gone(self):
+        return RankFailedError(f"{self.title} is gone: its launcher has ended")
 
     def receive_collected(self):
         """What the other side has collect()ed; messages of an earlier time are passed over."""
@@ -106,7 +120,7 @@ class Nodes:
         if self.node:
             return self.links[0].receive()
         for link in self.links:
-            link.connection.send(value)
+            link.deliver(value)
         return value
 
     def collect(self, value):
@@ -116,7 +130,7 @@ class Nodes:
             RankFailedError: a launcher has ended.
         """
         if self.node:
-            self.links[0].connection.send((COLLECTED, value))
+            self.links[0].deliver((COLLECTED, value))
             return None
         return [value, *(link.receive_collected() for link in self.links)]
 
@@ -173,12 +187,10 @@ def _receive_all(count, file, addresses, deadline):
                         f"({platform.node()}) was waiting at {', '.join(addresses)}"
                     ) from None
                 ours = caller.getsockname()[0]
-                link = _proved(caller, secret, first=True)
+                link = _proved(caller, secret, node=0)
                 if link:
-                    who = link.recv()
-                    links[who["node"]] = Link(link, who["node"], who["host"])
+                    links[link.node] = link
                     address = address or ours
-                    link.send({"host": platform.node()})
         finally:
             file.unlink(missing_ok=True)
     return Nodes(count, 0, [links[node] for node in sorted(links)], address)
@@ -196,46 +208,79 @@ def _publish(told, file):
 def _call(count, node, file, interface, deadline):
     """Another node: look for node 0 until it is found."""
     problem = f"there is no {file}"
-    ours = (_own(interface)[0], 0) if interface else None
+    ours = (_own(interface)[0], 0) if interface is not None else None
     while time.monotonic() < deadline:
-        try:
-            told = json.loads(file.read_text())
-        except (FileNotFoundError, ValueError):  # not yet
-            told = {"addresses": []}
-        for address in told["addresses"]:
+        for address, port, secret in _published(file):
             try:
-                caller = socket.create_connection((address, told["port"]), ANSWERING, ours)
+                caller = socket.create_connection((address, port), ANSWERING, ours)
             except OSError as error:
-                problem = f"{address}, port {told['port']}: {error}"
+                problem = f"{address}, port {port}: {error}"
                 continue
             own = caller.getsockname()[0]
-            link = _proved(caller, told["secret"], first=False)
+            link = _proved(caller, secret, node)
             if link:
-                link.send({"node": node, "host": platform.node()})
-                return Nodes(count, node, [Link(link, 0, link.recv()["host"])], own)
-            problem = f"{address}, port {told['port']}: somebody else is there"
+                return Nodes(count, node, [link], own)
+            problem = f"{address}, port {port}: somebody else is there"
         time.sleep(0.1)
     raise RankFailedError(f"node {node} ({platform.node()}) did not find node 0: {problem}")
 
 
-def _proved(caller, secret, first):
-    """The connection, once both sides have proved that they know the secret; None: they do not."""
-    caller.setblocking(True)
-    seconds = struct.pack("ll", int(ANSWERING), 0)
-    caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, seconds)
-    caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    link = connection.Connection(caller.detach())
-    steps = [connection.deliver_challenge, connection.answer_challenge]
+def _published(file):
+    """(address, port, secret) of each address in the file; [] while there is none to be read."""
     try:
-        for step in steps if first else reversed(steps):
-            step(link, secret.encode())
-    except (multiprocessing.AuthenticationError, EOFError, OSError):
-        link.close()
+        told = json.loads(file.read_text())
+        return [(address, int(told["port"]), told["secret"]) for address in told["addresses"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _proved(caller, secret, node):
+    """The Link to who is at the other end of a socket, once both sides have proved that they know
+    the secret; None: they do not, or do not say so in time.
+
+    Args:
+        node: which one this is. Node 0 asks first.
+    """
+    deadline = time.monotonic() + ANSWERING
+    caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    mine = secrets.token_bytes(NONCE)
+    try:
+        caller.sendall(mine)
+        theirs = _exactly(caller, NONCE, deadline)
+        for_first, for_other = (mine, theirs) if node == 0 else (theirs, mine)
+        proofs = [
+            hmac.digest(secret.encode(), who + for_first + for_other, "sha256")
+            for who in (b"first", b"other")
+        ]
+        caller.sendall(proofs[0 if node == 0 else 1])
+        answer = _exactly(caller, len(proofs[0]), deadline)
+        if not hmac.compare_digest(answer, proofs[1 if node == 0 else 0]):
+            raise ConnectionError("who is there does not know the secret")
+        caller.setblocking(True)
+        link = connection.Connection(caller.detach())
+        link.send((node, platform.node()))
+        if not link.poll(ANSWERING):
+            raise ConnectionError("who is there does not say who he is")
+        return Link(link, *link.recv())
+    except (OSError, EOFError):
+        caller.close()
         return None
-    with socket.socket(fileno=link.fileno()) as again:
-        again.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
-        again.detach()
-    return link
+
+
+def _exactly(caller, length, deadline):
+    """So many bytes from a socket.
+
+    Raises:
+        OSError: they do not come in time.
+    """
+    received = b""
+    while len(received) < length:
+        caller.settimeout(max(0.001, deadline - time.monotonic()))
+        part = caller.recv(length - len(received))
+        if not part:
+            raise ConnectionError("the other side has closed the connection")
+        received += part
+    return received
 
 
 def _own(interface):

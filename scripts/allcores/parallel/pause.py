@@ -48,8 +48,10 @@ class Pause:
 
     def over(self, rank):
         """Called by a worker when all have saved; returns whether to stop."""
+        stop = bool(self.memory[STOP])
+        # Once all have been through this one, another may be asked for.
         self.passed[rank] = self.memory[ASKED]
-        return bool(self.memory[STOP])
+        return stop
 
     def saved(self):
         """Note that a checkpoint has been written."""

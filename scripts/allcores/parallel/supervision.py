@@ -2,7 +2,7 @@
 
 On several nodes each launcher watches over its own ranks and tells node 0 every second how they
 are; node 0 judges, and tells all how it ends. Messages to node 0: "signs", "done", "failed",
-"stop", "furthest"; from it: "alive", "ended", "pause", "go on".
+"stop", "furthest", "over"; from it: "alive", "ended", "pause", "go on".
 """
 
 import math
@@ -15,6 +15,7 @@ from multiprocessing import connection
 from pathlib import Path
 
 from allcores.parallel.failures import DivergedError, RankFailedError
+from allcores.parallel.nodes import JOINING
 
 # How often a launcher looks for progress (seconds).
 LOOK = 1.0
@@ -81,10 +82,11 @@ class Supervisor:
         self.ranks, self.title, self.heartbeats, self.pause = ranks, title, heartbeats, pause
         self.nodes, self.timeout, self.save_every = nodes, timeout, save_every
         self.running = {process.sentinel: rank for rank, (process, _) in ranks.items()}
-        self.idle, self.before, self.looked = 0.0, None, time.monotonic()
+        self.idle, self.before, self.looked = 0.0, None, -LOOK  # the first look is at once
         self.have_ended = False
         self.woken = os.eventfd(0, os.EFD_CLOEXEC)  # by a signal
         self.furthest = {}  # node -> step, of those who have answered to "pause"
+        self.pausing = set()  # nodes that a pause is not over on; on other nodes than 0: this one
         self.signal = None  # by which the run was told to stop
         self.stop_until = math.inf
 
@@ -96,6 +98,8 @@ class Supervisor:
             DivergedError: a rank found that the training diverged.
             KeyboardInterrupt: a signal asked to stop; the workers have saved, if they could.
         """
+        for link in self.nodes.links:
+            link.heard = time.monotonic() + JOINING  # it may begin later
         before = {}
         if self.save_every is not None:
             before = {number: signal.signal(number, self._heard) for number in SIGNALS}
@@ -161,11 +165,14 @@ class Supervisor:
             self.signal = self.signal or rest[0]
         elif what == "pause":
             self.signal = self.signal or rest[0]
+            self.pausing = {self.nodes.node}
             self._tell("furthest", self.pause.ask(stop=rest[0] is not None))
         elif what == "furthest":
             self.furthest[link.node] = rest[0]
         elif what == "go on":
             self.pause.answer(*rest)
+        elif what == "over":
+            self.pausing.discard(link.node)
 
     def _fail(self, *failures):
         """End the run for the weightiest of what has failed; the others complain about it."""
@@ -236,13 +243,22 @@ class Supervisor:
                 self._tell("stop", self.signal)
         if time.monotonic() > self.stop_until:
             raise KeyboardInterrupt(self.signal)
+        if self.nodes.node in self.pausing and not self.pause.is_going_on:
+            self.pausing.discard(self.nodes.node)
+            if self.nodes.node:
+                self._tell("over")
         if self.nodes.node == 0:
             self._pause()
 
     def _pause(self):
+        """Ask all nodes for a pause if one is due, and answer once all have said how far they are.
+
+        Not before the last one is over on every node: a worker would take it for that.
+        """
         stopping = self.signal is not None
-        if not self.pause.is_going_on and (stopping or self.pause.age > self.save_every):
+        if not self.pausing and (stopping or self.pause.age > self.save_every):
             self._tell("pause", self.signal)
+            self.pausing = set(range(self.nodes.count))
             self.furthest = {0: self.pause.ask(stopping)}
         if len(self.furthest) == self.nodes.count:
             furthest = max(self.furthest.values())

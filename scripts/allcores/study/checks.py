@@ -261,13 +261,13 @@ def _layouts(config, given):
         if key in given
     }
     counts["threads_per_worker"] = counts["threads_per_worker"] or [1]
-    counts["nodes"] = [count for count in grid.node_counts(given) if isinstance(count, int)]
+    counts["nodes"] = [n for n in grid.node_counts(given) if is_integer(n) and n > 0] or [1]
     return list(grid.layouts(config, given | counts))
 
 
 def _of_nodes(config, path, given, available):
     """A run takes nodes that the call has, and a strategy that reaches across them."""
-    most = max(grid.node_counts(given), default=1)
+    most = max((nodes for _, nodes, *_ in _layouts(config, given)), default=1)
     if most > available:
         yield (
             (*path, "nodes"),

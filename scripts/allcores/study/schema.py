@@ -109,6 +109,8 @@ def _expected(schema):
     }
     types = schema.get("type", "object")
     text = " or ".join(kinds[kind] for kind in ([types] if isinstance(types, str) else types))
+    if schema.get("uniqueItems"):
+        text += ", none of them twice"
     for key, words in (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "up to")):
         if key in schema:
             text += f" {words} {schema[key]}"

@@ -70,6 +70,10 @@ class RunJobs:
             *["--output", output[0]],
         )
 
+    def _submits(self, run):
+        """Whether a run is a job of SLURM's on several nodes."""
+        return run.nodes > 1 and self.on_cluster and not self.launched
+
     def _call(self, program):
         if self.launched:
             return warm_start.command_on_a_node(program)
@@ -140,7 +144,7 @@ class RunJobs:
         run = self.run(wildcards)
         conditions = self.folder.conditions_of(run, self.table)
         return _quoted(
-            *(self._call(PROGRAM) if self.launched or run.nodes == 1 else _srun(run, resources)),
+            *(_srun(run, resources) if self._submits(run) else self._call(PROGRAM)),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *(["--fold-of", input.folds] if run.folds is not None else []),

@@ -41,6 +41,7 @@ class Saver:
         self.strategy.restore_worker(own["strategy"])
         torch.set_rng_state(own["random"])
         self.world.clock.seconds.update(own["seconds"])
+        self.sent = -middle["sent"]
         return middle["step"], middle["lr"], own["total_loss"]
 
     def after_step(self, epochs, step, lr, total_loss):
@@ -62,9 +63,9 @@ class Saver:
             "total_loss": total_loss,
             "seconds": dict(self.world.clock.seconds),
         }
-        workers = self.world.gather(own)
+        middle = {"step": step, "lr": lr, "workers": self.world.gather(own), "sent": self._sent()}
         if self.world.rank == 0:
-            self._save(epochs, {"step": step, "lr": lr, "workers": workers})
+            self._save(epochs, middle)
         self.world.barrier()
         self.world.clock.enter("data")
         return self.world.pause.over(rank)
@@ -72,14 +73,18 @@ class Saver:
     def after_epoch(self, epochs, model):
         """Save; returns whether to stop. The clock stands still."""
         if self.world.nodes > 1:
-            before, self.sent = self.sent, self.world.sent_between_nodes()
-            epochs[-1]["sent_between_nodes"] = self.sent - before
+            epochs[-1]["sent_between_nodes"] = sent = self._sent()
+            self.sent += sent
         if self.world.rank == 0:
             epochs[-1] |= self.strategy.record()
             self.checkpoints.save_weights(len(epochs) - 1, model.state_dict())
             self._save(epochs)
         self.world.barrier()  # rank 0 may still read shared weights or query servers
         return self.pauses and self.world.pause.over(self.world.rank_on_node)
+
+    def _sent(self):
+        """Bytes that have gone from node to node in this epoch."""
+        return self.world.sent_between_nodes() - self.sent if self.world.nodes > 1 else 0
 
     def _save(self, epochs, middle=None):
         self.checkpoints.save(
