@@ -1,5 +1,7 @@
 """Workers that are told to stop, or to save, do so after the same step and lose nothing."""
 
+import math
+import multiprocessing
 import os
 import re
 import signal
@@ -8,7 +10,10 @@ import pytest
 from conftest import RUN, same_weights, using
 from test_strategies import ALL, each, is_asynchronous, wait_for
 
+from allcores.parallel.heartbeat import Heartbeats
+from allcores.parallel.nodes import Link, Nodes
 from allcores.parallel.pause import Pause
+from allcores.parallel.supervision import Supervisor
 from allcores.study.run import Choice
 
 
@@ -61,3 +66,27 @@ def test_workers_that_do_not_wait_for_each_other_stop_after_the_same_step(
     assert metrics["resumed"] == 1
     staleness = [sum(epoch["staleness"]) for epoch in metrics["epochs"]]
     assert staleness == [3 * 14] * 5, "none is lost"
+
+
+def test_the_next_pause_begins_when_the_last_is_over_on_every_node():
+    ours, theirs = multiprocessing.Pipe()
+    link, pause = Link(ours, 1, "n2"), Pause(1)
+    nodes = Nodes(2, 0, [link], "127.0.0.1")
+    supervisor = Supervisor({}, str, Heartbeats(1), pause, nodes, math.inf, save_every=-1)
+
+    def say(*message):
+        theirs.send(message)
+        supervisor._take(link, *link.receive())
+        supervisor._save_or_stop()
+
+    pause.due(0, 3)
+    supervisor._save_or_stop()
+    assert theirs.recv() == ("pause", None)
+    say("furthest", 7)
+    assert theirs.recv() == ("go on", 7)
+    assert [pause.due(0, step) for step in (4, 5, 6, 7)] == [False, False, False, True]
+    assert pause.over(0) is False
+    supervisor._save_or_stop()
+    assert not theirs.poll(), "node 1 is still in the last one"
+    say("over")
+    assert theirs.recv() == ("pause", None)
