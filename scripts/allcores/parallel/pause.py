@@ -10,7 +10,7 @@ import mmap
 import time
 
 # Places in the memory: how often a pause was asked for, and answered with a step; that step;
-# whether the run is to stop there; when a checkpoint was last written (CLOCK_MONOTONIC, seconds).
+# whether the run is to stop there; when a checkpoint was last written (CLOCK_MONOTONIC, ns).
 ASKED, ANSWERED, STEP, STOP, SAVED, WORKERS = range(6)
 POLL = 1e-3  # seconds
 
@@ -55,12 +55,12 @@ class Pause:
 
     def saved(self):
         """Note that a checkpoint has been written."""
-        self.memory[SAVED] = int(time.monotonic())
+        self.memory[SAVED] = time.monotonic_ns()
 
     @property
     def age(self):
         """Seconds since the last checkpoint."""
-        return time.monotonic() - self.memory[SAVED]
+        return (time.monotonic_ns() - self.memory[SAVED]) / 1e9
 
     @property
     def is_going_on(self):
