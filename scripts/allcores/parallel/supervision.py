@@ -23,6 +23,8 @@ LOOK = 1.0
 WAITING = ("wait", "checkpoint")
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
+# And those of other nodes, after that, within this time.
+FROM_NODES = 2.0
 # A launcher that is not heard of for so long has died, or its node has (seconds).
 SILENCE = 8.0
 # Workers that are to stop have so long to end their step and save (seconds).
@@ -176,11 +178,10 @@ class Supervisor:
 
     def _fail(self, *failures):
         """End the run for the weightiest of what has failed; the others complain about it."""
-        deadline = time.monotonic() + GRACE
         failures = list(failures)
+        time.sleep(GRACE)
         if self.nodes.node == 0:
-            failures += self._complaints(deadline)
-        time.sleep(max(0.0, deadline - time.monotonic()))
+            failures += self._complaints()
         mine = _failure(self.ranks, self.title)
         failures += [mine] if mine else []
         worst = min(failures, key=lambda failure: (failure.weight, failure.when))
@@ -191,11 +192,12 @@ class Supervisor:
                 self._take(link, *link.receive())
         raise worst.error
 
-    def _complaints(self, deadline):
-        """What other nodes say of their failures until then."""
+    def _complaints(self):
+        """What other nodes say of their failures; each waits for its own ranks' complaints, too."""
         found = []
         links = {link.connection: link for link in self.nodes.links}
-        while time.monotonic() < deadline:
+        deadline = time.monotonic() + FROM_NODES
+        while time.monotonic() < deadline and len(found) < len(self.nodes.links):
             for each in connection.wait(list(links), max(0.0, deadline - time.monotonic())):
                 try:
                     what, *rest = links[each].receive()
