@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 TRAINING = ["--model=lenet", "--dataset=synthetic", "--dataset-option=count=203", "--epochs=3"]
 TRAINING += ["--dataset-option=test=50", "--dataset-option=size=16", "--folds=3", "--fold=1"]
 TRAINING += ["--optimizer=adamw", "--batch-size=16", "--curves"]
+# What is fastest may be another recipe each time.
+TRAINING += ["--precision=fp32", "--memory-format=contiguous"]
 # Their numbers depend on timing when there are several workers.
 ASYNCHRONOUS = ("hogwild", "async_parameter_server")
 STRATEGIES = ("accelerator", "data_parallel", "ddp", "gossip", "local_sgd", "parameter_server")
