@@ -5,8 +5,8 @@
 #
 # from the project's folder; what follows the script's name goes to snakemake. On one node a run starts as
 # on any machine; on several, as a step of SLURM's own, which chooses the node and binds the cores.
-# Two minutes before the time limit runs stop after their last checkpoint and the job goes back to the queue,
-# where it goes on by itself. On SIGTERM they stop, too; whether it is queued again is then SLURM's business.
+# Two minutes before the time limit runs save what they have and stop, and the job goes back to the queue, where
+# it goes on by itself. On SIGTERM they do so, too; whether it is queued again is then SLURM's business.
 #
 #SBATCH --job-name=allcores
 #SBATCH --output=allcores-%j.log

@@ -17,6 +17,22 @@ from allcores.parallel.supervision import Supervisor
 from allcores.study.run import Choice
 
 
+def stop(monkeypatch, laboratory, run, number, at):
+    """Conduct a run that gets a signal when a worker has ended a step."""
+    due = Pause.due
+
+    def asks_to_stop(self, rank, step):
+        if (rank, step) == at:
+            os.kill(os.getppid(), number)
+            wait_for(lambda: self.is_going_on)
+        return due(self, rank, step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Pause, "due", asks_to_stop)
+        with pytest.raises(KeyboardInterrupt, match=number.name):
+            laboratory.conduct(run, "interrupted")
+
+
 @each(ALL)
 def test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step(
     laboratory, monkeypatch, capfd, strategy
@@ -27,18 +43,7 @@ def test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step(
     model = Choice("mobilenet_v2", "mobilenet_v2", {"width": 0.1})
     run = using(strategy, workers, dataset=even, model=model, batch_size=9, epochs=3)
     _, expected = laboratory.conduct(run, "whole")
-    due = Pause.due
-
-    def asks_to_stop(self, rank, step):
-        if rank == 0 and step == 8:
-            os.kill(os.getppid(), signal.SIGTERM)
-            wait_for(lambda: self.is_going_on)
-        return due(self, rank, step)
-
-    monkeypatch.setattr(Pause, "due", asks_to_stop)
-    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
-        laboratory.conduct(run, "interrupted")
-    monkeypatch.undo()
+    stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 8))
     metrics, weights = laboratory.conduct(run, "interrupted")
     assert re.search(r"resumed after epoch \d of 3 and \d+ of 6 steps", capfd.readouterr().out)
     assert metrics["resumed"] == 1
@@ -50,19 +55,8 @@ def test_workers_that_do_not_wait_for_each_other_stop_after_the_same_step(
     laboratory, monkeypatch, name
 ):
     run = using(ALL[name], 3, batch_size=4, epochs=5)
-    due = Pause.due
-
-    def asks_to_stop(self, rank, step):
-        if rank == 1 and step == 20:
-            os.kill(os.getppid(), signal.SIGUSR1)
-            wait_for(lambda: self.is_going_on)
-        return due(self, rank, step)
-
-    monkeypatch.setattr(Pause, "due", asks_to_stop)
-    with pytest.raises(KeyboardInterrupt, match="SIGUSR1"):
-        laboratory.conduct(run)
-    monkeypatch.undo()
-    metrics, _ = laboratory.conduct(run)
+    stop(monkeypatch, laboratory, run, signal.SIGUSR1, at=(1, 20))
+    metrics, _ = laboratory.conduct(run, "interrupted")
     assert metrics["resumed"] == 1
     staleness = [sum(epoch["staleness"]) for epoch in metrics["epochs"]]
     assert staleness == [3 * 14] * 5, "none is lost"

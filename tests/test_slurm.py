@@ -68,6 +68,7 @@ def by_profile(slurm, project, *arguments):
 def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
     project = copy(tmp_path)
     wide = {"datasets": ["tiny"], "folds": 2, "models": ["mlp"], "nodes": 2}
+    wide["schedules"] = ["cosine"]  # serial is trained so, too
     project.configure(
         lambda config: config["studies"].update(wide=wide | {"strategies": ["shared_memory"]})
     )
@@ -80,6 +81,7 @@ def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
     assert states.count("COMPLETED 2 1") == RUNS / 2, "ddp asked for two CPUs each"
     assert states.count("COMPLETED 2 2") == 2, "two nodes of one CPU"
     assert all(state.startswith("COMPLETED") for state in states)
+    assert ends_like_a_local_call(project, tmp_path / "here")
 
 
 def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path):

@@ -85,10 +85,10 @@ class RunJobs:
         is not asked: each function that Snakemake calls slows down every dry run."""
         needs = {"mem_mb": self.memory_mb, "runtime": self.minutes}
         needs = needs if self.launched or not self.cores else {}
-        if self.launched or any(run.nodes > 1 for run in self.table.runs.values()):
+        if self.launched:
             needs |= {"nodes": self.nodes}
-        if not self.launched and any(run.nodes > 1 for run in self.table.runs.values()):
-            needs |= {"mpi": self.launcher, "tasks": self.nodes}
+        elif any(run.nodes > 1 for run in self.table.runs.values()):
+            needs |= {"nodes": self.nodes, "mpi": self.launcher, "tasks": self.nodes}
         return needs | ({"slurm_extra": self.slurm_extra} if self.table.exclusive else {})
 
     def slurm_extra(self, wildcards):
