@@ -334,8 +334,11 @@ def test_one_who_says_nothing_keeps_nobody_waiting(warm, train):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
     project = copy(tmp_path)
+    first = {"models": ["lenet"], "strategies": ["serial"]}
+    project.configure(lambda config: config["studies"]["first"].update(first))
+    project.call()
     project.configure(lambda config: config["models"]["mlp"].update(epochs=100_000))
-    project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
+    project.configure(lambda config: config["studies"]["first"].update(models=["lenet", "mlp"]))
     process = project.snakemake(start_new_session=True)
     wait_for(lambda: list((project.results / "checkpoints").rglob("latest.allcores")))
     warm = warm_process(process.pid)
@@ -345,7 +348,8 @@ def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
     assert programs and ranks
     os.killpg(process.pid, number)  # as a terminal, or a batch system, does
     wait_for(lambda: not any(map(alive, [*keepers, *programs, *ranks])), seconds=10)
-    process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
+    assert "--allowed-rules" not in output, "nor are tables made of the runs that there are"
     wait_for(lambda: not alive(warm), seconds=1)
     assert not list((tmp_path / ".snakemake").glob("warm_process_*"))
     logs = [log.read_text() for log in (project.results / "logs" / "train").rglob("*.log")]
