@@ -50,6 +50,14 @@ def says(slurm, *command):
     return run.stdout
 
 
+def checkpoints_of(project):
+    return list((project.results / "checkpoints").rglob("latest.allcores"))
+
+
+def logs_of(project):
+    return [log.read_text() for log in (project.results / "logs/train").rglob("*.log")]
+
+
 def by_profile(slurm, project, *arguments):
     """A call of snakemake that submits a job per run, as a process."""
     link = project.folder / "slurm"
@@ -84,14 +92,41 @@ def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
     assert ends_like_a_local_call(project, tmp_path / "here")
 
 
+# Its steps take as long on every machine.
+SLOW = """
+import time
+
+import torch
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self, channels, image_size, classes):
+        pixels = channels * image_size[0] * image_size[1]
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(pixels, classes))
+
+    def forward(self, images):
+        time.sleep(SECONDS * self.training)
+        return super().forward(images)
+"""
+
+
+def slow_model(folder, seconds, epochs):
+    """An entry of `models`: 8 steps in an epoch, each of so many seconds; its file in a folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / "slow.py").write_text(SLOW.replace("SECONDS", str(seconds)))
+    optimizer = {"name": "sgd", "lr": 0.05}
+    return {"import": "slow:Net", "batch_size": 4, "epochs": epochs, "optimizer": optimizer}
+
+
 def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path):
     """SIGKILL of snakemake, then scancel of a job in mid-run: it goes on where it was."""
     project = copy(tmp_path / "there")
     one = {"models": ["mlp"], "strategies": ["shared_memory"], "workers": [1]}
     project.configure(lambda config: config["studies"]["first"].update(one))
-    project.configure(lambda config: config["models"]["mlp"].update(epochs=2500))
+    slow = slow_model(project.folder, seconds=0.02, epochs=150)
+    project.configure(lambda config: config["models"].update(mlp=slow))
     first = by_profile(slurm, project)
-    wait_for(lambda: list((project.results / "checkpoints").rglob("latest.allcores")), seconds=60)
+    wait_for(lambda: checkpoints_of(project))
     first.kill()
     first.communicate()
     by_profile(slurm, project, "--unlock").communicate()
@@ -103,13 +138,12 @@ def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path)
     says(slurm, "scancel", *numbers[1].split())
     wait_for(lambda: not says(slurm, "squeue", "-h").strip(), seconds=60)
     third = by_profile(slurm, project)
-    wait_for(lambda: any(project.results.glob("logs/train/**/*.log")), seconds=60)
-    time.sleep(2)
+    wait_for(lambda: any("resumed after epoch" in log for log in logs_of(project)))
     says(slurm, "scancel", *says(slurm, "squeue", "-h", "-o", "%i", "-t", "RUNNING").split())
     said, _ = third.communicate()
     assert third.returncode == 0, said
-    logs = [log.read_text() for log in (project.results / "logs/train").rglob("*.log")]
-    assert any("resumed after epoch" in log for log in logs)
+    assert any("resumed after epoch" in log for log in logs_of(project))
+    slow_model(tmp_path / "here", seconds=0, epochs=150)
     assert ends_like_a_local_call(project, tmp_path / "here")
 
 
@@ -155,19 +189,19 @@ class Allocation:
     """A project that is trained by profiles/allocation.sh, and its job.
 
     Args:
-        study: changes of the study; strategies of a study over two nodes are `wide`.
+        wide: strategies of a study over two nodes.
+        model: an entry of `models` that takes the place of `mlp`.
+        study: changes of the study.
     """
 
-    def __init__(self, slurm, folder, nodes=2, wide=(), model=(), **study):
+    def __init__(self, slurm, folder, nodes=2, wide=(), model=None, **study):
         self.slurm = slurm
         self.project = copy(folder)
 
         def change(config):
             first = config["studies"]["first"]
             first.update(study)
-            config["models"]["mlp"].update(model)
-            if "import" in model:
-                del config["models"]["mlp"]["hidden"]
+            config["models"]["mlp"] = model or config["models"]["mlp"]
             if wide:
                 of_wide = {"models": ["mlp"], "strategies": [*wide], "nodes": 2, "workers": [1]}
                 config["studies"]["wide"] = first | of_wide
@@ -181,12 +215,17 @@ class Allocation:
     def state(self):
         return says(self.slurm, "squeue", "--states=all", "-h", "-o", "%T", "-j", self.job).strip()
 
+    def nodes(self):
+        """Their names."""
+        names = says(self.slurm, "squeue", "--states=all", "-h", "-o", "%N", "-j", self.job)
+        return says(self.slurm, "scontrol", "show", "hostnames", names.strip()).split()
+
     def ends_well(self):
         wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), seconds=200)
         assert self.state() == "COMPLETED", self.log.read_text()
 
     def logs(self):
-        return [log.read_text() for log in (self.project.results / "logs/train").rglob("*.log")]
+        return logs_of(self.project)
 
     def weights(self):
         return weights_of(self.project)
@@ -210,26 +249,9 @@ def test_many_runs_share_one_allocation(slurm, tmp_path):
         tuple(node["host"] for node in json.loads(file.read_text())["nodes"])
         for file in (allocation.project.results / "runs").rglob("metrics.json")
     }
-    assert hosts == {("n1",), ("n2",), ("n1", "n2")}
+    first, last = allocation.nodes()
+    assert hosts == {(first,), (last,), (first, last)}
     assert allocation.is_like_a_local_call(tmp_path / "here")
-
-
-# A step of it takes longer than a program that is not given time would live.
-SLOW = """
-import time
-
-import torch
-
-
-class Net(torch.nn.Sequential):
-    def __init__(self, channels, image_size, classes):
-        pixels = channels * image_size[0] * image_size[1]
-        super().__init__(torch.nn.Flatten(), torch.nn.Linear(pixels, classes))
-
-    def forward(self, images):
-        time.sleep(1.5 * self.training)
-        return super().forward(images)
-"""
 
 
 @pytest.mark.parametrize(
@@ -237,12 +259,9 @@ class Net(torch.nn.Sequential):
 )
 def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, nodes, why):
     folder = tmp_path / "there"
-    folder.mkdir()
-    (folder / "slow.py").write_text(SLOW)
-    (tmp_path / "here").mkdir()
-    (tmp_path / "here" / "slow.py").write_text(SLOW.replace("1.5", "0"))
-    # 30 samples in batches of 4, and one epoch only.
-    model = {"import": "slow:Net", "epochs": 1, "batch_size": 4}
+    # A step takes longer than a program that is not given time would live.
+    model = slow_model(folder, seconds=1.5, epochs=1)
+    slow_model(tmp_path / "here", seconds=0, epochs=1)
     wide = ["shared_memory"] if nodes > 1 else []
     allocation = Allocation(
         slurm, folder, nodes, wide, model, models=["mlp"], strategies=["serial"]
@@ -267,10 +286,12 @@ def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, node
 
 
 def test_a_node_that_dies_loses_its_runs_only(slurm, tmp_path):
-    allocation = Allocation(slurm, tmp_path / "there", model={"epochs": 1500}, models=["mlp"])
-    checkpoints = allocation.project.results / "checkpoints"
-    wait_for(lambda: list(checkpoints.rglob("latest.allcores")))
-    kill_node(slurm, "n2")  # the last test: it stays dead
+    model = slow_model(tmp_path / "there", seconds=0.02, epochs=100)
+    slow_model(tmp_path / "here", seconds=0, epochs=100)
+    allocation = Allocation(slurm, tmp_path / "there", model=model, models=["mlp"])
+    wait_for(lambda: checkpoints_of(allocation.project))
+    _, last = allocation.nodes()  # the job itself runs on the first
+    kill_node(slurm, last)  # the last test: it stays dead
     allocation.ends_well()
     assert allocation.is_like_a_local_call(tmp_path / "here")
 
