@@ -39,7 +39,8 @@ MODULES = {
     **dict.fromkeys(("parallel/factors", "parallel/flat", "parallel/staleness"), NONE),
     "training": ALL,
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
-    **dict.fromkeys(("training/jobs", "training/recipes", "training/sanity"), NONE),
+    **dict.fromkeys((f"training/{name}" for name in ("counting", "recipes", "sanity")), NONE),
+    "planning": NONE,
 }
 CONFIG = yaml.safe_load(MINIATURE)
 

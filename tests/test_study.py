@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from allcores.analysis import products
-from allcores.study import estimate, grid, results_folder
+from allcores.study import grid, results_folder
 from allcores.study.run import Run
 
 CONFIG = yaml.safe_load("""
@@ -116,30 +116,6 @@ def test_settings_are_canonical():
     assert Run.from_json(run.to_json()) == run
     reordered = json.dumps(json.loads(run.to_json()), indent=2)
     assert Run.from_json(reordered).to_json() == run.to_json()
-
-
-def test_longer_runs_are_expected_to_take_longer():
-    config = yaml.safe_load("""
-models:
-  lenet: &a {batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}
-  longer: {<<: *a, name: lenet, epochs: 4}
-  vgg19: *a
-  vgg11: *a
-  narrow: {<<: *a, name: vgg11, width: 0.5}
-studies:
-  all: {datasets: [cifar10], folds: test, models: [lenet, longer, vgg19, vgg11, narrow]}
-  few: {datasets: [cifar10], folds: test, models: [vgg19], train_sizes: [100]}
-  two: {datasets: [cifar10], folds: test, models: [vgg19], strategies: [ddp], workers: [2]}
-""")
-    runs = grid.expand(config).runs.values()
-    seconds = {(r.model.label, r.train_size, r.workers): estimate.seconds(r) for r in runs}
-    ordered = sorted(seconds, key=seconds.get)
-    assert ordered.index(("lenet", None, 1)) < ordered.index(("longer", None, 1))
-    assert ordered.index(("narrow", None, 1)) < ordered.index(("vgg11", None, 1))
-    assert ordered[-3:] == [("vgg11", None, 1), ("vgg19", None, 2), ("vgg19", None, 1)]
-    assert all(60 * estimate.minutes(run) > 5 * estimate.seconds(run) for run in runs)
-    memory = {(r.model.label, r.train_size, r.workers): estimate.memory_mb(r) for r in runs}
-    assert memory["vgg19", None, 2] > memory["vgg19", None, 1]
 
 
 def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ import gc
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -20,13 +19,15 @@ sys.path.insert(0, f"{workflow.basedir}/scripts")
 from allcores.analysis.jobs import StudyJob
 from allcores.data.jobs import DataJobs
 from allcores.files import write_text
-from allcores.machine import slurm, warm_start
+from allcores.machine import cores, memory, slurm, warm_start
 from allcores.machine.warm_start import PANDAS, TORCH
-from allcores.study import checks, estimate, fingerprint, grid, preflight
+from allcores.planning import choose
+from allcores.planning.estimate import Estimates
+from allcores.planning.jobs import RunJobs
+from allcores.study import calls, checks, fingerprint, grid, preflight
 from allcores.study import results_folder
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 from allcores.study.run import PATH
-from allcores.training.jobs import RunJobs
 from snakemake.utils import update_config
 
 # Numbers inside of what --config gives arrive as texts.
@@ -38,7 +39,6 @@ try:
 except ValueError as error:
     sys.exit(str(error))
 FOLDER = ResultsFolder(RESULTS)
-CONFIG_FILE = Path(FOLDER.config(config))
 # The rules that come before all tables and figures.
 OF_RUNS = ("prepare_dataset", "assign_folds", "calibrate", "train")
 # How a program is called on a node, where this call has the cores of several, and how many each has:
@@ -47,6 +47,8 @@ LAUNCHER = os.environ.get("ALLCORES_LAUNCHER", "")
 NODE_CORES, NODES = "ALLCORES_NODE_CORES", "ALLCORES_NODES"
 # The cores that a run has on each of its nodes, for the shell.
 CORES_ON_NODE = "$(({threads} / {resources.nodes}))" if LAUNCHER else "{threads}"
+# The config files and the settings that this call was given.
+CALLED_WITH = workflow.overwrite_configfiles, workflow.config_settings.config_args or []
 # Set for a call that makes tables of those runs that there are.
 WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
 
@@ -67,6 +69,11 @@ def cores_of_a_run():
     return int(os.environ[NODE_CORES]) if LAUNCHER else local_cores()
 
 
+def most_cores():
+    """The cores of this call; on a cluster, as many as the largest run takes on a node."""
+    return cores_of_a_run() or max(run.cores_on_node for run in TABLE.runs.values())
+
+
 def on_cluster():
     return bool(LAUNCHER) or local_cores() is None or not workflow.is_main_process
 
@@ -76,22 +83,46 @@ def nodes_of_call():
     return int(os.environ[NODES]) if LAUNCHER else local_cores() and 1
 
 
+def written(config):
+    """The file in which a whole config is kept, with what --config gave."""
+    file = Path(FOLDER.config(config))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, json.dumps(config))
+    return file
+
+
+def is_told_cores():
+    """Whether this call says how many cores; a dry run that does not says 1."""
+    return local_cores() != 1
+
+
 if workflow.is_main_process:  # what a job of a cluster is part of has been checked
-    # A dry run without --cores says 1.
-    is_told = local_cores() != 1
-    told = (cores_of_a_run(), nodes_of_call()) if is_told else (None, None)
+    told = (cores_of_a_run(), nodes_of_call()) if is_told_cores() else (None, None)
     stop_at(checks.findings(config, workflow.configfiles, *told))
     stop_at(results_folder.foreign(workflow.configfiles, RESULTS))
 
-TABLE = grid.expand(config)
+# The config with all that it leaves to be chosen: now, if that is not known.
+try:
+    asked = cores_of_a_run() if is_told_cores() else cores.allowed()
+    CONFIG = choose.chosen(config, FOLDER, asked, is_told_cores(), written)
+except ValueError as error:
+    sys.exit(str(error))
+TABLE = grid.expand(CONFIG)
 if WITHOUT_MISSING in os.environ:
     TABLE = FOLDER.without_missing(TABLE)
-STUDIES = [StudyJob(config, TABLE, FOLDER, study) for study in TABLE.studies]
+STUDIES = [StudyJob(CONFIG, TABLE, FOLDER, study) for study in TABLE.studies]
 
 
 def warm(process):
     """The name of a warm process, where there is one: see allcores/machine/warm_start.py."""
     return process if local_cores() is not None and workflow.is_main_process else None
+
+
+ESTIMATES = Estimates(TABLE, FOLDER, most_cores(), forked=warm(TORCH) is not None)
+
+# Runs are packed by memory, too: by what is free now, if nobody says --resources mem_mb=...
+if local_cores() is not None and not LAUNCHER and "mem_mb" not in workflow.global_resources:
+    workflow.global_resources["mem_mb"] = memory.free_mb()
 
 
 def one_of(values):
@@ -121,13 +152,14 @@ onstart:
         preflight.findings(
             TABLE,
             workflow.configfiles,
-            f"{RESULTS}/tried_out.json",
+            FOLDER.tried_out,
             warm_start.command(preflight.PROGRAM, warm(TORCH)),
         )
     )
+    ESTIMATES.read_again()
+    workflow.dag.update_priority()
     results_folder.note_origin(workflow.configfiles, RESULTS)
-    CONFIG_FILE.parent.mkdir(exist_ok=True)
-    write_text(CONFIG_FILE, json.dumps(config))
+    written(CONFIG)
 
 
 onerror:
@@ -141,26 +173,12 @@ def is_told_to_stop(logs):
     return graceful or any("on user request" in Path(log).read_text() for log in logs)
 
 
-def again():
-    """The command that makes all of this again, from this folder."""
-    words = [".venv/bin/snakemake", "--cores", "all"]
-    for file in workflow.overwrite_configfiles:
-        words += ["--configfile", os.path.relpath(file)]
-    for pair in workflow.config_settings.config_args:
-        words += ["--config", pair]
-    return shlex.join(words)
-
-
 def make_tables_of_the_others():
     """After a failure: the tables and figures of the runs that there are, with the holes marked."""
     if not workflow.is_main_process or WITHOUT_MISSING in os.environ:
         return
     if not any(map(FOLDER.has, TABLE.runs)):
         return
-    files = [str(file) for file in workflow.overwrite_configfiles]
-    given = workflow.config_settings.config_args
     of_results = [rule.name for rule in workflow.rules if rule.name not in OF_RUNS]
-    command = [sys.executable, "-m", "snakemake", "-s", workflow.main_snakefile, "--nolock"]
-    command += ["--cores", str(local_cores() or 1), "--quiet", "--allowed-rules", *of_results]
-    command += (["--configfile", *files] if files else []) + (["--config", *given] if given else [])
+    command = calls.within(workflow.main_snakefile, local_cores() or 1, of_results, *CALLED_WITH)
     subprocess.run(command, env=os.environ | {WITHOUT_MISSING: "1"})

@@ -36,7 +36,9 @@ for JOB in STUDIES:
             products=[product.name for product in JOB.products],
             missing=JOB.missing,
             # A function of input is not recorded.
-            command=lambda wildcards, input, job=JOB: job.command(again(), warm(PANDAS)),
+            command=lambda wildcards, input, job=JOB: job.command(
+                calls.again(*CALLED_WITH), warm(PANDAS)
+            ),
         message:
             f"Make the tables and figures of the study {JOB.study}"
         shell:

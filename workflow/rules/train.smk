@@ -1,7 +1,16 @@
 # calibrate measures the fastest recipe of a model where the config says `auto`. train is one
 # training: one fold of one dataset, one model, schedule, strategy and number of workers.
 
-RUNS = RunJobs(config, TABLE, FOLDER, cores_of_a_run(), warm(TORCH), bool(LAUNCHER), on_cluster())
+RUNS = RunJobs(
+    CONFIG,
+    TABLE,
+    FOLDER,
+    ESTIMATES,
+    cores_of_a_run(),
+    warm(TORCH),
+    bool(LAUNCHER),
+    on_cluster(),
+)
 
 
 rule calibrate:
@@ -20,8 +29,8 @@ rule calibrate:
         slurm_extra="--exclusive",
         mem_mb=lambda wildcards, attempt: 2
         * attempt
-        * estimate.memory_mb(RUNS.with_recipe(wildcards)),
-        runtime=lambda wildcards, attempt: attempt * estimate.minutes(RUNS.with_recipe(wildcards)),
+        * ESTIMATES.memory_mb(RUNS.with_recipe(wildcards)),
+        runtime=lambda wildcards, attempt: attempt * ESTIMATES.minutes(RUNS.with_recipe(wildcards)),
     params:
         # Not recorded, being a function of output: any run with that cache key will do.
         command=RUNS.calibration,

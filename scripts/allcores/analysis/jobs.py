@@ -12,6 +12,8 @@ from allcores.study import fingerprint, registry
 PROGRAM = registry.LIBRARY.parent / "report.py"
 # Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
+# The CSV of what a plan predicts of each run.
+PREDICTED = "predicted"
 TIDY = ("runs", "epochs", "staleness", "classes", "confusion", "utilisation", "missing")
 
 
@@ -34,7 +36,9 @@ class StudyJob:
 
     def __init__(self, config, table, folder, study):
         self.config, self.table, self.folder, self.study = config, table, folder, study
-        self.products = products.of_study(config, study)
+        self.predicted = folder.planned(f"{PREDICTED}.csv")
+        planned = Path(self.predicted).exists()
+        self.products = products.of_study(config, study, planned)
         self.facts = products.facts_of(config, study)
 
     @property
@@ -67,14 +71,14 @@ class StudyJob:
 
     @property
     def of_other(self):
-        """Argument -> CSV of the study that this one is compared with."""
+        """Argument -> CSV of the study that this one is compared with, or of the plan."""
         other = self.config["studies"][self.study].get("against")
         names = {name for product in self.products for name in product.made_from}
         return {
             name: self.folder.csv(other, name.removeprefix(OTHER))
             for name in sorted(names)
             if name.startswith(OTHER)
-        }
+        } | ({PREDICTED: self.predicted} if PREDICTED in names else {})
 
     @property
     def tidy(self):

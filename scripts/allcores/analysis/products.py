@@ -3,7 +3,7 @@
 A file declares everything about its product, so that adding one touches no other file:
 
 * TITLE and CAPTION, for the report. {study}, {baseline} and {target} in a caption are filled in.
-* WHEN: a name in CONDITIONS, if only some studies have it.
+* WHEN: a name in CONDITIONS, or PLANNED, if only some studies have it.
 * SECTION of the report, and ORDER: its position there, and in the verdict if it has sentences.
 * LEADING, of a figure: its place among those that may open the report; the first three do.
 * table(...) -> DataFrame and formats(table) -> {column: html_table.Number}, with COMPARED, the
@@ -12,7 +12,8 @@ A file declares everything about its product, so that adding one touches no othe
 
 The arguments of these functions are named after what they are made from: a tidy CSV (`runs`,
 `epochs`, ...; see tidy.py), a table (`speed_table`), either of them of the study that this one is
-held against (`against_runs`), or `facts`. Where the first is empty there is nothing to draw.
+held against (`against_runs`), `predicted` by a plan, or `facts`. Where the first is empty there is
+nothing to draw.
 
 The files are read and not imported: the workflow asks for all of this without pandas.
 """
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 
 from allcores.study import grid, registry
 
+# The condition that there is a plan to hold a study against.
+PLANNED = "planned"
 FOLDERS = {"tables": "table", "figures": "figure"}
 
 
@@ -36,7 +39,7 @@ class Product:
         module: its dotted name.
         title, caption, section, order: TITLE, CAPTION, SECTION and ORDER of the file.
         leading: its LEADING, if any.
-        when: a key of CONDITIONS; None: every study has it.
+        when: a key of CONDITIONS or PLANNED; None: every study has it.
         made_from: names of the arguments of table() or figure(), without `facts`.
         takes_facts: whether table() or figure() takes `facts`.
         spoken_from: names of the arguments of sentences(), without `facts`; None: it has none.
@@ -112,14 +115,16 @@ def load(name):
     return importlib.import_module(known()[name].module)
 
 
-def of_study(config, study):
-    """The products of a study."""
+def of_study(config, study, planned=False):
+    """The products of a study.
+
+    Args:
+        planned: whether there is a plan to hold it against.
+    """
     asked = config["studies"][study]
-    return [
-        product
-        for product in known().values()
-        if product.when is None or CONDITIONS[product.when](config, asked)
-    ]
+    met = {name: condition(config, asked) for name, condition in CONDITIONS.items()}
+    met |= {None: True, PLANNED: planned}
+    return [product for product in known().values() if met[product.when]]
 
 
 def facts_of(config, study):
@@ -127,7 +132,7 @@ def facts_of(config, study):
     asked = grid.STUDY_DEFAULTS | config["studies"][study]
     return Facts(
         study=study,
-        baseline=asked.get("baseline") or asked["strategies"][0],
+        baseline=asked.get("baseline") or grid.strategies(config, asked)[0].label,
         target=asked.get("target_accuracy"),
         references=tuple(asked.get("references", [])),
     )
@@ -135,8 +140,7 @@ def facts_of(config, study):
 
 def _is_asynchronous(config, asked):
     """Whether workers of one of its strategies do not wait for each other."""
-    labels = (grid.STUDY_DEFAULTS | asked)["strategies"]
-    chosen = [grid.choice(config, "strategies", label) for label in labels]
+    chosen = grid.strategies(config, asked)
     return any(_constant(registry.strategies(), c, "asynchronous", False) for c in chosen)
 
 

@@ -25,8 +25,7 @@ def quota():
 
     In version 2 each ancestor group has a quota, too: the smallest counts.
     """
-    own = [line[4:] for line in MEMBERSHIP.read_text().splitlines() if line.startswith("0::/")]
-    folder = CGROUP / "".join(own)
+    folder = own_cgroup()
     files = [above / "cpu.max" for above in (folder, *folder.parents) if above >= CGROUP]
     limits = [file.read_text().split() for file in files if file.exists()]
     if limits:
@@ -39,6 +38,12 @@ def quota():
         return float("inf") if quota < 0 else quota / period
     except OSError:
         return float("inf")
+
+
+def own_cgroup():
+    """The folder of this process's control group, of version 2."""
+    own = [line[4:] for line in MEMBERSHIP.read_text().splitlines() if line.startswith("0::/")]
+    return CGROUP / "".join(own)
 
 
 def processor():

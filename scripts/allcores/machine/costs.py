@@ -15,7 +15,8 @@ import psutil
 from allcores.machine import cores, lifetime
 
 SAMPLING_INTERVAL = 0.5  # seconds
-# Memory is read so rarely that it takes this share of one core's time: 4 ms per process.
+# Memory is read so rarely that it takes this share of one core's time, 4 ms per process; but
+# whenever a run has got twice as old, so that a short one is seen, too.
 SHARE_FOR_MEMORY = 0.01
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, the unit of proc_stat(5)
 
@@ -117,7 +118,7 @@ class Watch(threading.Thread):
         self.over = threading.Event()
         self.cores = self.others = None
         self._of_dead, self._of_living = (0.0, 0.0), {}
-        self._memory_again = 0.0  # when it is read again
+        self._begun, self._memory_again = time.monotonic(), 0.0  # when it is read again
 
     def run(self):
         session = self.sessions[-1]
@@ -151,7 +152,8 @@ class Watch(threading.Thread):
         if began >= self._memory_again:
             session.peak_memory = max(session.peak_memory, sum(map(_memory, processes)))
             took = time.monotonic() - began
-            self._memory_again = began + took / SHARE_FOR_MEMORY
+            age = began - self._begun
+            self._memory_again = began + min(took / SHARE_FOR_MEMORY, max(age, SAMPLING_INTERVAL))
 
     def _busy(self):
         """Seconds for which the run's cores have been at work since boot, for whomever."""

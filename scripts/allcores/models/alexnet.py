@@ -2,7 +2,6 @@
 
 from torch import nn
 
-COST = {"alexnet": 75}
 ALLOWED = {"width": 0.01, "dropout": [0.0, 1.0]}
 
 

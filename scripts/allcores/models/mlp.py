@@ -5,7 +5,6 @@ from math import prod
 
 from torch import nn
 
-COST = {"mlp": 0.9}
 ALLOWED = {"width": 0.01}
 
 

@@ -6,8 +6,6 @@ from allcores.machine.lean_torch import import_torchvision
 
 models = import_torchvision("models")
 
-COST = {"resnet18": 556, "resnet50": 1300}
-
 
 def resnet18(channels, image_size, classes):
     """Basic blocks, 11.2 million weights for 10 classes."""

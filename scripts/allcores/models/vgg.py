@@ -6,7 +6,6 @@ from allcores.machine.lean_torch import import_torchvision
 
 vgg = import_torchvision("models.vgg")
 
-COST = {"vgg11": 153, "vgg13": 229, "vgg16": 314, "vgg19": 398}
 ALLOWED = {"width": 0.01}
 
 

@@ -27,6 +27,10 @@ class ServedStrategy(Strategy):
         super().__init__(model, make_optimizer([mine]), world)
         self.weights, self.gradient = mine.data, mine.grad
 
+    @staticmethod
+    def exchange(workers, servers):
+        return 2 * workers / servers, 2 * workers / servers
+
     def state(self):
         return {
             "model": self.module.state_dict(),

@@ -78,6 +78,16 @@ class Strategy:
             return Alone(model, make_optimizer, world)
         return cls(model, make_optimizer, world, **options)
 
+    @staticmethod
+    def exchange(workers, servers):
+        """How what workers exchange in a step grows with their number, for predictions.
+
+        Returns:
+            (messages, vectors): how many messages come one after the other, and how many times the
+            model's weights pass through the process that has most to do. Only ratios count.
+        """
+        return 1, 1
+
     def step(self, lr):
         """Gradient in, next weights out: update with learning rate lr and clear the gradient."""
         raise NotImplementedError

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import yaml
 
-from allcores.study import grid, registry, schema, yamlfile
-from allcores.study.schema import choices, is_integer, is_number, number_hint
+from allcores.study import grid, registry, schema, splits, yamlfile
+from allcores.study.run import AUTO
+from allcores.study.schema import choices, is_integer, is_number, listed, mapping, number_hint
 
 SECTIONS = {
     "datasets": registry.datasets,
@@ -74,15 +75,6 @@ def typed(config):
             return config
         return value if isinstance(value, int | float) else config
     return config
-
-
-def mapping(value):
-    """The value if it is a mapping, else an empty one: the schema has told the rest."""
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value):
-    return value if isinstance(value, list) else []
 
 
 def _of_entries(config):
@@ -175,7 +167,9 @@ def _of_study(config, path, given, cores, nodes):
     sound = True
     for section, known in {**SECTIONS, "models": dict}.items():
         defined = mapping(config.get(section))
-        for position, label in enumerate(_list(given.get(section))):
+        for position, label in enumerate(listed(given.get(section))):
+            if (section, label) == ("strategies", AUTO):
+                continue
             name = grid.component_name(label, mapping(defined.get(label)))
             if label not in defined and name not in known():
                 sound = False
@@ -183,21 +177,21 @@ def _of_study(config, path, given, cores, nodes):
             elif section != "models" and name not in known():  # told by _of_entries
                 sound = False
     baseline = given.get("baseline")
-    if baseline is not None and baseline not in _list(given["strategies"]):
+    if baseline is not None and baseline not in listed(given["strategies"]):
         yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, given['strategies'])}"
     yield from _of_paths(config, given)
     yield from _of_keys(config, path, given)
     if sound:
         yield from _of_batches(config, path, given)
         yield from _of_optimizers(config, path, given)
-        yield from _of_splits(config, path, given)
+        yield from splits.findings(config, path, given)
         yield from _of_nodes(config, path, given, nodes or float("inf"))
         yield from _of_cores(config, path, given, cores or float("inf"))
 
 
 def _of_paths(config, given):
     """Files and folders of the datasets that a study uses."""
-    for label in _list(given.get("datasets")):
+    for label in listed(given.get("datasets")):
         path = mapping(mapping(config.get("datasets")).get(label)).get("path")
         if isinstance(path, str):
             problem = _unreadable(path)
@@ -225,7 +219,7 @@ def _unknown_label(section, label, defined, known):
 def _of_batches(config, path, given):
     """Every worker has to get a part of every full batch."""
     most = max((workers for _, _, workers, _, _ in _layouts(config, given)), default=1)
-    for position, label in enumerate(_list(given.get("models"))):
+    for position, label in enumerate(listed(given.get("models"))):
         batch_size = mapping(mapping(config.get("models")).get(label)).get("batch_size")
         if isinstance(batch_size, int) and 0 < batch_size < most:
             yield (
@@ -237,11 +231,11 @@ def _of_batches(config, path, given):
 
 def _of_optimizers(config, path, given):
     """A strategy that updates slices of one vector cannot serve an optimizer that needs shapes."""
-    for position, label in enumerate(_list(given["strategies"])):
+    for position, label in _strategies_named(given):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if not strategy.constants.get("element_wise"):
             continue
-        for model in _list(given.get("models")):
+        for model in listed(given.get("models")):
             entry = mapping(mapping(config.get("models")).get(model))
             chosen = mapping(entry.get("optimizer")).get("name")
             name = registry.canonical(chosen, registry.optimizers())
@@ -253,10 +247,15 @@ def _of_optimizers(config, path, given):
                 )
 
 
+def _strategies_named(given):
+    """(position, label) of a study's strategies, without `auto`."""
+    return [each for each in enumerate(listed(given["strategies"])) if each[1] != AUTO]
+
+
 def _layouts(config, given):
     """grid.layouts() of the valid values in a study; `auto` counts as one thread, its minimum."""
     counts = {
-        key: [count for count in _list(given[key]) if isinstance(count, int) and count > 0]
+        key: [count for count in listed(given[key]) if isinstance(count, int) and count > 0]
         for key in ("workers", "threads_per_worker", "cores")
         if key in given
     }
@@ -274,7 +273,7 @@ def _of_nodes(config, path, given, available):
             f"found {most}; this call has {available}: ask a cluster, with `sbatch --nodes {most} "
             "--exclusive profiles/allocation.sh` or `snakemake --profile slurm`",
         )
-    for position, label in enumerate(_list(given["strategies"])):
+    for position, label in _strategies_named(given):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if most > 1 and strategy.constants.get("one_node"):
             yield (
@@ -306,6 +305,7 @@ def _of_cores(config, path, given, cores):
 
 def _of_keys(config, path, given):
     """Keys of a study that need or exclude each other."""
+    yield from _of_auto(config, path, given)
     if "cores" in given:
         for key in {"workers", "threads_per_worker", "nodes"} & set(config["studies"][path[-1]]):
             yield (*path, key), "cannot stand beside `cores`, which decides it"
@@ -315,11 +315,32 @@ def _of_keys(config, path, given):
         yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
     others = [name for name in mapping(config.get("studies")) if name != path[-1]]
     yield from _of_against(config, path, given, others)
-    for position, reference in enumerate(_list(given.get("references"))):
+    for position, reference in enumerate(listed(given.get("references"))):
         model = mapping(reference).get("model")
-        if model not in _list(given.get("models")):
-            known = choices(model, _list(given.get("models")))
+        if model not in listed(given.get("models")):
+            known = choices(model, listed(given.get("models")))
             yield (*path, "references", position, "model"), f"found {model!r}; {known}"
+
+
+def _of_auto(config, path, given):
+    """Where the way of training is to be chosen, nothing else can say it."""
+    own = config["studies"][path[-1]]
+    if AUTO not in listed(given["strategies"]):
+        if "candidates" in own:
+            yield (*path, "candidates"), "needs `strategies: [auto]`, which chooses from them"
+        return
+    if len(given["strategies"]) > 1:
+        yield (*path, "strategies"), "auto chooses one strategy for each model: expected [auto]"
+    for key in sorted({"workers", "threads_per_worker", "cores", "nodes", "against"} & set(own)):
+        yield (*path, key), "cannot stand beside `strategies: [auto]`, which decides it"
+    if "baseline" in own:
+        yield (*path, "baseline"), "has nothing to be compared with beside `strategies: [auto]`"
+    defined = mapping(config.get("strategies"))
+    for position, label in enumerate(listed(own.get("candidates"))):
+        name = grid.component_name(label, mapping(defined.get(label)))
+        if name not in registry.strategies():
+            text = _unknown_label("strategies", label, defined, registry.strategies())
+            yield (*path, "candidates", position), text
 
 
 def _of_against(config, path, given, others):
@@ -334,7 +355,7 @@ def _of_against(config, path, given, others):
     if not other["exclusive"]:
         yield (*path, "against"), f"{against!r} needs `exclusive: true`, one run at a time"
     for key in ("datasets", "models", "schedules", "strategies", "train_sizes", "seeds"):
-        if not set(_list(given.get(key))) & set(_list(other.get(key))):
+        if not set(listed(given.get(key))) & set(listed(other.get(key))):
             yield (*path, "against"), f"{against!r} has no {key} in common with this study"
     if given["exclusive"]:
         yield (*path, "against"), "cannot be combined with `exclusive: true`: its runs are packed"
@@ -351,36 +372,3 @@ def _of_against(config, path, given, others):
             yield (*path, "against"), f"{name!r} has {label!r} in several ways; expected one"
     if given.get("folds") != other.get("folds"):
         yield (*path, "against"), f"{against!r} has other folds than this study"
-
-
-def _of_splits(config, path, given):
-    """Folds, test sets and training-set sizes against what is known of the dataset."""
-    folds = given.get("folds")
-    for label in _list(given.get("datasets")):
-        chosen = grid.choice(config, "datasets", label)
-        try:
-            metadata = registry.metadata(chosen)
-        except (KeyError, TypeError, ArithmeticError, OSError):  # told by _of_entries or _of_paths
-            continue
-        if metadata is None:
-            continue
-        if isinstance(folds, int) and folds > metadata.smallest_class:
-            yield (
-                (*path, "folds"),
-                f"found {folds}; the smallest class of {label!r} has {metadata.smallest_class} "
-                "samples, so that many folds at most",
-            )
-        if folds == "test" and metadata.test == 0:
-            yield (
-                (*path, "folds"),
-                f"{label!r} has no test set of its own; expected a number of folds",
-            )
-        available = metadata.train
-        if isinstance(folds, int) and folds > 1:
-            available = metadata.train * (folds - 1) // folds
-        for position, size in enumerate(_list(given["train_sizes"])):
-            if isinstance(size, int) and size > available:
-                yield (
-                    (*path, "train_sizes", position),
-                    f"found {size}; {label!r} leaves {available} samples to train on",
-                )

@@ -20,6 +20,9 @@ STUDY_DEFAULTS = {
     "exclusive": False,
     "oversubscribe": False,
 }
+# The key of a study with `auto` for what was chosen, which no config has: dataset -> model ->
+# {strategy, workers, servers, threads}; see planning/choose.py.
+CHOSEN = "chosen"
 # What a model's entry says of its training; its other keys are options of the model itself.
 HYPERPARAMETERS = {
     "batch_size",
@@ -113,19 +116,21 @@ def _cells(config, study):
     """The runs of one study, folds innermost."""
     folds = None if study["folds"] == "test" else study["folds"]
     recipe = RECIPE_DEFAULTS[config.get("recipe", AUTO)]
-    grid = itertools.product(
-        [choice(config, "datasets", label) for label in study["datasets"]],
-        study["models"],
-        [choice(config, "schedules", label) for label in study["schedules"]],
-        layouts(config, study),
-        study["train_sizes"],
-        study["seeds"],
-        [None] if folds is None else range(folds),
+    grid = (
+        (dataset, model, *rest)
+        for dataset, model in itertools.product(study["datasets"], study["models"])
+        for rest in itertools.product(
+            [choice(config, "schedules", label) for label in study["schedules"]],
+            layouts(config, study, dataset, model),
+            study["train_sizes"],
+            study["seeds"],
+            [None] if folds is None else range(folds),
+        )
     )
     for dataset, model, schedule, layout, size, seed, fold in grid:
         strategy, nodes, workers, servers, threads = layout
         yield Run(
-            dataset=dataset,
+            dataset=choice(config, "datasets", dataset),
             schedule=schedule,
             strategy=strategy,
             folds=folds,
@@ -140,8 +145,11 @@ def _cells(config, study):
         )
 
 
-def layouts(config, study):
+def layouts(config, study, dataset=None, model=None):
     """(strategy, nodes, workers, servers, threads per worker) of each layout in a study.
+
+    With `auto` it is the one that was chosen for a dataset and a model, or all of those; none, if
+    none was chosen yet.
 
     A study's workers are those of each node, a layout's those of all. A strategy that takes only
     one worker is listed once for all numbers of workers and nodes. One that takes
@@ -149,6 +157,9 @@ def layouts(config, study):
     as many workers as they leave room for, or, if it takes only one, as many threads.
     """
     for label in study["strategies"]:
+        if label == AUTO:
+            yield from _chosen(config, study, dataset, model)
+            continue
         strategy = choice(config, "strategies", label)
         component = registry.strategies()[strategy.name]
         servers = strategy.options.get("servers", component.options.get("servers", 0))
@@ -162,6 +173,26 @@ def layouts(config, study):
             grid = itertools.product(*counts, study["threads_per_worker"])
             for nodes, workers, threads in grid:
                 yield strategy, nodes, nodes * workers, servers, threads
+
+
+def _chosen(config, study, dataset, model):
+    found = [
+        (
+            choice(config, "strategies", way["strategy"]),
+            1,
+            *(way[key] for key in ("workers", "servers", "threads")),
+        )
+        for of_dataset, of_models in study.get(CHOSEN, {}).items()
+        for of_model, way in of_models.items()
+        if dataset in (None, of_dataset) and model in (None, of_model)
+    ]
+    yield from {repr(layout): layout for layout in found}.values()
+
+
+def strategies(config, study):
+    """The Choices that a study trains with, those that were chosen for `auto` included."""
+    found = [layout[0] for layout in layouts(config, STUDY_DEFAULTS | study)]
+    return list({strategy.label: strategy for strategy in found}.values())
 
 
 def node_counts(study):

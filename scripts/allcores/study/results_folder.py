@@ -12,7 +12,7 @@ from allcores.study.run import PATH, digest
 # What else lies in results/.
 RESERVED = ("bench", "by_hand", "default", "downloads")
 # What lies in the results of a config.
-PARTS = ("checkpoints", "configs", "data", "logs", "recipes", "runs", "studies")
+PARTS = ("checkpoints", "configs", "data", "logs", "plan", "recipes", "runs", "studies")
 # The file in a results folder that names the config files it belongs to.
 ORIGIN = "config.txt"
 # What a run ends with.
@@ -34,9 +34,18 @@ class ResultsFolder:
         return f"{self.path}/configs/{digest(json.dumps(config))}.json"
 
     @property
+    def tried_out(self):
+        """The file of what was counted when models were tried out, see preflight."""
+        return f"{self.path}/tried_out.json"
+
+    @property
     def recipe(self):
         """The file of what was measured for runs with `auto`, with wildcards."""
         return f"{self.path}/recipes/{{dataset}}/{{model}}_{{measured}}.json"
+
+    def planned(self, name):
+        """A file or folder of what was planned before runs were trained."""
+        return f"{self.path}/plan/{name}"
 
     def run(self, path=PATH):
         return f"{self.path}/runs/{path}"

@@ -47,6 +47,16 @@ def _of_types(value, path):
         )
 
 
+def mapping(value):
+    """The value if it is a mapping, else an empty one: the schema has told the rest."""
+    return value if isinstance(value, dict) else {}
+
+
+def listed(value):
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
 def is_integer(value):
     return isinstance(value, int) and not isinstance(value, bool)
 

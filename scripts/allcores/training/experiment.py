@@ -103,11 +103,12 @@ def conduct(
             met.share((task.decisive, checkpoints.digest))
             diverged = _train(task, checkpoints, watch, way, met)
             torch.set_num_threads(run.cores_on_node)
-            scores = {}
+            scores, began = {}, time.perf_counter()
             if not diverged:
                 for epoch in range(run.epochs) if conditions.curves else [run.epochs - 1]:
                     scores[epoch] = task.scores(checkpoints.weights(epoch))
                 diverged = _diverged_at_last(run, scores, checkpoints.latest()["epochs"])
+            evaluation_seconds = time.perf_counter() - began
             watch.finish()
             of_nodes = met.collect(_of_node(watch))
 
@@ -119,6 +120,7 @@ def conduct(
             "recipe": run.recipe,
             "train_samples": len(task.samples),
             "held_out_samples": len(task.held_out),
+            "evaluation_seconds": evaluation_seconds,
             **_together(of_nodes),
             "nodes": of_nodes,
             "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},

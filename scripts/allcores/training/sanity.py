@@ -9,24 +9,30 @@ from allcores.data import storage
 from allcores.machine.lifetime import die_with_parent
 from allcores.study import registry
 from allcores.training import losses, models, schedules
+from allcores.training.counting import counted
 
 STEPS = 10  # of a schedule, to see whether it can be made
 
 
-def problem(run, shape, classes):
-    """Why a run cannot be trained, in one line; None if it can.
+def tried_out(run, shape, classes):
+    """(why a run cannot be trained, in one line, or None; what its model computes and keeps).
 
     Args:
         run: the Run, without `auto`.
         shape: (C, H, W) of an image.
         classes: number of classes.
+
+    Returns:
+        The second is what counting.counted() returns; empty where the run cannot be trained, or the
+        model cannot be watched.
     """
     try:
-        _try_out(run, shape, classes)
+        counts = _try_out(run, shape, classes)
     except Exception as error:  # a user's model may raise anything
         text = " ".join(str(error).split()) or "no message"
-        return f"{type(error).__name__}: {text}" if type(error) is not ValueError else text
-    return None
+        named = f"{type(error).__name__}: {text}" if type(error) is not ValueError else text
+        return named, {}
+    return None, counts
 
 
 def check_in_child(run, data_folder):
@@ -43,7 +49,7 @@ def check_in_child(run, data_folder):
     def try_out():
         die_with_parent()
         torch.set_num_threads(1)
-        sender.send(problem(run, info["shape"][1:], len(info["classes"])))
+        sender.send(tried_out(run, info["shape"][1:], len(info["classes"]))[0])
 
     child = context.Process(target=try_out)
     child.start()
@@ -58,7 +64,7 @@ def check_in_child(run, data_folder):
 
 
 def _try_out(run, shape, classes):
-    """One step of training on two images, on a copy of everything.
+    """One step of training on two images, on a copy of everything; then what is counted.
 
     Raises:
         ValueError: the model's output does not fit, or it has nothing to train.
@@ -89,6 +95,11 @@ def _try_out(run, shape, classes):
     model.eval()
     with torch.inference_mode():
         _check_output(model(images), classes, "in evaluation")
+    with models.precision(run):
+        try:
+            return counted(model, images)
+        except Exception:  # a compiled model, say
+            return {}
 
 
 def _check_output(scores, classes, when):

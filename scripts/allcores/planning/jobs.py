@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from allcores.machine import warm_start
-from allcores.study import estimate, identity, registry
+from allcores.study import identity, registry
 from allcores.study.commandline import CHECKPOINT_MINUTES, TIMEOUT
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
@@ -21,6 +21,7 @@ class RunJobs:
         config: the merged config.
         table: its grid.Table.
         folder: its ResultsFolder.
+        estimates: their estimate.Estimates.
         cores: of this machine, or of a node of this allocation, onto which the runs are packed;
             None: each takes its own, on a cluster.
         warm: the warm process that is asked for the programs, if any.
@@ -28,8 +29,11 @@ class RunJobs:
         on_cluster: whether they may come to nodes with different processors.
     """
 
-    def __init__(self, config, table, folder, cores, warm, launched=False, on_cluster=False):
+    def __init__(
+        self, config, table, folder, estimates, cores, warm, launched=False, on_cluster=False
+    ):
         self.config, self.table, self.folder, self.cores = config, table, folder, cores
+        self.estimates = estimates
         self.warm, self.launched, self.on_cluster = warm, launched, on_cluster
         self.turns = table.turns()
 
@@ -81,10 +85,12 @@ class RunJobs:
 
     @property
     def cluster_resources(self):
-        """What a cluster is asked for; an exclusive run gets a node to itself. Nothing where it
-        is not asked: each function that Snakemake calls slows down every dry run."""
-        needs = {"mem_mb": self.memory_mb, "runtime": self.minutes}
-        needs = needs if self.launched or not self.cores else {}
+        """What runs are packed by beside cores, and what a cluster is asked for; an exclusive run
+        gets a node to itself. Nothing where it is not asked: each function that Snakemake calls
+        slows down every dry run."""
+        needs = {"mem_mb": self.memory_mb}
+        if self.launched or not self.cores:
+            needs |= {"runtime": self.minutes}
         if self.launched:
             needs |= {"nodes": self.nodes}
         elif any(run.nodes > 1 for run in self.table.runs.values()):
@@ -125,13 +131,13 @@ class RunJobs:
         """Exclusive runs come first, in turns, so that the others can then keep all cores busy; of
         the others the longest come first."""
         run = self.run(wildcards)
-        return 1e8 - self.turns[run.path] if run.path in self.turns else estimate.seconds(run)
+        return 1e8 - self.turns[run.path] if run.path in self.turns else self.estimates.seconds(run)
 
     def memory_mb(self, wildcards, attempt):
-        return attempt * estimate.memory_mb(self.run(wildcards))
+        return attempt * self.estimates.memory_mb(self.run(wildcards))
 
     def minutes(self, wildcards, attempt):
-        return attempt * estimate.minutes(self.run(wildcards))
+        return attempt * self.estimates.minutes(self.run(wildcards))
 
     def decisive(self, wildcards):
         """Everything but its data that retrains a run when it changes, as one line."""

@@ -1,0 +1,95 @@
+"""Cells: kinds of training steps. What is measured of one holds for all runs of it. No torch."""
+
+import dataclasses
+import functools
+import importlib.metadata
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from allcores.machine import cores
+from allcores.study import fingerprint, registry
+from allcores.study.run import AUTO, Choice, Run, digest
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much data a run has.
+
+    Attributes:
+        shape: (C, H, W) of an image.
+        classes: how many there are.
+        train, held_out: numbers of images that it trains on and is scored on.
+    """
+
+    shape: tuple
+    classes: int
+    train: int
+    held_out: int
+
+    @classmethod
+    def of(cls, run, data_folder):
+        """Those of a Run, from the prepared dataset, or else what is known before; None: nothing.
+
+        Args:
+            data_folder: of the prepared dataset.
+        """
+        try:
+            info = json.loads((Path(data_folder) / "dataset.json").read_text())
+            count, *shape = info["shape"]
+            classes, train = len(info["classes"]), info["train"]
+            test = count - train
+        except (OSError, ValueError, KeyError, TypeError):  # not prepared yet
+            known = registry.metadata(run.dataset)
+            if known is None:
+                return None
+            shape, classes, train, test = known.shape, known.classes, known.train, known.test
+        held_out = test
+        if run.folds is not None:
+            held_out = round(train / run.folds)
+            train -= held_out
+        return cls(tuple(shape), classes, min(train, run.train_size or train), held_out)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All runs whose steps take as long.
+
+    Attributes:
+        run: one of them, without what decides only which samples it sees, how many, in how many
+            epochs and under which schedule.
+        shape, classes: as of Sizes.
+    """
+
+    run: Run
+    shape: tuple
+    classes: int
+
+    @classmethod
+    def of(cls, run, sizes):
+        """That of a Run, whose recipe is filled in."""
+        nothing = {"folds": None, "fold": None, "train_size": None, "seed": 0, "epochs": 1}
+        kind = dataclasses.replace(
+            run,
+            **nothing,
+            dataset=Choice("", "", {}),
+            schedule=Choice("constant", "constant", {}),
+            **{
+                part: dataclasses.replace(getattr(run, part), label=getattr(run, part).name)
+                for part in ("model", "strategy")
+            },
+        )
+        return cls(kind, sizes.shape, sizes.classes)
+
+    @functools.cached_property
+    def key(self):
+        """Equal for what is measured alike: the same kind of step, code, processor and torch."""
+        assert AUTO not in self.run.recipe.values()
+        told = [json.loads(self.run.to_json()), self.shape, self.classes]
+        told += [fingerprint.of_run(self.run), cores.processor()]
+        return digest(json.dumps([*told, importlib.metadata.version("torch")]))
+
+    @property
+    def title(self):
+        run = self.run
+        return f"{run.model.name} {run.strategy.name} {run.layout}, batches of {run.batch_size}"

@@ -1,0 +1,212 @@
+"""Choose the way of training for studies that say `auto`: the one by which they end soonest.
+
+How many runs there are decides whether they should be narrow or wide: 200 runs on 48 cores go one
+to a core, and ten take four cores each.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from allcores.files import write_text
+from allcores.planning import plan
+from allcores.study import grid, registry
+from allcores.study.run import AUTO, digest
+
+PROGRAM = registry.LIBRARY.parent / "plan.py"
+FILE = "chosen.json"  # in a plan
+# What a strategy that is chosen promises, if the study does not say which may be: the weights of
+# the reference.
+PROMISE = "always"
+# A plainer way is taken if a study ends at most that much later with it: no prediction is better.
+TOLERANCE = 0.02
+REFERENCE = grid.STUDY_DEFAULTS["strategies"][0]
+
+
+def studies_of(config):
+    """Names of the studies that leave the way of training to be chosen."""
+    studies = config["studies"].items()
+    return [name for name, study in studies if AUTO in study.get("strategies", [])]
+
+
+def known(config, file, available):
+    """The config with what was chosen before; None: it was for other settings, or more cores.
+
+    Args:
+        file: what choose() has written.
+        available: number of cores of the call; None: a cluster's.
+    """
+    try:
+        chosen = json.loads(Path(file).read_text())
+    except (OSError, ValueError):
+        chosen = {}
+    ways = {}
+    for name in studies_of(config):
+        of_study = chosen.get(name, {})
+        fits = not available or of_study.get("cores", 0) <= available
+        if of_study.get("settings") != _settings(config, name) or not fits:
+            return None
+        ways[name] = of_study["ways"]
+    return _with(config, ways)
+
+
+def chosen(config, folder, available, is_told, written):
+    """The config with what was chosen before, or is by scripts/plan.py now.
+
+    Args:
+        folder: its ResultsFolder.
+        available: number of cores of the call; None: a cluster's.
+        is_told: whether the call says how many; what was chosen for more than there are is kept, if
+            it does not.
+        written: called with the config, it returns a file with it.
+
+    Raises:
+        ValueError: nothing is known and cannot be found out.
+    """
+    if not studies_of(config):
+        return config
+    file = folder.planned(FILE)
+    found = known(config, file, available if is_told else None)
+    if found:
+        return found
+    if available is None:
+        raise ValueError("`strategies: [auto]`: first call scripts/plan.py with --cores N")
+    command = [sys.executable, PROGRAM, "--results", folder.path, "--cores", str(available)]
+    planning = subprocess.run([*command, "--configfile", written(config)], stdout=sys.stderr)
+    if planning.returncode:
+        raise ValueError("`strategies: [auto]`: no way of training was chosen, see above")
+    return known(config, file, available)
+
+
+def choose(config, planner, available, file):
+    """The config with a way of training for each dataset and model of its studies with `auto`.
+
+    Args:
+        planner: plan.Planner, which measures what is not known yet.
+        available: number of cores of the call.
+        file: where to write what was chosen, JSON.
+    """
+    chosen = {
+        name: {
+            "settings": _settings(config, name),
+            "cores": available,
+            "ways": _ways(config, name, planner, available),
+        }
+        for name in studies_of(config)
+    }
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, json.dumps(chosen, indent=1))
+    return known(config, file, available)
+
+
+def said(config):
+    """A line for each dataset and model that a way was chosen for."""
+    for name in studies_of(config):
+        for dataset, of_models in config["studies"][name][grid.CHOSEN].items():
+            for model, way in of_models.items():
+                servers = f" + {way['servers']} servers" if way["servers"] else ""
+                yield (
+                    f"{name}: auto takes {way['strategy']} for {model} on {dataset}: "
+                    f"{way['workers']} workers{servers} x {way['threads']} threads"
+                )
+
+
+def _with(config, ways):
+    """The config with ways of training: study -> dataset -> model -> way."""
+    studies = {
+        name: study | ({grid.CHOSEN: ways[name]} if name in ways else {})
+        for name, study in config["studies"].items()
+    }
+    return config | {"studies": studies}
+
+
+def _settings(config, name):
+    """What decides which way is best, beside the machine."""
+    parts = {key: config.get(key) for key in ("models", "datasets", "strategies", "recipe")}
+    return digest(json.dumps([parts, config["studies"][name]], sort_keys=True))
+
+
+def _ways(config, name, planner, available):
+    """Dataset -> model -> the way of training it by which the study ends soonest.
+
+    One model after the other gets the way that is best beside those of the others, twice.
+    """
+    study = config["studies"][name]
+    only = config | {"studies": {name: study}}
+    parts = [(dataset, model) for dataset in study["datasets"] for model in study["models"]]
+
+    def table_of(ways):
+        return grid.expand(_with(only, {name: _nested(ways)}))
+
+    def seconds(ways):
+        table = table_of(ways)
+        return plan.pack(planner.of(table), table, available).makespan
+
+    ways = {part: _way(config, REFERENCE, 1) for part in parts}
+    runs = len(table_of(ways).runs) // len(parts)
+    candidates = {
+        (dataset, model): list(_candidates(config, study, model, available, runs))
+        for dataset, model in parts
+    }
+    planner.measure(
+        run
+        for part in parts
+        for way in candidates[part]
+        for run in table_of(ways | {part: way}).runs.values()
+    )
+    for _ in range(2 if len(parts) > 1 else 1):
+        for part in parts:
+            ends = {i: seconds(ways | {part: way}) for i, way in enumerate(candidates[part])}
+            soon = min(ends.values()) * (1 + TOLERANCE)
+            first = next(i for i, end in ends.items() if end <= soon)
+            ways |= {part: candidates[part][first]}
+    return _nested(ways)
+
+
+def _nested(ways):
+    """{(dataset, model): way} as dataset -> model -> way."""
+    found = {dataset: {} for dataset, _ in ways}
+    for (dataset, model), way in ways.items():
+        found[dataset][model] = way
+    return found
+
+
+def _candidates(config, study, model, available, runs):
+    """Every way of training a model that may be best, the plainest first.
+
+    Args:
+        runs: how many of the model there are.
+    """
+    batch_size = config["models"][model]["batch_size"]
+    for label in study.get("candidates") or _promising():
+        for width in _widths(available, runs):
+            way = _way(config, label, width)
+            alone = way["workers"] == way["threads"] == 1
+            # A lone worker is the reference, whatever the strategy.
+            if 1 <= way["workers"] <= batch_size and (not alone or label == REFERENCE):
+                yield way
+
+
+def _promising():
+    """The reference, and the built-in strategies that end with its weights."""
+    known = registry.strategies().items()
+    return [REFERENCE, *(n for n, c in known if c.constants.get("equals_serial") == PROMISE)]
+
+
+def _widths(available, runs):
+    """Numbers of cores that a run may take: powers of two, all, and an equal share of all."""
+    powers = {1 << power for power in range(available.bit_length())}
+    return sorted({*powers, available, max(1, available // runs)})
+
+
+def _way(config, label, cores):
+    """How a strategy uses so many cores: as workers and servers, or as threads."""
+    _, _, workers, servers, threads = next(
+        layout for layout in grid.layouts(config, grid.STUDY_DEFAULTS | _alone(label, cores))
+    )
+    return {"strategy": label, "workers": workers, "servers": servers, "threads": threads}
+
+
+def _alone(label, cores):
+    return {"strategies": [label], "cores": [cores]}

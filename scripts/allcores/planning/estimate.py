@@ -1,0 +1,143 @@
+"""How long and how large a run will be: to start the longest first, and to ask a cluster for it.
+
+What is known best counts: what a run of the same kind has taken, what a plan has measured, what the
+model computes by the count of its multiply-adds; and where nothing is known, a guess.
+"""
+
+import functools
+from collections import defaultdict
+from dataclasses import dataclass
+
+from allcores.machine import cores
+from allcores.planning import plan
+from allcores.planning.cells import Cell, Sizes
+from allcores.study import metrics_file, preflight
+
+START_UP = 3.0  # seconds
+RATE = 8e9  # multiply-adds per second and core
+PASSES = 3  # forward, and two for backward
+SCALING = 0.7  # n cores are worth n ** SCALING
+# For a model or a dataset of which nothing is known.
+UNKNOWN = {"multiply_adds": 1e8, "activation_bytes": 4e6, "weight_bytes": 4e7}
+UNKNOWN_IMAGES = 10_000
+
+# Torch, in a process of its own and in one that shares most of it with others.
+PROCESS_MB, FORKED_MB = 400, 80
+# Of a worker, in sizes of the model: weights, gradients, an optimizer's two averages, what is sent.
+COPIES = 6
+# What is kept for the backward pass is not all: gradients and buffers come on top.
+BESIDE_ACTIVATIONS = 1.5
+# A time limit is so many times what is expected: what was counted may be far off.
+MEASURED_LIMIT, COUNTED_LIMIT, LEAST_LIMIT = 3, 10, 30  # the last in minutes
+MEASURED_MEMORY = 1.25
+
+
+class Estimates:
+    """What is expected of the runs of one config.
+
+    Args:
+        table: their grid.Table.
+        folder: the ResultsFolder.
+        available: number of cores that a run can have.
+        forked: whether the runs are forked from a process that they share memory with.
+    """
+
+    def __init__(self, table, folder, available, forked):
+        self.table, self.folder = table, folder
+        self.available, self.forked = available, forked
+        self.alike = defaultdict(list)
+        for path, run in table.runs.items():
+            self.alike[_kind(run)].append(path)
+        self.read_again()
+
+    def read_again(self):
+        """Forget what was known: something has been measured or counted since."""
+        self.counts = preflight.counts(self.folder.tried_out)
+        self.planner = plan.Planner(self.folder, self.available)
+        self.of_kind = functools.cache(self._of_kind)
+
+    def seconds(self, run):
+        """Expected duration of a Run in seconds."""
+        return self.of_kind(_kind(run)).seconds
+
+    def minutes(self, run):
+        """A time limit for a Run, generous: a cluster ends what exceeds it."""
+        expected = self.of_kind(_kind(run))
+        factor = MEASURED_LIMIT if expected.measured else COUNTED_LIMIT
+        return max(LEAST_LIMIT, round(factor * expected.seconds / 60))
+
+    def memory_mb(self, run):
+        """Expected peak memory of a Run in megabytes, generous: a cluster kills what exceeds it."""
+        expected = self.of_kind(_kind(run))
+        base = (FORKED_MB if self.forked else PROCESS_MB) * (1 + run.processes)
+        if expected.measured:
+            return round(max(base, MEASURED_MEMORY * expected.bytes / 1e6))
+        return round(base + expected.bytes / 1e6)
+
+    def _of_kind(self, kind):
+        run = self.table.runs[self.alike[kind][0]]
+        return self._taken(kind) or self._planned(run) or self._counted(run)
+
+    def _counted(self, run):
+        """By what the model computes and keeps; memory without that of torch."""
+        trial = preflight.trial(run)
+        counts = UNKNOWN | (self.counts.get(trial[0], {}) if trial else {})
+        sizes = Sizes.of(run, self.folder.data(run))
+        train = sizes.train if sizes else run.train_size or UNKNOWN_IMAGES
+        work = PASSES * train * run.epochs * counts["multiply_adds"]
+        activations = BESIDE_ACTIVATIONS * counts["activation_bytes"] * run.batch_size
+        copies = COPIES * counts["weight_bytes"] * run.processes
+        seconds = START_UP + work / RATE / run.cores**SCALING
+        return Expected(seconds, activations + copies, measured=False)
+
+    def _planned(self, run):
+        """By a plan's samples; None: it has none."""
+        if not self.planner.samples.known:
+            return None
+        known = self.planner.recipe_known(run)
+        sizes = known and Sizes.of(known, self.folder.data(known))
+        sample = sizes and self.planner.samples.of(Cell.of(known, sizes))
+        if not sample:
+            return None
+        predicted = sample.prediction(known, sizes, run.path in self.table.curves)
+        return Expected(predicted.seconds_among(1.0), predicted.memory, measured=True)
+
+    def _taken(self, kind):
+        """By what a run of that kind has taken, on a processor like this one; None: none has."""
+        for path in self.alike[kind]:
+            if not self.folder.has(path):
+                continue
+            try:
+                metrics = metrics_file.read_metrics(f"{self.folder.run(path)}/metrics.json")
+            except (OSError, ValueError):  # whoever collects it says so
+                continue
+            run, settings = self.table.runs[path], metrics["settings"]
+            same = all(settings[key] == getattr(run, key) for key in ("batch_size", "epochs"))
+            if same and metrics["machine"]["processor"] == cores.processor():
+                lasted = sum(one["ended"] - one["started"] for one in metrics["sessions"])
+                return Expected(lasted, metrics["peak_memory_bytes"], measured=True)
+        return None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is expected of a run.
+
+    Attributes:
+        seconds: from its start to its end.
+        bytes: of memory, at most.
+        measured: whether that was measured, and not counted or guessed.
+    """
+
+    seconds: float
+    bytes: float
+    measured: bool
+
+
+def _kind(run):
+    """Equal for runs that differ only in schedule, fold and seed."""
+    of_path = run.wildcards
+    return (
+        *(of_path[key] for key in ("dataset", "model", "strategy", "layout", "size")),
+        run.folds,
+    )

@@ -1,0 +1,197 @@
+"""What a campaign will take, from what a second of training has shown of each of its cells."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from allcores.files import write_text
+from allcores.machine import cores
+from allcores.planning import packing, prediction, scaling
+from allcores.planning.cells import Cell, Sizes
+from allcores.planning.prediction import Sample
+from allcores.study.run import AUTO
+from allcores.training import recipes
+
+# Seconds from the end of a run until Snakemake has started the next one on its cores.
+GAP = 0.05
+# How often each cell is measured.
+TURNS = 2
+
+
+class Samples:
+    """What has been measured of cells on this machine, in a file.
+
+    Args:
+        file: JSON, made when something is kept; a damaged one is as good as none.
+    """
+
+    def __init__(self, file):
+        self.file = Path(file)
+        try:
+            known = json.loads(self.file.read_text())
+            self.known = {key: Sample(**sample) for key, sample in known.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            self.known = {}
+
+    def of(self, cell):
+        """The Sample of a cell; None: nothing is known."""
+        return self.known.get(cell.key)
+
+    def keep(self, cell, sample):
+        self.known[cell.key] = sample
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        content = {key: dataclasses.asdict(sample) for key, sample in self.known.items()}
+        write_text(self.file, json.dumps(content, indent=1))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run of a plan.
+
+    Attributes:
+        path: by which the grid.Table knows it.
+        run: as it is trained, its recipe filled in.
+        exclusive: whether it has the machine to itself.
+        images: that it trains on, each as often as there are epochs.
+        weights: bytes of the weights that it leaves.
+        prediction: its Prediction.
+    """
+
+    path: str
+    run: object
+    exclusive: bool
+    images: int
+    weights: int
+    prediction: object
+
+
+class Planner:
+    """Plans runs of one config for one machine.
+
+    Args:
+        folder: the ResultsFolder, where what is measured is kept.
+        available: number of cores of the call.
+        say: called with a line before each thing that is measured.
+    """
+
+    def __init__(self, folder, available, say=print):
+        self.folder, self.available, self.say = folder, available, say
+        self.samples = Samples(folder.planned("samples.json"))
+
+    def of(self, table):
+        """A list of Planned, of the runs of a grid.Table; measures what is not known yet.
+
+        Raises:
+            ValueError: a cell cannot be trained, or nothing is known of a dataset yet.
+        """
+        runs = {path: self._with_recipe(run) for path, run in table.runs.items()}
+        self._measure(runs.values())
+        return [self._planned(path, run, table) for path, run in runs.items()]
+
+    def _planned(self, path, run, table):
+        sample, sizes = self.sample(run), self.sizes(run)
+        return Planned(
+            path,
+            run,
+            path in table.exclusive,
+            run.epochs * sizes.train,
+            sample.weights_bytes,
+            sample.prediction(run, sizes, path in table.curves),
+        )
+
+    def sample(self, run):
+        """The Sample of a run's cell, measured or extrapolated where it is not known."""
+        sizes = self.sizes(run)
+        cell = Cell.of(run, sizes)
+        if not self.samples.of(cell):
+            if run.cores > max(cores.allowed(), 2) or run.nodes > 1:
+                sample = scaling.extrapolate(run, cores.allowed(), self.sample)
+            else:
+                sample = self._measured(cell, sizes, f"measuring {cell.title}")
+            self.samples.keep(cell, sample)
+        return self.samples.of(cell)
+
+    def measure(self, runs):
+        """Measure what is not known yet of runs."""
+        self._measure([self._with_recipe(run) for run in runs])
+
+    def _measure(self, runs):
+        """Measure what the machine has room for, all in turn and again: its speed drifts."""
+        cells = {}
+        for run in runs:
+            sizes = self.sizes(run)
+            cell = Cell.of(run, sizes)
+            if run.cores <= cores.allowed() and run.nodes == 1 and not self.samples.of(cell):
+                cells[cell.key] = cell, sizes
+        found = {key: [] for key in cells}
+        for turn in range(TURNS):
+            for number, (key, (cell, sizes)) in enumerate(cells.items(), 1 + turn * len(cells)):
+                told = f"measuring {number} of {TURNS * len(cells)}: {cell.title}"
+                found[key].append(self._measured(cell, sizes, told))
+        for key, (cell, _) in cells.items():
+            self.samples.keep(cell, prediction.average(found[key]))
+
+    def sizes(self, run):
+        """The Sizes of a run."""
+        sizes = Sizes.of(run, self.folder.data(run))
+        if sizes is None:
+            raise ValueError(
+                f"nothing is known of the dataset {run.dataset.label} before it is prepared: "
+                f"snakemake --cores 1 {self.folder.data(run)}/dataset.json, with the same config"
+            )
+        return sizes
+
+    def _measured(self, cell, sizes, told):
+        from allcores.planning import sampling
+
+        self.say(told)
+        try:
+            return sampling.measure(cell, sizes, cores.allowed() // cell.run.cores)
+        except ValueError as error:
+            raise ValueError(f"{cell.title}: {error}") from None
+
+    def _with_recipe(self, run):
+        """The run with its recipe filled in, measured now if it is not known."""
+        known = self.recipe_known(run)
+        if known:
+            return known
+        from allcores.planning import sampling
+
+        self.say(f"measuring how {run.model.label} computes fastest")
+        sampling.calibrate(run, self.sizes(run), self._cores_of_recipe(run), self._recipe(run))
+        return self.recipe_known(run)
+
+    def recipe_known(self, run):
+        """The run with its recipe filled in, by the campaign's measurement or a plan's; or None."""
+        if not run.has_auto:
+            return run
+        of_campaign = Path(self.folder.recipe.format(**run.wildcards, measured=run.measured))
+        for file in (of_campaign, self._recipe(run)):
+            if recipes.cores_measured(file) >= self._cores_of_recipe(run):
+                return recipes.fill_in(run, file, self.available)
+        return None
+
+    def _cores_of_recipe(self, run):
+        return self.available if run.threads_per_worker == AUTO else 1
+
+    def _recipe(self, run):
+        """The file of a plan's own measurement."""
+        return Path(self.folder.planned("recipes")) / recipes.file_name(run)
+
+
+def pack(planned, table, available, memory=float("inf")):
+    """The packing.Packed of Planned runs, in the order in which Snakemake starts them.
+
+    Args:
+        table: their grid.Table.
+    """
+    turns = table.turns()
+    first = sorted((one for one in planned if one.exclusive), key=lambda one: turns[one.path])
+    others = [one for one in planned if not one.exclusive]
+    others.sort(key=lambda one: -one.prediction.seconds_among(0.0))
+    jobs = [
+        packing.Job(one.path, available if one.exclusive else one.run.cores, one.prediction)
+        for one in [*first, *others]
+    ]
+    return packing.simulate(jobs, available, memory, GAP)

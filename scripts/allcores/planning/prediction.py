@@ -1,0 +1,89 @@
+"""From what was measured of a cell to what a run of it will take. No torch."""
+
+import dataclasses
+import statistics
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a second of training has shown of a cell.
+
+    Attributes:
+        step_seconds: of a step of a whole batch, with no other runs at work.
+        slower: by how much it is slower with its copies at work on all other cores, from 1.
+        warm_up_seconds: by which the first epoch is longer.
+        fixed_seconds: of a run, before and after training and scoring.
+        epoch_seconds: of an epoch beside its steps: a checkpoint.
+        evaluation_seconds, image_seconds: of a scoring, and of each image scored.
+        memory_bytes: of all its processes together, at most.
+        phases: phase -> its share of a step.
+        weights_bytes: of the model.
+        extrapolated: whether it was not measured, but follows from what was.
+    """
+
+    step_seconds: float
+    slower: float
+    warm_up_seconds: float
+    fixed_seconds: float
+    epoch_seconds: float
+    evaluation_seconds: float
+    image_seconds: float
+    memory_bytes: int
+    phases: dict
+    weights_bytes: int
+    extrapolated: bool = False
+
+    def prediction(self, run, sizes, curves=False):
+        """The Prediction for a Run of this cell.
+
+        Args:
+            sizes: its cells.Sizes.
+            curves: whether it is scored after every epoch.
+        """
+        training = run.epochs * sizes.train / run.batch_size * self.step_seconds
+        training += self.warm_up_seconds
+        scorings = run.epochs if curves else 1
+        scoring = self.evaluation_seconds + sizes.held_out * self.image_seconds
+        other = self.fixed_seconds + run.epochs * self.epoch_seconds + scorings * scoring
+        pixels = (sizes.train + sizes.held_out) * sizes.shape[0] * sizes.shape[1] * sizes.shape[2]
+        memory = self.memory_bytes + pixels
+        return Prediction(training, other, self.slower, memory, self.extrapolated)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a run will take.
+
+    Attributes:
+        training: seconds of its epochs, with no other runs at work.
+        other: seconds of all else, from its start to its end.
+        slower: by how much training is slower with runs at work on all other cores, from 1.
+        memory: bytes.
+        extrapolated: whether this kind of run was not measured here.
+    """
+
+    training: float
+    other: float
+    slower: float
+    memory: int
+    extrapolated: bool
+
+    def training_among(self, share):
+        """Seconds of training with runs at work on that share of the other cores."""
+        return self.training * (1 + (self.slower - 1) * share)
+
+    def seconds_among(self, share):
+        """Seconds from its start to its end, likewise."""
+        return self.training_among(share) + self.other
+
+
+def average(samples):
+    """The Sample that several of a cell, taken at different times, make together."""
+    means = {
+        field.name: statistics.mean(getattr(sample, field.name) for sample in samples)
+        for field in dataclasses.fields(Sample)
+        if field.type is float
+    }
+    most = max(sample.memory_bytes for sample in samples)
+    return dataclasses.replace(samples[0], **means, memory_bytes=most)

@@ -1,0 +1,110 @@
+"""Say what a config will take before anything is trained: time, memory, and the fastest ways.
+
+    python scripts/plan.py --configfile config/mine.yaml --cores 48
+
+A few seconds of each kind of run are trained and timed. What was measured is kept in the config's
+results folder, as is the plan: predicted.csv, ways.csv and studies.csv in plan/.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from allcores.machine import cores, lean_torch
+
+ROOT = Path(__file__).parents[1]
+
+
+def main(flags):
+    # numpy and torch read these when they are imported, so that has to wait until here.
+    cores.set_thread_variables(1)
+    from allcores.planning import choose, plan, summary
+    from allcores.study import grid, results_folder
+
+    config = read(flags.configfile, flags.cores)
+    name = flags.results or f"results/{results_folder.name_of(flags.configfile, ROOT)}"
+    folder = results_folder.ResultsFolder(name)
+    planner = plan.Planner(folder, flags.cores, say)
+    if choose.studies_of(config):
+        file = folder.planned(choose.FILE)
+        known = choose.known(config, file, flags.cores)
+        config = known or choose.choose(config, planner, flags.cores, file)
+    table = grid.expand(config)
+    planned = planner.of(table)
+    memory = flags.memory_mb * 1e6
+    packed = plan.pack(planned, table, flags.cores, memory)
+    runs = summary.of_runs(planned, packed, table)
+    ways, studies = (
+        summary.of_ways(runs),
+        summary.of_studies(planned, table, flags.cores, memory),
+    )
+    for name, frame in (("predicted", runs), ("ways", ways), ("studies", studies)):
+        file = Path(folder.planned(f"{name}.csv"))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        frame.to_csv(file, index=False)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    print(*choose.said(config), sep="\n")
+    print(*summary.said(runs, ways, studies, flags.cores, cores.allowed()), sep="\n")
+
+
+def read(files, available):
+    """The config in YAML files, merged and checked as Snakemake would."""
+    from snakemake.utils import update_config
+
+    from allcores.study import checks, yamlfile
+
+    config = {}
+    for file in files:
+        update_config(config, yamlfile.read(file))
+    problems = checks.findings(config, files, available)
+    if problems:
+        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
+    return config
+
+
+def say(line):
+    """Show what is being measured: on a terminal, in one line that changes."""
+    lean_torch.import_torch()  # only where something is measured
+    stays = sys.stderr.isatty()
+    print(
+        f"\r\033[K{line}" if stays else line, end="" if stays else "\n", file=sys.stderr, flush=True
+    )
+
+
+if __name__ == "__main__":
+    import psutil
+
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--configfile",
+        nargs="+",
+        type=Path,
+        default=[ROOT / "config" / "config.yaml"],
+        metavar="FILE",
+        help="as for snakemake (default: config/config.yaml)",
+    )
+    add(
+        "--cores",
+        type=int,
+        default=cores.allowed(),
+        metavar="N",
+        help="to plan for; more than this machine has are extrapolated (default: all it has)",
+    )
+    add(
+        "--memory-mb",
+        type=float,
+        default=psutil.virtual_memory().total / 1e6,
+        metavar="N",
+        help="that the runs share (default: this machine's)",
+    )
+    add("--results", metavar="DIR", help="of the config (default: named after it, in results/)")
+    try:
+        main(parser.parse_args())
+    except (ValueError, OSError) as error:
+        sys.exit(f"plan.py: {error}")

@@ -1,0 +1,298 @@
+"""What is predicted before anything is trained."""
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, vary
+from project import MINIATURE, RUNS, copy
+
+from allcores.machine import cores, memory
+from allcores.planning import choose, packing, plan, prediction, scaling, summary
+from allcores.planning.cells import Cell, Sizes
+from allcores.planning.estimate import Estimates
+from allcores.planning.prediction import Prediction, Sample
+from allcores.study import grid, preflight
+from allcores.study.results_folder import ResultsFolder
+from allcores.training import sanity
+
+SIZES = Sizes((3, 8, 8), 3, 100, 20)
+SAMPLE = Sample(
+    step_seconds=0.1,
+    slower=1.5,
+    warm_up_seconds=1.0,
+    fixed_seconds=2.0,
+    epoch_seconds=0.5,
+    evaluation_seconds=0.25,
+    image_seconds=0.01,
+    memory_bytes=1_000_000,
+    phases={"compute": 1.0},
+    weights_bytes=1000,
+)
+
+
+def job(name, cores, seconds, slower=1.0, memory=1):
+    return packing.Job(name, cores, Prediction(seconds, 0.0, slower, memory, False))
+
+
+def test_a_prediction_adds_up():
+    found = SAMPLE.prediction(vary(batch_size=10, epochs=4), SIZES)
+    assert found.training == pytest.approx(4 * 10 * 0.1 + 1.0)
+    assert found.other == pytest.approx(2.0 + 4 * 0.5 + 0.25 + 20 * 0.01)
+    assert found.seconds_among(0.5) == pytest.approx(5.0 * 1.25 + found.other)
+    assert found.memory == 1_000_000 + 120 * 3 * 8 * 8
+    curves = SAMPLE.prediction(vary(batch_size=10, epochs=4), SIZES, curves=True)
+    assert curves.other - found.other == pytest.approx(3 * (0.25 + 20 * 0.01))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "on", "makespan"),
+    [
+        ([], 2, 0),
+        ([job("a", 1, 10)], 2, 10),
+        ([job(n, 1, 10) for n in "abc"], 2, 20),
+        ([job("wide", 2, 10), job("a", 1, 10), job("b", 1, 10)], 2, 20),
+        # The wide one has to wait, a later one fills in.
+        ([job("a", 1, 10), job("wide", 2, 5), job("b", 1, 4)], 2, 15),
+        ([job("a", 4, 10)], 2, 10),
+        # Slower by half with a neighbour, for as long as there is one.
+        ([job("a", 1, 10, slower=1.5), job("b", 1, 10, slower=1.5)], 2, 15),
+        ([job("a", 1, 10, slower=1.5), job("b", 1, 3)], 2, 3 + 8),
+    ],
+)
+def test_runs_are_packed_as_snakemake_does(jobs, on, makespan):
+    packed = packing.simulate(jobs, on)
+    assert packed.makespan == pytest.approx(makespan)
+    assert set(packed.times) == {job.name for job in jobs}
+
+
+def test_runs_are_packed_by_memory_too():
+    jobs = [job(n, 1, 10, memory=60) for n in "abc"]
+    assert packing.simulate(jobs, 4, memory=130).makespan == pytest.approx(20)
+    assert packing.simulate(jobs, 4, memory=130).peak_memory == 120
+    assert packing.simulate(jobs, 4, memory=50).makespan == pytest.approx(30)  # one gets all
+    assert packing.simulate(jobs, 4, gap=1.0).makespan == pytest.approx(10)
+    assert packing.simulate(jobs, 1, gap=1.0).makespan == pytest.approx(32)
+
+
+def test_samples_are_averaged_and_kept(tmp_path):
+    other = SAMPLE.__class__(**vars(SAMPLE) | {"step_seconds": 0.3, "memory_bytes": 5})
+    found = prediction.average([SAMPLE, other])
+    assert found.step_seconds == pytest.approx(0.2)
+    assert found.memory_bytes == 1_000_000
+    cell = Cell.of(RUN, SIZES)
+    plan.Samples(tmp_path / "samples.json").keep(cell, found)
+    assert plan.Samples(tmp_path / "samples.json").of(cell) == found
+    (tmp_path / "samples.json").write_text('{"a": {"odd": 1}}')
+    assert plan.Samples(tmp_path / "samples.json").of(cell) is None
+
+
+def test_a_cell_is_what_takes_as_long():
+    cell = Cell.of(RUN, SIZES)
+    assert cell.key == Cell.of(vary(seed=1, epochs=9, folds=5, fold=2), SIZES).key
+    assert cell.key != Cell.of(vary(batch_size=11), SIZES).key
+    assert cell.key != Cell.of(vary(model=MOBILENET), SIZES).key
+
+
+def work_of(run):
+    """Seconds of a step by a law: 1 ms per sample and 10 ms per exchange, which grows."""
+    each = -(-run.batch_size // run.workers) / run.threads_per_worker**0.5
+    exchange = 0.01 * 2 * (run.workers - 1) / run.workers if run.workers > 1 else 0.0
+    sample = vars(SAMPLE) | {"step_seconds": each / 1000 + exchange, "weights_bytes": 1 << 40}
+    return Sample(**sample | {"slower": 1.0})
+
+
+def test_more_workers_than_cores_are_extrapolated():
+    wide = vary(batch_size=64, workers=16, strategy=RUN.strategy.__class__("ring", "ring", {}))
+    found = scaling.extrapolate(wide, 4, work_of)
+    assert found.extrapolated
+    assert found.step_seconds == pytest.approx(work_of(wide).step_seconds, rel=0.01)
+    threads = vary(batch_size=64, threads_per_worker=16)
+    found = scaling.extrapolate(threads, 4, work_of)
+    assert work_of(threads).step_seconds < found.step_seconds < work_of(RUN).step_seconds * 6.4
+
+
+class ByLaw:
+    """A planner that measures nothing: every run takes as long as work_of() says."""
+
+    def measure(self, runs):
+        pass
+
+    def of(self, table):
+        return [
+            plan.Planned(path, run, False, 100, 0, work_of(run).prediction(run, SIZES))
+            for path, run in table.runs.items()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("folds", "cores", "expected"), [(10, 48, {4}), (200, 48, {1}), (3, 2, {1, 2}), (2, 1, {1})]
+)
+def test_how_many_runs_there_are_decides_how_wide_they_are(tmp_path, folds, cores, expected):
+    config = yaml.safe_load(MINIATURE)
+    config["models"]["mlp"].update(batch_size=1024, epochs=50)
+    study = {"datasets": ["tiny"], "folds": folds, "models": ["mlp"], "strategies": ["auto"]}
+    config["studies"] = {"one": study}
+    file = tmp_path / "chosen.json"
+    found = choose.choose(config, ByLaw(), cores, file)
+    runs = grid.expand(found).of("one")
+    assert len(runs) == folds
+    assert {run.cores for run in runs} <= expected
+    assert {run.strategy.label for run in runs} <= {"serial", "ddp", "ring", "shared_memory"}
+    # It is kept, as long as it fits.
+    assert choose.known(config, file, cores) == found
+    assert choose.known(config, file, None) == found
+    assert choose.known(config, file, cores + 1) == found
+    if cores > 1:
+        assert choose.known(config, file, cores - 1) is None
+    study["folds"] = folds + 1
+    assert choose.known(config, file, cores) is None
+
+
+def counted_by_trying(config, folder):
+    """The table of a config whose models were tried out, as before a campaign."""
+    table = grid.expand(config)
+    program = [sys.executable, ROOT / "scripts" / "check_models.py"]
+    assert preflight.findings(table, [], folder.tried_out, program) == []
+    return table
+
+
+def test_where_nothing_was_measured_the_model_is_counted(tmp_path):
+    found, counts = sanity.tried_out(RUN, (3, 8, 8), 3)
+    assert found is None
+    assert counts["multiply_adds"] == 3 * 8 * 8 * 7 + 7 * 3
+    assert counts["weight_bytes"] == 4 * (3 * 8 * 8 * 7 + 7 + 7 * 3 + 3)
+    assert counts["activation_bytes"] >= 4 * (3 * 8 * 8 + 7)
+    config = yaml.safe_load("""
+models:
+  lenet: &a {batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}
+  longer: {<<: *a, name: lenet, epochs: 4}
+  vgg11: *a
+  narrow: {<<: *a, name: vgg11, width: 0.5}
+studies:
+  all: {datasets: [cifar10], folds: test, models: [lenet, longer, vgg11, narrow]}
+  few: {datasets: [cifar10], folds: test, models: [vgg11], train_sizes: [100]}
+  two: {datasets: [cifar10], folds: test, models: [vgg11], strategies: [ddp], workers: [2]}
+""")
+    folder = ResultsFolder(str(tmp_path))
+    table = counted_by_trying(config, folder)
+    estimates = Estimates(table, folder, 2, forked=False)
+    runs = table.runs.values()
+    seconds = {(r.model.label, r.train_size, r.workers): estimates.seconds(r) for r in runs}
+    ordered = sorted(seconds, key=seconds.get)
+    assert ordered.index(("lenet", None, 1)) < ordered.index(("longer", None, 1))
+    assert ordered.index(("narrow", None, 1)) < ordered.index(("vgg11", None, 1))
+    assert ordered[-2:] == [("vgg11", None, 2), ("vgg11", None, 1)]
+    assert all(60 * estimates.minutes(run) > 5 * estimates.seconds(run) for run in runs)
+    memory_mb = {(r.train_size, r.workers): estimates.memory_mb(r) for r in table.of("two")}
+    assert memory_mb[None, 2] > estimates.memory_mb(table.of("few")[0])
+
+
+def test_the_memory_of_the_control_group_counts(tmp_path, monkeypatch):
+    free = memory.free_mb()
+    group = tmp_path / "a" / "b"
+    group.mkdir(parents=True)
+    (tmp_path / "membership").write_text("0::/a/b\n")
+    monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(cores, "own_cgroup", lambda: group)
+    assert memory.free_mb() == pytest.approx(free, rel=0.2)
+    (group / "memory.max").write_text("max\n")
+    for name, text in (("max", "7000000\n"), ("current", "3000000\n"), ("stat", "")):
+        (tmp_path / "a" / f"memory.{name}").write_text(text)
+    assert memory.free_mb() == 4
+    (tmp_path / "a" / "memory.stat").write_text("anon 5\ninactive_file 2000000\n")
+    assert memory.free_mb() == 6
+
+
+def call(project, *arguments, expect=0):
+    command = [sys.executable, project.folder / "scripts" / "plan.py", *map(str, arguments)]
+    command += ["--configfile", str(project.config)]
+    run = subprocess.run(
+        command, cwd=project.folder, env=ENVIRONMENT, text=True, capture_output=True
+    )
+    assert run.returncode == expect, run.stdout + run.stderr
+    return run.stdout, run.stderr
+
+
+def test_a_plan_is_made_once_and_stands_beside_what_is_measured(tmp_path):
+    project = copy(tmp_path)
+    project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
+    said, progress = call(project, "--cores", 2)
+    assert "measuring 1 of 4: mlp serial w1t1" in progress
+    assert f"first: {RUNS // 2} runs" in said
+    assert "2 workers, 2 cores" in said
+    assert "xtrapolated" not in said
+    predicted = pd.read_csv(project.results / "plan" / "predicted.csv")
+    assert len(predicted) == RUNS / 2
+    assert (predicted["seconds"] > predicted["training_seconds"]).all()
+    assert (predicted["memory_mb"] > 10).all()
+    assert not list(tmp_path.rglob("metrics.json"))
+    again, progress = call(project, "--cores", 2)
+    assert (again, progress) == (said, "")
+
+    project.call()
+    results = project.results / "studies" / "first"
+    table = pd.read_csv(results / "prediction_table.csv")
+    assert len(table) == 2 + 1
+    for name in ("training", "seconds", "memory"):
+        measured = table[f"measured_{name}"].iloc[:-1]
+        assert ((table[f"predicted_{name}"].iloc[:-1] / measured).between(0.1, 10)).all()
+    assert f"for {RUNS // 2} runs; measured" in (results / "verdict.rst").read_text()
+    assert "had predicted before anything was trained" in (results / "report.html").read_text()
+    assert project.planned() == {}
+
+    # What it would be with more cores than this machine has.
+    project.configure(lambda config: config["studies"]["first"].update(workers=[300]))
+    project.configure(lambda config: config["models"]["mlp"].update(batch_size=300))
+    said, _ = call(project, "--cores", 300)
+    assert "Extrapolated: this machine has" in said
+    ways = pd.read_csv(project.results / "plan" / "ways.csv")
+    assert set(ways.loc[ways["extrapolated"], "workers"]) == {300}
+
+
+def test_what_cannot_be_planned_is_said(tmp_path):
+    project = copy(tmp_path)
+    project.edit("mine.yaml", "hidden: [16]", "hidden: [16], batch_sizes: 3")
+    _, said = call(project, expect=1)
+    assert "mine.yaml:4: models.mlp.batch_sizes: unknown key" in said
+    project.edit("mine.yaml", ", batch_sizes: 3", "")
+    project.edit("mine.yaml", "lr: 0.05", "lr: 0.05, momentum: -1")
+    _, said = call(project, "--cores", 2, expect=1)
+    assert "Invalid momentum value: -1" in said
+    assert 'Traceback (most recent call last):\n  File "/' not in said.splitlines()[-1]
+
+
+def sessions(project):
+    for file in (project.results / "runs").rglob("metrics.json"):
+        for session in json.loads(file.read_text())["sessions"]:
+            yield session["started"], session["ended"]
+
+
+def test_auto_trains_what_was_chosen_and_runs_have_room_in_memory(tmp_path):
+    project = copy(tmp_path)
+    change = {"strategies": ["auto"], "models": ["mlp"], "candidates": ["serial", "ring"]}
+    project.configure(lambda config: config["studies"]["first"].update(change))
+    project.configure(lambda config: config["studies"]["first"].pop("workers"))
+    # Each of them claims all of it.
+    output = project.call("--resources", "mem_mb=1")
+    assert "first: auto takes" in output
+    chosen = json.loads((project.results / "plan" / "chosen.json").read_text())
+    way = chosen["first"]["ways"]["tiny"]["mlp"]
+    layout = f"{way['strategy']}/w{way['workers']}t{way['threads']}"
+    metrics = list(
+        (project.results / "runs" / "tiny" / "mlp" / "cosine").glob(f"{layout}/*/*/*.json")
+    )
+    assert len({file.parent for file in metrics}) == 2
+    one, other = sorted(sessions(project))
+    assert one[1] <= other[0]
+    assert project.planned() == {}
+    assert project.planned(cores="1").get("train", 0) == (2 if way["workers"] > 1 else 0)
+
+
+def test_durations_are_written_as_people_do():
+    said = [summary.duration(seconds) for seconds in (0.04, 9.94, 59, 61, 3599.6, 100_000)]
+    assert said == ["0.0 s", "9.9 s", "59 s", "1 min 01 s", "1 h 00 min", "27 h 46 min"]
