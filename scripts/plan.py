@@ -19,9 +19,9 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(1)
     from allcores.planning import choose, plan, summary
-    from allcores.study import grid, results_folder
+    from allcores.study import checks, grid, results_folder
 
-    config = read(flags.configfile, flags.cores)
+    config = checks.read(flags.configfile, flags.cores)
     name = flags.results or f"results/{results_folder.name_of(flags.configfile, ROOT)}"
     folder = results_folder.ResultsFolder(name)
     planner = plan.Planner(folder, flags.cores, say)
@@ -46,21 +46,6 @@ def main(flags):
         print("\r\033[K", end="", file=sys.stderr, flush=True)
     print(*choose.said(config), sep="\n")
     print(*summary.said(runs, ways, studies, flags.cores, cores.allowed()), sep="\n")
-
-
-def read(files, available):
-    """The config in YAML files, merged and checked as Snakemake would."""
-    from snakemake.utils import update_config
-
-    from allcores.study import checks, yamlfile
-
-    config = {}
-    for file in files:
-        update_config(config, yamlfile.read(file))
-    problems = checks.findings(config, files, available)
-    if problems:
-        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
-    return config
 
 
 def say(line):

@@ -26,10 +26,11 @@ ARROWS = {
     "strategies": {"parallel"},
     "training": {"study", "machine", "data", "parallel"},
     "analysis": {"study", "machine", "data"},
+    "campaign": {"study", "planning", "analysis"},
     "planning": {"study", "machine", "data", "training"},
 }
 # The smaller the count of what is within sight, the sooner a thing is found.
-MOST_LINES = {"file": 400, "rules": 360, "Snakefile": 60}
+MOST_LINES = {"file": 400, "rules": 370, "Snakefile": 60}
 MOST_PROGRAMS, MOST_MODULES = 12, 14
 
 

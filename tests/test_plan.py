@@ -11,11 +11,11 @@ from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, vary
 from project import MINIATURE, RUNS, copy
 
 from allcores.machine import cores, memory
-from allcores.planning import choose, packing, plan, prediction, scaling, summary
+from allcores.planning import choose, packing, plan, prediction, preflight, scaling
 from allcores.planning.cells import Cell, Sizes
 from allcores.planning.estimate import Estimates
 from allcores.planning.prediction import Prediction, Sample
-from allcores.study import grid, preflight
+from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
 from allcores.training import sanity
 
@@ -294,5 +294,5 @@ def test_auto_trains_what_was_chosen_and_runs_have_room_in_memory(tmp_path):
 
 
 def test_durations_are_written_as_people_do():
-    said = [summary.duration(seconds) for seconds in (0.04, 9.94, 59, 61, 3599.6, 100_000)]
+    said = [prediction.duration(seconds) for seconds in (0.04, 9.94, 59, 61, 3599.6, 100_000)]
     assert said == ["0.0 s", "9.9 s", "59 s", "1 min 01 s", "1 h 00 min", "27 h 46 min"]

@@ -41,6 +41,7 @@ MODULES = {
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
     **dict.fromkeys((f"training/{name}" for name in ("counting", "recipes", "sanity")), NONE),
     "planning": NONE,
+    "campaign": NONE,
 }
 CONFIG = yaml.safe_load(MINIATURE)
 

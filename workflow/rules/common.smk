@@ -1,6 +1,7 @@
 # What the rules share: the table of runs, and what Snakemake has to know of each.
 
 import atexit
+import contextlib
 import gc
 import json
 import os
@@ -17,17 +18,19 @@ atexit.register(gc.freeze)
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
 from allcores.analysis.jobs import StudyJob
+from allcores.campaign import board
 from allcores.data.jobs import DataJobs
 from allcores.files import write_text
 from allcores.machine import cores, memory, slurm, warm_start
 from allcores.machine.warm_start import PANDAS, TORCH
-from allcores.planning import choose
+from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
 from allcores.planning.jobs import RunJobs
-from allcores.study import calls, checks, fingerprint, grid, preflight
+from allcores.study import calls, checks, fingerprint, grid
 from allcores.study import results_folder
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 from allcores.study.run import PATH
+from snakemake.logging import logger
 from snakemake.utils import update_config
 
 # Numbers inside of what --config gives arrive as texts.
@@ -39,6 +42,7 @@ try:
 except ValueError as error:
     sys.exit(str(error))
 FOLDER = ResultsFolder(RESULTS)
+AT_THE_END = contextlib.ExitStack()
 # The rules that come before all tables and figures.
 OF_RUNS = ("prepare_dataset", "assign_folds", "calibrate", "train")
 # How a program is called on a node, where this call has the cores of several, and how many each has:
@@ -160,9 +164,18 @@ onstart:
     workflow.dag.update_priority()
     results_folder.note_origin(workflow.configfiles, RESULTS)
     written(CONFIG)
+    todo = {job.log[0] for job in workflow.dag.needrun_jobs() if job.rule.name == "train"}
+    AT_THE_END.callback(
+        board.begin(FOLDER, TABLE, todo, ESTIMATES, local_cores(), logger).close
+    )
+
+
+onsuccess:
+    AT_THE_END.close()
 
 
 onerror:
+    AT_THE_END.close()
     if not is_told_to_stop(log):
         make_tables_of_the_others()
 

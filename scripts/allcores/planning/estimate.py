@@ -9,9 +9,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from allcores.machine import cores
-from allcores.planning import plan
+from allcores.planning import plan, preflight
 from allcores.planning.cells import Cell, Sizes
-from allcores.study import metrics_file, preflight
+from allcores.study import metrics_file
 
 START_UP = 3.0  # seconds
 RATE = 8e9  # multiply-adds per second and core

@@ -87,3 +87,14 @@ def average(samples):
     }
     most = max(sample.memory_bytes for sample in samples)
     return dataclasses.replace(samples[0], **means, memory_bytes=most)
+
+
+def duration(seconds):
+    """In words: "4.8 s", "48 s", "3 min 20 s", "2 h 05 min"."""
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02d} min"

@@ -5,6 +5,7 @@ from collections import defaultdict
 import pandas as pd
 
 from allcores.planning import plan
+from allcores.planning.prediction import duration
 
 # What a run leaves on disk beside its weights: metrics and a trace.
 BESIDE_WEIGHTS = 50_000  # bytes
@@ -110,17 +111,6 @@ def of_studies(planned, table, available, memory):
             }
         )
     return pd.DataFrame(rows)
-
-
-def duration(seconds):
-    """In words: "48 s", "3 min 20 s", "2 h 05 min"."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes:02d} min"
 
 
 def said(runs, ways, studies, available, here):

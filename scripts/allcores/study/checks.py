@@ -45,6 +45,26 @@ def findings(config, files=(), cores=None, nodes=None):
     return located(found, lines)
 
 
+def read(files, cores=None):
+    """The config in YAML files, merged as Snakemake does.
+
+    Args:
+        cores: as of findings().
+
+    Raises:
+        ValueError: it cannot be run; a line per finding.
+    """
+    from snakemake.utils import update_config
+
+    config = {}
+    for file in files:
+        update_config(config, yamlfile.read(file))
+    problems = findings(config, files, cores)
+    if problems:
+        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
+    return config
+
+
 def located(found, lines):
     """A line for each (path, text), with file and line where they are known."""
     placed = {

@@ -12,7 +12,7 @@ from allcores.study.run import PATH, digest
 # What else lies in results/.
 RESERVED = ("bench", "by_hand", "default", "downloads")
 # What lies in the results of a config.
-PARTS = ("checkpoints", "configs", "data", "logs", "plan", "recipes", "runs", "studies")
+PARTS = ("calls", "checkpoints", "configs", "data", "logs", "plan", "recipes", "runs", "studies")
 # The file in a results folder that names the config files it belongs to.
 ORIGIN = "config.txt"
 # What a run ends with.
@@ -46,6 +46,14 @@ class ResultsFolder:
     def planned(self, name):
         """A file or folder of what was planned before runs were trained."""
         return f"{self.path}/plan/{name}"
+
+    def called(self, name):
+        """A file or folder of what a call of snakemake writes down when it begins."""
+        return f"{self.path}/calls/{name}"
+
+    def log(self, run):
+        """The log of a training."""
+        return f"{self.path}/logs/train/{run.path}.log"
 
     def run(self, path=PATH):
         return f"{self.path}/runs/{path}"

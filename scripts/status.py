@@ -1,0 +1,116 @@
+"""Say how far the runs of a config are, from its results folder: from another terminal, or later.
+
+python scripts/status.py --configfile config/mine.yaml            what is done, running, failed
+python scripts/status.py --configfile config/mine.yaml --watch    the same, until all is done
+python scripts/status.py --configfile config/mine.yaml --why      why which runs would run again
+"""
+
+import argparse
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from allcores.machine import cores
+from allcores.study.run import Run
+
+ROOT = Path(__file__).parents[1]
+LAST_LINES = 5  # of the log of a run that failed
+
+
+def main(flags):
+    from allcores.campaign import state
+    from allcores.campaign.board import Board, lines
+    from allcores.campaign.record import Record
+    from allcores.planning import choose
+    from allcores.study import checks, grid, results_folder
+
+    config = checks.read(flags.configfile)
+    name = f"results/{results_folder.name_of(flags.configfile, ROOT)}"
+    folder = results_folder.ResultsFolder(name)
+    config = choose.known(config, folder.planned(choose.FILE), None)
+    if config is None:
+        raise ValueError("`strategies: [auto]`: no way of training was chosen yet")
+    table = grid.expand(config)
+    if flags.why:
+        return print(*why(folder, table), sep="\n")
+
+    def look():
+        record = Record.read(folder)
+        found = state.states(folder, table, record)
+        return lines(found, table, record, record.cores if record else cores.allowed())
+
+    if flags.watch:
+        board = Board(look)
+        try:
+            while board.show(list(look())) or is_going_on(folder):
+                time.sleep(1)
+        finally:
+            board.close()
+    print(*look(), sep="\n")
+    record = Record.read(folder)
+    if record and record.is_going_on is False:
+        print("no call of snakemake is going on here")
+    for one in state.states(folder, table, record):
+        if one.state == state.FAILED:
+            print(*failure(folder, table.runs[one.path], flags.configfile), sep="\n")
+    return None
+
+
+def is_going_on(folder):
+    from allcores.campaign.record import Record
+
+    record = Record.read(folder)
+    return record is not None and record.is_going_on is not False
+
+
+def failure(folder, run: Run, files):
+    """Why a run failed, and how to run just that again."""
+    from allcores.campaign import state
+
+    yield f"\nfailed: {run.path}"
+    yield from (f"    {line}" for line in state.text_of(folder.log(run)).splitlines()[-LAST_LINES:])
+    yield f"    its log: {folder.log(run)}"
+    target, given = f"{folder.run(run.path)}/metrics.json", " ".join(map(str, files))
+    yield f"    again: .venv/bin/snakemake --cores all {target} --configfile {given}"
+
+
+def why(folder, table):
+    """A line for each reason, with the runs that it is of."""
+    from allcores.campaign.why import reasons
+
+    runs_of = defaultdict(list)
+    for path, run in table.runs.items():
+        found = reasons(folder, run, table)
+        if found:
+            runs_of["\n    ".join(found)].append(path)
+    for reason, paths in runs_of.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield f"{paths[0]}{more}:\n    {reason}"
+    if not runs_of:
+        yield "all runs are what the config asks for"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--configfile",
+        nargs="+",
+        type=Path,
+        default=[ROOT / "config" / "config.yaml"],
+        metavar="FILE",
+        help="as for snakemake (default: config/config.yaml)",
+    )
+    add("--watch", action="store_true", help="look again every second, until the call ends")
+    add("--why", action="store_true", help="say why which runs would be trained again")
+    try:
+        main(parser.parse_args())
+    except (ValueError, OSError) as error:
+        sys.exit(f"status.py: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
