@@ -18,7 +18,7 @@ atexit.register(gc.freeze)
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
 from allcores.analysis.jobs import StudyJob
-from allcores.campaign import board
+from allcores.campaign import board, calls
 from allcores.data.jobs import DataJobs
 from allcores.files import write_text
 from allcores.machine import cores, memory, slurm, warm_start
@@ -26,8 +26,8 @@ from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
 from allcores.planning.jobs import RunJobs
-from allcores.study import calls, checks, fingerprint, grid
-from allcores.study import results_folder
+from allcores.study import checks, fingerprint, grid
+from allcores.study import results_folder, sweeps
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 from allcores.study.run import PATH
 from snakemake.logging import logger
@@ -108,7 +108,7 @@ if workflow.is_main_process:  # what a job of a cluster is part of has been chec
 # The config with all that it leaves to be chosen: now, if that is not known.
 try:
     asked = cores_of_a_run() if is_told_cores() else cores.allowed()
-    CONFIG = choose.chosen(config, FOLDER, asked, is_told_cores(), written)
+    CONFIG = choose.chosen(sweeps.expanded(config), FOLDER, asked, is_told_cores(), written)
 except ValueError as error:
     sys.exit(str(error))
 TABLE = grid.expand(CONFIG)

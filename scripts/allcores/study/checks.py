@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from allcores.study import grid, registry, schema, splits, yamlfile
+from allcores.study import grid, registry, schema, splits, sweeps, yamlfile
 from allcores.study.run import AUTO
 from allcores.study.schema import choices, is_integer, is_number, listed, mapping, number_hint
 
@@ -34,7 +34,14 @@ def findings(config, files=(), cores=None, nodes=None):
         nodes: number of nodes; None: unknown.
     """
     lines, found = yamlfile.places(files)
-    found = found + schema.violations(config)
+    try:
+        of_sweeps = list(sweeps.findings(config))
+        if of_sweeps:
+            return located(found + of_sweeps, lines)
+        config = sweeps.expanded(config)
+    except (KeyError, TypeError, AttributeError):  # then the schema tells
+        pass
+    found = found + schema.violations({k: v for k, v in config.items() if k != sweeps.SWEPT})
     try:
         for each in chain(_of_entries(config), _of_studies(config, cores, nodes)):
             found.append(each)
@@ -42,7 +49,7 @@ def findings(config, files=(), cores=None, nodes=None):
         # What the schema does not know may be anything, and that has been told then.
         if not found:
             raise
-    return located(found, lines)
+    return located({(sweeps.original(config, path), text) for path, text in found}, lines)
 
 
 def read(files, cores=None):
@@ -62,7 +69,7 @@ def read(files, cores=None):
     problems = findings(config, files, cores)
     if problems:
         raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
-    return config
+    return sweeps.expanded(config)
 
 
 def located(found, lines):

@@ -1,0 +1,181 @@
+"""Sweeps: a list where a model's entry takes a value stands for a candidate with each of them.
+
+Several lists are a grid, of which `sample` draws some. Each candidate becomes an entry of its own,
+labelled by what varies, and takes the place of the entry in every study; all else knows nothing of
+sweeps.
+"""
+
+import copy
+import itertools
+import random
+from dataclasses import dataclass
+
+from allcores.study import grid, registry
+from allcores.study.run import digest
+from allcores.study.schema import mapping
+
+SAMPLE = "sample"
+# The key of an expanded config, which no config has: label of each candidate -> {"family": the
+# label in the config, "values": {key: value}}.
+SWEPT = "swept"
+# What stands for something else than a number, or for how a model computes.
+NAMES = ("name", "import", "precision", "memory_format")
+LONGEST_LABEL = 60
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A list in a model's entry.
+
+    Attributes:
+        path: its keys in the entry: ("optimizer", "lr").
+        values: of which each is a candidate's.
+    """
+
+    path: tuple
+    values: list
+
+    @property
+    def key(self):
+        return self.path[-1]
+
+
+def findings(config):
+    """(path, text) for each list of which no sweep can be made."""
+    for label, entry in mapping(config.get("models")).items():
+        found = list(_lists(label, mapping(entry)))
+        for swept in found:
+            path = ("models", label, *swept.path)
+            if swept.key in NAMES:
+                yield path, "names cannot be swept over: give each of them an entry of its own"
+            elif not swept.values:
+                yield path, "found []; expected a value, or a list of values to sweep over"
+            elif len({repr(value) for value in swept.values}) < len(swept.values):
+                yield path, f"found {swept.values}; nothing may be listed twice"
+        sample = mapping(entry).get(SAMPLE)
+        if sample is None:
+            continue
+        count = sample.get("count") if isinstance(sample, dict) else sample
+        total = len(list(itertools.product(*(swept.values for swept in found))))
+        path = ("models", label, SAMPLE)
+        if not found:
+            yield path, "there is no list in this entry to draw from"
+        elif not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= total:
+            yield path, f"found {sample!r}; expected a number from 1 to {total}, of candidates"
+        elif isinstance(sample, dict) and set(sample) - {"count", "seed"}:
+            yield path, f"found {sample!r}; expected a number, or count and seed"
+
+
+def expanded(config):
+    """The config with the candidates of its sweeps as entries of their own, see SWEPT."""
+    models, swept, labels = {}, {}, {}
+    for label, entry in config["models"].items():
+        found = list(_lists(label, entry))
+        if not found:
+            models[label], labels[label] = entry, [label]
+            continue
+        labels[label] = []
+        for values in _drawn(found, entry.get(SAMPLE)):
+            candidate = _candidate(entry, label, found, values)
+            name = _label(label, found, values)
+            models[name] = candidate
+            labels[label].append(name)
+            told = {each.key: value for each, value in zip(found, values, strict=True)}
+            swept[name] = {"family": label, "values": told}
+    if not swept:
+        return config
+    studies = {
+        name: study
+        | {"models": [each for label in study["models"] for each in labels.get(label, [label])]}
+        for name, study in config["studies"].items()
+    }
+    return config | {"models": models, "studies": studies, SWEPT: swept}
+
+
+def family_of(config, label):
+    """The label in the config of a model that may be a candidate."""
+    return mapping(mapping(config.get(SWEPT)).get(label)).get("family", label)
+
+
+def _lists(label, entry):
+    """The Swept of an entry, in their order."""
+    for key, value in entry.items():
+        if isinstance(value, list) and not _is_value(_model(label, entry), key, value):
+            yield Swept((key,), value)
+        elif isinstance(value, dict) and key in ("optimizer", "loss", "augmentation"):
+            component = _component(key, value)
+            for inner, each in value.items():
+                if isinstance(each, list) and not _is_value(component, inner, each):
+                    yield Swept((key, inner), each)
+
+
+def _is_value(component, key, value):
+    """Whether a list is a value: an option takes one, and these are not several of them."""
+    if value and all(isinstance(each, list) for each in value):
+        return False
+    if key in grid.HYPERPARAMETERS or component is None:
+        return False
+    # Where nothing says what an option takes, what the config gives is passed on as it is.
+    return component.options is None or isinstance(component.options.get(key), tuple | type(...))
+
+
+def _model(label, entry):
+    try:
+        return registry.model(str(grid.model_name(label, entry)))
+    except (KeyError, ValueError):
+        return None
+
+
+def _component(key, chosen):
+    known = {"optimizer": registry.optimizers, "loss": registry.losses}.get(key, dict)()
+    name = registry.canonical(chosen.get("name"), known)
+    return known.get(name)
+
+
+def _drawn(found, sample):
+    """The values of each candidate: all combinations, or as many of them as are asked for."""
+    every = list(itertools.product(*(swept.values for swept in found)))
+    if sample is None:
+        return every
+    asked = sample if isinstance(sample, dict) else {"count": sample}
+    chosen = random.Random(asked.get("seed", 0)).sample(range(len(every)), asked["count"])
+    return [every[position] for position in sorted(chosen)]
+
+
+def _candidate(entry, label, found, values):
+    """The entry with one value in the place of each list."""
+    candidate = {key: value for key, value in copy.deepcopy(entry).items() if key != SAMPLE}
+    for swept, value in zip(found, values, strict=True):
+        inner = candidate
+        for key in swept.path[:-1]:
+            inner = inner[key]
+        inner[swept.key] = value
+    if not {"name", "import"} & set(candidate):
+        candidate["name"] = label
+    return candidate
+
+
+def _label(label, found, values):
+    """The label of a candidate: "lenet-lr0.01-batch_size32"."""
+    parts = [f"{each.key}{_text(value)}" for each, value in zip(found, values, strict=True)]
+    name = "-".join([label, *parts])
+    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 9]}-{digest(name)}"
+
+
+def _text(value):
+    if isinstance(value, list):
+        return "x".join(map(_text, value))
+    return str(value)
+
+
+def original(config, path):
+    """The path in the config of what a path in its expanded form is about.
+
+    Args:
+        config: the expanded one.
+    """
+    if path[:1] == ("models",) and len(path) > 1:
+        return ("models", family_of(config, path[1]), *path[2:])
+    if SWEPT in config and path[2:3] == ("models",):
+        return path[:3]
+    return path
