@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from allcores.data import storage
-from allcores.data.folds import write_folds
+from allcores.data.folds import write_folds, write_inner_folds
 from allcores.machine import lifetime
 
 if __name__ == "__main__":
@@ -13,11 +13,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
-    add("--folds", required=True, type=int, metavar="N", help="how many")
+    add("--folds", required=True, type=int, metavar="N", help="how many; 0: a test set is held out")
+    add("--inner", type=int, metavar="M", help="cut the training part of each into M folds, too")
     add("--seed", required=True, type=int, metavar="N", help="of their order")
     add("--output", required=True, type=Path, metavar="FILE", help="for the fold of each sample")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     dataset = storage.open_dataset(flags.data)  # which refuses damaged labels
     labels = dataset.labels[: dataset.info["train"]]
-    write_folds(flags.output, labels, flags.folds, flags.seed)
+    if flags.inner:
+        write_inner_folds(flags.output, labels, flags.folds, flags.inner, flags.seed)
+    else:
+        write_folds(flags.output, labels, flags.folds, flags.seed)

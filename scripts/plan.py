@@ -29,7 +29,7 @@ def main(flags):
         file = folder.planned(choose.FILE)
         known = choose.known(config, file, flags.cores)
         config = known or choose.choose(config, planner, flags.cores, file)
-    table = grid.expand(config)
+    table = grid.expand(config).to_plan()
     planned = planner.of(table)
     memory = flags.memory_mb * 1e6
     packed = plan.pack(planned, table, flags.cores, memory)

@@ -13,7 +13,16 @@ if __name__ == "__main__":
 
 import pandas as pd
 
-from allcores.analysis import collect, html_table, products, report_page, style, tidy, verdict
+from allcores.analysis import (
+    collect,
+    html_table,
+    products,
+    report_page,
+    selection,
+    style,
+    tidy,
+    verdict,
+)
 from allcores.analysis.jobs import StudyJob
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
@@ -32,10 +41,12 @@ def collected(job):
             print(error)
             missing.append(run.path)
     of_metrics = ("runs", "epochs", "staleness", "classes", "confusion")
-    return {name: getattr(tidy, name)(all_metrics) for name in of_metrics} | {
+    frames = {name: getattr(tidy, name)(all_metrics) for name in of_metrics} | {
         "utilisation": collect.utilisation(all_metrics, traces),
+        "candidates": selection.candidates(job, all_metrics),
         "missing": pd.DataFrame({"run": missing}),
     }
+    return selection.by_family(job, frames)
 
 
 def write_product(product, frames, facts, folder):

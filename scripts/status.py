@@ -80,8 +80,8 @@ def why(folder, table):
     from allcores.campaign.why import reasons
 
     runs_of = defaultdict(list)
-    for path, run in table.runs.items():
-        found = reasons(folder, run, table)
+    for path in folder.wanted(table):
+        found = reasons(folder, table.runs[path], table)
         if found:
             runs_of["\n    ".join(found)].append(path)
     for reason, paths in runs_of.items():

@@ -17,7 +17,7 @@ atexit.register(gc.freeze)
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
-from allcores.analysis.jobs import StudyJob
+from allcores.analysis.jobs import SelectionJobs, StudyJob
 from allcores.campaign import board, calls
 from allcores.data.jobs import DataJobs
 from allcores.files import write_text
@@ -44,7 +44,7 @@ except ValueError as error:
 FOLDER = ResultsFolder(RESULTS)
 AT_THE_END = contextlib.ExitStack()
 # The rules that come before all tables and figures.
-OF_RUNS = ("prepare_dataset", "assign_folds", "calibrate", "train")
+OF_RUNS = ("prepare_dataset", "assign_folds", "assign_inner_folds", "calibrate", "train")
 # How a program is called on a node, where this call has the cores of several, and how many each has:
 # see profiles/allocation.sh.
 LAUNCHER = os.environ.get("ALLCORES_LAUNCHER", "")
@@ -136,6 +136,8 @@ def one_of(values):
 wildcard_constraints:
     **{name: one_of(values) for name, values in TABLE.wildcards().items()},
     folds="[0-9]+",
+    inner="[0-9]+",
+    selection=one_of(TABLE.selections),
 
 
 onstart:

@@ -5,6 +5,7 @@
 localrules:
     prepare_dataset,
     assign_folds,
+    assign_inner_folds,
 
 
 DATA = DataJobs(config, FOLDER, warm(PANDAS))
@@ -50,3 +51,13 @@ rule assign_folds:
         "Assign the samples of {wildcards.dataset} to {wildcards.folds} folds"
     shell:
         "exec {params.command} > {log:q} 2>&1"
+
+
+# The training part of each fold is cut into folds of its own where candidates are chosen from.
+use rule assign_folds as assign_inner_folds with:
+    output:
+        "<results>/data/{dataset}/{folds}folds_seed{seed}_inner{inner}.json",
+    log:
+        "<results>/logs/assign_folds/{dataset}_{folds}folds_seed{seed}_inner{inner}.log",
+    message:
+        "Cut the training parts of {wildcards.dataset} into {wildcards.inner} folds each"

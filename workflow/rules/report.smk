@@ -1,6 +1,30 @@
 # What each study ends with: tidy CSVs, tables, figures and a report, made in one process. Each file in
 # scripts/allcores/analysis/tables/ and figures/ declares one, with what it is made from.
 
+INNER = SelectionJobs(TABLE, FOLDER, warm(PANDAS))
+
+
+# Where a study selects, which of its runs are final is known when all candidates have been scored.
+checkpoint select_candidate:
+    input:
+        lambda wildcards: INNER.metrics(wildcards.selection),
+    output:
+        FOLDER.selection(),
+    log:
+        "<results>/logs/select_candidate/{selection}.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    params:
+        code=fingerprint.of_script("select_candidate"),
+        # A function of input is not recorded.
+        command=lambda wildcards, input, output: INNER.command(wildcards.selection, output[0]),
+    message:
+        "Choose between the candidates of {wildcards.selection}"
+    shell:
+        "exec {params.command} > {log:q} 2>&1"
+
+
 for JOB in STUDIES:
 
     rule:
@@ -8,8 +32,9 @@ for JOB in STUDIES:
             f"report_{JOB.study}"
         input:
             **JOB.of_other,
-            metrics=JOB.metrics,
-            traces=JOB.traces,
+            metrics=JOB.inputs(checkpoints)[0],
+            traces=JOB.inputs(checkpoints)[1],
+            selections=[FOLDER.selection(each.path) for each in JOB.selections],
         output:
             **JOB.tidy,
             page=report(

@@ -1,16 +1,17 @@
 """Gather the results of a study's runs, and refuse what is not theirs."""
 
-import functools
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from allcores.analysis import tidy
-from allcores.data import storage
-from allcores.data.folds import FOLDS, read_folds
+from allcores.data import folds, storage
 from allcores.study import identity
 from allcores.study.metrics_file import read_metrics
+
+# The folds of samples, which many runs share, by the file that they come from.
+_folds = {}
 
 
 def read(path, run, data_folder, curves=False, exclusive=False):
@@ -50,18 +51,18 @@ def wanted_identity(run, data_folder, found):
     folder = Path(data_folder) / run.dataset.label
     try:
         info = storage.read_info(folder)
-        fold_of = fold_of_samples(folder, info["train"], run.folds, run.seed)
+        fold_of = _fold_of(run, folder, info["train"])
     except (ValueError, FileNotFoundError):
         return found | identity.before_data(run)
     return identity.whole(run, info, fold_of)
 
 
-@functools.cache
-def fold_of_samples(folder, train, folds, seed):
-    if folds is None:
-        return None
-    labels = np.load(folder / "labels.npy")[:train]
-    return read_folds(folder / FOLDS.format(folds=folds, seed=seed), labels, folds)
+def _fold_of(run, folder, train):
+    key = folder, run.folds_file, run.fold if run.inner_folds else None
+    if key not in _folds:
+        labels = np.load(folder / "labels.npy")[:train]
+        _folds[key] = folds.of_run(run, labels, folder / str(run.folds_file))
+    return _folds[key]
 
 
 def utilisation(all_metrics, paths):

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import json
 import shlex
 from pathlib import Path
 
@@ -14,7 +15,16 @@ PROGRAM = registry.LIBRARY.parent / "report.py"
 OTHER = "against_"
 # The CSV of what a plan predicts of each run.
 PREDICTED = "predicted"
-TIDY = ("runs", "epochs", "staleness", "classes", "confusion", "utilisation", "missing")
+TIDY = (
+    "runs",
+    "epochs",
+    "staleness",
+    "classes",
+    "confusion",
+    "utilisation",
+    "candidates",
+    "missing",
+)
 
 
 @functools.cache
@@ -51,8 +61,34 @@ class StudyJob:
         return self.folder.dataset("")
 
     @property
+    def selections(self):
+        return self.table.selections_of(self.study)
+
+    @property
+    def paths(self):
+        """Those of the runs that the study is about: where it selects, of those chosen so far."""
+        if self.selections:
+            return [path for path in map(self.folder.chosen, self.selections) if path]
+        return self.table.studies[self.study]
+
+    @property
     def runs(self):
-        return self.table.of(self.study)
+        return [self.table.runs[path] for path in self.paths]
+
+    def inputs(self, checkpoints):
+        """(metrics, traces) as a rule takes them: where the study selects, once that is done."""
+        if not self.selections:
+            return self.metrics, self.traces
+
+        def after(files):
+            def when_selected(wildcards):
+                for selection in self.selections:
+                    checkpoints.select_candidate.get(selection=selection.path)
+                return getattr(self, files)
+
+            return when_selected
+
+        return after("metrics"), after("traces")
 
     def asked(self, run):
         """The conditions under which a Run was to be made: see collect.read."""
@@ -61,13 +97,11 @@ class StudyJob:
 
     @property
     def metrics(self):
-        return [f"{self.folder.run(path)}/metrics.json" for path in self.table.studies[self.study]]
+        return [f"{self.folder.run(path)}/metrics.json" for path in self.paths]
 
     @property
     def traces(self):
-        return [
-            f"{self.folder.run(path)}/utilisation.csv" for path in self.table.studies[self.study]
-        ]
+        return [f"{self.folder.run(path)}/utilisation.csv" for path in self.paths]
 
     @property
     def of_other(self):
@@ -135,3 +169,29 @@ class StudyJob:
     def missing(self):
         """Paths of the runs that failed, in a call that makes do without them."""
         return self.table.missing.get(self.study, [])
+
+
+class SelectionJobs:
+    """The choices between candidates as jobs, each asked for by the path of its Selection.
+
+    Args:
+        table, folder, warm: as of StudyJob and its command().
+    """
+
+    def __init__(self, table, folder, warm):
+        self.table, self.folder, self.warm = table, folder, warm
+
+    def _folders(self, path):
+        """Candidate -> folders of its inner runs."""
+        inner = self.table.selections[path].inner
+        return {label: [self.folder.run(each) for each in paths] for label, paths in inner.items()}
+
+    def metrics(self, path):
+        """What it is judged by."""
+        return [f"{run}/metrics.json" for runs in self._folders(path).values() for run in runs]
+
+    def command(self, path, output):
+        """The call of scripts/select_candidate.py, for the shell."""
+        words = warm_start.command(PROGRAM.with_name("select_candidate.py"), self.warm)
+        words = [*words, "--inner", json.dumps(self._folders(path)), "--output", output]
+        return shlex.join(map(str, words))

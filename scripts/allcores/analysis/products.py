@@ -167,6 +167,8 @@ CONDITIONS = {
     "several_sizes": lambda config, asked: len(asked.get("train_sizes", [])) > 1,
     "curves": lambda config, asked: asked.get("curves", False),
     "target_accuracy": lambda config, asked: "target_accuracy" in asked,
+    "swept": lambda config, asked: any(m in config.get(grid.SWEPT, {}) for m in asked["models"]),
+    "selects": lambda config, asked: "select" in asked,
     "references": lambda config, asked: "references" in asked,
     "against": lambda config, asked: "against" in asked,
 }

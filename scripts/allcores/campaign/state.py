@@ -40,7 +40,7 @@ def states(folder, table, record):
         folder: the ResultsFolder.
         record: the record.Record of the latest call; None: there was none.
     """
-    return [_state(folder, run, record) for run in table.runs.values()]
+    return [_state(folder, table.runs[path], record) for path in folder.wanted(table)]
 
 
 def _state(folder, run, record):

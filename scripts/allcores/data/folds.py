@@ -8,9 +8,6 @@ import numpy as np
 
 from allcores.files import write_text
 
-# The name of the file, beside the dataset's, that says which sample is held out in which fold.
-FOLDS = "{folds}folds_seed{seed}.json"
-
 
 def assign_folds(labels, folds, seed):
     """The fold in which each sample is held out: (N,) int64, stratified by class, seeded."""
@@ -21,6 +18,30 @@ def assign_folds(labels, folds, seed):
     for fold, (_, held_out) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
         fold_of[held_out] = fold
     return fold_of
+
+
+def of_run(run, labels, file=None):
+    """The fold of each training sample as a Run splits them, (N,) int64; None: by no folds.
+
+    Args:
+        labels: of the training samples, (N,) int64.
+        file: where write_folds() or write_inner_folds() has kept them; None: assign them now.
+
+    Raises:
+        ValueError: see read_folds().
+    """
+    if run.inner_folds:
+        if file is not None:
+            return read_inner_folds(file, labels, run.fold)
+        inner_of = assign_inner_folds(labels, run.folds or 0, run.inner_folds, run.seed)
+        return inner_of[run.fold or 0]
+    if run.folds is None:
+        return None
+    return (
+        assign_folds(labels, run.folds, run.seed)
+        if file is None
+        else read_folds(file, labels, run.folds)
+    )
 
 
 def write_folds(path, labels, folds, seed):
@@ -50,6 +71,54 @@ def read_folds(path, labels, folds):
     return fold_of
 
 
+def assign_inner_folds(labels, folds, inner, seed):
+    """For each of the folds, the inner fold of each sample of its training part; -1 elsewhere.
+
+    Args:
+        folds: how many there are; 0: the dataset's own test set is held out.
+        inner: number of folds that a training part is cut into.
+
+    Returns:
+        (max(folds, 1), N) int64, stratified by class, seeded.
+    """
+    fold_of = assign_folds(labels, folds, seed) if folds else np.full(len(labels), -1)
+    inner_of = np.full((max(folds, 1), len(labels)), -1, np.int64)
+    for fold in range(len(inner_of)):
+        train = fold_of != fold
+        inner_of[fold, train] = assign_folds(labels[train], inner, seed)
+    return inner_of
+
+
+def write_inner_folds(path, labels, folds, inner, seed):
+    """Keep what assign_inner_folds() says in JSON, with a checksum of it and the labels."""
+    inner_of = assign_inner_folds(labels, folds, inner, seed)
+    content = {"sha256": _checksum(inner_of, labels), "inner_of": inner_of.tolist()}
+    write_text(path, json.dumps(content))
+
+
+def read_inner_folds(path, labels, fold):
+    """What write_inner_folds wrote for a fold: (N,) int64.
+
+    Args:
+        fold: None: the dataset's own test set is held out.
+
+    Raises:
+        ValueError: the file was changed since, or is of other labels.
+    """
+    try:
+        content = json.loads(Path(path).read_text())
+        inner_of = np.array(content["inner_of"], np.int64)
+        sound = content["sha256"] == _checksum(inner_of, labels)
+    except (ValueError, KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise ValueError(
+            f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
+            "samples to folds anew"
+        )
+    return inner_of[fold or 0]
+
+
 def _checksum(*arrays):
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
@@ -59,8 +128,8 @@ def split(info, fold_of, fold, train_size, seed):
 
     Args:
         info: the content of dataset.json, see storage.Dataset.
-        fold_of: the fold of each training sample, (N,) int64; None: the dataset's own test set is
-            held out.
+        fold_of: the fold of each training sample, (N,) int64, -1 where it is in no part; None: the
+            dataset's own test set is held out.
         fold: the fold to hold out.
         train_size: use only that many training samples; they are the first of one seeded order, so
             that smaller sets are nested in larger ones. None: all.
@@ -75,7 +144,7 @@ def split(info, fold_of, fold, train_size, seed):
     if fold_of is None:
         train, held_out = samples, np.arange(info["train"], info["shape"][0])
     else:
-        train, held_out = samples[fold_of != fold], samples[fold_of == fold]
+        train, held_out = samples[(fold_of != fold) & (fold_of >= 0)], samples[fold_of == fold]
     if train_size is not None:
         shuffled = np.random.default_rng([seed, info["train"]]).permutation(samples)
         if train_size > len(train):

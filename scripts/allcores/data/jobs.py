@@ -50,6 +50,7 @@ class DataJobs:
             *["--data", self.folder.dataset(wildcards.dataset)],
             *["--folds", wildcards.folds],
             *["--seed", wildcards.seed],
+            *(["--inner", wildcards.inner] if hasattr(wildcards, "inner") else []),
             *["--output", output[0]],
         )
 

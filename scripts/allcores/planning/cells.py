@@ -48,6 +48,9 @@ class Sizes:
         if run.folds is not None:
             held_out = round(train / run.folds)
             train -= held_out
+        if run.inner_folds:
+            held_out = round(train / run.inner_folds)
+            train -= held_out
         return cls(tuple(shape), classes, min(train, run.train_size or train), held_out)
 
 
@@ -68,7 +71,8 @@ class Cell:
     @classmethod
     def of(cls, run, sizes):
         """That of a Run, whose recipe is filled in."""
-        nothing = {"folds": None, "fold": None, "train_size": None, "seed": 0, "epochs": 1}
+        nothing = dict.fromkeys(("folds", "fold", "inner_folds", "inner_fold", "train_size"))
+        nothing |= {"seed": 0, "epochs": 1}
         kind = dataclasses.replace(
             run,
             **nothing,

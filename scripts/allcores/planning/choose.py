@@ -137,7 +137,7 @@ def _ways(config, name, planner, available):
     parts = [(dataset, model) for dataset in study["datasets"] for model in study["models"]]
 
     def table_of(ways):
-        return grid.expand(_with(only, {name: _nested(ways)}))
+        return grid.expand(_with(only, {name: _nested(ways)})).to_plan()
 
     def seconds(ways):
         table = table_of(ways)

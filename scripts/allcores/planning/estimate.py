@@ -139,5 +139,5 @@ def _kind(run):
     of_path = run.wildcards
     return (
         *(of_path[key] for key in ("dataset", "model", "strategy", "layout", "size")),
-        run.folds,
+        *(run.folds, run.inner_folds),
     )

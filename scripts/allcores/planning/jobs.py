@@ -153,7 +153,7 @@ class RunJobs:
             *(_srun(run, resources) if self._submits(run) else self._call(PROGRAM)),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
-            *(["--fold-of", input.folds] if run.folds is not None else []),
+            *(["--fold-of", input.folds] if run.folds_file else []),
             *(["--recipe", input.recipe] if run.has_auto else []),
             *(["--curves"] if conditions.curves else []),
             *(["--exclusive"] if conditions.exclusive else []),

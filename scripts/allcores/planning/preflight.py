@@ -52,7 +52,8 @@ def trial(run):
     one = dataclasses.replace(
         run.plain,
         dataset=dataclasses.replace(run.dataset, label="", options={}),
-        **{"folds": None, "fold": None, "train_size": None, "seed": 0, "epochs": 1},
+        **dict.fromkeys(("folds", "fold", "inner_folds", "inner_fold", "train_size")),
+        **{"seed": 0, "epochs": 1},
         batch_size=min(2, run.batch_size // run.workers),
         **{"workers": 1, "servers": 0, "nodes": 1, "crop": 0, "flip": False},
     )

@@ -41,7 +41,7 @@ def findings(config, files=(), cores=None, nodes=None):
         config = sweeps.expanded(config)
     except (KeyError, TypeError, AttributeError):  # then the schema tells
         pass
-    found = found + schema.violations({k: v for k, v in config.items() if k != sweeps.SWEPT})
+    found = found + schema.violations({k: v for k, v in config.items() if k != grid.SWEPT})
     try:
         for each in chain(_of_entries(config), _of_studies(config, cores, nodes)):
             found.append(each)

@@ -23,6 +23,9 @@ STUDY_DEFAULTS = {
 # The key of a study with `auto` for what was chosen, which no config has: dataset -> model ->
 # {strategy, workers, servers, threads}; see planning/choose.py.
 CHOSEN = "chosen"
+# The key of a config for the candidates of its sweeps, which no file has: label of each ->
+# {"family": the label in the file, "values": {key: value}}; see sweeps.py.
+SWEPT = "swept"
 # What a model's entry says of its training; its other keys are options of the model itself.
 HYPERPARAMETERS = {
     "batch_size",
@@ -42,6 +45,29 @@ RECIPE_DEFAULTS = {
 
 
 @dataclass(frozen=True)
+class Selection:
+    """A choice between the candidates of a sweep, for one fold.
+
+    Attributes:
+        study: in which it is made.
+        family: the label in the config of what is swept.
+        inner: label of each candidate -> paths of its inner runs, by whose accuracy it is judged.
+        final: label of each candidate -> path of the run that is trained if it is chosen.
+    """
+
+    study: str
+    family: str
+    inner: dict
+    final: dict
+
+    @property
+    def path(self):
+        """The path of a final run with the family in the place of the candidate, in the study."""
+        candidate, path = next(iter(self.final.items()))
+        return f"{self.study}/{path.replace(f'/{candidate}/', f'/{self.family}/', 1)}"
+
+
+@dataclass(frozen=True)
 class Table:
     """What a config asks for.
 
@@ -52,6 +78,8 @@ class Table:
         exclusive: paths of the runs that must have the machine to themselves.
         oversubscribe: paths of those that may have more processes than there are cores.
         missing: name of a study -> paths of the runs that it has to do without.
+        selections: path of each Selection, below the study -> it. A study that selects asks for the
+            inner runs only: which of the final ones are trained is known when those are scored.
     """
 
     runs: dict
@@ -60,6 +88,16 @@ class Table:
     exclusive: frozenset
     oversubscribe: frozenset
     missing: dict = field(default_factory=dict)
+    selections: dict = field(default_factory=dict)
+
+    def selections_of(self, study):
+        """The Selections of a study."""
+        return [each for each in self.selections.values() if each.study == study]
+
+    @property
+    def asked(self):
+        """Paths of the runs that are to be trained in any case."""
+        return list(dict.fromkeys(path for paths in self.studies.values() for path in paths))
 
     def of(self, study):
         return [self.runs[path] for path in self.studies[study]]
@@ -75,11 +113,29 @@ class Table:
             self,
             runs={path: run for path, run in self.runs.items() if path not in gone},
             studies={name: left for name, left in studies.items() if left},
+            selections={
+                path: each
+                for path, each in self.selections.items()
+                if not gone.intersection(*each.inner.values(), each.final.values())
+            },
             missing={
                 name: [path for path in all_paths if path in gone]
                 for name, all_paths in self.studies.items()
             },
         )
+
+    def to_plan(self):
+        """The Table of what will be trained as far as can be known: of each Selection the inner
+        runs, and the first of the final ones in the place of whichever will be chosen."""
+        first = {next(iter(each.final.values())): each for each in self.selections.values()}
+        final = {path for each in self.selections.values() for path in each.final.values()}
+        asked = {*self.asked, *first}
+        studies = {
+            name: [*paths, *(path for path, each in first.items() if each.study == name)]
+            for name, paths in self.studies.items()
+        }
+        runs = {path: run for path, run in self.runs.items() if path in asked or path not in final}
+        return dataclasses.replace(self, runs=runs, studies=studies)
 
     def turns(self):
         """Path of each exclusive run -> its position in the order of execution, from 0.
@@ -99,17 +155,44 @@ class Table:
 
 def expand(config):
     """The Table of a config that checks.findings() has nothing to say against."""
-    runs, studies = {}, {}
+    runs, studies, selections = {}, {}, {}
     asked = {"curves": set(), "exclusive": set(), "oversubscribe": set()}
     for name, study in config["studies"].items():
         study = STUDY_DEFAULTS | study
         of_study = {run.path: run for run in _cells(config, study)}
-        runs |= of_study
         studies[name] = list(of_study)
+        if "select" in study:
+            found, inner = _selections(config, name, study["select"], of_study)
+            selections |= found
+            studies[name] = list(inner)
+            of_study |= inner
+        runs |= of_study
         for key, paths in asked.items():
             if study[key]:
                 paths.update(of_study)
-    return Table(runs, studies, **{key: frozenset(paths) for key, paths in asked.items()})
+    asked = {key: frozenset(paths) for key, paths in asked.items()}
+    return Table(runs, studies, **asked, selections=selections)
+
+
+def _selections(config, study, inner_folds, final):
+    """The Selections of a study, by path, and the inner runs that they take, by path.
+
+    Args:
+        final: path -> Run of every candidate, on the whole training part of every fold.
+    """
+    alike, every = {}, {}
+    for path, run in final.items():
+        label = run.model.label
+        family = config.get(SWEPT, {}).get(label, {"family": label})["family"]
+        key = tuple((run.wildcards | {"model": family}).values())
+        selection = alike.setdefault(key, Selection(study, family, {}, {}))
+        inner = [
+            dataclasses.replace(run, inner_folds=inner_folds, inner_fold=fold)
+            for fold in range(inner_folds)
+        ]
+        selection.inner[label], selection.final[label] = [each.path for each in inner], path
+        every |= {each.path: each for each in inner}
+    return {each.path: each for each in alike.values()}, every
 
 
 def _cells(config, study):

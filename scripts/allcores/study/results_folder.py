@@ -12,7 +12,18 @@ from allcores.study.run import PATH, digest
 # What else lies in results/.
 RESERVED = ("bench", "by_hand", "default", "downloads")
 # What lies in the results of a config.
-PARTS = ("calls", "checkpoints", "configs", "data", "logs", "plan", "recipes", "runs", "studies")
+PARTS = (
+    "calls",
+    "checkpoints",
+    "configs",
+    "data",
+    "logs",
+    "plan",
+    "recipes",
+    "runs",
+    "selections",
+    "studies",
+)
 # The file in a results folder that names the config files it belongs to.
 ORIGIN = "config.txt"
 # What a run ends with.
@@ -63,8 +74,16 @@ class ResultsFolder:
         return all(Path(self.run(path), file).exists() for file in RUN_FILES)
 
     def without_missing(self, table):
-        """A grid.Table without the runs that have no results."""
-        return table.without([path for path in table.runs if not self.has(path)])
+        """A grid.Table without the runs that have no results, and without what depends on them."""
+        lost = [path for path in table.asked if not self.has(path)]
+        for selection in table.selections.values():
+            chosen = self.chosen(selection)
+            if not chosen or not self.has(chosen):
+                lost += selection.final.values()
+        left = table.without(lost)
+        selecting = {each.study for each in table.selections.values()}
+        selecting -= {each.study for each in left.selections.values()}
+        return left.without([path for name in selecting for path in left.studies.get(name, [])])
 
     def data(self, run):
         return self.dataset(run.dataset.label)
@@ -76,6 +95,23 @@ class ResultsFolder:
     def checkpoints(self, run):
         return f"{self.path}/checkpoints/{run.path}"
 
+    def selection(self, path="{selection}"):
+        """The file that says which candidate was chosen, by the path of the grid.Selection."""
+        return f"{self.path}/selections/{path}.json"
+
+    def chosen(self, selection):
+        """The path of the run that is final in a grid.Selection; None: that is not known yet."""
+        try:
+            chosen = json.loads(Path(self.selection(selection.path)).read_text())["chosen"]
+            return selection.final[chosen]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def wanted(self, table):
+        """Paths of the runs of a grid.Table that are to be trained, as far as that is known."""
+        chosen = (self.chosen(selection) for selection in table.selections.values())
+        return list(dict.fromkeys([*table.asked, *filter(None, chosen)]))
+
     def study(self, name):
         return f"{self.path}/studies/{name}"
 
@@ -86,8 +122,8 @@ class ResultsFolder:
     def inputs_of(self, run):
         """Name -> file of all that has to be there before a Run begins."""
         found = {"info": f"{self.data(run)}/dataset.json"}
-        if run.folds is not None:
-            found["folds"] = f"{self.data(run)}/{run.folds}folds_seed{run.seed}.json"
+        if run.folds_file:
+            found["folds"] = f"{self.data(run)}/{run.folds_file}"
         if run.has_auto:
             found["recipe"] = self.recipe.format(**run.wildcards, measured=run.measured)
         return found

@@ -55,6 +55,8 @@ class Run:
         workers: number of processes that train, on all nodes together.
         servers: number of server processes beside the workers.
         nodes: number of machines; each has as many workers.
+        inner_folds, inner_fold: number of folds that the training part is cut into, and index of
+            the one that is held out instead, to choose between candidates; both None: it is whole.
         seed: decides folds, initial weights, order of samples and augmentation.
     """
 
@@ -78,6 +80,8 @@ class Run:
     threads_per_worker: int | str
     seed: int
     nodes: int = 1
+    inner_folds: int | None = None
+    inner_fold: int | None = None
 
     @property
     def processes(self):
@@ -142,10 +146,30 @@ class Run:
             "schedule": self.schedule.label,
             "strategy": self.strategy.label,
             "layout": self.layout,
-            "split": "test" if self.folds is None else f"fold{self.fold}of{self.folds}",
+            "split": self.split,
             "size": "all" if self.train_size is None else self.train_size,
             "seed": self.seed,
         }
+
+    @property
+    def split(self):
+        """What is held out, for its path."""
+        outer = "test" if self.folds is None else f"fold{self.fold}of{self.folds}"
+        inner = f"_inner{self.inner_fold}of{self.inner_folds}" if self.inner_folds else ""
+        return outer + inner
+
+    @property
+    def folds_file(self):
+        """The name of the file beside its dataset that says which sample is in which fold; None: it
+        is split by none."""
+        if self.inner_folds:
+            return f"{self.folds or 0}folds_seed{self.seed}_inner{self.inner_folds}.json"
+        return None if self.folds is None else f"{self.folds}folds_seed{self.seed}.json"
+
+    @property
+    def held_out_fold(self):
+        """The fold that it is scored on; None: it is the dataset's own test set."""
+        return self.inner_fold if self.inner_folds else self.fold
 
     @functools.cached_property
     def path(self):
@@ -176,6 +200,8 @@ def _canonical(value):
     """A dataclass as one line; vars() costs a dry run less than dataclasses.asdict()."""
     fields = {field.name for field in dataclasses.fields(value)}
     values = {key: entry for key, entry in vars(value).items() if key in fields}
+    if values.get("inner_folds", ...) is None:  # runs without a selection are as they always were
+        del values["inner_folds"], values["inner_fold"]
     return json.dumps(values, default=vars, sort_keys=True, separators=(",", ":"))
 
 

@@ -1,11 +1,13 @@
 """Check how a study splits its datasets against what is known of them."""
 
 from allcores.study import grid, registry
+from allcores.study.run import AUTO
 from allcores.study.schema import listed
 
 
 def findings(config, path, given):
     """(path, text) for each fold, test set or training-set size that a dataset has no room for."""
+    yield from _of_selection(config, path, given)
     folds = given.get("folds")
     for label in listed(given.get("datasets")):
         chosen = grid.choice(config, "datasets", label)
@@ -35,3 +37,34 @@ def findings(config, path, given):
                     (*path, "train_sizes", position),
                     f"found {size}; {label!r} leaves {available} samples to train on",
                 )
+
+
+def _of_selection(config, path, given):
+    """A selection has something to choose from, and what it is made on is the training part."""
+    if "select" not in given:
+        return
+    swept = config.get(grid.SWEPT, {})
+    if not any(label in swept for label in listed(given.get("models"))):
+        yield (
+            (*path, "select"),
+            "there is nothing to choose from: no model of this study has a list of values",
+        )
+    if given["train_sizes"] != ["all"]:
+        yield (*path, "select"), "cannot stand beside `train_sizes`"
+    if AUTO in given["strategies"] or "against" in given:
+        other = "against" if "against" in given else "strategies: [auto]"
+        yield (*path, "select"), f"cannot stand beside `{other}`"
+    inner, folds = given["select"], given.get("folds")
+    for label in listed(given.get("datasets")):
+        metadata = registry.metadata(grid.choice(config, "datasets", label))
+        if metadata is None or not isinstance(inner, int):
+            continue
+        smallest = metadata.smallest_class
+        if isinstance(folds, int):
+            smallest -= -(-smallest // folds)
+        if inner > smallest:
+            yield (
+                (*path, "select"),
+                f"found {inner}; the smallest class of {label!r} leaves {smallest} samples to "
+                "train on, so that many inner folds at most",
+            )

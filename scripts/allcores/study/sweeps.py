@@ -11,13 +11,11 @@ import random
 from dataclasses import dataclass
 
 from allcores.study import grid, registry
+from allcores.study.grid import SWEPT
 from allcores.study.run import digest
 from allcores.study.schema import mapping
 
 SAMPLE = "sample"
-# The key of an expanded config, which no config has: label of each candidate -> {"family": the
-# label in the config, "values": {key: value}}.
-SWEPT = "swept"
 # What stands for something else than a number, or for how a model computes.
 NAMES = ("name", "import", "precision", "memory_format")
 LONGEST_LABEL = 60

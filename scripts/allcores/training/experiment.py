@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from allcores.data import storage
-from allcores.data.folds import assign_folds, read_folds, split
+from allcores.data import folds, storage
+from allcores.data.folds import split
 from allcores.machine import cores, costs, leases
 from allcores.parallel import launch, nodes
 from allcores.parallel.failures import DivergedError
@@ -69,7 +69,8 @@ def conduct(
     Args:
         run: without `auto`.
         data_folder: the prepared dataset.
-        fold_file: the fold of each sample, from write_folds; None: assign folds here.
+        fold_file: the fold of each sample, from write_folds or write_inner_folds; None: assign
+            folds here.
         checkpoint_folder: for the checkpoints; deleted when the run is done.
         output: folder for metrics.json, conditions.json, utilisation.csv and weights.pt.
         asked: the Run as the config has it, if part of it was `auto`.
@@ -185,7 +186,9 @@ class _Task:
     def of(cls, run, data_folder, fold_file):
         dataset = storage.open_dataset(data_folder)
         fold_of = _fold_of(run, dataset, fold_file)
-        samples, held_out = split(dataset.info, fold_of, run.fold, run.train_size, run.seed)
+        samples, held_out = split(
+            dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed
+        )
         statistics = storage.channel_statistics(dataset.pixel_sums[samples], dataset.images.shape)
         decisive = identity.whole(run, dataset.info, fold_of)
         return cls(run, dataset, fold_of, samples, held_out, *statistics, decisive)
@@ -294,11 +297,6 @@ def _together(of_nodes):
 
 
 def _fold_of(run, dataset, fold_file):
-    if run.folds is None:
-        if dataset.info["train"] == dataset.info["shape"][0]:
-            raise ValueError(f"{run.dataset.label} has no test set of its own; use folds")
-        return None
-    labels = dataset.labels[: dataset.info["train"]]
-    if fold_file is not None:
-        return read_folds(fold_file, labels, run.folds)
-    return assign_folds(labels, run.folds, run.seed)
+    if run.folds is None and dataset.info["train"] == dataset.info["shape"][0]:
+        raise ValueError(f"{run.dataset.label} has no test set of its own; use folds")
+    return folds.of_run(run, dataset.labels[: dataset.info["train"]], fold_file)

@@ -1,0 +1,51 @@
+"""Plot accuracy against each value that is swept over."""
+
+import pandas as pd
+
+from allcores.analysis import style
+from allcores.analysis.selection import SWEPT
+
+TITLE = "accuracy against what is swept over"
+SECTION = "accuracy"
+WHEN = "swept"
+ORDER = 58
+LEADING = 2
+CAPTION = """
+Accuracy of the candidates against each value that is swept over: a dot for each candidate and fold,
+the line through the means. Where the study selects it is the accuracy on the inner folds of the
+training part, else that on the held-out part.
+"""
+
+
+def figure(candidates):
+    """A panel for each model and key."""
+    keys = [name for name in candidates if name.startswith(SWEPT)]
+    panels = [
+        (model, key, group.dropna(subset=[key, "score"]))
+        for model, group in candidates.groupby("model", sort=False)
+        for key in keys
+    ]
+    panels = [(model, key, group) for model, key, group in panels if group[key].nunique() > 1]
+    if not panels:
+        return style.empty()
+    figure, axes = style.panels(len(panels), sharey=True)
+    for panel, (model, key, group) in zip(axes, panels, strict=True):
+        values = sorted(group[key].unique(), key=_order)
+        place = {value: position for position, value in enumerate(values)}
+        x = group[key].map(place).astype(float)
+        panel.plot(x, 100 * group["score"], ".", alpha=0.5)
+        means = 100 * group.groupby(key)["score"].mean().reindex(values)
+        panel.plot(range(len(values)), means, "-", color="0.3")
+        panel.set_xticks(range(len(values)), [_text(value) for value in values])
+        panel.set_xlabel(key.removeprefix(SWEPT).replace("_", " "))
+        panel.set_title(str(model), loc="left")
+        panel.set_ylabel("accuracy (%)")
+    return figure
+
+
+def _order(value):
+    return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
+
+
+def _text(value):
+    return f"{value:g}" if isinstance(value, float) and not pd.isna(value) else str(value)

@@ -1,0 +1,97 @@
+"""Nested cross-validation: which candidate is chosen, by scores on the training part only."""
+
+import json
+import math
+import statistics
+from pathlib import Path
+
+import pandas as pd
+
+from allcores.analysis import tidy
+from allcores.study import grid
+from allcores.study.metrics_file import read_metrics
+
+# Before the name of each key that is swept over, where those are columns.
+SWEPT = "swept_"
+
+
+def choose(inner):
+    """The candidate with the highest mean accuracy over its inner folds; the first of equal ones.
+
+    As scikit-learn's GridSearchCV, inside of each outer fold: the held-out part has no say.
+
+    Args:
+        inner: candidate -> folders of its inner runs.
+
+    Returns:
+        {"chosen": candidate, "candidates": {candidate: {"accuracies": [...], "mean": their mean;
+        None: a run diverged, "core_seconds": of its inner runs}}}
+
+    Raises:
+        ValueError: every candidate diverged.
+    """
+    candidates = {}
+    for label, folders in inner.items():
+        runs = [read_metrics(Path(folder, "metrics.json")) for folder in folders]
+        scores = [run["accuracy"] for run in runs]
+        candidates[label] = {
+            "accuracies": scores,
+            "mean": None if None in scores else statistics.fmean(scores),
+            "core_seconds": math.fsum(run["cpu_seconds"] for run in runs),
+        }
+    sound = {label: found for label, found in candidates.items() if found["mean"] is not None}
+    if not sound:
+        raise ValueError(f"all candidates diverged: {', '.join(candidates)}")
+    best = max(sound, key=lambda label: sound[label]["mean"])
+    return {"chosen": best, "candidates": candidates}
+
+
+def candidates(job, all_metrics):
+    """One row per run, or per choice, and candidate of a sweep: its values and its score.
+
+    score: where the study selects, the mean accuracy over the inner folds; else the held-out
+    accuracy. chosen: whether the study went on with it. A column swept_KEY holds the values of each
+    key.
+
+    Args:
+        job: the jobs.StudyJob.
+    """
+    swept = job.config.get(grid.SWEPT, {})
+    rows = []
+    for each in job.selections:
+        found = json.loads(Path(job.folder.selection(each.path)).read_text())
+        of_run = tidy.identify(
+            {"settings": json.loads(job.table.runs[job.folder.chosen(each)].to_json())}
+        )
+        for label, one in found["candidates"].items():
+            seen = {"candidate": label, "score": one["mean"], "core_seconds": one["core_seconds"]}
+            seen["chosen"] = label == found["chosen"]
+            rows.append(of_run | {"model": each.family} | seen | _values(swept, label))
+    for metrics in [] if job.selections else all_metrics:
+        of_run = tidy.identify(metrics)
+        label = of_run["model"]
+        if label in swept:
+            seen = {"candidate": label, "score": metrics["accuracy"]}
+            seen |= {"core_seconds": metrics["cpu_seconds"], "chosen": None}
+            rows.append(of_run | {"model": swept[label]["family"]} | seen | _values(swept, label))
+    names = [*tidy.RUN, "candidate", "score", "core_seconds", "chosen"]
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
+
+
+def _values(swept, label):
+    values = swept.get(label, {"values": {}})["values"].items()
+    return {
+        f"{SWEPT}{key}": str(value) if isinstance(value, list) else value for key, value in values
+    }
+
+
+def by_family(job, frames):
+    """The frames of a study that selects with the family in the place of the candidate."""
+    if not job.selections:
+        return frames
+    swept = job.config.get(grid.SWEPT, {})
+    family = {label: one["family"] for label, one in swept.items()}
+    return {
+        name: frame.assign(model=frame["model"].replace(family)) if "model" in frame else frame
+        for name, frame in frames.items()
+    }

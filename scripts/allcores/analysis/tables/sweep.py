@@ -1,0 +1,66 @@
+"""How good each candidate of a sweep is, and how often it was chosen."""
+
+from allcores.analysis.html_table import WHOLE, Number, percent
+from allcores.analysis.selection import SWEPT
+from allcores.analysis.wording import count
+
+TITLE = "candidates of the sweep"
+SECTION = "accuracy"
+WHEN = "swept"
+ORDER = 57
+CAPTION = """
+Every candidate of each sweep. *score*: where the study selects, the accuracy on the inner folds of
+the training part, a mean over these, over folds and seeds; else the held-out accuracy. *low* and
+*high*: its range over folds and seeds. *chosen*: in how many folds it was the best, and was trained
+on the whole training part; the accuracy of those that were chosen is in the accuracy table.
+*core hours*: spent on it.
+"""
+COMPARED = ("score", "chosen", "core_hours")
+
+# What one candidate is compared with another in.
+SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
+
+
+def table(candidates):
+    """One row per candidate and cell; see CAPTION. A column swept_KEY for each key."""
+    values = [name for name in candidates if name.startswith(SWEPT)]
+    groups = candidates.groupby([*SAME, "candidate"], sort=False)
+    found = groups.agg(
+        **{name: (name, "first") for name in values},
+        folds=("score", "size"),
+        score=("score", "mean"),
+        low=("score", "min"),
+        high=("score", "max"),
+        chosen=("chosen", lambda each: each.astype(bool).sum() if each.notna().all() else None),
+        core_hours=("core_seconds", lambda each: each.sum() / 3600),
+    )
+    return found.reset_index()
+
+
+def sentences(sweep_table, facts):
+    """What was chosen, and what choosing has cost."""
+    for model, group in sweep_table.groupby("model", sort=False):
+        hours = group["core_hours"].sum()
+        if group["chosen"].isna().all():
+            best = group.loc[group["score"].idxmax()]
+            yield (
+                f"{model}: of {count(len(group), 'candidate')} {best['candidate']} is the most "
+                f"accurate, {100 * best['score']:.2f} %; as the luckiest of several that is "
+                f"optimistic (`select` judges fairly). {hours:.2g} core-hours."
+            )
+            continue
+        taken = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
+        told = ", ".join(f"{row['candidate']} {row['chosen']:.0f} x" for _, row in taken.iterrows())
+        yield (
+            f"{model}: chosen on the training part of each fold, of "
+            f"{count(len(group), 'candidate')}: {told}. Choosing took {hours:.2g} core-hours."
+        )
+
+
+def formats(table):
+    """Column -> html_table.Number."""
+    written = dict.fromkeys(("score", "low", "high"), percent(2))
+    written |= dict.fromkeys(("folds", "chosen", "workers", "threads"), WHOLE)
+    numbers = [name for name in table if name.startswith(SWEPT) and table[name].dtype != object]
+    written |= dict.fromkeys(numbers, Number("{:g}"))
+    return written | {"core_hours": Number("{:,.3g}", "h")}

@@ -1,0 +1,244 @@
+"""Lists in a model's entry, and the choice between their candidates inside of each fold."""
+
+import json
+from functools import partial
+from math import prod
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from project import copy
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.datasets import load_digits
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+
+from allcores.analysis import selection
+from allcores.data import folds
+from allcores.data.batches import shards
+from allcores.datasets import digits
+from allcores.study import checks, grid, sweeps
+from allcores.study.metrics_file import write_metrics
+
+CONFIG = """
+models:
+  mlp:
+    {batch_size: [16, 32], epochs: 2, hidden: [16],
+     optimizer: {name: adam, lr: [0.0003, 0.003, 0.03]}}
+studies:
+  nested: {datasets: [digits], folds: 3, models: [mlp], select: 2}
+recipe: fixed
+"""
+RATES = (0.0003, 0.003, 0.03)
+CANDIDATES = [(size, lr) for size in (16, 32) for lr in RATES]
+SEED, EPOCHS, INNER, OUTER = 0, 2, 2, 3
+PIXELS = next(iter(digits.load(None).chunks)) / 255
+
+
+class Net(ClassifierMixin, BaseEstimator):
+    """The same net, trained by hand. What it is given are positions in the dataset."""
+
+    def __init__(self, batch_size=1, lr=0.1):
+        self.batch_size, self.lr = batch_size, lr
+
+    def fit(self, positions, labels):
+        own = PIXELS[positions]
+        self.inputs_ = torch.tensor((PIXELS - own.mean()) / own.std(), dtype=torch.float32)
+        targets = torch.tensor(load_digits().target)
+        torch.manual_seed(SEED)
+        units = prod(self.inputs_.shape[1:])
+        self.net_ = torch.nn.Sequential(
+            torch.nn.Flatten(), torch.nn.Linear(units, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10)
+        )
+        optimizer = torch.optim.Adam(self.net_.parameters(), lr=self.lr)
+        for epoch in range(EPOCHS):
+            for batch in shards(np.sort(positions), self.batch_size, SEED, epoch, 0, 1):
+                scores = self.net_(self.inputs_[batch.samples])
+                torch.nn.functional.cross_entropy(scores, targets[batch.samples]).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        self.classes_ = np.arange(10)
+        return self
+
+    @torch.inference_mode()
+    def predict(self, positions):
+        return self.net_(self.inputs_[positions]).argmax(dim=1).numpy()
+
+
+def by_hand():
+    """Of each outer fold: the mean inner score of each candidate, and the score of the best."""
+    labels = load_digits().target
+    split = partial(StratifiedKFold, shuffle=True, random_state=SEED)
+    positions = np.arange(len(labels))
+    for train, held_out in split(OUTER).split(positions, labels):
+        search = GridSearchCV(Net(), {"batch_size": [16, 32], "lr": RATES}, cv=split(INNER))
+        search.fit(train, labels[train])
+        yield search.cv_results_["mean_test_score"], search.score(held_out, labels[held_out])
+
+
+def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
+    project = copy(tmp_path)
+    project.config.write_text(CONFIG)
+    project.call()
+    results = project.results / "studies" / "nested"
+    found = pd.read_csv(results / "candidates.csv")
+    runs = pd.read_csv(results / "runs.csv").sort_values("split")
+    assert list(runs["model"].unique()) == ["mlp"]
+    for fold, (scores, score) in enumerate(by_hand()):
+        of_fold = found[found["split"] == f"fold {fold} of {OUTER}"]
+        values = of_fold[["swept_batch_size", "swept_lr"]].itertuples(index=False, name=None)
+        assert list(values) == CANDIDATES
+        assert of_fold["score"].to_numpy() == pytest.approx(scores, abs=2e-3)
+        assert np.argmax(of_fold["score"]) == np.argmax(scores) == np.argmax(of_fold["chosen"])
+        assert runs["accuracy"].iloc[fold] == pytest.approx(score, abs=2e-3)
+    # Each candidate on two inner folds of each fold, and three final runs.
+    trained = list((project.results / "runs").rglob("metrics.json"))
+    assert len(trained) == len(CANDIDATES) * OUTER * INNER + OUTER
+    assert "Choosing took" in (results / "verdict.rst").read_text()
+    assert len(pd.read_csv(results / "sweep_table.csv")) == len(CANDIDATES)
+    assert project.planned() == {}
+    # A candidate more is trained, and nothing else.
+    project.edit("mine.yaml", "0.03]", "0.03, 0.01]")
+    planned = project.planned()
+    assert planned["train"] == 2 * OUTER * INNER
+    assert planned["select_candidate"] == OUTER
+    project.edit("mine.yaml", "0.03, 0.01]", "0.03]")
+    assert project.trains() == 0
+
+
+def test_inner_folds_cut_the_training_part_only():
+    labels = np.repeat(np.arange(3), [20, 21, 22])
+    outer = folds.assign_folds(labels, 4, 1)
+    inner = folds.assign_inner_folds(labels, 4, 3, 1)
+    assert inner.shape == (4, len(labels))
+    for fold in range(4):
+        assert ((inner[fold] == -1) == (outer == fold)).all()
+        for each in range(3):
+            info = {"train": len(labels), "shape": [len(labels)]}
+            train, held_out = folds.split(info, inner[fold], each, None, 1)
+            assert not set(train) & set(held_out)
+            assert set(train) | set(held_out) == set(np.flatnonzero(outer != fold))
+            assert len(np.unique(labels[held_out])) == 3
+    whole = folds.assign_inner_folds(labels, 0, 3, 1)  # a test set is held out
+    assert whole.shape == (1, len(labels))
+    assert (whole >= 0).all()
+
+
+def expanded(models, **study):
+    config = yaml.safe_load(CONFIG)
+    config["models"] = yaml.safe_load(models)
+    config["studies"]["nested"] |= {"models": list(config["models"])} | study
+    return sweeps.expanded(config)
+
+
+def test_lists_are_a_grid_and_labels_say_what_varies():
+    found = expanded("""
+lenet: {width: [0.5, 1.0], batch_size: 8, epochs: 1, optimizer: {name: adam, lr: [0.1, 1.0e-05]}}
+mlp: {hidden: [16, 8], batch_size: 8, epochs: 1, optimizer: {name: adam, betas: [0.9, 0.99], lr: 1}}
+deep: {name: mlp, hidden: [[16], [16, 8]], batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: 1}}
+""")
+    labels = list(found["models"])
+    assert labels == [
+        "lenet-width0.5-lr0.1",
+        "lenet-width0.5-lr1e-05",
+        "lenet-width1.0-lr0.1",
+        "lenet-width1.0-lr1e-05",
+        "mlp",
+        "deep-hidden16",
+        "deep-hidden16x8",
+    ]
+    assert found["studies"]["nested"]["models"] == labels
+    assert found["models"]["lenet-width1.0-lr0.1"]["name"] == "lenet"
+    assert found["models"]["mlp"]["hidden"] == [16, 8]
+    assert found["models"]["deep-hidden16"]["hidden"] == [16]
+    assert found["swept"]["deep-hidden16"] == {"family": "deep", "values": {"hidden": [16]}}
+    assert sweeps.expanded({"models": {}, "studies": {}}) == {"models": {}, "studies": {}}
+    long = {f"lenet{'x' * 50}": yaml.safe_load(CONFIG)["models"]["mlp"] | {"name": "mlp"}}
+    found = expanded(yaml.safe_dump(long))
+    assert len(found["models"]) == 6
+    assert all(len(label) <= 60 for label in found["models"])
+
+
+def test_some_of_a_grid_are_drawn():
+    entry = yaml.safe_load(CONFIG)["models"]["mlp"]
+
+    def drawn(sample):
+        return list(expanded(yaml.safe_dump({"mlp": entry | {"sample": sample}}))["models"])
+
+    every = drawn(6)
+    assert len(every) == 6
+    for seed in range(3):
+        some = drawn({"count": 4, "seed": seed})
+        assert some == drawn({"count": 4, "seed": seed})
+        assert len(some) == 4
+        assert some == [label for label in every if label in some]
+    assert len({str(drawn({"count": 3, "seed": seed})) for seed in range(9)}) > 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "text"),
+    [
+        ("[16, 32]", "[]", 4, "models.mlp.batch_size: found []; expected a value, or a list"),
+        ("[16, 32]", "[16, 16]", 4, "models.mlp.batch_size: found [16, 16]; nothing may be listed"),
+        ("[16, 32]", "[16, 0]", 4, "models.mlp.batch_size: found 0; expected a whole number from"),
+        ("name: adam", "name: [adam, sgd]", 5, "names cannot be swept over"),
+        ("0.03]", "x]", 5, "models.mlp.optimizer.lr: found 'x'; expected a number"),
+        ("epochs: 2", "epochs: 2, sample: 7", 4, "models.mlp.sample: found 7; expected a number"),
+        ("epochs: 2", "epochs: 2, sample: {cuont: 2}", 4, "expected a number"),
+        ("select: 2", "select: 1", 7, "studies.nested.select: found 1; expected a whole number"),
+        ("select: 2", "select: 200", 7, "leaves 116 samples to train on, so that many inner"),
+        ("select: 2", "select: 2, train_sizes: [99]", 7, "cannot stand beside `train_sizes`"),
+        ("select: 2", "select: 2, strategies: [auto]", 7, "cannot stand beside `strategies:"),
+        ("[16, 32]", "16", 7, None),
+    ],
+)
+def test_what_cannot_be_swept_over_is_told_with_its_line(tmp_path, old, new, line, text):
+    file = tmp_path / "mine.yaml"
+    assert old in CONFIG
+    file.write_text(CONFIG.replace(old, new))
+    found = checks.findings(yaml.safe_load(file.read_text()), [file])
+    if text is None:  # the learning rate is still a list
+        assert found == []
+        file.write_text(file.read_text().replace("[0.0003, 0.003, 0.03]", "0.1"))
+        found = checks.findings(yaml.safe_load(file.read_text()), [file])
+        text = "there is nothing to choose from"
+    assert any(each.startswith(f"{file}:{line}: ") and text in each for each in found), found
+
+
+def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
+    inner = {"first": [0.5, 0.7], "worse": [0.4, 0.5], "lost": [0.9, None], "equal": [0.7, 0.5]}
+    folders = {}
+    for label, scores in inner.items():
+        folders[label] = [tmp_path / f"{label}{n}" for n in range(len(scores))]
+        for folder, score in zip(folders[label], scores, strict=True):
+            folder.mkdir()
+            write_metrics(folder / "metrics.json", {"accuracy": score, "cpu_seconds": 1.5})
+    found = selection.choose(folders)
+    assert found["chosen"] == "first"
+    assert found["candidates"]["lost"]["mean"] is None
+    assert found["candidates"]["first"]["core_seconds"] == 3.0
+    with pytest.raises(ValueError, match="all candidates diverged: lost"):
+        selection.choose({"lost": folders["lost"]})
+
+
+def test_the_held_out_part_has_no_say():
+    """An inner run neither trains on nor scores what the final run is scored on."""
+    table = grid.expand(sweeps.expanded(yaml.safe_load(CONFIG)))
+    assert len(table.selections) == OUTER
+    labels = load_digits().target
+    info = {"train": len(labels), "shape": [len(labels)]}
+    for each in table.selections.values():
+        final = [table.runs[path] for path in each.final.values()]
+        (held_out,) = {
+            tuple(folds.split(info, folds.of_run(run, labels), run.held_out_fold, None, 0)[1])
+            for run in final
+        }
+        for path in [path for paths in each.inner.values() for path in paths]:
+            run = table.runs[path]
+            parts = folds.split(info, folds.of_run(run, labels), run.held_out_fold, None, 0)
+            assert not set(held_out) & set(np.concatenate(parts))
+    assert json.loads(final[0].to_json()).keys() == json.loads(run.to_json()).keys() - {
+        "inner_folds",
+        "inner_fold",
+    }
