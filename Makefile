@@ -1,4 +1,5 @@
 # make run    the default study, packed onto every core; ends with results/default/report.html
+# make plan   how long the default study will take, and how large it is
 # make test   everything that must hold
 # make cores, scratch_vs_builtin, data_size, kfold, hogwild
 #             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
@@ -16,11 +17,14 @@ STUDIES := cores scratch_vs_builtin data_size kfold hogwild
 SIZE ?= miniature
 
 
-.PHONY: run test lint bench test-slurm test-processors drill miniatures $(STUDIES)
+.PHONY: run plan test lint bench test-slurm test-processors drill miniatures $(STUDIES)
 
 run: $(READY)
 	$(BIN)/snakemake --cores $(CORES) --report results/default/report.html --report-after-run
 	@echo "Open results/default/report.html"
+
+plan: $(READY)
+	$(BIN)/python scripts/plan.py $(if $(filter-out all,$(CORES)),--cores $(CORES))
 
 miniatures: $(STUDIES)
 

@@ -71,6 +71,7 @@ class RunJobs:
             *self._call(PROGRAM.with_name("calibrate.py")),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
+            *["--known", f"{self.folder.planned('recipes')}/{recipes.file_name(run)}"],
             *["--output", output[0]],
         )
 

@@ -54,6 +54,7 @@ def _identity(run):
         "train_size": str(run.train_size or "all"),
         "split": "test" if run.folds is None else f"fold {run.fold} of {run.folds}",
         "seed": run.seed,
+        "inner": "" if run.inner_folds is None else f"{run.inner_fold} of {run.inner_folds}",
     }
 
 

@@ -1,5 +1,6 @@
 """Check a config before anything starts: a line per finding, with its place and the remedy."""
 
+import contextlib
 import os
 from itertools import chain
 from pathlib import Path
@@ -34,14 +35,12 @@ def findings(config, files=(), cores=None, nodes=None):
         nodes: number of nodes; None: unknown.
     """
     lines, found = yamlfile.places(files)
-    try:
+    with contextlib.suppress(KeyError, TypeError, AttributeError):  # then the schema tells
         of_sweeps = list(sweeps.findings(config))
         if of_sweeps:
             return located(found + of_sweeps, lines)
         config = sweeps.expanded(config)
-    except (KeyError, TypeError, AttributeError):  # then the schema tells
-        pass
-    found = found + schema.violations({k: v for k, v in config.items() if k != grid.SWEPT})
+    found = found + schema.violations(config)
     try:
         for each in chain(_of_entries(config), _of_studies(config, cores, nodes)):
             found.append(each)

@@ -75,15 +75,18 @@ class ResultsFolder:
 
     def without_missing(self, table):
         """A grid.Table without the runs that have no results, and without what depends on them."""
-        lost = [path for path in table.asked if not self.has(path)]
-        for selection in table.selections.values():
-            chosen = self.chosen(selection)
-            if not chosen or not self.has(chosen):
-                lost += selection.final.values()
-        left = table.without(lost)
-        selecting = {each.study for each in table.selections.values()}
-        selecting -= {each.study for each in left.selections.values()}
-        return left.without([path for name in selecting for path in left.studies.get(name, [])])
+        lost = {path for path in table.asked if not self.has(path)}
+        made = set()  # the studies that have a selection to show
+        for each in table.selections.values():
+            chosen = self.chosen(each)
+            if chosen and self.has(chosen) and not lost.intersection(*each.inner.values()):
+                made.add(each.study)
+            else:
+                lost.update(each.final.values())
+        for each in table.selections.values():
+            if each.study not in made:
+                lost.update(table.studies[each.study])
+        return table.without(lost)
 
     def data(self, run):
         return self.dataset(run.dataset.label)

@@ -8,12 +8,16 @@ import yaml
 from jsonschema import Draft202012Validator, validators
 
 from allcores.study import registry
+from allcores.study.grid import SWEPT
 
 FILE = registry.LIBRARY.parents[1] / "workflow" / "schemas" / "config.schema.yaml"
 
 
 def violations(config):
-    """(path, text) for everything in a config that the schema does not allow."""
+    """(path, text) for everything in a config, with its sweeps expanded or not, that the schema
+    does not allow."""
+    if isinstance(config, dict):
+        config = {key: value for key, value in config.items() if key != SWEPT}
     try:
         unknown = list(_of_types(config, ()))
     except RecursionError:

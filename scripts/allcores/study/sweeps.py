@@ -174,6 +174,6 @@ def original(config, path):
     """
     if path[:1] == ("models",) and len(path) > 1:
         return ("models", family_of(config, path[1]), *path[2:])
-    if SWEPT in config and path[2:3] == ("models",):
+    if SWEPT in mapping(config) and path[2:3] == ("models",):
         return path[:3]
     return path

@@ -39,6 +39,7 @@ def table(runs, predicted):
     Args:
         predicted: a row per run of the campaign, as scripts/plan.py writes them.
     """
+    predicted = predicted[predicted["inner"].isna()]
     both = runs.merge(predicted, on=tidy.RUN, suffixes=("_measured", "_predicted"))
     both = both.assign(
         **{f"predicted_{name}": _column(both, of[0], "predicted") for name, of in PAIRS.items()},
