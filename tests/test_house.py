@@ -30,7 +30,7 @@ ARROWS = {
     "planning": {"study", "machine", "data", "training"},
 }
 # The smaller the count of what is within sight, the sooner a thing is found.
-MOST_LINES = {"file": 400, "rules": 370, "Snakefile": 60}
+MOST_LINES = {"file": 400, "rules": 410, "Snakefile": 60}
 MOST_PROGRAMS, MOST_MODULES = 12, 14
 
 

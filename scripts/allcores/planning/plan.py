@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allcores.files import write_text
-from allcores.machine import cores
+from allcores.machine import cores, lean_torch
 from allcores.planning import packing, prediction, scaling
 from allcores.planning.cells import Cell, Sizes
 from allcores.planning.prediction import Sample
@@ -36,13 +36,19 @@ class Samples:
 
     def of(self, cell):
         """The Sample of a cell; None: nothing is known."""
-        return self.known.get(cell.key)
+        return self.known.get(_key(cell))
 
     def keep(self, cell, sample):
-        self.known[cell.key] = sample
+        self.known[_key(cell)] = sample
         self.file.parent.mkdir(parents=True, exist_ok=True)
         content = {key: dataclasses.asdict(sample) for key, sample in self.known.items()}
         write_text(self.file, json.dumps(content, indent=1))
+
+
+def _key(cell):
+    """That of the cell; processes that had to share cores have shown something else."""
+    short = cell.run.cores > cores.allowed()
+    return f"{cell.key}_on_{cores.allowed()}" if short else cell.key
 
 
 @dataclass(frozen=True)
@@ -102,13 +108,17 @@ class Planner:
 
     def sample(self, run):
         """The Sample of a run's cell, measured or extrapolated where it is not known."""
+        if _has_room(run):
+            return self._measured_once(run)
+        lean_torch.import_torch()  # strategies are asked how their exchange grows
+        return scaling.extrapolate(run, cores.allowed(), self._measured_once)
+
+    def _measured_once(self, run):
+        """The Sample of a run's cell, measured if it is not known, on however many cores."""
         sizes = self.sizes(run)
         cell = Cell.of(run, sizes)
         if not self.samples.of(cell):
-            if run.cores > max(cores.allowed(), 2) or run.nodes > 1:
-                sample = scaling.extrapolate(run, cores.allowed(), self.sample)
-            else:
-                sample = self._measured(cell, sizes, f"measuring {cell.title}")
+            sample = self._measured(cell, sizes, f"measuring {cell.title}")
             self.samples.keep(cell, sample)
         return self.samples.of(cell)
 
@@ -122,7 +132,7 @@ class Planner:
         for run in runs:
             sizes = self.sizes(run)
             cell = Cell.of(run, sizes)
-            if run.cores <= cores.allowed() and run.nodes == 1 and not self.samples.of(cell):
+            if _has_room(run) and not self.samples.of(cell):
                 cells[cell.key] = cell, sizes
         found = {key: [] for key in cells}
         for turn in range(TURNS):
@@ -147,7 +157,7 @@ class Planner:
 
         self.say(told)
         try:
-            return sampling.measure(cell, sizes, cores.allowed() // cell.run.cores)
+            return sampling.measure(cell, sizes, max(1, cores.allowed() // cell.run.cores))
         except ValueError as error:
             raise ValueError(f"{cell.title}: {error}") from None
 
@@ -178,6 +188,11 @@ class Planner:
     def _recipe(self, run):
         """The file of a plan's own measurement."""
         return Path(self.folder.planned("recipes")) / recipes.file_name(run)
+
+
+def _has_room(run):
+    """Whether this machine can show how long a run takes."""
+    return run.cores <= cores.allowed() and run.nodes == 1
 
 
 def pack(planned, table, available, memory=float("inf")):

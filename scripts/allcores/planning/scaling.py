@@ -15,7 +15,7 @@ from allcores.study.run import Choice
 # A message takes as long as sending so many bytes: on loopback 0.1 ms, at 2 to 3 GB a second.
 MESSAGE_BYTES = 1 << 18
 # The share of a step that more threads do not shorten, where one core is all there is to measure.
-NOT_PARALLEL = 0.1
+NOT_PARALLEL = 0.5
 
 
 def extrapolate(run, available, sample_of):
