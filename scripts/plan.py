@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from allcores.machine import cores, lean_torch
+from allcores.machine import cores, lean_torch, memory
 
 ROOT = Path(__file__).parents[1]
 
@@ -31,12 +31,12 @@ def main(flags):
         config = known or choose.choose(config, planner, flags.cores, file)
     table = grid.expand(config).to_plan()
     planned = planner.of(table)
-    memory = flags.memory_mb * 1e6
-    packed = plan.pack(planned, table, flags.cores, memory)
+    room = flags.memory_mb * 1e6
+    packed = plan.pack(planned, table, flags.cores, room)
     runs = summary.of_runs(planned, packed, table)
     ways, studies = (
         summary.of_ways(runs),
-        summary.of_studies(planned, table, flags.cores, memory),
+        summary.of_studies(planned, table, flags.cores, room),
     )
     for name, frame in (("predicted", runs), ("ways", ways), ("studies", studies)):
         file = Path(folder.planned(f"{name}.csv"))
@@ -58,8 +58,6 @@ def say(line):
 
 
 if __name__ == "__main__":
-    import psutil
-
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -84,9 +82,9 @@ if __name__ == "__main__":
     add(
         "--memory-mb",
         type=float,
-        default=psutil.virtual_memory().total / 1e6,
+        default=memory.free_mb(),
         metavar="N",
-        help="that the runs share (default: this machine's)",
+        help="that the runs share (default: what is free)",
     )
     add("--results", metavar="DIR", help="of the config (default: named after it, in results/)")
     try:

@@ -19,6 +19,7 @@ ALL = (
     "model_recipes",
     "end_to_end",
     "memory",
+    "auto",
 )
 
 if __name__ == "__main__":

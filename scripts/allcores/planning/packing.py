@@ -60,7 +60,10 @@ def simulate(jobs, cores, memory=float("inf"), gap=0.0):
 
     while waiting or going:
         left = []
-        for job in waiting:
+        for position, job in enumerate(waiting):
+            if not free:
+                left += waiting[position:]
+                break
             claims = needs(job)
             if claims[0] <= free and claims[1] <= room:
                 free, room = free - claims[0], room - claims[1]

@@ -83,7 +83,7 @@ class Planner:
 
     def __init__(self, folder, available, say=print):
         self.folder, self.available, self.say = folder, available, say
-        self.samples = Samples(folder.planned("samples.json"))
+        self.samples, self.planned = Samples(folder.planned("samples.json")), {}
 
     def of(self, table):
         """A list of Planned, of the runs of a grid.Table; measures what is not known yet.
@@ -91,9 +91,11 @@ class Planner:
         Raises:
             ValueError: a cell cannot be trained, or nothing is known of a dataset yet.
         """
-        runs = {path: self._with_recipe(run) for path, run in table.runs.items()}
+        new = {path: run for path, run in table.runs.items() if path not in self.planned}
+        runs = {path: self._with_recipe(run) for path, run in new.items()}
         self._measure(runs.values())
-        return [self._planned(path, run, table) for path, run in runs.items()]
+        self.planned |= {path: self._planned(path, run, table) for path, run in runs.items()}
+        return [self.planned[path] for path in table.runs]
 
     def _planned(self, path, run, table):
         sample, sizes = self.sample(run), self.sizes(run)

@@ -1,6 +1,5 @@
 """Check a config before anything starts: a line per finding, with its place and the remedy."""
 
-import contextlib
 import os
 from itertools import chain
 from pathlib import Path
@@ -35,11 +34,9 @@ def findings(config, files=(), cores=None, nodes=None):
         nodes: number of nodes; None: unknown.
     """
     lines, found = yamlfile.places(files)
-    with contextlib.suppress(KeyError, TypeError, AttributeError):  # then the schema tells
-        of_sweeps = list(sweeps.findings(config))
-        if of_sweeps:
-            return located(found + of_sweeps, lines)
-        config = sweeps.expanded(config)
+    config, of_sweeps = sweeps.resolved(config)
+    if of_sweeps:
+        return located(found + of_sweeps, lines)
     found = found + schema.violations(config)
     try:
         for each in chain(_of_entries(config), _of_studies(config, cores, nodes)):

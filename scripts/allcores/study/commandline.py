@@ -199,12 +199,18 @@ def run_of(flags):
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"--settings: not the settings of a run: {error}") from None
     # Here: the workflow has checked its runs, and each of them is spared the import.
-    from allcores.study import checks, schema, yamlfile
+    from allcores.study import checks, schema, sweeps, yamlfile
 
-    config = yamlfile.read(flags.config)
-    problems = schema.violations(config)
+    config, problems = sweeps.resolved(yamlfile.read(flags.config))
+    problems = problems or schema.violations(config)
     if problems:
         raise ValueError("\n".join(checks.located(problems, yamlfile.places([flags.config])[0])))
+    candidates = sweeps.candidates(config, flags.model)
+    if candidates:
+        raise ValueError(
+            f"--model: {flags.model} is swept over in {flags.config}; expected one of "
+            f"{', '.join(candidates)}"
+        )
     label = flags.model.replace(":", ".")
     config["models"] = {label: _entry(flags, label, checks.mapping(config.get("models")))}
     for section, asked, given in (

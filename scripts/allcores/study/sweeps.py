@@ -64,6 +64,15 @@ def findings(config):
             yield path, f"found {sample!r}; expected a number, or count and seed"
 
 
+def resolved(config):
+    """(the expanded config, findings()); as it is where it is no config, which the schema tells."""
+    try:
+        found = list(findings(config))
+        return (config if found else expanded(config)), found
+    except (KeyError, TypeError, AttributeError):
+        return config, []
+
+
 def expanded(config):
     """The config with the candidates of its sweeps as entries of their own, see SWEPT."""
     models, swept, labels = {}, {}, {}
@@ -164,6 +173,12 @@ def _text(value):
     if isinstance(value, list):
         return "x".join(map(_text, value))
     return str(value)
+
+
+def candidates(config, family):
+    """The labels of the candidates of a family."""
+    swept = config.get(SWEPT, {})
+    return [label for label, one in swept.items() if one["family"] == family]
 
 
 def original(config, path):

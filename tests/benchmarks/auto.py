@@ -1,0 +1,63 @@
+"""Does `strategies: [auto]` choose well? It against each fixed way, study by study.
+
+Each way is a campaign of its own, which nothing else runs beside; what counts is the time from the
+start of its first run to the end of the last.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from allcores.analysis import occupancy
+
+ROOT = Path(__file__).parents[2]
+MODELS = """
+lenet: {batch_size: 32, epochs: 6, optimizer: {name: adam, lr: 0.002}}
+mobilenet: {width: 0.125, batch_size: 32, epochs: 5, optimizer: {name: adamw, lr: 0.02}}
+vgg11: {width: 0.125, batch_size: 32, epochs: 3, optimizer: {name: sgd, lr: 0.05}}
+mlp: {batch_size: 64, epochs: 10, optimizer: {name: sgd, lr: 0.05}}
+resnet18: {width: 0.25, batch_size: 32, epochs: 1, optimizer: {name: sgd, lr: 0.05}}
+"""
+# Numbers of runs: two have to share the cores, six do not.
+FOLDS = (2, 6)
+WAYS = {
+    "serial": {"strategies": ["serial"]},
+    "serial, 2 threads": {"strategies": ["serial"], "cores": [2]},
+    **{name: {"strategies": [name], "cores": [2]} for name in ("ddp", "ring", "shared_memory")},
+    "auto": {"strategies": ["auto"]},
+}
+
+
+def makespan(folder, model, entry, folds, way):
+    """Seconds of a study of one model, made in a folder of its own."""
+    config = folder / f"{model}_{folds}_{way.replace(' ', '_').replace(',', '')}.yaml"
+    study = {"datasets": ["digits"], "folds": folds, "models": [model]} | WAYS[way]
+    config.write_text(yaml.safe_dump({"models": {model: entry}, "studies": {"one": study}}))
+    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "--cores", "2"]
+    command += ["--workflow-profile", ROOT / "profiles" / "default", "--quiet", "all"]
+    command += ["--configfile", config]
+    subprocess.run(list(map(str, command)), cwd=folder, check=True, capture_output=True)
+    runs = pd.read_csv(folder / "results" / config.stem / "studies" / "one" / "runs.csv")
+    layout = f"{runs['strategy'].iloc[0]}, {runs['cores'].iloc[0]} cores"
+    return occupancy.makespan(runs), layout
+
+
+if __name__ == "__main__":
+    print("| model | runs | auto took | seconds | best fixed way | seconds | auto over best |")
+    print("|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as place:
+        for model, entry in yaml.safe_load(MODELS).items():
+            for folds in FOLDS:
+                found = {way: makespan(Path(place), model, entry, folds, way) for way in WAYS}
+                auto, layout = found.pop("auto")
+                best = min(found, key=lambda way: found[way][0])
+                seconds = found[best][0]
+                print(
+                    f"| {model} | {folds} | {layout} | {auto:.1f} | {best} | {seconds:.1f} "
+                    f"| {auto / seconds:.2f} |",
+                    flush=True,
+                )
