@@ -15,8 +15,8 @@ from allcores.training import recipes
 
 # Seconds from the end of a run until Snakemake has started the next one on its cores.
 GAP = 0.05
-# How often each cell is measured.
-TURNS = 2
+# How often each cell is measured; once, if a step lasts so many seconds.
+TURNS, LONG = 2, 1.0
 
 
 class Samples:
@@ -139,6 +139,8 @@ class Planner:
         found = {key: [] for key in cells}
         for turn in range(TURNS):
             for number, (key, (cell, sizes)) in enumerate(cells.items(), 1 + turn * len(cells)):
+                if found[key] and found[key][0].step_seconds > LONG:
+                    continue
                 told = f"measuring {number} of {TURNS * len(cells)}: {cell.title}"
                 found[key].append(self._measured(cell, sizes, told))
         for key, (cell, _) in cells.items():

@@ -21,6 +21,10 @@ from allcores.training import recipes
 # Seconds of an epoch of a sample, unless a step lasts longer, and of all epochs. The first is
 # warm-up.
 EPOCH_SECONDS, SECONDS, MOST_EPOCHS = 0.5, 0.7, 9
+# A step that lasts longer, in seconds, is measured once: warm-up is a small part of it.
+LONG_STEP = 1.5
+# Images that are held out when a single step is trained.
+FEW = 2
 # Bytes that the images of a sample take at most, and how many images are held out.
 MOST_BYTES, HELD_OUT = 1 << 26, 256
 
@@ -40,14 +44,16 @@ def measure(cell, sizes, copies):
     images = max(1, MOST_BYTES // int(np.prod(cell.shape)))
     whole = max(1, min(sizes.train, images) // cell.run.batch_size)  # steps
     with TemporaryDirectory(prefix="allcores-plan-") as folder:
-        first = _trained(cell, Path(folder), steps=1, epochs=1, held_out=2)[0]
+        first = _trained(cell, Path(folder), steps=1, epochs=1, held_out=FEW)[0]
         took = first["training_seconds"]
         steps = max(1, min(whole, round(EPOCH_SECONDS / took)))
         # The first step takes about twice as long as the others.
         epochs = min(MOST_EPOCHS, 2 + round(SECONDS / (steps * took / 2)))
         epochs = epochs if took < SECONDS else 1
-        held_out = min(HELD_OUT, sizes.held_out)
-        alone = _trained(cell, Path(folder), steps, epochs, held_out)[0]
+        held_out = FEW if took > LONG_STEP else min(HELD_OUT, sizes.held_out)
+        alone = first
+        if took <= LONG_STEP:
+            alone = _trained(cell, Path(folder), steps, epochs, held_out)[0]
         busy = _trained(cell, Path(folder), steps, epochs, held_out, copies) if copies > 1 else []
         weights = (Path(folder) / "copy_0" / "output" / "weights.pt").stat().st_size
     return _sample(cell, steps, first, alone, busy, held_out, weights)
@@ -69,7 +75,9 @@ def _sample(cell, steps, first, alone, busy, held_out, weights):
     rests = [_rest(one) for one in (first, alone)]
     save = max(0.0, rests[1] - rests[0]) / (epochs - 1) if epochs > 1 else 0.0
     evaluations = first["evaluation_seconds"], alone["evaluation_seconds"]
-    per_image = max(0.0, evaluations[1] - evaluations[0]) / max(1, held_out - 2)
+    per_image = evaluations[1] / held_out
+    if held_out > FEW:
+        per_image = max(0.0, evaluations[1] - evaluations[0]) / (held_out - FEW)
     return Sample(
         step_seconds=step,
         slower=max(1.0, slower),
