@@ -24,7 +24,7 @@ def main(flags):
     config = checks.read(flags.configfile, flags.cores)
     name = flags.results or f"results/{results_folder.name_of(flags.configfile, ROOT)}"
     folder = results_folder.ResultsFolder(name)
-    planner = plan.Planner(folder, flags.cores, say)
+    planner = plan.Planner(folder, flags.cores, room, say)
     if choose.studies_of(config):
         file = folder.planned(choose.FILE)
         known = choose.known(config, file, flags.cores)
@@ -33,7 +33,7 @@ def main(flags):
     planned = planner.of(table)
     room = flags.memory_mb * 1e6
     packed = plan.pack(planned, table, flags.cores, room)
-    runs = summary.of_runs(planned, packed, table)
+    runs = summary.of_runs(planned, packed, table, flags.cores)
     ways, studies = (
         summary.of_ways(runs),
         summary.of_studies(planned, table, flags.cores, room),

@@ -27,7 +27,7 @@ ARROWS = {
     "training": {"study", "machine", "data", "parallel"},
     "analysis": {"study", "machine", "data"},
     "campaign": {"study", "planning", "analysis"},
-    "planning": {"study", "machine", "data", "training"},
+    "planning": {"study", "machine", "data", "parallel", "training"},
 }
 # The smaller the count of what is within sight, the sooner a thing is found.
 MOST_LINES = {"file": 400, "rules": 410, "Snakefile": 60}

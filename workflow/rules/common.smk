@@ -97,7 +97,7 @@ def written(config):
 
 def is_told_cores():
     """Whether this call says how many cores; a dry run that does not says 1."""
-    return local_cores() != 1
+    return local_cores() != 1 or any(word.startswith(("--cores", "-c", "-j")) for word in sys.argv)
 
 
 if workflow.is_main_process:  # what a job of a cluster is part of has been checked
@@ -108,7 +108,9 @@ if workflow.is_main_process:  # what a job of a cluster is part of has been chec
 # The config with all that it leaves to be chosen: now, if that is not known.
 try:
     asked = cores_of_a_run() if is_told_cores() else cores.allowed()
-    CONFIG = choose.chosen(sweeps.expanded(config), FOLDER, asked, is_told_cores(), written)
+    # A job of a cluster goes by what the call that submitted it has chosen.
+    is_told = is_told_cores() and workflow.is_main_process
+    CONFIG = choose.chosen(sweeps.expanded(config), FOLDER, asked, is_told, written)
 except ValueError as error:
     sys.exit(str(error))
 TABLE = grid.expand(CONFIG)
@@ -150,10 +152,10 @@ onstart:
         prepares = not all(os.path.exists(FOLDER.data(run)) for run in TABLE.runs.values())
         warm_start.start(TORCH, f"{RESULTS}/logs/warm_process_{TORCH}.log")
         warm_start.start(PANDAS, f"{RESULTS}/logs/warm_process_{PANDAS}.log", at_once=prepares)
-    elif workflow.executor_plugin.name == "slurm":
-        jobs = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
-        stop_at(list(slurm.still_there(jobs)), "SLURM still has jobs of an earlier call")
-        stop_at(list(slurm.hopeless(jobs)), "SLURM would never start these jobs")
+    submitted = []
+    if workflow.executor_plugin.name == "slurm":
+        submitted = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+        stop_at(list(slurm.still_there(submitted)), "SLURM still has jobs of an earlier call")
     stop_at(
         preflight.findings(
             TABLE,
@@ -162,8 +164,12 @@ onstart:
             warm_start.command(preflight.PROGRAM, warm(TORCH)),
         )
     )
+    # By what was counted in the models now.
     ESTIMATES.read_again()
     workflow.dag.update_priority()
+    for job in submitted:
+        job.reset_params_and_resources()
+    stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
     results_folder.note_origin(workflow.configfiles, RESULTS)
     written(CONFIG)
     todo = {job.log[0] for job in workflow.dag.needrun_jobs() if job.rule.name == "train"}

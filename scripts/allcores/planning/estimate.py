@@ -5,12 +5,14 @@ model computes by the count of its multiply-adds; and where nothing is known, a 
 """
 
 import functools
+import json
 from collections import defaultdict
 from dataclasses import dataclass
 
 from allcores.machine import cores
 from allcores.planning import plan, preflight
 from allcores.planning.cells import Cell, Sizes
+from allcores.planning.prediction import FORKED_MB, claimed
 from allcores.study import metrics_file
 
 START_UP = 3.0  # seconds
@@ -21,15 +23,16 @@ SCALING = 0.7  # n cores are worth n ** SCALING
 UNKNOWN = {"multiply_adds": 1e8, "activation_bytes": 4e6, "weight_bytes": 4e7}
 UNKNOWN_IMAGES = 10_000
 
-# Torch, in a process of its own and in one that shares most of it with others.
-PROCESS_MB, FORKED_MB = 400, 80
+# Torch, in a process of its own.
+PROCESS_MB = 400
 # Of a worker, in sizes of the model: weights, gradients, an optimizer's two averages, what is sent.
 COPIES = 6
 # What is kept for the backward pass is not all: gradients and buffers come on top.
 BESIDE_ACTIVATIONS = 1.5
+# The settings by which a run that was made tells of one to be made.
+ALIKE = ("dataset", "model", "optimizer", "batch_size", "epochs", "precision", "memory_format")
 # A time limit is so many times what is expected: what was counted may be far off.
 MEASURED_LIMIT, COUNTED_LIMIT, LEAST_LIMIT = 3, 10, 30  # the last in minutes
-MEASURED_MEMORY = 1.25
 
 
 class Estimates:
@@ -67,12 +70,14 @@ class Estimates:
         return max(LEAST_LIMIT, round(factor * expected.seconds / 60))
 
     def memory_mb(self, run):
-        """Expected peak memory of a Run in megabytes, generous: a cluster kills what exceeds it."""
+        """Expected peak memory of a Run on each of its nodes in megabytes, generous: a cluster
+        kills what exceeds it."""
         expected = self.of_kind(_kind(run))
-        base = (FORKED_MB if self.forked else PROCESS_MB) * (1 + run.processes)
+        on_node, each = -(-run.processes // run.nodes), FORKED_MB if self.forked else PROCESS_MB
+        taken = expected.bytes / run.nodes
         if expected.measured:
-            return round(max(base, MEASURED_MEMORY * expected.bytes / 1e6))
-        return round(base + expected.bytes / 1e6)
+            return round(claimed(taken, on_node, each) / 1e6)
+        return round(each * (1 + on_node) + taken / 1e6)
 
     def _of_kind(self, kind):
         run = self.table.runs[self.alike[kind][0]]
@@ -111,9 +116,10 @@ class Estimates:
                 metrics = metrics_file.read_metrics(f"{self.folder.run(path)}/metrics.json")
             except (OSError, ValueError):  # whoever collects it says so
                 continue
-            run, settings = self.table.runs[path], metrics["settings"]
-            same = all(settings[key] == getattr(run, key) for key in ("batch_size", "epochs"))
-            if same and metrics["machine"]["processor"] == cores.processor():
+            wanted = json.loads(self.table.runs[path].to_json())
+            same = all(metrics["settings"].get(key) == wanted[key] for key in ALIKE)
+            here = metrics["machine"]["processor"] == cores.processor()
+            if same and here and not metrics["diverged"]:
                 lasted = sum(one["ended"] - one["started"] for one in metrics["sessions"])
                 return Expected(lasted, metrics["peak_memory_bytes"], measured=True)
         return None

@@ -9,12 +9,13 @@ class Job:
 
     Attributes:
         name: what the caller knows it by.
-        cores: that it claims; of an exclusive run all.
+        cores, memory: that it claims; of an exclusive run all cores.
         prediction: prediction.Prediction.
     """
 
     name: object
     cores: int
+    memory: float
     prediction: object
 
 
@@ -56,7 +57,7 @@ def simulate(jobs, cores, memory=float("inf"), gap=0.0):
     now, peak, free, room = 0.0, 0, cores, memory
 
     def needs(job):
-        return min(job.cores, cores), min(job.prediction.memory, memory)
+        return min(job.cores, cores), min(job.memory, memory)
 
     while waiting or going:
         left = []

@@ -78,11 +78,12 @@ class Planner:
     Args:
         folder: the ResultsFolder, where what is measured is kept.
         available: number of cores of the call.
+        memory: bytes that its runs share.
         say: called with a line before each thing that is measured.
     """
 
-    def __init__(self, folder, available, say=print):
-        self.folder, self.available, self.say = folder, available, say
+    def __init__(self, folder, available, memory=float("inf"), say=print):
+        self.folder, self.available, self.memory, self.say = folder, available, memory, say
         self.samples, self.planned = Samples(folder.planned("samples.json")), {}
 
     def of(self, table):
@@ -91,14 +92,18 @@ class Planner:
         Raises:
             ValueError: a cell cannot be trained, or nothing is known of a dataset yet.
         """
-        new = {path: run for path, run in table.runs.items() if path not in self.planned}
-        runs = {path: self._with_recipe(run) for path, run in new.items()}
-        self._measure(runs.values())
-        self.planned |= {path: self._planned(path, run, table) for path, run in runs.items()}
-        return [self.planned[path] for path in table.runs]
+        keys = {path: (path, *table.conditions(path)) for path in table.runs}
+        new = [path for path in table.runs if keys[path] not in self.planned]
+        runs = {path: self._with_recipe(table.runs[path]) for path in new}
+        self._measure(runs.values(), [runs[path] for path in new if path in table.oversubscribe])
+        for path, run in runs.items():
+            self.planned[keys[path]] = self._planned(path, run, table)
+        return [self.planned[key] for key in keys.values()]
 
     def _planned(self, path, run, table):
-        sample, sizes = self.sample(run), self.sizes(run)
+        sizes = self.sizes(run)
+        crowded = path in table.oversubscribe and run.nodes == 1
+        sample = self._measured_once(run) if crowded else self.sample(run)
         return Planned(
             path,
             run,
@@ -128,13 +133,17 @@ class Planner:
         """Measure what is not known yet of runs."""
         self._measure([self._with_recipe(run) for run in runs])
 
-    def _measure(self, runs):
-        """Measure what the machine has room for, all in turn and again: its speed drifts."""
+    def _measure(self, runs, crowded=()):
+        """Measure what the machine has room for, all in turn and again: its speed drifts.
+
+        Args:
+            crowded: Runs that may have more processes than there are cores.
+        """
         cells = {}
         for run in runs:
             sizes = self.sizes(run)
             cell = Cell.of(run, sizes)
-            if _has_room(run) and not self.samples.of(cell):
+            if (_has_room(run) or run in crowded) and not self.samples.of(cell):
                 cells[cell.key] = cell, sizes
         found = {key: [] for key in cells}
         for turn in range(TURNS):
@@ -182,12 +191,12 @@ class Planner:
             return run
         of_campaign = Path(self.folder.recipe.format(**run.wildcards, measured=run.measured))
         for file in (of_campaign, self._recipe(run)):
-            if recipes.cores_measured(file) >= self._cores_of_recipe(run):
+            if recipes.is_of(file, run, self._cores_of_recipe(run)):
                 return recipes.fill_in(run, file, self.available)
         return None
 
     def _cores_of_recipe(self, run):
-        return self.available if run.threads_per_worker == AUTO else 1
+        return min(self.available, cores.allowed()) if run.threads_per_worker == AUTO else 1
 
     def _recipe(self, run):
         """The file of a plan's own measurement."""
@@ -199,18 +208,24 @@ def _has_room(run):
     return run.cores <= cores.allowed() and run.nodes == 1
 
 
-def pack(planned, table, available, memory=float("inf")):
+def pack(planned, table, available, memory):
     """The packing.Packed of Planned runs, in the order in which Snakemake starts them.
 
     Args:
         table: their grid.Table.
+        available, memory: number of cores, and bytes.
     """
     turns = table.turns()
     first = sorted((one for one in planned if one.exclusive), key=lambda one: turns[one.path])
     others = [one for one in planned if not one.exclusive]
     others.sort(key=lambda one: -one.prediction.seconds_among(0.0))
     jobs = [
-        packing.Job(one.path, available if one.exclusive else one.run.cores, one.prediction)
+        packing.Job(
+            one.path,
+            available if one.exclusive else one.run.cores,
+            prediction.claimed(one.prediction.memory, one.run.processes),
+            one.prediction,
+        )
         for one in [*first, *others]
     ]
     return packing.simulate(jobs, available, memory, GAP)

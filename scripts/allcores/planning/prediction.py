@@ -4,6 +4,22 @@ import dataclasses
 import statistics
 from dataclasses import dataclass
 
+# Of each process of a run in megabytes, where they are forked from one that has imported torch.
+FORKED_MB = 80
+# What is claimed of what was measured: a run may take a little more than the one before.
+MORE = 1.25
+
+
+def claimed(memory, processes, process_mb=FORKED_MB):
+    """The bytes that a run claims, by which it is packed.
+
+    Args:
+        memory: bytes that one like it has taken.
+        processes: how many it has, beside the one that starts them.
+        process_mb: that each of them takes at least.
+    """
+    return max(process_mb * 1e6 * (1 + processes), MORE * memory)
+
 
 @dataclass(frozen=True)
 class Sample:

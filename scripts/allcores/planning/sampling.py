@@ -15,6 +15,7 @@ import numpy as np
 
 from allcores.data import storage
 from allcores.machine.lifetime import die_with_parent
+from allcores.parallel.failures import RankFailedError
 from allcores.planning.prediction import Sample
 from allcores.training import recipes
 
@@ -23,6 +24,7 @@ from allcores.training import recipes
 EPOCH_SECONDS, SECONDS, MOST_EPOCHS = 0.5, 0.7, 9
 # A step that lasts longer, in seconds, is measured once: warm-up is a small part of it.
 LONG_STEP = 1.5
+TINY_RATE = 1e-9
 # Images that are held out when a single step is trained.
 FEW = 2
 # Bytes that the images of a sample take at most, and how many images are held out.
@@ -113,7 +115,10 @@ def _trained(cell, folder, steps, epochs, held_out, copies=1):
     data = folder / f"data_{train}_{held_out}"
     if not data.exists():
         _write_images(data, cell, train + held_out, train)
-    run = dataclasses.replace(cell.run, epochs=epochs)
+    # So small a learning rate that what is drawn at random cannot make it diverge.
+    lr = {"lr": TINY_RATE}
+    optimizer = dataclasses.replace(cell.run.optimizer, options=cell.run.optimizer.options | lr)
+    run = dataclasses.replace(cell.run, epochs=epochs, optimizer=optimizer)
     children = [_Child.start(run, data, folder / f"copy_{copy}") for copy in range(copies)]
     return [child.result() for child in children]
 
@@ -148,8 +153,8 @@ class _Child:
         except EOFError:
             metrics, problem = None, f"it ended with status {self.process.exitcode}"
         self.process.join()
-        if problem:
-            raise ValueError(problem)
+        if problem or metrics["diverged"]:
+            raise ValueError(problem or "its loss is not finite from the beginning")
         return metrics
 
 
@@ -187,5 +192,8 @@ def calibrate(run, sizes, available, file):
     """Measure the recipe of a run, on made-up images: see recipes.calibrate()."""
     with TemporaryDirectory(prefix="allcores-plan-") as folder:
         _write_images(Path(folder) / "data", sizes, 2, 1)
-        with _silence():
-            recipes.calibrate(run, Path(folder) / "data", available, file)
+        try:
+            with _silence():
+                recipes.calibrate(run, Path(folder) / "data", available, file)
+        except RankFailedError as error:
+            raise ValueError(f"{run.model.label}: {error}") from None

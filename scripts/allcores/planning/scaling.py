@@ -32,8 +32,15 @@ def extrapolate(run, available, sample_of):
     few = max(2, min(run.workers, available - run.servers))
     each = -(-run.batch_size // run.workers)
     servers = min(run.servers, 1)
+    own = {"servers": servers} if "servers" in run.strategy.options else {}
     some = dataclasses.replace(
-        run, workers=few, servers=servers, threads_per_worker=1, batch_size=few * each, nodes=1
+        run,
+        strategy=dataclasses.replace(run.strategy, options=run.strategy.options | own),
+        workers=few,
+        servers=servers,
+        threads_per_worker=1,
+        batch_size=few * each,
+        nodes=1,
     )
     together = sample_of(some)
     alone_on_one = _lone(run, 1, available, sample_of)

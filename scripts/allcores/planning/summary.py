@@ -13,33 +13,49 @@ BESIDE_WEIGHTS = 50_000  # bytes
 WAY = ["dataset", "model", "train_size", "strategy", "nodes", "workers", "threads", "cores"]
 
 
-def of_runs(planned, packed, table):
+def of_runs(planned, packed, table, available):
     """A row per run: what it is, what is predicted of it, and when it would be at work.
 
     Args:
         planned: list of plan.Planned.
         packed: packing.Packed of the whole campaign.
         table: their grid.Table.
+        available: number of cores that were planned for.
     """
     studies = defaultdict(list)
     for study, paths in table.studies.items():
         for path in paths:
             studies[path].append(study)
-    return pd.DataFrame(
-        {
-            "study": " ".join(studies[one.path]),
-            **_identity(table.runs[one.path]),
-            "cores": one.run.cores,
-            "exclusive": one.exclusive,
-            "start": packed.times[one.path][0],
-            "seconds": packed.times[one.path][1] - packed.times[one.path][0],
-            "training_seconds": packed.training[one.path],
-            "images_per_second": one.images / packed.training[one.path],
-            "memory_mb": one.prediction.memory / 1e6,
-            "extrapolated": one.prediction.extrapolated,
-        }
+    families = {
+        path: each.family for each in table.selections.values() for path in each.final.values()
+    }
+    rows = [_row(one, packed, table, available, studies[one.path]) for one in planned]
+    # What is final where a study selects goes by the name of what is swept.
+    rows += [
+        _row(one, packed, table, available, studies[one.path]) | {"model": families[one.path]}
         for one in planned
-    )
+        if one.path in families
+    ]
+    return pd.DataFrame(rows)
+
+
+def _row(one, packed, table, available, studies):
+    start, end = packed.times[one.path]
+    return {
+        "study": " ".join(studies),
+        **_identity(table.runs[one.path]),
+        "cores": one.run.cores,
+        "planned_cores": available,
+        "planned_epochs": one.run.epochs,
+        "planned_batch_size": one.run.batch_size,
+        "exclusive": one.exclusive,
+        "start": start,
+        "seconds": end - start,
+        "training_seconds": packed.training[one.path],
+        "images_per_second": one.images / packed.training[one.path],
+        "memory_mb": one.prediction.memory / 1e6,
+        "extrapolated": one.prediction.extrapolated,
+    }
 
 
 def _identity(run):
@@ -149,5 +165,5 @@ def said(runs, ways, studies, available, here):
 
 def _layout(row):
     processes = f"{row['workers']} worker{'s' if row['workers'] > 1 else ''}"
-    threads = f" x {row['threads']} threads" if row["threads"] > 1 else ""
+    threads = "" if str(row["threads"]) == "1" else f" x {row['threads']} threads"
     return f"{processes}{threads}, {row['cores']} core{'s' if row['cores'] > 1 else ''}"

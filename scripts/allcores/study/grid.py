@@ -94,6 +94,10 @@ class Table:
         """The Selections of a study."""
         return [each for each in self.selections.values() if each.study == study]
 
+    def conditions(self, path):
+        """(exclusive, curves): how a run is made and scored."""
+        return path in self.exclusive, path in self.curves
+
     @property
     def asked(self):
         """Paths of the runs that are to be trained in any case."""

@@ -1,5 +1,6 @@
 """YAML files of a config: what they say, where each part of it stands, and what YAML hides."""
 
+import json
 from pathlib import Path
 
 import yaml
@@ -12,11 +13,13 @@ def read(file):
         ValueError: the file is not UTF-8, not YAML or no mapping; the message names it.
         OSError: it cannot be read.
     """
+    # YAML takes some of JSON's numbers, such as 5e-05, for texts.
+    parse = json.loads if Path(file).suffix == ".json" else yaml.safe_load
     try:
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        content = parse(Path(file).read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{file}: not UTF-8, the encoding of YAML: {error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, json.JSONDecodeError) as error:
         raise ValueError(f"{file}: {error}") from None
     if not isinstance(content, dict):
         raise ValueError(f"{file}: found {type(content).__name__}; expected keys and values")

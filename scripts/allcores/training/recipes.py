@@ -130,16 +130,20 @@ def take_over(known, run, available, file):
     Args:
         run, available: as of calibrate().
     """
+    if not is_of(known, run, available):
+        return False
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, Path(known).read_text())
+    return True
+
+
+def is_of(file, run, available):
+    """Whether a file holds the fastest recipe of a run on this machine, for that many cores."""
     try:
-        text = Path(known).read_text()
-        content = json.loads(text)
-        fits = content["cache_key"] == cache_key(run) and content["cores"] >= available
+        content = json.loads(Path(file).read_text())
+        return content["cache_key"] == cache_key(run) and content["cores"] >= available
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    if fits:
-        Path(file).parent.mkdir(parents=True, exist_ok=True)
-        write_text(file, text)
-    return fits
 
 
 def cores_measured(file):

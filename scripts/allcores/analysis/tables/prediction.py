@@ -39,8 +39,13 @@ def table(runs, predicted):
     Args:
         predicted: a row per run of the campaign, as scripts/plan.py writes them.
     """
-    predicted = predicted[predicted["inner"].isna()]
-    both = runs.merge(predicted, on=tidy.RUN, suffixes=("_measured", "_predicted"))
+    # Threads may be `auto` in one of the two; a plan for other settings or cores is no prediction.
+    predicted = predicted[predicted["inner"].isna()].astype({"threads": str})
+    both = runs.astype({"threads": str}).merge(
+        predicted, on=tidy.RUN, suffixes=("_measured", "_predicted")
+    )
+    same = [both[f"planned_{key}"] == both[key] for key in ("epochs", "batch_size")]
+    both = both[same[0] & same[1] & (both["planned_cores"] == both["cores_of_call"])]
     both = both.assign(
         **{f"predicted_{name}": _column(both, of[0], "predicted") for name, of in PAIRS.items()},
         **{f"measured_{name}": _column(both, of[1], "measured") for name, of in PAIRS.items()},
@@ -53,7 +58,7 @@ def table(runs, predicted):
     if len(found):
         start, end = both["start"].min(), (both["start"] + both["predicted_seconds"]).max()
         whole = {"model": ALL, "runs": len(both), "extrapolated": both["extrapolated"].any()}
-        whole |= {"predicted_seconds": end - start, "measured_seconds": occupancy.makespan(runs)}
+        whole |= {"predicted_seconds": end - start, "measured_seconds": occupancy.makespan(both)}
         found = pd.concat([found, pd.DataFrame([whole])], ignore_index=True)
     return found.assign(
         training_error=found["predicted_training"] / found["measured_training"] - 1,
