@@ -21,9 +21,10 @@ def main(flags):
     from allcores.planning import choose, plan, summary
     from allcores.study import checks, grid, results_folder
 
-    config = checks.read(flags.configfile, flags.cores)
+    config = checks.read(flags.configfile, flags.cores, flags.config)
     name = flags.results or f"results/{results_folder.name_of(flags.configfile, ROOT)}"
     folder = results_folder.ResultsFolder(name)
+    room = flags.memory_mb * 1e6
     planner = plan.Planner(folder, flags.cores, room, say)
     if choose.studies_of(config):
         file = folder.planned(choose.FILE)
@@ -31,7 +32,6 @@ def main(flags):
         config = known or choose.choose(config, planner, flags.cores, file)
     table = grid.expand(config).to_plan()
     planned = planner.of(table)
-    room = flags.memory_mb * 1e6
     packed = plan.pack(planned, table, flags.cores, room)
     runs = summary.of_runs(planned, packed, table, flags.cores)
     ways, studies = (
@@ -72,6 +72,7 @@ if __name__ == "__main__":
         metavar="FILE",
         help="as for snakemake (default: config/config.yaml)",
     )
+    add("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     add(
         "--cores",
         type=int,

@@ -13,14 +13,20 @@ from pathlib import Path
 
 from allcores.analysis import selection
 from allcores.files import write_text
+from allcores.study import grid
+from allcores.study.results_folder import ResultsFolder
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--inner", required=True, metavar="JSON", help="candidate -> folders of its inner runs")
+    add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of its results")
+    add("--selection", required=True, metavar="PATH", help="which one, by its path")
     add("--output", required=True, type=Path, metavar="FILE", help="for what was chosen")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
-    chosen = selection.choose(json.loads(flags.inner))
+    folder = ResultsFolder(str(flags.config.parents[1]))
+    asked = grid.expand(json.loads(flags.config.read_text())).selections[flags.selection]
+    inner = {label: [folder.run(path) for path in paths] for label, paths in asked.inner.items()}
+    chosen = selection.choose(inner)
     write_text(flags.output, json.dumps(chosen, indent=1))
     print(f"chosen: {chosen['chosen']}")

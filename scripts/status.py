@@ -6,6 +6,7 @@ python scripts/status.py --configfile config/mine.yaml --why      why which runs
 """
 
 import argparse
+import shlex
 import sys
 import time
 from collections import defaultdict
@@ -25,7 +26,7 @@ def main(flags):
     from allcores.planning import choose
     from allcores.study import checks, grid, results_folder
 
-    config = checks.read(flags.configfile)
+    config = checks.read(flags.configfile, given=flags.config)
     name = f"results/{results_folder.name_of(flags.configfile, ROOT)}"
     folder = results_folder.ResultsFolder(name)
     config = choose.known(config, folder.planned(choose.FILE), None)
@@ -43,7 +44,11 @@ def main(flags):
     if flags.watch:
         board = Board(look)
         try:
-            while board.show(list(look())) or is_going_on(folder):
+            while True:
+                told = list(look())
+                board.show(told)
+                if not is_going_on(folder, len(told) > 1):
+                    break
                 time.sleep(1)
         finally:
             board.close()
@@ -53,26 +58,29 @@ def main(flags):
         print("no call of snakemake is going on here")
     for one in state.states(folder, table, record):
         if one.state == state.FAILED:
-            print(*failure(folder, table.runs[one.path], flags.configfile), sep="\n")
+            print(*failure(folder, table.runs[one.path], flags), sep="\n")
     return None
 
 
-def is_going_on(folder):
+def is_going_on(folder, has_running):
+    """Whether the latest call is; of one on another machine only its runs can be seen."""
     from allcores.campaign.record import Record
 
     record = Record.read(folder)
-    return record is not None and record.is_going_on is not False
+    going_on = record.is_going_on if record else False
+    return has_running if going_on is None else going_on
 
 
-def failure(folder, run: Run, files):
+def failure(folder, run: Run, flags):
     """Why a run failed, and how to run just that again."""
     from allcores.campaign import state
 
     yield f"\nfailed: {run.path}"
     yield from (f"    {line}" for line in state.text_of(folder.log(run)).splitlines()[-LAST_LINES:])
     yield f"    its log: {folder.log(run)}"
-    target, given = f"{folder.run(run.path)}/metrics.json", " ".join(map(str, files))
-    yield f"    again: .venv/bin/snakemake --cores all {target} --configfile {given}"
+    target, files = f"{folder.run(run.path)}/metrics.json", " ".join(map(str, flags.configfile))
+    given = f" --config {shlex.join(flags.config)}" if flags.config else ""
+    yield f"    again: .venv/bin/snakemake --cores all {target} --configfile {files}{given}"
 
 
 def why(folder, table):
@@ -106,6 +114,7 @@ if __name__ == "__main__":
         metavar="FILE",
         help="as for snakemake (default: config/config.yaml)",
     )
+    add("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     add("--watch", action="store_true", help="look again every second, until the call ends")
     add("--why", action="store_true", help="say why which runs would be trained again")
     try:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from allcores.study import checks
+from allcores.study import checks, yamlfile
 
 GOOD = yaml.safe_load("""
 models:
@@ -213,7 +213,7 @@ studies:
 
 def test_what_the_command_line_gives_is_typed():
     given = {"epochs": "3", "lr": "0.1", "flip": "true", "name": "adam", "workers": ["1", "2"]}
-    assert checks.typed(given) == {
+    assert yamlfile.typed(given) == {
         "epochs": 3,
         "lr": 0.1,
         "flip": True,

@@ -26,12 +26,12 @@ ARROWS = {
     "strategies": {"parallel"},
     "training": {"study", "machine", "data", "parallel"},
     "analysis": {"study", "machine", "data"},
-    "campaign": {"study", "planning", "analysis"},
+    "campaign": {"study", "data", "planning", "analysis"},
     "planning": {"study", "machine", "data", "parallel", "training"},
 }
 # The smaller the count of what is within sight, the sooner a thing is found.
-MOST_LINES = {"file": 400, "rules": 410, "Snakefile": 60}
-MOST_PROGRAMS, MOST_MODULES = 12, 14
+MOST_LINES = {"file": 400, "rules": 420, "Snakefile": 60}
+MOST_PROGRAMS, MOST_MODULES = 13, 14
 
 
 def pins(lines):

@@ -35,7 +35,7 @@ SAMPLE = Sample(
 
 
 def job(name, cores, seconds, slower=1.0, memory=1):
-    return packing.Job(name, cores, Prediction(seconds, 0.0, slower, memory, False))
+    return packing.Job(name, cores, memory, Prediction(seconds, 0.0, slower, memory, False))
 
 
 def test_a_prediction_adds_up():
@@ -117,6 +117,8 @@ def test_more_workers_than_cores_are_extrapolated():
 
 class ByLaw:
     """A planner that measures nothing: every run takes as long as work_of() says."""
+
+    memory = float("inf")
 
     def measure(self, runs):
         pass

@@ -116,7 +116,9 @@ def test_the_time_left_follows_what_has_been_seen(pace):
     found = [RunState(path, WAITING) for path in runs]
     found[:2] = [RunState(path, DONE, 10) for path in list(runs)[:2]]
     found[2:4] = [RunState(path, RUNNING, 5, "0.1", 5.0) for path in list(runs)[2:4]]
-    record = Record(time.time() - 15 * pace, "here", os.getpid(), 2, dict.fromkeys(runs, 10.0))
+    record = Record(
+        time.time() - 15 * pace, "here", os.getpid(), 2, False, dict.fromkeys(runs, 10.0)
+    )
     left = state.seconds_left(found, table, record, 2)
     assert left == pytest.approx(25 * pace, rel=0.2)
     told = list(lines(found, table, record, 2))

@@ -208,6 +208,7 @@ def test_what_cannot_be_swept_over_is_told_with_its_line(tmp_path, old, new, lin
 
 def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
     inner = {"first": [0.5, 0.7], "worse": [0.4, 0.5], "lost": [0.9, None], "equal": [0.7, 0.5]}
+    assert selection.choose({"only": []}) == {"chosen": "only", "candidates": {}}
     folders = {}
     for label, scores in inner.items():
         folders[label] = [tmp_path / f"{label}{n}" for n in range(len(scores))]
@@ -218,8 +219,8 @@ def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
     assert found["chosen"] == "first"
     assert found["candidates"]["lost"]["mean"] is None
     assert found["candidates"]["first"]["core_seconds"] == 3.0
-    with pytest.raises(ValueError, match="all candidates diverged: lost"):
-        selection.choose({"lost": folders["lost"]})
+    with pytest.raises(ValueError, match="all candidates diverged: lost, gone"):
+        selection.choose({"lost": folders["lost"], "gone": folders["lost"]})
 
 
 def test_the_held_out_part_has_no_say():

@@ -27,14 +27,14 @@ from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
 from allcores.planning.jobs import RunJobs
 from allcores.study import checks, fingerprint, grid
-from allcores.study import results_folder, sweeps
+from allcores.study import results_folder, sweeps, yamlfile
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 from allcores.study.run import PATH
 from snakemake.logging import logger
 from snakemake.utils import update_config
 
 # Numbers inside of what --config gives arrive as texts.
-update_config(config, checks.typed(workflow.config_settings.config or {}))
+update_config(config, yamlfile.typed(workflow.config_settings.config or {}))
 
 # Each config has a folder of its own.
 try:
@@ -116,6 +116,8 @@ except ValueError as error:
 TABLE = grid.expand(CONFIG)
 if WITHOUT_MISSING in os.environ:
     TABLE = FOLDER.without_missing(TABLE)
+    if not TABLE.studies:
+        sys.exit("nothing is complete enough for a table")
 STUDIES = [StudyJob(CONFIG, TABLE, FOLDER, study) for study in TABLE.studies]
 
 
@@ -174,7 +176,7 @@ onstart:
     written(CONFIG)
     todo = {job.log[0] for job in workflow.dag.needrun_jobs() if job.rule.name == "train"}
     AT_THE_END.callback(
-        board.begin(FOLDER, TABLE, todo, ESTIMATES, local_cores(), logger).close
+        board.begin(FOLDER, TABLE, todo, ESTIMATES, local_cores(), on_cluster(), logger).close
     )
 
 

@@ -1,7 +1,7 @@
 # What each study ends with: tidy CSVs, tables, figures and a report, made in one process. Each file in
 # scripts/allcores/analysis/tables/ and figures/ declares one, with what it is made from.
 
-INNER = SelectionJobs(TABLE, FOLDER, warm(PANDAS))
+INNER = SelectionJobs(CONFIG, TABLE, FOLDER, warm(PANDAS))
 
 
 # Where a study selects, which of its runs are final is known when all candidates have been scored.
@@ -32,8 +32,7 @@ for JOB in STUDIES:
             f"report_{JOB.study}"
         input:
             **JOB.of_other,
-            metrics=JOB.inputs(checkpoints)[0],
-            traces=JOB.inputs(checkpoints)[1],
+            **JOB.inputs(checkpoints),
             selections=[FOLDER.selection(each.path) for each in JOB.selections],
         output:
             **JOB.tidy,

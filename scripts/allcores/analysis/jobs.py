@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import json
 import shlex
 from pathlib import Path
 
@@ -47,7 +46,8 @@ class StudyJob:
     def __init__(self, config, table, folder, study):
         self.config, self.table, self.folder, self.study = config, table, folder, study
         self.predicted = folder.planned(f"{PREDICTED}.csv")
-        planned = Path(self.predicted).exists()
+        # Which runs are final where the study selects, and when, no plan can know.
+        planned = Path(self.predicted).exists() and not self.selections
         self.products = products.of_study(config, study, planned)
         self.facts = products.facts_of(config, study)
 
@@ -76,19 +76,20 @@ class StudyJob:
         return [self.table.runs[path] for path in self.paths]
 
     def inputs(self, checkpoints):
-        """(metrics, traces) as a rule takes them: where the study selects, once that is done."""
+        """Its runs' files as a rule takes them: where the study selects, each of the final ones as
+        soon as it is chosen."""
         if not self.selections:
-            return self.metrics, self.traces
+            return {"metrics": self.metrics, "traces": self.traces}
 
-        def after(files):
+        def of(selection):
             def when_selected(wildcards):
-                for selection in self.selections:
-                    checkpoints.select_candidate.get(selection=selection.path)
-                return getattr(self, files)
+                checkpoints.select_candidate.get(selection=selection.path)
+                run = self.folder.run(self.folder.chosen(selection))
+                return [f"{run}/metrics.json", f"{run}/utilisation.csv"]
 
             return when_selected
 
-        return after("metrics"), after("traces")
+        return {f"run_{number}": of(each) for number, each in enumerate(self.selections)}
 
     def asked(self, run):
         """The conditions under which a Run was to be made: see collect.read."""
@@ -175,23 +176,20 @@ class SelectionJobs:
     """The choices between candidates as jobs, each asked for by the path of its Selection.
 
     Args:
-        table, folder, warm: as of StudyJob and its command().
+        config, table, folder: as of StudyJob.
+        warm: as of its command().
     """
 
-    def __init__(self, table, folder, warm):
-        self.table, self.folder, self.warm = table, folder, warm
-
-    def _folders(self, path):
-        """Candidate -> folders of its inner runs."""
-        inner = self.table.selections[path].inner
-        return {label: [self.folder.run(each) for each in paths] for label, paths in inner.items()}
+    def __init__(self, config, table, folder, warm):
+        self.config, self.table, self.folder, self.warm = config, table, folder, warm
 
     def metrics(self, path):
         """What it is judged by."""
-        return [f"{run}/metrics.json" for runs in self._folders(path).values() for run in runs]
+        inner = self.table.selections[path].inner.values()
+        return [f"{self.folder.run(each)}/metrics.json" for paths in inner for each in paths]
 
     def command(self, path, output):
         """The call of scripts/select_candidate.py, for the shell."""
         words = warm_start.command(PROGRAM.with_name("select_candidate.py"), self.warm)
-        words = [*words, "--inner", json.dumps(self._folders(path)), "--output", output]
-        return shlex.join(map(str, words))
+        words = [*words, "--config", self.folder.config(self.config), "--selection", path]
+        return shlex.join(map(str, [*words, "--output", output]))

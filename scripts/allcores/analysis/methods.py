@@ -1,5 +1,6 @@
 """How a study was made, in a paragraph that one could paste into a paper. No torch."""
 
+from allcores.analysis.selection import SWEPT
 from allcores.analysis.wording import comma_separated, count
 
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
@@ -12,7 +13,13 @@ def paragraphs(frames, runs, facts):
         frames: name of a tidy CSV or table -> its frame.
         runs: the study's study.run.Run.
     """
-    yield " ".join([*_training(frames["runs"], runs), *_comparison(frames, facts)])
+    yield " ".join(
+        [
+            *_training(frames["runs"], runs),
+            *_selection(frames["candidates"]),
+            *_comparison(frames, facts),
+        ]
+    )
     yield " ".join(_timing(frames["runs"]))
 
 
@@ -72,6 +79,17 @@ def _split(rows):
 def _range(values):
     least, most = values.min(), values.max()
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _selection(candidates):
+    chosen = candidates[candidates["chosen"].notna()]
+    for model, rows in chosen.groupby("model", sort=False):
+        keys = [name.removeprefix(SWEPT) for name in rows if name.startswith(SWEPT)]
+        keys = [key for key in keys if rows[f"{SWEPT}{key}"].nunique() > 1]
+        yield f"{comma_separated(keys)} of {model} were chosen inside of each fold from "
+        yield f"{count(rows['candidate'].nunique(), 'candidate')}: the one with the highest mean "
+        yield f"accuracy in {rows['inner_folds'].iloc[0]:.0f}-fold cross-validation within the "
+        yield "training part was trained on the whole of it (nested cross-validation)."
 
 
 def _comparison(frames, facts):

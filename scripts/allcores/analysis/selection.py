@@ -30,6 +30,9 @@ def choose(inner):
     Raises:
         ValueError: every candidate diverged.
     """
+    if len(inner) == 1:  # nothing to choose from
+        (only,) = inner
+        return {"chosen": only, "candidates": {}}
     candidates = {}
     for label, folders in inner.items():
         runs = [read_metrics(Path(folder, "metrics.json")) for folder in folders]
@@ -65,7 +68,7 @@ def candidates(job, all_metrics):
         )
         for label, one in found["candidates"].items():
             seen = {"candidate": label, "score": one["mean"], "core_seconds": one["core_seconds"]}
-            seen["chosen"] = label == found["chosen"]
+            seen |= {"chosen": label == found["chosen"], "inner_folds": len(one["accuracies"])}
             rows.append(of_run | {"model": each.family} | seen | _values(swept, label))
     for metrics in [] if job.selections else all_metrics:
         of_run = tidy.identify(metrics)

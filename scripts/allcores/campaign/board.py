@@ -17,7 +17,7 @@ EVERY, EVERY_LINE = 1.0, 30.0
 MOST_RUNS = 12  # shown at once
 
 
-def begin(folder, table, logs, estimates, available, logger):
+def begin(folder, table, logs, estimates, available, spread, logger):
     """Write down what a call is to do, and show how far it is.
 
     Args:
@@ -25,13 +25,18 @@ def begin(folder, table, logs, estimates, available, logger):
         logs: the log files of the runs that the call is to make.
         estimates: estimate.Estimates of the runs.
         available: number of cores; None: a cluster's.
+        spread: whether the runs are on several machines.
         logger: Snakemake's.
 
     Returns:
         The Board.
     """
     runs = [run for run in table.runs.values() if folder.log(run) in logs]
-    record = Record.of_this_process(available, {run.path: estimates.seconds(run) for run in runs})
+    for each in table.selections.values():  # one of them will be final
+        if not folder.chosen(each):
+            runs += [table.runs[path] for path in each.final.values()]
+    expected = {run.path: estimates.seconds(run) for run in runs}
+    record = Record.of_this_process(available, spread, expected)
     record.write(folder)
     write_code(folder, runs)
     board = Board(

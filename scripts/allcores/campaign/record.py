@@ -24,6 +24,7 @@ class Record:
         started: seconds since 1970.
         host, pid: where it runs.
         cores: onto which it packs its runs; None: a cluster has them.
+        spread: whether its runs are on several machines.
         expected: path of each run that it is to make -> seconds it is expected to last.
     """
 
@@ -31,11 +32,12 @@ class Record:
     host: str
     pid: int
     cores: int | None
+    spread: bool
     expected: dict
 
     @classmethod
-    def of_this_process(cls, cores, expected):
-        return cls(time.time(), platform.node(), os.getpid(), cores, expected)
+    def of_this_process(cls, cores, spread, expected):
+        return cls(time.time(), platform.node(), os.getpid(), cores, spread, expected)
 
     @classmethod
     def read(cls, folder):

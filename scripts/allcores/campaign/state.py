@@ -11,6 +11,8 @@ DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 FRESH, FRESH_ON_CLUSTER = 5.0, 90.0
 # What is expected counts as much as seeing this share of the work done.
 TRUST = 0.05
+# The last line of a run that was told to stop.
+STOPPED = "stopped by"
 EPOCH = re.compile(r"^epoch (\d+)/(\d+)  loss (\S+)", re.MULTILINE)
 
 
@@ -48,12 +50,14 @@ def _state(folder, run, record):
     results, log = Path(folder.run(run.path), "metrics.json"), Path(folder.log(run))
     if _written(results) > begun:
         return RunState(run.path, DONE, run.epochs)
-    trace = Path(folder.checkpoints(run), "trace.allcores")
-    fresh = FRESH if record and record.cores else FRESH_ON_CLUSTER
-    if time.time() - _written(trace) < fresh:
-        return RunState(run.path, RUNNING, *_epoch(log), _elapsed(trace))
+    checkpoints = Path(folder.checkpoints(run))
+    fresh = FRESH_ON_CLUSTER if record and record.spread else FRESH
+    if time.time() - _written(checkpoints / "trace.allcores") < fresh:
+        elapsed = time.time() - _written(checkpoints / "lock.allcores")
+        return RunState(run.path, RUNNING, *_epoch(log), elapsed)
     logged = _written(log)
-    if logged > begun and time.time() - logged > fresh:
+    is_over = logged > begun and time.time() - logged > fresh
+    if is_over and STOPPED not in text_of(log)[-200:]:
         return RunState(run.path, FAILED, *_epoch(log))
     return RunState(run.path, WAITING)
 
@@ -77,13 +81,6 @@ def text_of(log):
         return Path(log).read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _elapsed(trace):
-    """Seconds since the last session of a trace began."""
-    lines = [line.split() for line in text_of(trace).splitlines()]
-    times = [float(line[1]) for line in lines if len(line) == 5 and line[0] == lines[-1][0]]
-    return time.time() - times[0] if times else 0.0
 
 
 def seconds_left(found, table, record, available):

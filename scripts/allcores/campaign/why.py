@@ -5,6 +5,7 @@ from pathlib import Path
 
 from allcores.analysis import collect
 from allcores.campaign import record
+from allcores.data import preparation, storage
 from allcores.study.metrics_file import read_metrics
 
 
@@ -26,6 +27,8 @@ def reasons(folder, run, table):
     lines = list(_of_settings(json.loads(found["settings"]), json.loads(wanted["settings"])))
     if found["code"] != wanted["code"]:
         lines.append(f"code: {_of_code(folder, run, found['code'])}")
+    if _has_other_data(folder, run):
+        lines.append("data: the dataset is made anew, from other files, options or code")
     for part in ("torch", "pixels", "labels", "folds"):
         if found.get(part) != wanted[part]:
             lines.append(f"{part}: {_short(found.get(part))} -> {_short(wanted[part])}")
@@ -34,6 +37,14 @@ def reasons(folder, run, table):
         missing = [key for key in ("curves", "exclusive") if getattr(asked, key)]
         lines.append(f"now with {' and '.join(missing)}")
     return lines
+
+
+def _has_other_data(folder, run):
+    try:
+        made_from = storage.read_info(folder.data(run))["made_from"]
+        return made_from != preparation.made_from(run.dataset)
+    except (OSError, ValueError, KeyError):
+        return True
 
 
 def _of_settings(found, wanted, where=""):

@@ -27,11 +27,15 @@ def prepare(choice, downloads, folder):
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        made_from = f"{choice.to_json()} {fingerprint.of_dataset(choice.name)} {sources(choice)}"
-        if not _is_sound(folder, made_from):
+        if not _is_sound(folder, made_from(choice)):
             load = registry.datasets()[choice.name].load()
             images = load(Path(downloads) / choice.name, **choice.options)
-            storage.write(folder, images, made_from)
+            storage.write(folder, images, made_from(choice))
+
+
+def made_from(choice):
+    """What a dataset that a Choice names is made from, as a text: options, code, files."""
+    return f"{choice.to_json()} {fingerprint.of_dataset(choice.name)} {sources(choice)}"
 
 
 def local_copy(folder, scratch):

@@ -38,17 +38,23 @@ def known(config, file, available):
         available: number of cores of the call; None: a cluster's.
     """
     try:
-        chosen = json.loads(Path(file).read_text())
-    except (OSError, ValueError):
-        chosen = {}
-    ways = {}
-    for name in studies_of(config):
-        of_study = chosen.get(name, {})
-        fits = not available or of_study.get("cores", 0) <= available
-        if of_study.get("settings") != _settings(config, name) or not fits:
-            return None
-        ways[name] = of_study["ways"]
-    return _with(config, ways)
+        return _with(
+            config, {name: _kept(config, name, file, available) for name in studies_of(config)}
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _kept(config, name, file, available):
+    """What a file holds for a study.
+
+    Raises:
+        OSError, ValueError, KeyError, TypeError: nothing that still fits.
+    """
+    found = json.loads(Path(file).read_text())[name]
+    if found["settings"] != _settings(config, name) or (available and found["cores"] > available):
+        raise ValueError("it is for other settings, or for more cores")
+    return found["ways"]
 
 
 def chosen(config, folder, available, is_told, written):
@@ -87,14 +93,18 @@ def choose(config, planner, available, file):
         available: number of cores of the call.
         file: where to write what was chosen, JSON.
     """
-    chosen = {
-        name: {
-            "settings": _settings(config, name),
-            "cores": available,
-            "ways": _ways(config, name, planner, available),
-        }
-        for name in studies_of(config)
-    }
+    chosen = {}
+    for name in studies_of(config):
+        try:
+            chosen[name] = json.loads(Path(file).read_text())[name]
+            _kept(config, name, file, available)
+        except (OSError, ValueError, KeyError, TypeError):
+            ways = _ways(config, name, planner, available)
+            chosen[name] = {
+                "settings": _settings(config, name),
+                "cores": available,
+                "ways": ways,
+            }
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps(chosen, indent=1))
     return known(config, file, available)
@@ -123,8 +133,14 @@ def _with(config, ways):
 
 def _settings(config, name):
     """What decides which way is best, beside the machine."""
-    parts = {key: config.get(key) for key in ("models", "datasets", "strategies", "recipe")}
-    return digest(json.dumps([parts, config["studies"][name]], sort_keys=True))
+    study = config["studies"][name]
+    parts = {"recipe": config.get("recipe")}
+    for section in ("models", "datasets"):
+        entries = config.get(section) or {}
+        parts |= {section: {label: entries.get(label) for label in study[section]}}
+    entries = config.get("strategies") or {}
+    parts["strategies"] = {label: entries.get(label) for label in study.get("candidates", [])}
+    return digest(json.dumps([parts, study], sort_keys=True))
 
 
 def _ways(config, name, planner, available):
@@ -141,7 +157,7 @@ def _ways(config, name, planner, available):
 
     def seconds(ways):
         table = table_of(ways)
-        return plan.pack(planner.of(table), table, available).makespan
+        return plan.pack(planner.of(table), table, available, planner.memory).makespan
 
     ways = {part: _way(config, REFERENCE, 1) for part in parts}
     runs = len(table_of(ways).runs) // len(parts)
@@ -149,12 +165,8 @@ def _ways(config, name, planner, available):
         (dataset, model): list(_candidates(config, study, model, available, runs))
         for dataset, model in parts
     }
-    planner.measure(
-        run
-        for part in parts
-        for way in candidates[part]
-        for run in table_of(ways | {part: way}).runs.values()
-    )
+    for part in parts:
+        candidates[part] = list(_measured(candidates[part], part, ways, table_of, planner))
     for _ in range(2 if len(parts) > 1 else 1):
         for part in parts:
             ends = {i: seconds(ways | {part: way}) for i, way in enumerate(candidates[part])}
@@ -162,6 +174,25 @@ def _ways(config, name, planner, available):
             first = next(i for i, end in ends.items() if end <= soon)
             ways |= {part: candidates[part][first]}
     return _nested(ways)
+
+
+def _measured(candidates, part, ways, table_of, planner):
+    """Those candidates that can be trained.
+
+    Raises:
+        ValueError: none can.
+    """
+    problem = "no strategy has a way to use these cores with this batch size"
+    count = 0
+    for way in candidates:
+        try:
+            planner.measure(table_of(ways | {part: way}).runs.values())
+            count += 1
+            yield way
+        except ValueError as error:  # batch norm, say, with one image for each worker
+            problem = str(error)
+    if not count:
+        raise ValueError(f"{part[1]} on {part[0]}: {problem}")
 
 
 def _nested(ways):
@@ -179,7 +210,12 @@ def _candidates(config, study, model, available, runs):
         runs: how many of the model there are.
     """
     batch_size = config["models"][model]["batch_size"]
+    optimizer = config["models"][model]["optimizer"]["name"]
+    whole = registry.canonical(optimizer, registry.optimizers()) in registry.WHOLE_TENSOR_OPTIMIZERS
     for label in study.get("candidates") or _promising():
+        strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
+        if whole and strategy.constants.get("element_wise"):
+            continue
         for width in _widths(available, runs):
             way = _way(config, label, width)
             alone = way["workers"] == way["threads"] == 1

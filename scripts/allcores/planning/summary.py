@@ -26,16 +26,7 @@ def of_runs(planned, packed, table, available):
     for study, paths in table.studies.items():
         for path in paths:
             studies[path].append(study)
-    families = {
-        path: each.family for each in table.selections.values() for path in each.final.values()
-    }
     rows = [_row(one, packed, table, available, studies[one.path]) for one in planned]
-    # What is final where a study selects goes by the name of what is swept.
-    rows += [
-        _row(one, packed, table, available, studies[one.path]) | {"model": families[one.path]}
-        for one in planned
-        if one.path in families
-    ]
     return pd.DataFrame(rows)
 
 

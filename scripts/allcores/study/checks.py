@@ -4,8 +4,6 @@ import os
 from itertools import chain
 from pathlib import Path
 
-import yaml
-
 from allcores.study import grid, registry, schema, splits, sweeps, yamlfile
 from allcores.study.run import AUTO
 from allcores.study.schema import choices, is_integer, is_number, listed, mapping, number_hint
@@ -48,11 +46,12 @@ def findings(config, files=(), cores=None, nodes=None):
     return located({(sweeps.original(config, path), text) for path, text in found}, lines)
 
 
-def read(files, cores=None):
+def read(files, cores=None, given=()):
     """The config in YAML files, merged as Snakemake does.
 
     Args:
         cores: as of findings().
+        given: what --config gave, KEY=VALUE texts.
 
     Raises:
         ValueError: it cannot be run; a line per finding.
@@ -62,6 +61,10 @@ def read(files, cores=None):
     config = {}
     for file in files:
         update_config(config, yamlfile.read(file))
+    if given:
+        from snakemake.cli import parse_config
+
+        update_config(config, yamlfile.typed(parse_config(list(given))))
     problems = findings(config, files, cores)
     if problems:
         raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
@@ -83,21 +86,6 @@ def located(found, lines):
 def _in_a_line(text):
     """The text with unprintable characters, such as line breaks, replaced by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
-def typed(config):
-    """The config with every text that spells a number or a truth value turned into that."""
-    if isinstance(config, dict):
-        return {key: typed(value) for key, value in config.items()}
-    if isinstance(config, list):
-        return [typed(value) for value in config]
-    if isinstance(config, str):
-        try:
-            value = yaml.safe_load(config)
-        except yaml.YAMLError:  # a text like any other
-            return config
-        return value if isinstance(value, int | float) else config
-    return config
 
 
 def _of_entries(config):
@@ -340,8 +328,11 @@ def _of_keys(config, path, given):
     yield from _of_against(config, path, given, others)
     for position, reference in enumerate(listed(given.get("references"))):
         model = mapping(reference).get("model")
-        if model not in listed(given.get("models")):
-            known = choices(model, listed(given.get("models")))
+        models = listed(given.get("models"))
+        if "select" in given:  # its tables are about what is swept, not about each candidate
+            models = list(dict.fromkeys(sweeps.family_of(config, label) for label in models))
+        if model not in models:
+            known = choices(model, models)
             yield (*path, "references", position, "model"), f"found {model!r}; {known}"
 
 
@@ -375,6 +366,8 @@ def _of_against(config, path, given, others):
         yield (*path, "against"), f"found {against!r}; {choices(against, others)}"
         return
     other = grid.STUDY_DEFAULTS | mapping(config["studies"][against])
+    if "select" in other:
+        yield (*path, "against"), f"{against!r} selects: its runs are those that it has chosen"
     if not other["exclusive"]:
         yield (*path, "against"), f"{against!r} needs `exclusive: true`, one run at a time"
     for key in ("datasets", "models", "schedules", "strategies", "train_sizes", "seeds"):

@@ -106,26 +106,31 @@ class Table:
     def of(self, study):
         return [self.runs[path] for path in self.studies[study]]
 
-    def without(self, paths):
-        """The Table without those runs, and without studies of which nothing is left."""
-        gone = set(paths)
-        studies = {
-            name: [path for path in all_paths if path not in gone]
-            for name, all_paths in self.studies.items()
-        }
+    def without(self, paths, selections):
+        """The Table without those runs and Selections, and without studies of which nothing is
+        left.
+
+        Args:
+            paths: of runs of studies that do not select.
+            selections: paths of Selections.
+        """
+        gone, unmade = set(paths), set(selections)
+        left = {path: each for path, each in self.selections.items() if path not in unmade}
+        selecting = {each.study for each in self.selections.values()}
+        studies, missing = {}, {}
+        for name, asked in self.studies.items():
+            if name in selecting:
+                inner = [each.inner.values() for each in left.values() if each.study == name]
+                studies[name] = [path for of_each in inner for runs in of_each for path in runs]
+                missing[name] = [p for p in unmade if self.selections[p].study == name]
+            else:
+                studies[name] = [path for path in asked if path not in gone]
+                missing[name] = [path for path in asked if path in gone]
         return dataclasses.replace(
             self,
-            runs={path: run for path, run in self.runs.items() if path not in gone},
-            studies={name: left for name, left in studies.items() if left},
-            selections={
-                path: each
-                for path, each in self.selections.items()
-                if not gone.intersection(*each.inner.values(), each.final.values())
-            },
-            missing={
-                name: [path for path in all_paths if path in gone]
-                for name, all_paths in self.studies.items()
-            },
+            studies={name: paths for name, paths in studies.items() if paths},
+            selections=left,
+            missing=missing,
         )
 
     def to_plan(self):
@@ -190,9 +195,10 @@ def _selections(config, study, inner_folds, final):
         family = config.get(SWEPT, {}).get(label, {"family": label})["family"]
         key = tuple((run.wildcards | {"model": family}).values())
         selection = alike.setdefault(key, Selection(study, family, {}, {}))
+        # Of a model that is not swept over there is nothing to choose from.
         inner = [
             dataclasses.replace(run, inner_folds=inner_folds, inner_fold=fold)
-            for fold in range(inner_folds)
+            for fold in range(inner_folds if label != family else 0)
         ]
         selection.inner[label], selection.final[label] = [each.path for each in inner], path
         every |= {each.path: each for each in inner}

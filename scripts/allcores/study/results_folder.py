@@ -4,6 +4,7 @@ import json
 import os
 import re
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from allcores.study.conditions import Conditions
@@ -75,18 +76,17 @@ class ResultsFolder:
 
     def without_missing(self, table):
         """A grid.Table without the runs that have no results, and without what depends on them."""
-        lost = {path for path in table.asked if not self.has(path)}
-        made = set()  # the studies that have a selection to show
-        for each in table.selections.values():
-            chosen = self.chosen(each)
-            if chosen and self.has(chosen) and not lost.intersection(*each.inner.values()):
-                made.add(each.study)
-            else:
-                lost.update(each.final.values())
-        for each in table.selections.values():
-            if each.study not in made:
-                lost.update(table.studies[each.study])
-        return table.without(lost)
+        lost = [path for path in table.asked if not self.has(path)]
+        unmade = [
+            path
+            for path, each in table.selections.items()
+            if not self._is_made(each) or not set(lost).isdisjoint(chain(*each.inner.values()))
+        ]
+        return table.without(lost, unmade)
+
+    def _is_made(self, selection):
+        chosen = self.chosen(selection)
+        return chosen is not None and self.has(chosen)
 
     def data(self, run):
         return self.dataset(run.dataset.label)
@@ -111,9 +111,11 @@ class ResultsFolder:
             return None
 
     def wanted(self, table):
-        """Paths of the runs of a grid.Table that are to be trained, as far as that is known."""
-        chosen = (self.chosen(selection) for selection in table.selections.values())
-        return list(dict.fromkeys([*table.asked, *filter(None, chosen)]))
+        """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
+        the first candidate stands for the one that will be."""
+        selections = table.selections.values()
+        final = [self.chosen(each) or next(iter(each.final.values())) for each in selections]
+        return list(dict.fromkeys([*table.asked, *final]))
 
     def study(self, name):
         return f"{self.path}/studies/{name}"

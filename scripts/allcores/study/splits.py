@@ -2,7 +2,7 @@
 
 from allcores.study import grid, registry
 from allcores.study.run import AUTO
-from allcores.study.schema import listed
+from allcores.study.schema import is_integer, listed
 
 
 def findings(config, path, given):
@@ -10,11 +10,7 @@ def findings(config, path, given):
     yield from _of_selection(config, path, given)
     folds = given.get("folds")
     for label in listed(given.get("datasets")):
-        chosen = grid.choice(config, "datasets", label)
-        try:
-            metadata = registry.metadata(chosen)
-        except (KeyError, TypeError, ArithmeticError, OSError):  # told by _of_entries or _of_paths
-            continue
+        metadata = _known(config, label)
         if metadata is None:
             continue
         if isinstance(folds, int) and folds > metadata.smallest_class:
@@ -56,8 +52,8 @@ def _of_selection(config, path, given):
         yield (*path, "select"), f"cannot stand beside `{other}`"
     inner, folds = given["select"], given.get("folds")
     for label in listed(given.get("datasets")):
-        metadata = registry.metadata(grid.choice(config, "datasets", label))
-        if metadata is None or not isinstance(inner, int):
+        metadata = _known(config, label)
+        if metadata is None or not is_integer(inner):
             continue
         smallest = metadata.smallest_class
         if isinstance(folds, int):
@@ -68,3 +64,11 @@ def _of_selection(config, path, given):
                 f"found {inner}; the smallest class of {label!r} leaves {smallest} samples to "
                 "train on, so that many inner folds at most",
             )
+
+
+def _known(config, label):
+    """The Metadata of a dataset; None: nothing is known, or another check tells why."""
+    try:
+        return registry.metadata(grid.choice(config, "datasets", label))
+    except (KeyError, TypeError, ArithmeticError, OSError):
+        return None

@@ -8,12 +8,13 @@ sweeps.
 import copy
 import itertools
 import random
+import re
 from dataclasses import dataclass
 
 from allcores.study import grid, registry
 from allcores.study.grid import SWEPT
 from allcores.study.run import digest
-from allcores.study.schema import mapping
+from allcores.study.schema import is_integer, mapping
 
 SAMPLE = "sample"
 # What stands for something else than a number, or for how a model computes.
@@ -44,7 +45,9 @@ def findings(config):
         found = list(_lists(label, mapping(entry)))
         for swept in found:
             path = ("models", label, *swept.path)
-            if swept.key in NAMES:
+            if any(isinstance(value, dict) for value in swept.values):
+                yield path, f"found {swept.values}; expected values, not keys and values"
+            elif swept.key in NAMES:
                 yield path, "names cannot be swept over: give each of them an entry of its own"
             elif not swept.values:
                 yield path, "found []; expected a value, or a list of values to sweep over"
@@ -60,8 +63,27 @@ def findings(config):
             yield path, "there is no list in this entry to draw from"
         elif not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= total:
             yield path, f"found {sample!r}; expected a number from 1 to {total}, of candidates"
-        elif isinstance(sample, dict) and set(sample) - {"count", "seed"}:
-            yield path, f"found {sample!r}; expected a number, or count and seed"
+        elif isinstance(sample, dict) and not _is_count_and_seed(sample):
+            yield path, f"found {sample!r}; expected a number, or count and a seed"
+    for label, candidate in _clashes(config):
+        yield ("models", label), f"a candidate would be called {candidate!r}, as another model is"
+
+
+def _is_count_and_seed(sample):
+    return set(sample) <= {"count", "seed"} and is_integer(sample.get("seed", 0))
+
+
+def _clashes(config):
+    """(label of the entry, label) of each candidate that would be called as another model."""
+    models = mapping(config.get("models"))
+    taken = set(models)
+    for label, entry in models.items():
+        found = list(_lists(label, mapping(entry)))
+        for values in itertools.product(*(swept.values for swept in found)) if found else ():
+            name = _label(label, found, values)
+            if name in taken:
+                yield label, name
+            taken.add(name)
 
 
 def resolved(config):
@@ -77,7 +99,7 @@ def expanded(config):
     """The config with the candidates of its sweeps as entries of their own, see SWEPT."""
     models, swept, labels = {}, {}, {}
     for label, entry in config["models"].items():
-        found = list(_lists(label, entry))
+        found = list(_lists(label, mapping(entry)))
         if not found:
             models[label], labels[label] = entry, [label]
             continue
@@ -94,6 +116,8 @@ def expanded(config):
     studies = {
         name: study
         | {"models": [each for label in study["models"] for each in labels.get(label, [label])]}
+        if "models" in mapping(study)
+        else study
         for name, study in config["studies"].items()
     }
     return config | {"models": models, "studies": studies, SWEPT: swept}
@@ -123,7 +147,8 @@ def _is_value(component, key, value):
     if key in grid.HYPERPARAMETERS or component is None:
         return False
     # Where nothing says what an option takes, what the config gives is passed on as it is.
-    return component.options is None or isinstance(component.options.get(key), tuple | type(...))
+    takes = tuple | list | type(...) | None
+    return component.options is None or isinstance(component.options.get(key), takes)
 
 
 def _model(label, entry):
@@ -172,7 +197,7 @@ def _label(label, found, values):
 def _text(value):
     if isinstance(value, list):
         return "x".join(map(_text, value))
-    return str(value)
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", str(value))
 
 
 def candidates(config, family):

@@ -26,6 +26,21 @@ def read(file):
     return content
 
 
+def typed(config):
+    """The config with every text that spells a number or a truth value turned into that."""
+    if isinstance(config, dict):
+        return {key: typed(value) for key, value in config.items()}
+    if isinstance(config, list):
+        return [typed(value) for value in config]
+    if isinstance(config, str):
+        try:
+            value = yaml.safe_load(config)
+        except yaml.YAMLError:  # a text like any other
+            return config
+        return value if isinstance(value, int | float) else config
+    return config
+
+
 def places(files):
     """Path of keys -> (file, line) for everything in the files, and the keys that come twice.
 

@@ -221,6 +221,7 @@ def _locked(path):
             ) from None
         # The previous holder may have deleted it meanwhile; a lock on that file would be void.
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+            os.utime(descriptor)  # when this session began, for whoever watches
             return descriptor
         os.close(descriptor)
 

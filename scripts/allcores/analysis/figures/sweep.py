@@ -1,5 +1,7 @@
 """Plot accuracy against each value that is swept over."""
 
+from numbers import Real
+
 import pandas as pd
 
 from allcores.analysis import style
@@ -44,7 +46,7 @@ def figure(candidates):
 
 
 def _order(value):
-    return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))
+    return (0, value, "") if isinstance(value, Real) else (1, 0, str(value))
 
 
 def _text(value):

@@ -1,5 +1,8 @@
 """How good each candidate of a sweep is, and how often it was chosen."""
 
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+from allcores.analysis import style, tidy
 from allcores.analysis.html_table import WHOLE, Number, percent
 from allcores.analysis.selection import SWEPT
 from allcores.analysis.wording import count
@@ -39,28 +42,35 @@ def table(candidates):
 
 def sentences(sweep_table, facts):
     """What was chosen, and what choosing has cost."""
-    for model, group in sweep_table.groupby("model", sort=False):
-        hours = group["core_hours"].sum()
-        if group["chosen"].isna().all():
+    shown = ["model", *tidy.varying(sweep_table, SAME[:1] + SAME[2:])]
+    for names, group in sweep_table.groupby(shown, sort=False):
+        title, hours = style.title(shown, names), group["core_hours"].sum()
+        of = f"of {count(len(group), 'candidate')}"
+        if group["score"].isna().all():
+            yield f"{title}: all candidates diverged."
+        elif group["chosen"].isna().all():
             best = group.loc[group["score"].idxmax()]
             yield (
-                f"{model}: of {count(len(group), 'candidate')} {best['candidate']} is the most "
-                f"accurate, {100 * best['score']:.2f} %; as the luckiest of several that is "
-                f"optimistic (`select` judges fairly). {hours:.2g} core-hours."
+                f"{title}: {of} {best['candidate']} is the most accurate, "
+                f"{100 * best['score']:.2f} %; as the luckiest of several that is optimistic "
+                f"(`select` judges fairly). {hours:.2g} core-hours."
             )
-            continue
-        taken = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
-        told = ", ".join(f"{row['candidate']} {row['chosen']:.0f} x" for _, row in taken.iterrows())
-        yield (
-            f"{model}: chosen on the training part of each fold, of "
-            f"{count(len(group), 'candidate')}: {told}. Choosing took {hours:.2g} core-hours."
-        )
+        else:
+            taken = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
+            told = [f"{row['candidate']} {row['chosen']:.0f} x" for _, row in taken.iterrows()]
+            yield (
+                f"{title}: chosen on the training part of each fold, {of}: {', '.join(told)}. "
+                f"Choosing took {hours:.2g} core-hours."
+            )
 
 
 def formats(table):
     """Column -> html_table.Number."""
     written = dict.fromkeys(("score", "low", "high"), percent(2))
     written |= dict.fromkeys(("folds", "chosen", "workers", "threads"), WHOLE)
-    numbers = [name for name in table if name.startswith(SWEPT) and table[name].dtype != object]
+    swept = [name for name in table if name.startswith(SWEPT)]
+    numbers = [
+        name for name in swept if is_numeric_dtype(table[name]) and not is_bool_dtype(table[name])
+    ]
     written |= dict.fromkeys(numbers, Number("{:g}"))
     return written | {"core_hours": Number("{:,.3g}", "h")}
