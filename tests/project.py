@@ -54,7 +54,7 @@ class Project:
             else [sys.executable, "-m", "snakemake"]
         )
         command += ["-s", self.folder / "Snakefile"]
-        command += ["--configfile", self.config, "--cores", cores, *arguments]
+        command += ["--configfile", self.config, *(["--cores", cores] if cores else []), *arguments]
         return subprocess.Popen(
             list(map(str, command)),
             cwd=cwd or self.folder,
