@@ -95,7 +95,7 @@ def test_what_is_left_open_is_measured_once_and_then_used(tmp_path):
         assert threads in ((1, 2) if "serial" in file else (1,))
         assert metrics["machine"]["threads_per_process"] == threads
     # What was measured on these cores holds for fewer, and not for more.
-    assert project.planned(*wanted) == project.planned(*wanted, cores="1") == {}
+    assert project.planned(*wanted) == project.planned(*wanted, cores=None) == {}
     assert project.planned(*wanted, cores="4")["calibrate"] == 2
     # Another seed and learning rate ask the same question, another batch another one.
     project.configure(lambda config: config["studies"]["first"].update(seeds=[1]))
