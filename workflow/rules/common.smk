@@ -126,7 +126,8 @@ def warm(process):
     return process if local_cores() is not None and workflow.is_main_process else None
 
 
-ESTIMATES = Estimates(TABLE, FOLDER, most_cores(), forked=warm(TORCH) is not None)
+FORKED = warm(TORCH) is not None and not LAUNCHER
+ESTIMATES = Estimates(TABLE, FOLDER, most_cores(), FORKED)
 
 # Runs are packed by memory, too: by what is free now, if nobody says --resources mem_mb=...
 if local_cores() is not None and not LAUNCHER and "mem_mb" not in workflow.global_resources:
