@@ -5,14 +5,15 @@
 #
 # from the project's folder; what follows the script's name goes to snakemake. On one node a run starts as
 # on any machine; on several, as a step of SLURM's own, which chooses the node and binds the cores.
-# Two minutes before the time limit runs save what they have and stop, and the job goes back to the queue, where
-# it goes on by itself. On SIGTERM they do so, too; whether it is queued again is then SLURM's business.
+# Two minutes before the time limit, and after a node has died, runs save what they have and stop, and the job goes
+# back to the queue, where it goes on by itself. On SIGTERM they do so, too; whether it is queued again is then SLURM's business.
 #
 #SBATCH --job-name=allcores
 #SBATCH --output=allcores-%j.log
 #SBATCH --open-mode=append
 #SBATCH --requeue
-# A node that dies takes its runs only; they are tried again on the others.
+# A node that dies takes its runs only: the others save, and all go on in the job's next turn. In this one SLURM would
+# never give away again the cores that were busy as the node died (22.05).
 #SBATCH --no-kill
 # Two minutes before the time limit.
 #SBATCH --signal=B:USR1@120
@@ -38,17 +39,21 @@ if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
   # On each node a process from which runs are forked; without one they start by themselves.
   mkdir -p .snakemake
   for node in $(scontrol show hostnames); do # a step of several nodes would end with one of them
-    srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" --input=none --quiet \
-      "$BIN/python" scripts/warm_node.py ".snakemake/warm_process_$node.log" &
+    {
+      srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" --input=none --quiet \
+        "$BIN/python" scripts/warm_node.py ".snakemake/warm_process_$node.log" || true
+      if sinfo --noheader --nodes="$node" --format=%T | grep -q down; then kill -USR1 $$; fi
+    } &
   done
 fi
 
 requeue=no
 stop() {
   requeue=$1 # whether nobody else does it
-  # No further runs; those that there are save and stop. Of SIGTERM srun would kill them at once; this it passes on.
-  kill -TERM "$snakemake" 2>/dev/null || true
-  pkill -USR1 -P "$snakemake" -f 'srun|scripts/start.py' || true
+  kill -TERM "$snakemake" 2>/dev/null || true # no further runs
+  # Those that there are save and stop. Of SIGTERM srun would kill them at once; this it passes on. Again, for one that
+  # was just being started.
+  while pkill -USR1 -P "$snakemake" -f 'srun|scripts/start.py'; do sleep 2; done
 }
 
 # The job that was here before has the same number and is over; its lock may be left. Others' locks stay.

@@ -60,9 +60,8 @@ class Project:
             cwd=cwd or self.folder,
             env=ENVIRONMENT,
             text=True,
-            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            **popen,
+            **{"stdout": subprocess.PIPE} | popen,
         )
 
     def call(self, *arguments, expect=0, **options):

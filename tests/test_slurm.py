@@ -285,7 +285,6 @@ def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, node
     assert allocation.is_like_a_local_call(tmp_path / "here")
 
 
-@pytest.mark.skip("a run that is tried again may wait for a step on the dead node: to be mended")
 def test_a_node_that_dies_loses_its_runs_only(slurm, tmp_path):
     model = slow_model(tmp_path / "there", seconds=0.02, epochs=100)
     slow_model(tmp_path / "here", seconds=0, epochs=100)

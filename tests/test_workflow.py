@@ -272,3 +272,21 @@ def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
         time.sleep(0.1)
     process.send_signal(signal.SIGKILL)
     process.communicate()
+
+
+def test_sigterm_ends_a_call_that_waits_for_missing_files(tmp_path, monkeypatch):
+    """As after a node's failure, when srun ends without an error: there Snakemake holds a lock."""
+    project = copy(tmp_path)
+    project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
+    for name, value in {"LAUNCHER": "true", "NODES": "2", "NODE_CORES": "2"}.items():
+        monkeypatch.setitem(ENVIRONMENT, f"ALLCORES_{name}", value)
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = project.snakemake("--latency-wait", "3", cwd=tmp_path, stdout=file)
+        wait_for(lambda: "seconds for missing files" in log.read_text())
+        process.send_signal(signal.SIGTERM)
+        try:
+            assert process.wait(timeout=30) == 1
+        finally:
+            process.kill()
+    assert "Will exit after finishing currently running jobs (scheduler)" in log.read_text()

@@ -6,8 +6,10 @@ import gc
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 # Snakemake keeps every job in memory and none of them is garbage: collecting less often saves a
@@ -45,8 +47,7 @@ FOLDER = ResultsFolder(RESULTS)
 AT_THE_END = contextlib.ExitStack()
 # The rules that come before all tables and figures.
 OF_RUNS = ("prepare_dataset", "assign_folds", "assign_inner_folds", "calibrate", "train")
-# How a program is called on a node, where this call has the cores of several, and how many each has:
-# see profiles/allocation.sh.
+# How a program is called on one of several nodes, and how many cores each has: see profiles/allocation.sh.
 LAUNCHER = os.environ.get("ALLCORES_LAUNCHER", "")
 NODE_CORES, NODES = "ALLCORES_NODE_CORES", "ALLCORES_NODES"
 # The cores that a run has on each of its nodes, for the shell.
@@ -145,7 +146,14 @@ wildcard_constraints:
     selection=one_of(TABLE.selections),
 
 
+def stop(number, frame):
+    """SIGTERM. Snakemake's own handler may wait for ever for a lock that its thread holds already."""
+    workflow.scheduler._user_kill = "graceful"
+    threading.Thread(target=workflow.scheduler.exit_gracefully).start()
+
+
 onstart:
+    signal.signal(signal.SIGTERM, stop)
     stop_at(checks.findings(config, workflow.configfiles, cores_of_a_run(), nodes_of_call()))
     if local_cores() is not None:
         # Snakemake limits jobs per second by timers, each of which sets the next, and every job that
