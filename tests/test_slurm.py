@@ -254,9 +254,7 @@ def test_many_runs_share_one_allocation(slurm, tmp_path):
     assert allocation.is_like_a_local_call(tmp_path / "here")
 
 
-@pytest.mark.parametrize(
-    ("nodes", "why"), [(1, "preemption"), (2, "time limit"), (2, "preemption")]
-)
+@pytest.mark.parametrize(("nodes", "why"), [(1, "time limit"), (2, "preemption")])
 def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, nodes, why):
     folder = tmp_path / "there"
     # A step takes longer than a program that is not given time would live.
