@@ -25,8 +25,16 @@ if __name__ == "__main__":
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     folder = ResultsFolder(str(flags.config.parents[1]))
-    asked = grid.expand(json.loads(flags.config.read_text())).selections[flags.selection]
-    inner = {label: [folder.run(path) for path in paths] for label, paths in asked.inner.items()}
-    chosen = selection.choose(inner)
+    table = grid.expand(json.loads(flags.config.read_text()))
+    asked = table.choices[flags.selection]
+    scored = folder.scored(asked)
+    inner = {label: [folder.run(path) for path in paths] for label, paths in scored.items()}
+    chosen = selection.choose(inner, asked.keeps, len(asked.rungs))
+    if asked.before:
+        earlier = json.loads(Path(folder.selection(asked.before.path)).read_text())
+        chosen["candidates"] = earlier["candidates"] | chosen["candidates"]
     write_text(flags.output, json.dumps(chosen, indent=1))
-    print(f"chosen: {chosen['chosen']}")
+    for label in set(scored) - set(chosen["kept"]):
+        for path in scored[label]:
+            folder.discard_checkpoints(table.runs[path])
+    print(f"kept: {', '.join(chosen['kept'])}")

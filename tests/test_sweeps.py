@@ -2,13 +2,15 @@
 
 import json
 from functools import partial
-from math import prod
+from math import inf, prod
+from statistics import fmean
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import yaml
+from conftest import same_weights
 from project import copy
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_digits
@@ -19,7 +21,7 @@ from allcores.data import folds
 from allcores.data.batches import shards
 from allcores.datasets import digits
 from allcores.study import checks, grid, sweeps
-from allcores.study.metrics_file import write_metrics
+from allcores.study.metrics_file import read_metrics, write_metrics
 
 CONFIG = """
 models:
@@ -190,6 +192,7 @@ def test_some_of_a_grid_are_drawn():
         ("select: 2", "select: 200", 7, "leaves 116 samples to train on, so that many inner"),
         ("select: 2", "select: 2, train_sizes: [99]", 7, "cannot stand beside `train_sizes`"),
         ("select: 2", "select: 2, strategies: [auto]", 7, "cannot stand beside `strategies:"),
+        ("select: 2", "halving: 2", 7, "halving: takes a study that selects, by `select`"),
         ("[16, 32]", "16", 7, None),
     ],
 )
@@ -208,15 +211,18 @@ def test_what_cannot_be_swept_over_is_told_with_its_line(tmp_path, old, new, lin
 
 def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
     inner = {"first": [0.5, 0.7], "worse": [0.4, 0.5], "lost": [0.9, None], "equal": [0.7, 0.5]}
-    assert selection.choose({"only": []}) == {"chosen": "only", "candidates": {}}
+    assert selection.choose({"only": []}) == {"kept": ["only"], "candidates": {}}
     folders = {}
     for label, scores in inner.items():
         folders[label] = [tmp_path / f"{label}{n}" for n in range(len(scores))]
         for folder, score in zip(folders[label], scores, strict=True):
             folder.mkdir()
-            write_metrics(folder / "metrics.json", {"accuracy": score, "cpu_seconds": 1.5})
+            write_metrics(
+                folder / "metrics.json", {"accuracy": score, "cpu_seconds": 1.5, "epochs": []}
+            )
     found = selection.choose(folders)
-    assert found["chosen"] == "first"
+    assert found["kept"] == ["first"]
+    assert selection.choose(folders, keeps=4)["kept"] == ["first", "equal", "worse"]
     assert found["candidates"]["lost"]["mean"] is None
     assert found["candidates"]["first"]["core_seconds"] == 3.0
     with pytest.raises(ValueError, match="all candidates diverged: lost, gone"):
@@ -243,3 +249,67 @@ def test_the_held_out_part_has_no_say():
         "inner_folds",
         "inner_fold",
     }
+
+
+@pytest.mark.parametrize(
+    ("candidates", "factor", "counts"),
+    [(9, 3, [9, 3]), (10, 3, [10, 4, 2]), (3, 3, [3]), (16, 2, [16, 8, 4, 2]), (9, inf, [9])],
+)
+def test_one_candidate_in_so_many_goes_on(candidates, factor, counts):
+    assert grid.rung_counts(candidates, factor) == counts
+
+
+HALVING = """
+models:
+  mlp: {batch_size: 16, epochs: 4, hidden: [8], optimizer: {name: sgd, lr: [0.001, 0.5, 0.01, 0.1]}}
+datasets:
+  tiny: {name: synthetic, count: 300, test: 0, size: 8, classes: 10}
+studies:
+  nested: {datasets: [tiny], folds: 2, models: [mlp], schedules: [cosine], select: 2, halving: 2}
+recipe: fixed
+"""
+
+
+def test_halving_goes_on_with_the_best_from_where_they_were(tmp_path):
+    """As if all had been trained to the end, and half of them forgotten halfway."""
+    halved, whole = copy(tmp_path / "halved"), copy(tmp_path / "whole")
+    halved.config.write_text(HALVING)
+    halved.call()
+    whole.config.write_text(HALVING.replace("halving: 2", "curves: true"))
+    whole.call()
+    found = pd.read_csv(halved.results / "studies" / "nested" / "candidates.csv")
+    runs = pd.read_csv(halved.results / "studies" / "nested" / "runs.csv")
+    table = grid.expand(sweeps.expanded(yaml.safe_load(HALVING)))
+    for fold, selected in enumerate(table.selections.values()):
+        scores = {label: curve(whole, paths) for label, paths in selected.inner.items()}
+        best = sorted(scores, key=lambda label: -scores[label][1])[:2]
+        of_fold = found[found["split"] == f"fold {fold} of 2"].set_index("candidate")
+        for label, one in of_fold.iterrows():
+            assert one["epochs"] == (4 if label in best else 2)
+            assert one["score"] == scores[label][int(one["epochs"]) - 1]
+            for path in selected.inner[label] if label in best else ():
+                log = halved.results / "logs" / "train" / f"{path}.log"
+                assert "resumed after epoch 2 of 4" in log.read_text()
+                assert same_weights(*(weights(project, path) for project in (halved, whole)))
+        chosen = max(best, key=lambda label: scores[label][3])
+        assert list(of_fold.index[of_fold["chosen"]]) == [chosen]
+        accuracy = metrics(whole, selected.final[chosen])["accuracy"]
+        assert runs["accuracy"][runs["split"] == f"fold {fold} of 2"].item() == accuracy
+    assert not list((halved.results / "checkpoints").rglob("*.allcores"))
+    assert halved.planned() == {}
+    methods = (halved.results / "studies" / "nested" / "report.html").read_text()
+    assert "successive halving, on 2 rungs" in methods
+
+
+def metrics(project, path):
+    return read_metrics(project.results / "runs" / path / "metrics.json")
+
+
+def weights(project, path):
+    return torch.load(project.results / "runs" / path / "weights.pt")
+
+
+def curve(project, paths):
+    """The mean accuracy of some runs after each epoch."""
+    of_runs = [[one["accuracy"] for one in metrics(project, path)["epochs"]] for path in paths]
+    return [fmean(each) for each in zip(*of_runs, strict=True)]

@@ -143,7 +143,7 @@ wildcard_constraints:
     **{name: one_of(values) for name, values in TABLE.wildcards().items()},
     folds="[0-9]+",
     inner="[0-9]+",
-    selection=one_of(TABLE.selections),
+    selection=one_of(TABLE.choices),
 
 
 def stop(number, frame):

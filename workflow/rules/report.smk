@@ -7,7 +7,7 @@ INNER = SelectionJobs(CONFIG, TABLE, FOLDER, warm(PANDAS))
 # Where a study selects, which of its runs are final is known when all candidates have been scored.
 checkpoint select_candidate:
     input:
-        lambda wildcards: INNER.metrics(wildcards.selection),
+        lambda wildcards: INNER.inputs(wildcards.selection, checkpoints),
     output:
         FOLDER.selection(),
     log:

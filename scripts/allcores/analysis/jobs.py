@@ -183,10 +183,15 @@ class SelectionJobs:
     def __init__(self, config, table, folder, warm):
         self.config, self.table, self.folder, self.warm = config, table, folder, warm
 
-    def metrics(self, path):
-        """What it is judged by."""
-        inner = self.table.selections[path].inner.values()
-        return [f"{self.folder.run(each)}/metrics.json" for paths in inner for each in paths]
+    def inputs(self, path, checkpoints):
+        """What it is judged by; between which candidates is known when the one before is made."""
+        selection = self.table.choices[path]
+        before = selection.before and checkpoints.select_candidate.get(
+            selection=selection.before.path
+        )
+        inner = self.folder.scored(selection).values()
+        metrics = [f"{self.folder.run(each)}/metrics.json" for paths in inner for each in paths]
+        return [*(before.output if before else []), *metrics]
 
     def command(self, path, output):
         """The call of scripts/select_candidate.py, for the shell."""

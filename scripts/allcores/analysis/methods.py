@@ -90,6 +90,9 @@ def _selection(candidates):
         yield f"{count(rows['candidate'].nunique(), 'candidate')}: the one with the highest mean "
         yield f"accuracy in {rows['inner_folds'].iloc[0]:.0f}-fold cross-validation within the "
         yield "training part was trained on the whole of it (nested cross-validation)."
+        if rows["rung"].max() > 1:
+            yield "Candidates were left out by successive halving, on"
+            yield f"{rows['rung'].max():.0f} rungs."
 
 
 def _comparison(frames, facts):

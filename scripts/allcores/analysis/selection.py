@@ -15,24 +15,27 @@ from allcores.study.metrics_file import read_metrics
 SWEPT = "swept_"
 
 
-def choose(inner):
-    """The candidate with the highest mean accuracy over its inner folds; the first of equal ones.
+def choose(inner, keeps=1, rung=1):
+    """The candidates with the highest mean accuracy over inner folds, the first of equal ones.
 
     As scikit-learn's GridSearchCV, inside of each outer fold: the held-out part has no say.
 
     Args:
         inner: candidate -> folders of its inner runs.
+        keeps: how many to choose; of those that diverged none is.
+        rung: of successive halving, from 1.
 
     Returns:
-        {"chosen": candidate, "candidates": {candidate: {"accuracies": [...], "mean": their mean;
-        None: a run diverged, "core_seconds": of its inner runs}}}
+        {"kept": candidates, the best one first, "candidates": {candidate: {"accuracies": [...],
+        "mean": their mean; None: a run diverged, "epochs": that its runs trained, "rung",
+        "core_seconds": of its inner runs, from their first epoch}}}
 
     Raises:
         ValueError: every candidate diverged.
     """
     if len(inner) == 1:  # nothing to choose from
         (only,) = inner
-        return {"chosen": only, "candidates": {}}
+        return {"kept": [only], "candidates": {}}
     candidates = {}
     for label, folders in inner.items():
         runs = [read_metrics(Path(folder, "metrics.json")) for folder in folders]
@@ -40,13 +43,15 @@ def choose(inner):
         candidates[label] = {
             "accuracies": scores,
             "mean": None if None in scores else statistics.fmean(scores),
+            "epochs": max(len(run["epochs"]) for run in runs),
+            "rung": rung,
             "core_seconds": math.fsum(run["cpu_seconds"] for run in runs),
         }
     sound = {label: found for label, found in candidates.items() if found["mean"] is not None}
     if not sound:
         raise ValueError(f"all candidates diverged: {', '.join(candidates)}")
-    best = max(sound, key=lambda label: sound[label]["mean"])
-    return {"chosen": best, "candidates": candidates}
+    best_first = sorted(sound, key=lambda label: -sound[label]["mean"])
+    return {"kept": best_first[:keeps], "candidates": candidates}
 
 
 def candidates(job, all_metrics):
@@ -68,7 +73,8 @@ def candidates(job, all_metrics):
         )
         for label, one in found["candidates"].items():
             seen = {"candidate": label, "score": one["mean"], "core_seconds": one["core_seconds"]}
-            seen |= {"chosen": label == found["chosen"], "inner_folds": len(one["accuracies"])}
+            seen |= {"epochs": one["epochs"], "rung": one["rung"]}
+            seen |= {"chosen": label == found["kept"][0], "inner_folds": len(one["accuracies"])}
             rows.append(of_run | {"model": each.family} | seen | _values(swept, label))
     for metrics in [] if job.selections else all_metrics:
         of_run = tidy.identify(metrics)
@@ -76,8 +82,9 @@ def candidates(job, all_metrics):
         if label in swept:
             seen = {"candidate": label, "score": metrics["accuracy"]}
             seen |= {"core_seconds": metrics["cpu_seconds"], "chosen": None}
+            seen |= {"epochs": len(metrics["epochs"])}
             rows.append(of_run | {"model": swept[label]["family"]} | seen | _values(swept, label))
-    names = [*tidy.RUN, "candidate", "score", "core_seconds", "chosen"]
+    names = [*tidy.RUN, "candidate", "score", "core_seconds", "epochs", "chosen"]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
 
 

@@ -32,9 +32,9 @@ def begin(folder, table, logs, estimates, available, spread, logger):
         The Board.
     """
     runs = [run for run in table.runs.values() if folder.log(run) in logs]
-    for each in table.selections.values():  # one of them will be final
-        if not folder.chosen(each):
-            runs += [table.runs[path] for path in each.final.values()]
+    for each in table.choices.values():  # some of them will go on
+        if not folder.kept(each):
+            runs += [table.runs[path] for path in each.going_on]
     expected = {run.path: estimates.seconds(run) for run in runs}
     record = Record.of_this_process(available, spread, expected)
     record.write(folder)
@@ -67,7 +67,7 @@ def lines(found, table, record, available):
     for one in running[:MOST_RUNS]:
         loss = f", loss {one.loss}" if one.loss else ""
         yield (
-            f"  epoch {one.epochs} of {table.runs[one.path].epochs}{loss}, "
+            f"  epoch {one.epochs} of {table.runs[one.path].trained_epochs}{loss}, "
             f"{duration(one.elapsed)}: {one.path}"
         )
     if len(running) > MOST_RUNS:

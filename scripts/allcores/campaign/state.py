@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from allcores.study.results_folder import SUFFIX
+
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 # A run that is going on has written within so many seconds; another node may be seen a minute late.
 FRESH, FRESH_ON_CLUSTER = 5.0, 90.0
@@ -49,13 +51,13 @@ def _state(folder, run, record):
     begun = record.started if record and run.path in record.expected else 0.0
     results, log = Path(folder.run(run.path), "metrics.json"), Path(folder.log(run))
     if _written(results) > begun:
-        return RunState(run.path, DONE, run.epochs)
-    checkpoints = Path(folder.checkpoints(run))
+        return RunState(run.path, DONE, run.trained_epochs)
+    checkpoints, logged = Path(folder.checkpoints(run)), _written(log)
     fresh = FRESH_ON_CLUSTER if record and record.spread else FRESH
-    if time.time() - _written(checkpoints / "trace.allcores") < fresh:
-        elapsed = time.time() - _written(checkpoints / "lock.allcores")
+    # The rungs of a candidate share their checkpoints, but no log.
+    if logged > begun and time.time() - _written(checkpoints / f"trace{SUFFIX}") < fresh:
+        elapsed = time.time() - _written(checkpoints / f"lock{SUFFIX}")
         return RunState(run.path, RUNNING, *_epoch(log), elapsed)
-    logged = _written(log)
     is_over = logged > begun and time.time() - logged > fresh
     if is_over and STOPPED not in text_of(log)[-200:]:
         return RunState(run.path, FAILED, *_epoch(log))
@@ -109,7 +111,7 @@ def _part(one, table):
     """The share of a run that is done."""
     if one.state == DONE:
         return 1.0
-    return one.epochs / table.runs[one.path].epochs if one.state == RUNNING else 0.0
+    return one.epochs / table.runs[one.path].trained_epochs if one.state == RUNNING else 0.0
 
 
 def _cores(one, table, available):

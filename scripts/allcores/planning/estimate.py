@@ -89,7 +89,7 @@ class Estimates:
         counts = UNKNOWN | (self.counts.get(trial[0], {}) if trial else {})
         sizes = Sizes.of(run, self.folder.data(run))
         train = sizes.train if sizes else run.train_size or UNKNOWN_IMAGES
-        work = PASSES * train * run.epochs * counts["multiply_adds"]
+        work = PASSES * train * run.trained_epochs * counts["multiply_adds"]
         activations = BESIDE_ACTIVATIONS * counts["activation_bytes"] * run.batch_size
         copies = COPIES * counts["weight_bytes"] * run.processes
         seconds = START_UP + work / RATE / run.cores**SCALING

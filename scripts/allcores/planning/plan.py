@@ -108,7 +108,7 @@ class Planner:
             path,
             run,
             path in table.exclusive,
-            run.epochs * sizes.train,
+            run.trained_epochs * sizes.train,
             sample.weights_bytes,
             sample.prediction(run, sizes, path in table.curves),
         )

@@ -57,11 +57,11 @@ class Sample:
             sizes: its cells.Sizes.
             curves: whether it is scored after every epoch.
         """
-        training = run.epochs * sizes.train / run.batch_size * self.step_seconds
+        training = run.trained_epochs * sizes.train / run.batch_size * self.step_seconds
         training += self.warm_up_seconds
-        scorings = run.epochs if curves else 1
+        scorings = run.trained_epochs if curves else 1
         scoring = self.evaluation_seconds + sizes.held_out * self.image_seconds
-        other = self.fixed_seconds + run.epochs * self.epoch_seconds + scorings * scoring
+        other = self.fixed_seconds + run.trained_epochs * self.epoch_seconds + scorings * scoring
         pixels = (sizes.train + sizes.held_out) * sizes.shape[0] * sizes.shape[1] * sizes.shape[2]
         memory = self.memory_bytes + pixels
         return Prediction(training, other, self.slower, memory, self.extrapolated)

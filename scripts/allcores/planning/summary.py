@@ -37,7 +37,7 @@ def _row(one, packed, table, available, studies):
         **_identity(table.runs[one.path]),
         "cores": one.run.cores,
         "planned_cores": available,
-        "planned_epochs": one.run.epochs,
+        "planned_epochs": one.run.trained_epochs,
         "planned_batch_size": one.run.batch_size,
         "exclusive": one.exclusive,
         "start": start,

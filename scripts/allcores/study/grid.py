@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from dataclasses import dataclass, field
 
 from allcores.study import registry
@@ -48,23 +49,50 @@ RECIPE_DEFAULTS = {
 class Selection:
     """A choice between the candidates of a sweep, for one fold.
 
+    With successive halving there is one on each rung, between those that the one before has kept.
+
     Attributes:
         study: in which it is made.
         family: the label in the config of what is swept.
         inner: label of each candidate -> paths of its inner runs, by whose accuracy it is judged.
         final: label of each candidate -> path of the run that is trained if it is chosen.
+        before: the Selection on the rung below; None: this is the first.
+        keeps: how many candidates go on; those of the last one are retrained.
+        above: the inner runs on the rung above, as `inner`; None: this is the last.
     """
 
     study: str
     family: str
     inner: dict
     final: dict
+    before: "Selection | None" = None
+    keeps: int = 1
+    above: dict | None = None
 
     @property
     def path(self):
         """The path of a final run with the family in the place of the candidate, in the study."""
         candidate, path = next(iter(self.final.items()))
-        return f"{self.study}/{path.replace(f'/{candidate}/', f'/{self.family}/', 1)}"
+        rung = f"_rung{len(self.rungs)}" if self.above else ""
+        return f"{self.study}/{path.replace(f'/{candidate}/', f'/{self.family}/', 1)}{rung}"
+
+    @property
+    def rungs(self):
+        """The Selections up to this one, the first one first."""
+        return [*(self.before.rungs if self.before else []), self]
+
+    @property
+    def first_inner(self):
+        """The inner runs of as many candidates as are compared here, for any that may be."""
+        count = self.before.keeps if self.before else len(self.inner)
+        return dict(itertools.islice(self.inner.items(), count))
+
+    @property
+    def going_on(self):
+        """Paths of the runs of which some are trained once the choice is made."""
+        if self.above is None:
+            return list(self.final.values())
+        return [path for paths in self.above.values() for path in paths]
 
 
 @dataclass(frozen=True)
@@ -78,8 +106,9 @@ class Table:
         exclusive: paths of the runs that must have the machine to themselves.
         oversubscribe: paths of those that may have more processes than there are cores.
         missing: name of a study -> paths of the runs that it has to do without.
-        selections: path of each Selection, below the study -> it. A study that selects asks for the
-            inner runs only: which of the final ones are trained is known when those are scored.
+        selections: path of each Selection, below the study, on the last rung -> it. A study that
+            selects asks for the inner runs of the first rung only: which others are trained is
+            known when those are scored.
     """
 
     runs: dict
@@ -89,6 +118,11 @@ class Table:
     oversubscribe: frozenset
     missing: dict = field(default_factory=dict)
     selections: dict = field(default_factory=dict)
+
+    @property
+    def choices(self):
+        """Path -> Selection, on every rung."""
+        return {rung.path: rung for each in self.selections.values() for rung in each.rungs}
 
     def selections_of(self, study):
         """The Selections of a study."""
@@ -120,8 +154,10 @@ class Table:
         studies, missing = {}, {}
         for name, asked in self.studies.items():
             if name in selecting:
-                inner = [each.inner.values() for each in left.values() if each.study == name]
-                studies[name] = [path for of_each in inner for runs in of_each for path in runs]
+                firsts = [each.rungs[0] for each in left.values() if each.study == name]
+                studies[name] = [
+                    path for each in firsts for paths in each.inner.values() for path in paths
+                ]
                 missing[name] = [p for p in unmade if self.selections[p].study == name]
             else:
                 studies[name] = [path for path in asked if path not in gone]
@@ -134,16 +170,15 @@ class Table:
         )
 
     def to_plan(self):
-        """The Table of what will be trained as far as can be known: of each Selection the inner
-        runs, and the first of the final ones in the place of whichever will be chosen."""
-        first = {next(iter(each.final.values())): each for each in self.selections.values()}
-        final = {path for each in self.selections.values() for path in each.final.values()}
-        asked = {*self.asked, *first}
-        studies = {
-            name: [*paths, *(path for path, each in first.items() if each.study == name)]
-            for name, paths in self.studies.items()
-        }
-        runs = {path: run for path, run in self.runs.items() if path in asked or path not in final}
+        """The Table of what will be trained as far as can be known: the first of the candidates
+        stand for whichever will be chosen."""
+        studies = {name: list(paths) for name, paths in self.studies.items()}
+        for each in self.selections.values():
+            for rung in each.rungs[1:]:
+                studies[each.study] += itertools.chain(*rung.first_inner.values())
+            studies[each.study].append(next(iter(each.final.values())))
+        asked = {path for paths in studies.values() for path in paths}
+        runs = {path: run for path, run in self.runs.items() if path in asked}
         return dataclasses.replace(self, runs=runs, studies=studies)
 
     def turns(self):
@@ -171,9 +206,9 @@ def expand(config):
         of_study = {run.path: run for run in _cells(config, study)}
         studies[name] = list(of_study)
         if "select" in study:
-            found, inner = _selections(config, name, study["select"], of_study)
+            found, first, inner = _selections(config, name, study, of_study)
             selections |= found
-            studies[name] = list(inner)
+            studies[name] = first
             of_study |= inner
         runs |= of_study
         for key, paths in asked.items():
@@ -183,26 +218,55 @@ def expand(config):
     return Table(runs, studies, **asked, selections=selections)
 
 
-def _selections(config, study, inner_folds, final):
-    """The Selections of a study, by path, and the inner runs that they take, by path.
+def _selections(config, name, study, final):
+    """Of a study: its Selections by path, the paths of the inner runs on their first rungs, and all
+    their inner runs by path.
 
     Args:
         final: path -> Run of every candidate, on the whole training part of every fold.
     """
-    alike, every = {}, {}
-    for path, run in final.items():
-        label = run.model.label
-        family = config.get(SWEPT, {}).get(label, {"family": label})["family"]
-        key = tuple((run.wildcards | {"model": family}).values())
-        selection = alike.setdefault(key, Selection(study, family, {}, {}))
+    alike = {}
+    for run in final.values():
+        family = config.get(SWEPT, {}).get(run.model.label, {"family": run.model.label})["family"]
+        alike.setdefault((family, *(run.wildcards | {"model": family}).values()), []).append(run)
+    selections, first, every, factor = {}, [], {}, study.get("halving", math.inf)
+    for (family, *_), candidates in alike.items():
         # Of a model that is not swept over there is nothing to choose from.
-        inner = [
-            dataclasses.replace(run, inner_folds=inner_folds, inner_fold=fold)
-            for fold in range(inner_folds if label != family else 0)
-        ]
-        selection.inner[label], selection.final[label] = [each.path for each in inner], path
-        every |= {each.path: each for each in inner}
-    return {each.path: each for each in alike.values()}, every
+        folds = study["select"] if candidates[0].model.label != family else 0
+        counts = rung_counts(len(candidates), factor)
+        rungs = []
+        for left in reversed(range(len(counts))):
+            runs = {run.model.label: _inner(run, folds, factor**left) for run in candidates}
+            rungs.append({label: [run.path for run in inner] for label, inner in runs.items()})
+            every |= {run.path: run for inner in runs.values() for run in inner}
+        first += itertools.chain(*rungs[0].values())
+        selection, paths = None, {run.model.label: run.path for run in candidates}
+        for inner, above, keeps in itertools.zip_longest(rungs, rungs[1:], counts[1:]):
+            selection = Selection(name, family, inner, paths, selection, keeps or 1, above)
+        selections[selection.path] = selection
+    return selections, list(dict.fromkeys(first)), every
+
+
+def _inner(run, folds, part):
+    """The inner runs of a candidate, which stop after one part in `part` of its epochs."""
+    stop_after = max(1, run.epochs // part) if part > 1 else None
+    return [
+        dataclasses.replace(run, inner_folds=folds, inner_fold=fold, stop_after=stop_after)
+        for fold in range(folds)
+    ]
+
+
+def rung_counts(candidates, factor):
+    """How many candidates there are on each rung of successive halving: of those on each, one in
+    `factor` goes on, until there are no more than that many.
+
+    Jamieson and Talwalkar: Non-stochastic Best Arm Identification and Hyperparameter Optimization,
+    AISTATS 2016.
+    """
+    counts = [candidates]
+    while counts[-1] > factor:
+        counts.append(-(-counts[-1] // factor))
+    return counts
 
 
 def _cells(config, study):

@@ -1,5 +1,7 @@
 """Where the results of a config lie, and what is there."""
 
+import dataclasses
+import fcntl
 import json
 import os
 import re
@@ -27,6 +29,8 @@ PARTS = (
 )
 # The file in a results folder that names the config files it belongs to.
 ORIGIN = "config.txt"
+# How the name of every file of a checkpoint ends.
+SUFFIX = ".allcores"
 # What a run ends with.
 RUN_FILES = ("metrics.json", "utilisation.csv", "weights.pt")
 
@@ -76,17 +80,13 @@ class ResultsFolder:
 
     def without_missing(self, table):
         """A grid.Table without the runs that have no results, and without what depends on them."""
-        lost = [path for path in table.asked if not self.has(path)]
+        lost = {path for path in self.wanted(table) if not self.has(path)}
         unmade = [
             path
             for path, each in table.selections.items()
-            if not self._is_made(each) or not set(lost).isdisjoint(chain(*each.inner.values()))
+            if not self.chosen(each) or not lost.isdisjoint(self._wanted(each))
         ]
         return table.without(lost, unmade)
-
-    def _is_made(self, selection):
-        chosen = self.chosen(selection)
-        return chosen is not None and self.has(chosen)
 
     def data(self, run):
         return self.dataset(run.dataset.label)
@@ -96,26 +96,59 @@ class ResultsFolder:
         return f"{self.path}/data/{label}"
 
     def checkpoints(self, run):
-        return f"{self.path}/checkpoints/{run.path}"
+        whole = dataclasses.replace(run, stop_after=None)  # goes on where the others stop
+        return f"{self.path}/checkpoints/{whole.path}"
+
+    def discard_checkpoints(self, run):
+        """Delete those of a run that nobody goes on with, unless somebody does."""
+        lock = Path(self.checkpoints(run), f"lock{SUFFIX}")
+        if not lock.exists():
+            return
+        with lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # another study has kept it
+                return
+            for each in lock.parent.glob(f"*{SUFFIX}"):
+                each.unlink()
+            lock.parent.rmdir()
 
     def selection(self, path="{selection}"):
         """The file that says which candidate was chosen, by the path of the grid.Selection."""
         return f"{self.path}/selections/{path}.json"
 
-    def chosen(self, selection):
-        """The path of the run that is final in a grid.Selection; None: that is not known yet."""
+    def kept(self, selection):
+        """The labels of the candidates that go on after a grid.Selection; None: that is not known
+        yet."""
         try:
-            chosen = json.loads(Path(self.selection(selection.path)).read_text())["chosen"]
-            return selection.final[chosen]
+            kept = json.loads(Path(self.selection(selection.path)).read_text())["kept"]
+            return kept if set(kept) <= set(selection.final) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
+    def chosen(self, selection):
+        """The path of the run that is final in a grid.Selection; None: that is not known yet."""
+        kept = self.kept(selection)
+        return selection.final[kept[0]] if kept else None
+
+    def scored(self, selection):
+        """Label -> paths of the inner runs of the candidates that a grid.Selection is between: all,
+        or those that the one before has kept; None: that is not known yet."""
+        if not selection.before:
+            return selection.inner
+        kept = self.kept(selection.before)
+        return kept and {label: selection.inner[label] for label in kept}
+
     def wanted(self, table):
         """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
-        the first candidate stands for the one that will be."""
-        selections = table.selections.values()
-        final = [self.chosen(each) or next(iter(each.final.values())) for each in selections]
-        return list(dict.fromkeys([*table.asked, *final]))
+        the first candidates stand for those that will be."""
+        selected = [path for each in table.selections.values() for path in self._wanted(each)]
+        return list(dict.fromkeys([*table.asked, *selected]))
+
+    def _wanted(self, selection):
+        for each in selection.rungs:
+            yield from chain(*(self.scored(each) or each.first_inner).values())
+        yield self.chosen(selection) or next(iter(selection.final.values()))
 
     def study(self, name):
         return f"{self.path}/studies/{name}"

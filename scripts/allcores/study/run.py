@@ -12,6 +12,8 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{se
 # What a config may leave to be measured, see training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
+# What only the runs have by which candidates are judged.
+OPTIONAL = ("inner_folds", "inner_fold", "stop_after")
 # What always works.
 PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
 
@@ -57,6 +59,8 @@ class Run:
         nodes: number of machines; each has as many workers.
         inner_folds, inner_fold: number of folds that the training part is cut into, and index of
             the one that is held out instead, to choose between candidates; both None: it is whole.
+        stop_after: number of epochs after which it is scored and stops, for another to go on from
+            there: the schedule is that of all its epochs; None: those.
         seed: decides folds, initial weights, order of samples and augmentation.
     """
 
@@ -82,6 +86,11 @@ class Run:
     nodes: int = 1
     inner_folds: int | None = None
     inner_fold: int | None = None
+    stop_after: int | None = None
+
+    @property
+    def trained_epochs(self):
+        return self.stop_after or self.epochs
 
     @property
     def processes(self):
@@ -156,7 +165,7 @@ class Run:
         """What is held out, for its path."""
         outer = "test" if self.folds is None else f"fold{self.fold}of{self.folds}"
         inner = f"_inner{self.inner_fold}of{self.inner_folds}" if self.inner_folds else ""
-        return outer + inner
+        return outer + inner + (f"_after{self.stop_after}" if self.stop_after else "")
 
     @property
     def folds_file(self):
@@ -200,8 +209,9 @@ def _canonical(value):
     """A dataclass as one line; vars() costs a dry run less than dataclasses.asdict()."""
     fields = {field.name for field in dataclasses.fields(value)}
     values = {key: entry for key, entry in vars(value).items() if key in fields}
-    if values.get("inner_folds", ...) is None:  # runs without a selection are as they always were
-        del values["inner_folds"], values["inner_fold"]
+    for key in OPTIONAL:  # runs without a selection are as they always were
+        if values.get(key, ...) is None:
+            del values[key]
     return json.dumps(values, default=vars, sort_keys=True, separators=(",", ":"))
 
 

@@ -38,6 +38,8 @@ def findings(config, path, given):
 def _of_selection(config, path, given):
     """A selection has something to choose from, and what it is made on is the training part."""
     if "select" not in given:
+        if "halving" in given:
+            yield (*path, "halving"), "takes a study that selects, by `select`"
         return
     swept = config.get(grid.SWEPT, {})
     if not any(label in swept for label in listed(given.get("models"))):

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import torch
 
-SUFFIX = ".allcores"
+from allcores.study.results_folder import SUFFIX
+
 # Seconds within which another node sees what one has written; NFS looks anew after one minute.
 SEEN_WITHIN = 120.0
 
@@ -27,7 +28,7 @@ class Checkpoints:
         folder: where the files lie; made if missing.
         identity: str, everything that decides the weights of the run. A run resumes only from a
             checkpoint of the same identity.
-        epochs: number of epochs of the run.
+        epochs: number of epochs that are trained.
         every_epoch: whether the weights after each epoch will be scored, not only the last.
 
     Attributes:
@@ -106,6 +107,9 @@ class Checkpoints:
             self.notes.append(
                 f"not resumed from {file}: its settings, code, data or versions differ"
             )
+            return None
+        if len(checkpoint["epochs"]) > self.epochs:
+            self.notes.append(f"not resumed from {file}: it is of a later epoch")
             return None
         return checkpoint
 

@@ -4,7 +4,7 @@ import math
 import platform
 import time
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def conduct(
         data_folder: the prepared dataset.
         fold_file: the fold of each sample, from write_folds or write_inner_folds; None: assign
             folds here.
-        checkpoint_folder: for the checkpoints; deleted when the run is done.
+        checkpoint_folder: for the checkpoints; deleted when all epochs are done.
         output: folder for metrics.json, conditions.json, utilisation.csv and weights.pt.
         asked: the Run as the config has it, if part of it was `auto`.
         way: a Way; None: the defaults.
@@ -92,8 +92,9 @@ def conduct(
     results.refuse_foreign(output, checkpoint_folder)
     task = _Task.of(run, data_folder, fold_file)
     # An exclusive run does not resume from a packed one: their timings do not add up.
-    resumed_by = repr((task.decisive, conditions.exclusive))
-    with Checkpoints(checkpoint_folder, resumed_by, run.epochs, conditions.curves) as checkpoints:
+    resumed_by = repr((task.resumed_by, conditions.exclusive))
+    scored = run.trained_epochs, conditions.curves
+    with Checkpoints(checkpoint_folder, resumed_by, *scored) as checkpoints:
         for note in checkpoints.notes:
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
@@ -106,7 +107,7 @@ def conduct(
             torch.set_num_threads(run.cores_on_node)
             scores, began = {}, time.perf_counter()
             if not diverged:
-                for epoch in range(run.epochs) if conditions.curves else [run.epochs - 1]:
+                for epoch in range(scored[0]) if conditions.curves else [scored[0] - 1]:
                     scores[epoch] = task.scores(checkpoints.weights(epoch))
                 diverged = _diverged_at_last(run, scores, checkpoints.latest()["epochs"])
             evaluation_seconds = time.perf_counter() - began
@@ -128,12 +129,13 @@ def conduct(
             "machine": _machine() | {"threads_per_process": trained.get("threads")},
         }
         output.mkdir(parents=True, exist_ok=True)
-        weights = {} if diverged else checkpoints.weights(run.epochs - 1)
+        weights = {} if diverged else checkpoints.weights(run.trained_epochs - 1)
         save_weights(weights, output / "weights.pt")
         results.write_trace(output / "utilisation.csv", watch.sessions)
         conditions.write(output)
         write_metrics(output / "metrics.json", metrics)
-        checkpoints.remove()
+        if not run.stop_after:
+            checkpoints.remove()
     return metrics
 
 
@@ -171,6 +173,7 @@ class _Task:
         samples, held_out: positions in the dataset, (n,) int64 each.
         mean, std: of the training samples' pixels, per channel.
         decisive: identity.whole().
+        resumed_by: that of the whole training, which one that stops early is a part of.
     """
 
     run: Run
@@ -181,6 +184,7 @@ class _Task:
     mean: np.ndarray
     std: np.ndarray
     decisive: dict
+    resumed_by: dict
 
     @classmethod
     def of(cls, run, data_folder, fold_file):
@@ -190,8 +194,11 @@ class _Task:
             dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed
         )
         statistics = storage.channel_statistics(dataset.pixel_sums[samples], dataset.images.shape)
-        decisive = identity.whole(run, dataset.info, fold_of)
-        return cls(run, dataset, fold_of, samples, held_out, *statistics, decisive)
+        decisive, resumed_by = (
+            identity.whole(each, dataset.info, fold_of)
+            for each in (run, replace(run, stop_after=None))
+        )
+        return cls(run, dataset, fold_of, samples, held_out, *statistics, decisive, resumed_by)
 
     def scores(self, weights):
         return evaluate(self.run, self.dataset, self.mean, self.std, self.held_out, weights)
@@ -225,10 +232,10 @@ def _train(task, checkpoints, watch, way, met):
 
 def _diverged_at_last(run, scores, epochs):
     """A DivergedError if the last update made the loss not finite: only scoring shows it."""
-    final = scores[run.epochs - 1]
+    final = scores[run.trained_epochs - 1]
     if math.isfinite(final["loss"]):
         return None
-    return DivergedError(run.epochs, None, epochs[-1]["lr"])
+    return DivergedError(run.trained_epochs, None, epochs[-1]["lr"])
 
 
 def _machine():

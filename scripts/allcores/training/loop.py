@@ -55,7 +55,7 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
     epochs = saver.resume(checkpoint)
     allocator.keep_freed_memory()
 
-    for epoch in range(len(epochs), run.epochs):
+    for epoch in range(len(epochs), run.trained_epochs):
         torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
         image_batches.start_epoch(run.seed, epoch)
         model.train()

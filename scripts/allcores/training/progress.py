@@ -21,7 +21,7 @@ class Progress:
         self.run, self.samples, self.silent = run, samples, world.rank != 0
         self.start_up = None
         self.bar = tqdm(
-            total=run.epochs * batches,
+            total=run.trained_epochs * batches,
             unit=" batches",
             leave=False,
             disable=self.silent or not sys.stderr.isatty(),

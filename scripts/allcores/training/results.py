@@ -35,7 +35,7 @@ def metrics(run, info, trained, scores, diverged):
         for number, record in enumerate(trained.get("epochs", []))
     ]
     nothing = dict.fromkeys(("accuracy", "loss", "confusion", "accuracy_per_class"))
-    final = nothing if diverged else scores[run.epochs - 1]
+    final = nothing if diverged else scores[run.trained_epochs - 1]
     if not diverged:
         recalls = scoring.accuracy_per_class(np.array(final["confusion"]))
         final = final | {"accuracy_per_class": [_finite(value) for value in recalls]}

@@ -16,7 +16,7 @@ Every candidate of each sweep. *score*: where the study selects, the accuracy on
 the training part, a mean over these, over folds and seeds; else the held-out accuracy. *low* and
 *high*: its range over folds and seeds. *chosen*: in how many folds it was the best, and was trained
 on the whole training part; the accuracy of those that were chosen is in the accuracy table.
-*core hours*: spent on it.
+*epochs*: after which it was last scored, a mean over folds. *core hours*: spent on it.
 """
 COMPARED = ("score", "chosen", "core_hours")
 
@@ -35,6 +35,7 @@ def table(candidates):
         low=("score", "min"),
         high=("score", "max"),
         chosen=("chosen", lambda each: each.astype(bool).sum() if each.notna().all() else None),
+        epochs=("epochs", "mean"),
         core_hours=("core_seconds", lambda each: each.sum() / 3600),
     )
     return found.reset_index()
@@ -73,4 +74,5 @@ def formats(table):
         name for name in swept if is_numeric_dtype(table[name]) and not is_bool_dtype(table[name])
     ]
     written |= dict.fromkeys(numbers, Number("{:g}"))
+    written |= {"epochs": Number("{:.3g}")}
     return written | {"core_hours": Number("{:,.3g}", "h")}
