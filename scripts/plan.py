@@ -6,11 +6,11 @@ A few seconds of each kind of run are trained and timed. What was measured is ke
 results folder, as is the plan: predicted.csv, ways.csv and studies.csv in plan/.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 from allcores.machine import cores, lean_torch, memory
+from allcores.study import commandline
 
 ROOT = Path(__file__).parents[1]
 
@@ -58,21 +58,8 @@ def say(line):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = commandline.of_config(__doc__)
     add = parser.add_argument
-    add(
-        "--configfile",
-        nargs="+",
-        type=Path,
-        default=[ROOT / "config" / "config.yaml"],
-        metavar="FILE",
-        help="as for snakemake (default: config/config.yaml)",
-    )
-    add("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     add(
         "--cores",
         type=int,

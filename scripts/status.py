@@ -5,7 +5,6 @@ python scripts/status.py --configfile config/mine.yaml --watch    the same, unti
 python scripts/status.py --configfile config/mine.yaml --why      why which runs would run again
 """
 
-import argparse
 import shlex
 import sys
 import time
@@ -13,6 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from allcores.machine import cores
+from allcores.study import commandline
 from allcores.study.run import Run
 
 ROOT = Path(__file__).parents[1]
@@ -100,21 +100,8 @@ def why(folder, table):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+    parser = commandline.of_config(__doc__)
     add = parser.add_argument
-    add(
-        "--configfile",
-        nargs="+",
-        type=Path,
-        default=[ROOT / "config" / "config.yaml"],
-        metavar="FILE",
-        help="as for snakemake (default: config/config.yaml)",
-    )
-    add("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     add("--watch", action="store_true", help="look again every second, until the call ends")
     add("--why", action="store_true", help="say why which runs would be trained again")
     try:

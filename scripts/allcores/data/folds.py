@@ -57,18 +57,7 @@ def read_folds(path, labels, folds):
     Raises:
         ValueError: the file was changed since, or is of other labels.
     """
-    try:
-        content = json.loads(Path(path).read_text())
-        fold_of = np.array(content["fold_of"], np.int64)
-        sound = content["sha256"] == _checksum(fold_of, labels) and set(fold_of) == {*range(folds)}
-    except (ValueError, KeyError, TypeError):
-        sound = False
-    if not sound:
-        raise ValueError(
-            f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
-            "samples to folds anew"
-        )
-    return fold_of
+    return _read(path, "fold_of", labels, lambda found: set(found) == {*range(folds)})
 
 
 def assign_inner_folds(labels, folds, inner, seed):
@@ -105,10 +94,14 @@ def read_inner_folds(path, labels, fold):
     Raises:
         ValueError: the file was changed since, or is of other labels.
     """
+    return _read(path, "inner_of", labels, lambda found: True)[fold or 0]
+
+
+def _read(path, key, labels, is_right):
     try:
         content = json.loads(Path(path).read_text())
-        inner_of = np.array(content["inner_of"], np.int64)
-        sound = content["sha256"] == _checksum(inner_of, labels)
+        found = np.array(content[key], np.int64)
+        sound = content["sha256"] == _checksum(found, labels) and is_right(found)
     except (ValueError, KeyError, TypeError):
         sound = False
     if not sound:
@@ -116,7 +109,7 @@ def read_inner_folds(path, labels, fold):
             f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
             "samples to folds anew"
         )
-    return inner_of[fold or 0]
+    return found
 
 
 def _checksum(*arrays):

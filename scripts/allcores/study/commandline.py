@@ -1,4 +1,4 @@
-"""The flags of scripts/train.py: the Run that they describe, and those of the workflow."""
+"""The flags of scripts/train.py, the Run that they describe, and what other programs share."""
 
 import argparse
 import json
@@ -9,11 +9,31 @@ import yaml
 from allcores.study import grid, registry
 from allcores.study.run import AUTO, Run
 
-ROOT = registry.LIBRARY.parents[1]
+CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
 TIMEOUT = 600.0  # seconds
 CHECKPOINT_MINUTES = 10.0
 # For a model that the config has no entry for.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
+
+
+def of_config(description):
+    """The argparse.ArgumentParser of a program that is called for a config, as snakemake is."""
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--configfile",
+        nargs="+",
+        type=Path,
+        default=[CONFIG],
+        metavar="FILE",
+        help="as for snakemake (default: config/config.yaml)",
+    )
+    add("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
+    return parser
 
 
 def parse(arguments, description):
@@ -58,7 +78,7 @@ def parse(arguments, description):
     add(
         "--config",
         type=Path,
-        default=ROOT / "config" / "config.yaml",
+        default=CONFIG,
         metavar="FILE",
         help="where labels are looked up (default: config/config.yaml)",
     )
