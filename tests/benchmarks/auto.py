@@ -16,11 +16,11 @@ from allcores.analysis import occupancy
 
 ROOT = Path(__file__).parents[2]
 MODELS = """
-lenet: {batch_size: 32, epochs: 6, optimizer: {name: adam, lr: 0.002}}
-mobilenet: {width: 0.125, batch_size: 32, epochs: 5, optimizer: {name: adamw, lr: 0.02}}
-vgg11: {width: 0.125, batch_size: 32, epochs: 3, optimizer: {name: sgd, lr: 0.05}}
-mlp: {batch_size: 64, epochs: 10, optimizer: {name: sgd, lr: 0.05}}
-resnet18: {width: 0.25, batch_size: 32, epochs: 1, optimizer: {name: sgd, lr: 0.05}}
+lenet: {batch_size: 32, epochs: 40, optimizer: {name: adam, lr: 0.002}}
+mobilenet: {width: 0.125, batch_size: 32, epochs: 12, optimizer: {name: adamw, lr: 0.02}}
+vgg11: {width: 0.125, batch_size: 32, epochs: 10, optimizer: {name: sgd, lr: 0.05}}
+mlp: {batch_size: 64, epochs: 100, optimizer: {name: sgd, lr: 0.05}}
+resnet18: {width: 0.25, batch_size: 32, epochs: 3, optimizer: {name: sgd, lr: 0.05}}
 """
 # Numbers of runs: two have to share the cores, six do not.
 FOLDS = (2, 6)
