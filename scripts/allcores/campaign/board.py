@@ -1,6 +1,8 @@
 """What one sees of a call while it lasts: how far it is, and below it each run that is going on."""
 
 import contextlib
+import copy
+import dataclasses
 import logging
 import sys
 import threading
@@ -15,6 +17,9 @@ from allcores.planning.prediction import duration
 # Seconds from one look to the next: on a terminal, and where each is a line more.
 EVERY, EVERY_LINE = 1.0, 30.0
 MOST_RUNS = 12  # shown at once
+# What is expected is thought over when so many times as many runs are done.
+LEARN = 1.2
+AFTER = 4.0  # seconds that tables, figures and report take
 
 
 def begin(folder, table, logs, estimates, available, spread, logger):
@@ -35,16 +40,45 @@ def begin(folder, table, logs, estimates, available, spread, logger):
     for each in table.choices.values():  # some of them will go on
         if not folder.kept(each):
             runs += [table.runs[path] for path in each.going_on]
-    expected = {run.path: estimates.seconds(run) for run in runs}
-    record = Record.of_this_process(available, spread, expected)
-    record.write(folder)
+    look = Look(folder, table, runs, copy.copy(estimates), available, spread)
     write_code(folder, runs)
-    board = Board(
-        lambda: lines(state.states(folder, table, record), table, record, available), logger
-    )
+    board = Board(look, logger)
     if runs:
         board.start()
     return board
+
+
+class Look:
+    """What lines() says of a call now; what its runs have taken corrects what others will.
+
+    Args:
+        runs: that the call may make.
+        folder, table, estimates, available, spread: as of begin().
+    """
+
+    def __init__(self, folder, table, runs, estimates, available, spread):
+        self.folder, self.table, self.runs, self.estimates = folder, table, runs, estimates
+        self.record = Record.of_this_process(available, spread, self.expected())
+        self.record.write(folder)
+        self.learned = 0  # from so many runs
+
+    def expected(self):
+        return {run.path: self.estimates.seconds(run) for run in self.runs}
+
+    def __call__(self):
+        found = state.states(self.folder, self.table, self.record)
+        done = state.counts(found)[DONE]
+        if not self.record.trained_since:
+            self.note(trained_since=state.first_start(self.folder, found, self.record))
+        if done > LEARN * self.learned:
+            self.learned = done
+            self.estimates.read_again()
+            self.note(expected=self.expected())
+        return lines(found, self.table, self.record, self.record.cores)
+
+    def note(self, **changes):
+        self.record = dataclasses.replace(self.record, **changes)
+        self.record.write(self.folder)
 
 
 def lines(found, table, record, available):
@@ -62,7 +96,7 @@ def lines(found, table, record, available):
     told += f"; {busy} of {available} cores busy" if available else f"; {busy} cores busy"
     if record and record.expected and counts[RUNNING] + counts[WAITING]:
         left = state.seconds_left(found, table, record, available or max(1, busy))
-        told += f"; about {duration(left)} left"
+        told += f"; about {duration(left + AFTER)} left"
     yield told
     for one in running[:MOST_RUNS]:
         loss = f", loss {one.loss}" if one.loss else ""

@@ -26,6 +26,7 @@ class Record:
         cores: onto which it packs its runs; None: a cluster has them.
         spread: whether its runs are on several machines.
         expected: path of each run that it is to make -> seconds it is expected to last.
+        trained_since: when the first of its runs began, as `started`; None: none has.
     """
 
     started: float
@@ -34,6 +35,7 @@ class Record:
     cores: int | None
     spread: bool
     expected: dict
+    trained_since: float | None = None
 
     @classmethod
     def of_this_process(cls, cores, spread, expected):

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from allcores.study.metrics_file import read_metrics
 from allcores.study.results_folder import SUFFIX
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
@@ -85,8 +86,22 @@ def text_of(log):
         return ""
 
 
+def first_start(folder, found, record):
+    """When the first run of a call began, in seconds since 1970; None: none has.
+
+    Args:
+        found: list of RunState.
+    """
+    starts = [time.time() - one.elapsed for one in found if one.state == RUNNING]
+    for one in found:
+        if one.state == DONE and one.path in record.expected:
+            metrics = read_metrics(f"{folder.run(one.path)}/metrics.json")
+            starts.append(metrics["sessions"][-1]["started"])
+    return min(starts, default=None)
+
+
 def seconds_left(found, table, record, available):
-    """How long a call will last yet, by what its runs are expected to take and have taken so far.
+    """How long the runs of a call will last yet, by what they are expected to take and have taken.
 
     Args:
         found: list of RunState.
@@ -103,7 +118,7 @@ def seconds_left(found, table, record, available):
             longest = max(longest, rest)
     # At the beginning the expectation counts for more than what has been seen.
     trusted = TRUST * (done + left)
-    spent = (time.time() - record.started) * available
+    spent = (time.time() - (record.trained_since or record.started)) * available
     return (spent + trusted) / (done + trusted) * max(left / available, longest) if left else 0.0
 
 

@@ -1,11 +1,14 @@
 """How long and how large a run will be: to start the longest first, and to ask a cluster for it.
 
-What is known best counts: what a run of the same kind has taken, what a plan has measured, what the
-model computes by the count of its multiply-adds; and where nothing is known, a guess.
+What is known best counts: what a run of the same kind has taken; what a plan has measured; what was
+measured for the model's recipe, or its multiply-adds, and how far that was off for runs of other
+kinds. Where nothing is known, it is a guess.
 """
 
+import dataclasses
 import functools
 import json
+import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -14,8 +17,9 @@ from allcores.planning import plan, preflight
 from allcores.planning.cells import Cell, Sizes
 from allcores.planning.prediction import FORKED_MB, claimed
 from allcores.study import metrics_file
+from allcores.training import recipes
 
-START_UP = 3.0  # seconds
+START_UP, FORKED_START_UP = 3.0, 0.5  # seconds
 RATE = 8e9  # multiply-adds per second and core
 PASSES = 3  # forward, and two for backward
 SCALING = 0.7  # n cores are worth n ** SCALING
@@ -58,6 +62,8 @@ class Estimates:
         self.counts = preflight.counts(self.folder.tried_out)
         self.planner = plan.Planner(self.folder, self.available)
         self.of_kind = functools.cache(self._of_kind)
+        self.taken = functools.cache(self._taken)
+        self.off = functools.cache(self._off)
 
     def seconds(self, run):
         """Expected duration of a Run in seconds."""
@@ -81,18 +87,36 @@ class Estimates:
 
     def _of_kind(self, kind):
         run = self.table.runs[self.alike[kind][0]]
-        return self._taken(kind) or self._planned(run) or self._counted(run)
+        if known := self.taken(kind) or self._planned(run):
+            return known
+        counted = self._counted(run)
+        return dataclasses.replace(counted, seconds=counted.seconds * self.off(run.model.label))
+
+    def _off(self, model):
+        """How many times as long as counted runs of a model take; of any, if none was made yet."""
+        found = defaultdict(list)
+        for kind, paths in self.alike.items():
+            if taken := self.taken(kind):
+                run = self.table.runs[paths[0]]
+                found[run.model.label].append(taken.seconds / self._counted(run).seconds)
+        of_any = [ratio for ratios in found.values() for ratio in ratios]
+        return statistics.median(found.get(model) or of_any or [1.0])
 
     def _counted(self, run):
-        """By what the model computes and keeps; memory without that of torch."""
+        """By the pace of its recipe, or else what the model computes; by what it keeps, memory
+        without that of torch."""
         trial = preflight.trial(run)
         counts = UNKNOWN | (self.counts.get(trial[0], {}) if trial else {})
         sizes = Sizes.of(run, self.folder.data(run))
         train = sizes.train if sizes else run.train_size or UNKNOWN_IMAGES
-        work = PASSES * train * run.trained_epochs * counts["multiply_adds"]
+        images = train * run.trained_epochs
+        recipe = self.folder.recipe.format(**run.wildcards, measured=run.measured)
+        pace = run.has_auto and recipes.pace(recipe)
+        work = images / pace if pace else images * PASSES * counts["multiply_adds"] / RATE
         activations = BESIDE_ACTIVATIONS * counts["activation_bytes"] * run.batch_size
         copies = COPIES * counts["weight_bytes"] * run.processes
-        seconds = START_UP + work / RATE / run.cores**SCALING
+        start_up = FORKED_START_UP if self.forked else START_UP
+        seconds = start_up + work / run.cores**SCALING
         return Expected(seconds, activations + copies, measured=False)
 
     def _planned(self, run):
@@ -145,5 +169,5 @@ def _kind(run):
     of_path = run.wildcards
     return (
         *(of_path[key] for key in ("dataset", "model", "strategy", "layout", "size")),
-        *(run.folds, run.inner_folds),
+        *(run.folds, run.inner_folds, run.stop_after),
     )

@@ -154,6 +154,15 @@ def cores_measured(file):
         return 0
 
 
+def pace(file):
+    """Images per second of one core with the fastest recipe that a file holds; None: it is none."""
+    try:
+        timings = json.loads(Path(file).read_text())["timings"]
+        return _fastest([each for each in timings if each["threads_per_worker"] == 1])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def fill_in(run, file, available):
     """The run with everything that is `auto` replaced by what was measured to be fastest.
 
