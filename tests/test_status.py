@@ -1,21 +1,29 @@
 """What one can see of a call: how far it is, what failed, and why something would run again."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 from conftest import ENVIRONMENT, vary
 from project import RUNS, copy
 from test_strategies import wait_for
 
 from allcores.campaign import state
-from allcores.campaign.board import lines
+from allcores.campaign.board import Look, lines
 from allcores.campaign.record import Record
 from allcores.campaign.state import DONE, RUNNING, WAITING, RunState
+from allcores.machine import cores
+from allcores.planning.estimate import Estimates
+from allcores.study import grid
 from allcores.study.grid import Table
+from allcores.study.metrics_file import write_metrics
+from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 # Fails until there is a file `mended`.
 FAILS = """
@@ -125,3 +133,62 @@ def test_the_time_left_follows_what_has_been_seen(pace):
     assert told[0].startswith("2 done, 2 running, 0 failed, 4 to go; 2 of 2 cores busy; about ")
     assert told[1] == "  epoch 5 of 10, loss 0.1, 5.0 s: run 2"
     assert state.seconds_left(found[:2], table, record, 2) == 0.0
+
+
+STUDIES = """
+models:
+  lenet: &how {batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}
+  mlp: *how
+studies:
+  three: {datasets: [digits], folds: 3, models: [lenet]}
+  five: {datasets: [digits], folds: 5, models: [lenet, mlp]}
+"""
+
+
+def finish(folder, run, seconds):
+    """Leave what a run leaves behind that has just ended."""
+    place, now = Path(folder.run(run.path)), time.time()
+    place.mkdir(parents=True)
+    for name in RUN_FILES:
+        (place / name).touch()
+    metrics = {
+        "settings": json.loads(run.to_json()),
+        "machine": {"processor": cores.processor()},
+        "diverged": None,
+        "sessions": [{"started": now - seconds, "ended": now}],
+        "peak_memory_bytes": 10**8,
+    }
+    write_metrics(place / "metrics.json", metrics)
+
+
+def test_what_runs_have_taken_corrects_what_is_expected_of_others(tmp_path):
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
+    estimates = Estimates(table, folder, 2, forked=True)
+    (first, *_), (lenet, *_, mlp) = table.of("three"), table.of("five")
+    look = Look(folder, table, list(table.runs.values()), estimates, 2, False)
+    before = look.record.expected
+    assert look.record.trained_since is None
+    time.sleep(0.01)
+    finish(folder, first, 2 * before[first.path])
+    told = next(iter(look()))
+    after = Record.read(folder).expected
+    assert after[first.path] == pytest.approx(2 * before[first.path])
+    for other in (lenet, mlp):  # of the same model, and of any
+        assert after[other.path] == pytest.approx(2 * before[other.path])
+    started = time.time() - 2 * before[first.path]
+    assert Record.read(folder).trained_since == pytest.approx(started, abs=5)
+    assert told.startswith("1 done, 0 running, 0 failed, 12 to go")
+
+
+def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
+    run, seconds = table.of("five")[0], []
+    for pace in (100, 200):
+        file = Path(folder.recipe.format(**run.wildcards, measured=run.measured))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        timing = {"threads_per_worker": 1, "images_per_second": pace}
+        file.write_text(json.dumps({"timings": [timing]}))
+        seconds.append(Estimates(table, folder, 2, forked=True).seconds(run))
+    start_up = 2 * seconds[1] - seconds[0]
+    assert 0 < start_up < 1
+    assert (seconds[0] - start_up) * 100 / 2 == pytest.approx(1797 * 4 / 5, abs=1)
