@@ -10,6 +10,7 @@ def torch():
     from allcores.machine import lean_torch
 
     lean_torch.import_torch()
+    import pyarrow.parquet  # noqa: F401
     import threadpoolctl  # noqa: F401
 
     import check_models  # noqa: F401

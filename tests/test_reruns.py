@@ -42,6 +42,7 @@ MODULES = {
     **dict.fromkeys((f"training/{name}" for name in ("counting", "recipes", "sanity")), NONE),
     "planning": NONE,
     "campaign": NONE,
+    "serving": NONE,
 }
 CONFIG = yaml.safe_load(MINIATURE)
 
@@ -294,7 +295,9 @@ def test_results_of_another_run_are_refused_without_metadata(project, path, old,
     assert f"is of another run than the config's; different: {different}" in output
 
 
-@pytest.mark.parametrize("name", ["metrics.json", "weights.pt", "utilisation.csv"])
+@pytest.mark.parametrize(
+    "name", ["metrics.json", "weights.pt", "utilisation.csv", "predictions.parquet"]
+)
 def test_each_lost_file_of_a_run_is_noticed(project, name):
     next((project.results / "runs").rglob(name)).unlink()
     planned = project.planned()

@@ -1,5 +1,4 @@
-# calibrate measures the fastest recipe of a model where the config says `auto`. train is one
-# training: one fold of one dataset, one model, schedule, strategy and number of workers.
+# calibrate measures a model's fastest recipe where the config says `auto`; train is one training.
 
 RUNS = RunJobs(
     CONFIG,
@@ -50,6 +49,7 @@ rule train:
     output:
         metrics=f"<results>/runs/{PATH}/metrics.json",
         trace=f"<results>/runs/{PATH}/utilisation.csv",
+        predictions=f"<results>/runs/{PATH}/predictions.parquet",
         weights=f"<results>/runs/{PATH}/weights.pt",
     log:
         f"<results>/logs/train/{PATH}.log",

@@ -48,7 +48,7 @@ def load(folder, *, path, size=224):
     return Images(
         shape=(len(samples), 3, size, size),
         chunks=(
-            np.stack([_read(file, size) for file, _ in samples[start : start + CHUNK]])
+            np.stack([read_image(file, size) for file, _ in samples[start : start + CHUNK]])
             for start in range(0, len(samples), CHUNK)
         ),
         labels=np.array([label for _, label in samples]),
@@ -98,8 +98,12 @@ def _images(folder):
     return [file for file in files_below(folder) if file.suffix.lower() in SUFFIXES]
 
 
-def _read(file, size):
-    """(3, size, size) uint8."""
+def read_image(file, size):
+    """The image in a file, (3, size, size) uint8.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
     from PIL import Image, ImageOps
 
     with warnings.catch_warnings():

@@ -72,7 +72,7 @@ def conduct(
         fold_file: the fold of each sample, from write_folds or write_inner_folds; None: assign
             folds here.
         checkpoint_folder: for the checkpoints; deleted when all epochs are done.
-        output: folder for metrics.json, conditions.json, utilisation.csv and weights.pt.
+        output: folder for results.FILES.
         asked: the Run as the config has it, if part of it was `auto`.
         way: a Way; None: the defaults.
         conditions: Conditions: what is scored and how it is measured; None: the defaults.
@@ -105,10 +105,10 @@ def conduct(
             met.share((task.decisive, checkpoints.digest))
             diverged = _train(task, checkpoints, watch, way, met)
             torch.set_num_threads(run.cores_on_node)
-            scores, began = {}, time.perf_counter()
+            scores, predicted, began = {}, None, time.perf_counter()
             if not diverged:
                 for epoch in range(scored[0]) if conditions.curves else [scored[0] - 1]:
-                    scores[epoch] = task.scores(checkpoints.weights(epoch))
+                    scores[epoch], predicted = task.scores(checkpoints.weights(epoch))
                 diverged = _diverged_at_last(run, scores, checkpoints.latest()["epochs"])
             evaluation_seconds = time.perf_counter() - began
             watch.finish()
@@ -122,6 +122,9 @@ def conduct(
             "recipe": run.recipe,
             "train_samples": len(task.samples),
             "held_out_samples": len(task.held_out),
+            "shape": info["shape"][1:],
+            "mean": task.mean.tolist(),
+            "std": task.std.tolist(),
             "evaluation_seconds": evaluation_seconds,
             **_together(of_nodes),
             "nodes": of_nodes,
@@ -131,6 +134,10 @@ def conduct(
         output.mkdir(parents=True, exist_ok=True)
         weights = {} if diverged else checkpoints.weights(run.trained_epochs - 1)
         save_weights(weights, output / "weights.pt")
+        labels = task.dataset.labels[task.held_out]
+        results.write_predictions(
+            output / "predictions.parquet", task.held_out, labels, None if diverged else predicted
+        )
         results.write_trace(output / "utilisation.csv", watch.sessions)
         conditions.write(output)
         write_metrics(output / "metrics.json", metrics)

@@ -9,13 +9,25 @@ from allcores.study import registry
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
+class ModelArguments:
+    """The part of a storage.Dataset that a model is built from."""
+
+    def __init__(self, shape, classes):
+        channels, height, width = shape
+        self.model_arguments = {
+            "channels": channels,
+            "image_size": (height, width),
+            "classes": classes,
+        }
+
+
 def precision(run):
     """The context in which a Run's model computes: for bf16, torch's autocast."""
     return torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bf16")
 
 
 def build(run, dataset):
-    """The model of a Run, for the images of a Dataset.
+    """The model of a Run, for the images of a Dataset, or of ModelArguments.
 
     Of `channels`, `image_size` and `classes` the model is passed only those that it takes by name,
     so that a module written for one dataset fits, too.

@@ -70,7 +70,7 @@ def _try_out(run, shape, classes):
         ValueError: the model's output does not fit, or it has nothing to train.
     """
     torch.manual_seed(0)
-    model = models.build(run, ModelArguments(shape, classes))
+    model = models.build(run, models.ModelArguments(shape, classes))
     images = torch.randn(2, *shape)
     model.train()
     before = len(list(model.parameters()))
@@ -125,15 +125,3 @@ def _try_out_one(run, model, image):
         raise ValueError(
             f"a batch of {run.batch_size} leaves {run.workers} worker(s) one image each: {error}"
         ) from None
-
-
-class ModelArguments:
-    """The part of a storage.Dataset that a model is built from."""
-
-    def __init__(self, shape, classes):
-        channels, height, width = shape
-        self.model_arguments = {
-            "channels": channels,
-            "image_size": (height, width),
-            "classes": classes,
-        }

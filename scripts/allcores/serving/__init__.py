@@ -1,0 +1,1 @@
+"""Trained runs, used for new samples."""

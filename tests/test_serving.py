@@ -1,0 +1,134 @@
+"""What is left of a run when it is over: its predictions, and a network for new samples."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ENVIRONMENT, ROOT, RUN, Laboratory, vary
+from PIL import Image
+
+from allcores.data import storage
+from allcores.serving import samples
+from allcores.serving.predictor import Predictor
+from allcores.training import metrics
+
+CHANNELS_LAST = {"memory_format": "channels_last"}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A laboratory with two folds of a run."""
+    laboratory = Laboratory(tmp_path_factory.mktemp("trained"))
+    for fold in (0, 1):
+        laboratory.conduct(vary(RUN, fold=fold), name=f"runs/fold{fold}")
+    return laboratory
+
+
+def opened(laboratory, run=RUN):
+    return storage.open_dataset(laboratory.data(run.dataset))
+
+
+def predict(folder, *arguments):
+    command = [sys.executable, ROOT / "scripts" / "predict.py", *arguments]
+    command = list(map(str, command))
+    return subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
+
+
+@pytest.mark.parametrize("recipe", [{}, CHANNELS_LAST], ids=["contiguous", "channels_last"])
+def test_a_network_says_again_what_it_said_when_it_was_scored(laboratory, recipe):
+    run = vary(RUN, **recipe)
+    record, _ = laboratory.conduct(run)
+    found = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
+    scores = np.stack(found["scores"])
+    predictor = Predictor(laboratory.folder / "run")
+    dataset = opened(laboratory, run)
+    assert np.array_equal(predictor.scores(dataset.images[found["sample"]]), scores)
+    assert np.array_equal(found["predicted"], scores.argmax(axis=1))
+    assert np.array_equal(found["true"], dataset.labels[found["sample"]])
+    confusion = metrics.confusion_matrix(
+        found["true"].to_numpy(), found["predicted"].to_numpy(), len(predictor.classes)
+    )
+    assert confusion.tolist() == record["confusion"]
+    assert len(found) == record["held_out_samples"]
+
+
+def test_a_run_that_diverged_predicts_nothing(laboratory):
+    run = vary(RUN, optimizer=RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30}))
+    record, _ = laboratory.conduct(run)
+    assert record["diverged"]
+    assert len(pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")) == 0
+    with pytest.raises(ValueError, match="the run diverged and has no weights"):
+        Predictor(laboratory.folder / "run")
+
+
+def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
+    images = opened(trained).images[:5]
+    np.savez(tmp_path / "new.npz", images=images)
+    done = predict(tmp_path, trained.folder / "runs", "new.npz")
+    assert done.stdout == "5 samples, averaged over 2 runs; written to predictions.csv\n"
+    both = [Predictor(trained.folder / "runs" / f"fold{fold}") for fold in (0, 1)]
+    expected = np.mean([each.probabilities(images) for each in both], axis=0)
+    table = pd.read_csv(tmp_path / "predictions.csv")
+    columns = [f"p_{name}" for name in both[0].classes]
+    assert list(table) == ["sample", "predicted", *columns]
+    assert table[columns].to_numpy() == pytest.approx(expected, abs=1e-6)
+    assert list(table["predicted"]) == [int(both[0].classes[n]) for n in expected.argmax(axis=1)]
+
+
+def test_a_prepared_dataset_comes_with_its_classes(trained):
+    dataset = opened(trained)
+    predictor = Predictor(trained.folder / "runs" / "fold0")
+    given = samples.read(trained.data(), predictor.shape, predictor.classes)
+    assert np.array_equal(given.true, dataset.labels)
+    assert np.array_equal(given.images, dataset.images)
+    assert predictor.probabilities(given.images).sum(axis=1) == pytest.approx(1.0)
+
+
+def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
+    photos = tmp_path / "photos"
+    for name, colour in (("dark", 10), ("light", 240)):
+        (photos / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = np.full((12, 12, 3), colour + number, np.uint8)
+            Image.fromarray(pixels).save(photos / name / f"{number}.png")
+    choice = RUN.dataset.__class__("photos", "image_folder", {"path": str(photos), "size": 8})
+    laboratory.conduct(vary(RUN, dataset=choice, folds=2, fold=0))
+    predictor = Predictor(laboratory.folder / "run")
+    found = samples.read(photos, predictor.shape, predictor.classes)
+    assert found.names[:2] == ["dark/0.png", "dark/1.png"]
+    assert list(found.true) == 8 * [0] + 8 * [1]
+    dataset = opened(laboratory, vary(RUN, dataset=choice))
+    assert np.array_equal(found.images, dataset.images)
+    assert samples.read(photos, predictor.shape, ["dark", "bright"]).true is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("nowhere", "expected a .npz, a .npy, or a folder"),
+        ("empty", "there is no image in it"),
+        ("other.npz", r"has no array images; found pixels"),
+        ("wide.npz", r"found images of uint8, \(1, 9, 9\); the run was trained on uint8, \("),
+        ("damaged.npy", "not what numpy writes"),
+        ("labelled.npz", r"labels must be \(2,\) integers"),
+    ],
+)
+def test_what_cannot_be_predicted_is_told(trained, tmp_path, given, message):
+    (tmp_path / "empty").mkdir()
+    images = opened(trained).images
+    np.savez(tmp_path / "other.npz", pixels=images[:2])
+    np.savez(tmp_path / "wide.npz", images=np.zeros((2, 9, 9), np.uint8))
+    np.savez(tmp_path / "labelled.npz", images=images[:2], labels=[1.5, 2])
+    (tmp_path / "damaged.npy").write_bytes(b"nothing")
+    predictor = Predictor(trained.folder / "runs" / "fold0")
+    with pytest.raises(ValueError, match=message):
+        predictor.scores(samples.read(tmp_path / given, predictor.shape, predictor.classes).images)
+
+
+def test_a_folder_without_a_run_is_told(tmp_path):
+    found = predict(tmp_path, tmp_path, "x.npz")
+    assert found.returncode == 1
+    assert found.stderr.startswith("predict.py: ")
+    assert "holds no results of a run" in found.stderr
