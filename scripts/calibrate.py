@@ -20,13 +20,17 @@ if __name__ == "__main__":
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
     add("--output", required=True, type=Path, metavar="FILE", help="for what was measured")
     add("--known", type=Path, metavar="FILE", help="that may hold a measurement of a plan")
+    add("--share", type=Path, metavar="FILE", help="recipe of another candidate of the same sweep")
     add("--cores", required=True, type=int, metavar="N", help="as many as it may use")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     cores.set_thread_variables(flags.cores)
     lean_torch.import_torch()
     run, available = Run.from_json(flags.settings), min(flags.cores, cores.allowed())
-    if flags.known and recipes.take_over(flags.known, run, available, flags.output):
+    if flags.share:
+        recipes.share(flags.share, run, flags.output)
+        print(f"as {flags.share}")
+    elif flags.known and recipes.take_over(flags.known, run, available, flags.output):
         print(f"measured before, in {flags.known}")
     else:
         recipes.calibrate(run, flags.data, available, flags.output)

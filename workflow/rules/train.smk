@@ -15,6 +15,7 @@ RUNS = RunJobs(
 rule calibrate:
     input:
         info="<results>/data/{dataset}/dataset.json",
+        share=RUNS.recipe_to_share,
     output:
         FOLDER.recipe,
     log:
@@ -31,9 +32,8 @@ rule calibrate:
         * ESTIMATES.memory_mb(RUNS.with_recipe(wildcards)),
         runtime=lambda wildcards, attempt: attempt * ESTIMATES.minutes(RUNS.with_recipe(wildcards)),
     params:
-        # Not recorded, being a function of output: any run with that cache key will do.
+        # A function of output is not recorded: any run with that cache key will do.
         command=RUNS.calibration,
-        # Recorded as a text.
         cores=lambda wildcards: str(RUNS.cores_of_recipe(wildcards)),
         cache_key=RUNS.recipe_key,
         code=lambda wildcards: fingerprint.of_recipe(RUNS.with_recipe(wildcards)),

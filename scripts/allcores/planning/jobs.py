@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from allcores.machine import warm_start
-from allcores.study import identity, registry
+from allcores.study import identity, registry, sweeps
 from allcores.study.commandline import CHECKPOINT_MINUTES, TIMEOUT
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
@@ -52,6 +52,21 @@ class RunJobs:
             )
         )
 
+    def recipe_to_share(self, wildcards):
+        """The recipe of the first candidate of the sweep that this one is of, so that all compute
+        alike and differ in nothing but what varies; []: it is of none, or the first itself."""
+        family = sweeps.family_of(self.config, wildcards.model)
+        alike = {family, *sweeps.candidates(self.config, family)}
+        runs = self.table.runs.values()
+        first = next(
+            run.model.label
+            for run in runs
+            if run.model.label in alike and run.dataset.label == wildcards.dataset
+        )
+        if first == wildcards.model:
+            return []
+        return self.folder.recipe.format(**dict(wildcards.items()) | {"model": first})
+
     def cores_of_recipe(self, wildcards):
         """As many as were once measured if that is enough, so that nothing is measured again."""
         if self.with_recipe(wildcards).threads_per_worker != AUTO:
@@ -64,7 +79,7 @@ class RunJobs:
         processor = "of a node" if self.on_cluster else None
         return recipes.cache_key(self.with_recipe(wildcards), processor)
 
-    def calibration(self, wildcards, output):
+    def calibration(self, wildcards, input, output):
         """The call of scripts/calibrate.py, for the shell."""
         run = self.with_recipe(wildcards)
         return _quoted(
@@ -72,6 +87,7 @@ class RunJobs:
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *["--known", f"{self.folder.planned('recipes')}/{recipes.file_name(run)}"],
+            *(["--share", input.share] if input.share else []),
             *["--output", output[0]],
         )
 

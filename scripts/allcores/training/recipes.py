@@ -137,6 +137,13 @@ def take_over(known, run, available, file):
     return True
 
 
+def share(other, run, file):
+    """Write to a file, as a run's own, what was measured for another."""
+    content = json.loads(Path(other).read_text()) | {"cache_key": cache_key(run)}
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, json.dumps(content, indent=1))
+
+
 def is_of(file, run, available):
     """Whether a file holds the fastest recipe of a run on this machine, for that many cores."""
     try:
