@@ -35,7 +35,11 @@ rule all:
     default_target: True
     input:
         # The runs stand here as well as behind the tables, so that a deleted result is noticed.
-        [f"{FOLDER.run(path)}/{file}" for path in TABLE.asked for file in RUN_FILES],
+        [
+            f"{FOLDER.run(path)}/{file}"
+            for path in (*TABLE.asked, *FOLDER.lost(TABLE))
+            for file in RUN_FILES
+        ],
         [file for job in STUDIES for file in job.files],
     message:
         "All tables and figures are in {RESULTS}/studies"

@@ -16,6 +16,15 @@ from allcores.files import write_text
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
 
+
+def discard(folder, table, asked, scored, kept):
+    """Delete the checkpoints that no run goes on from."""
+    for label, paths in scored.items():
+        for number, path in enumerate(paths):
+            if label not in kept or not asked.above or folder.has(asked.above[label][number]):
+                folder.discard_checkpoints(table.runs[path])
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
@@ -29,12 +38,14 @@ if __name__ == "__main__":
     asked = table.choices[flags.selection]
     scored = folder.scored(asked)
     inner = {label: [folder.run(path) for path in paths] for label, paths in scored.items()}
-    chosen = selection.choose(inner, asked.keeps, len(asked.rungs))
+    try:
+        chosen = selection.choose(inner, asked.keeps, len(asked.rungs))
+    except ValueError as error:
+        discard(folder, table, asked, scored, [])
+        sys.exit(f"select_candidate.py: {error}")
     if asked.before:
         earlier = json.loads(Path(folder.selection(asked.before.path)).read_text())
         chosen["candidates"] = earlier["candidates"] | chosen["candidates"]
     write_text(flags.output, json.dumps(chosen, indent=1))
-    for label in set(scored) - set(chosen["kept"]):
-        for path in scored[label]:
-            folder.discard_checkpoints(table.runs[path])
+    discard(folder, table, asked, scored, chosen["kept"])
     print(f"kept: {', '.join(chosen['kept'])}")

@@ -313,3 +313,32 @@ def curve(project, paths):
     """The mean accuracy of some runs after each epoch."""
     of_runs = [[one["accuracy"] for one in metrics(project, path)["epochs"]] for path in paths]
     return [fmean(each) for each in zip(*of_runs, strict=True)]
+
+
+def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(tmp_path):
+    project = copy(tmp_path)
+    project.config.write_text(HALVING.replace("recipe: fixed\n", ""))
+    project.call()
+    # All candidates compute alike.
+    records = list((project.results / "runs").rglob("metrics.json"))
+    assert len({json.dumps(read_metrics(each)["recipe"]) for each in records}) == 1
+    assert project.planned() == {}
+    whole = [each for each in records if "_inner" in str(each) and "_after" not in str(each)]
+    whole[0].unlink()
+    assert project.trains() == 1
+    project.call()
+    # Rungs that are new begin anew where the run that they are part of is done.
+    project.edit("mine.yaml", "0.1]", "0.1, 0.2, 0.3]")
+    project.call()
+    assert not list((project.results / "checkpoints").rglob("*.allcores"))
+
+
+def test_it_is_told_when_all_candidates_diverge(tmp_path):
+    project = copy(tmp_path)
+    project.config.write_text(
+        HALVING.replace("[0.001, 0.5, 0.01, 0.1]", "[1.0e+29, 1.0e+30, 2.0e+30]")
+    )
+    said = project.call(expect=1)
+    assert "select_candidate.py: all candidates diverged: mlp-lr1e_29, mlp-lr1e_30" in said
+    assert "Traceback" not in said
+    assert not list((project.results / "checkpoints").rglob("*.allcores"))

@@ -139,6 +139,14 @@ class ResultsFolder:
         kept = self.kept(selection.before)
         return kept and {label: selection.inner[label] for label in kept}
 
+    def lost(self, table):
+        """Paths of the runs that selections have asked for and that have no results any more."""
+        asked = []
+        for selection in table.choices.values():
+            asked += chain(*(self.scored(selection) or {}).values())
+            asked += [self.chosen(selection)] if not selection.above else []
+        return [path for path in dict.fromkeys(asked) if path and not self.has(path)]
+
     def wanted(self, table):
         """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
         the first candidates stand for those that will be."""
