@@ -39,7 +39,8 @@ def main(flags):
     def look():
         record = Record.read(folder)
         found = state.states(folder, table, record)
-        return lines(found, table, record, record.cores if record else cores.allowed())
+        available = record.cores if record else cores.allowed()
+        return lines(found, table, record, available, bool(record) and record.is_going_on is False)
 
     if flags.watch:
         board = Board(look)

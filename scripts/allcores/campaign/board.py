@@ -39,7 +39,7 @@ def begin(folder, table, logs, estimates, available, spread, logger):
     runs = [run for run in table.runs.values() if folder.log(run) in logs]
     for each in table.choices.values():  # some of them will go on
         if not folder.kept(each):
-            runs += [table.runs[path] for path in each.going_on]
+            runs += [table.runs[path] for path in each.going_on if not folder.has(path)]
     look = Look(folder, table, runs, copy.copy(estimates), available, spread)
     write_code(folder, runs)
     board = Board(look, logger)
@@ -81,20 +81,21 @@ class Look:
         self.record.write(self.folder)
 
 
-def lines(found, table, record, available):
+def lines(found, table, record, available, is_over=False):
     """A line on the whole call, and one for each run that is going on.
 
     Args:
         found: list of state.RunState.
         record: record.Record of the call; None: there was none.
         available: number of cores; None: a cluster's.
+        is_over: whether no call is going on, so that nothing is left to wait for.
     """
     counts = state.counts(found)
     running = [one for one in found if one.state == RUNNING]
     busy = sum(table.runs[one.path].cores for one in running)
     told = ", ".join(f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING))
     told += f"; {busy} of {available} cores busy" if available else f"; {busy} cores busy"
-    if record and record.expected and counts[RUNNING] + counts[WAITING]:
+    if record and record.expected and counts[RUNNING] + counts[WAITING] and not is_over:
         left = state.seconds_left(found, table, record, available or max(1, busy))
         told += f"; about {duration(left + AFTER)} left"
     yield told

@@ -55,6 +55,7 @@ def _state(folder, run, record):
         return RunState(run.path, DONE, run.trained_epochs)
     checkpoints, logged = Path(folder.checkpoints(run)), _written(log)
     fresh = FRESH_ON_CLUSTER if record and record.spread else FRESH
+    fresh = 0.0 if record and record.is_going_on is False else fresh
     # The rungs of a candidate share their checkpoints, but no log.
     if logged > begun and time.time() - _written(checkpoints / f"trace{SUFFIX}") < fresh:
         elapsed = time.time() - _written(checkpoints / f"lock{SUFFIX}")
