@@ -87,9 +87,9 @@ def test_pairs_agree_in_fold_whatever_the_order():
 def test_what_is_said_of_accuracy():
     (said,) = sentences("comparison_table", compared(RUNS))
     assert said == (
-        "mlp: accuracy cannot be told apart from that with serial by 2 pairs of runs, in "
-        "1 comparison: differences of up to 74.6 points are possible (95 % intervals; corrected "
-        "p = 0.529)."
+        "mlp: accuracy with ddp, 2 workers cannot be told apart from that with serial by 2 pairs "
+        "of runs, in 1 comparison: differences of up to 74.6 points are possible (95 % intervals; "
+        "corrected p = 0.529)."
     )
     (said,) = sentences("comparison_table", compared(RUNS[::2]))
     assert "nothing can be said of 1 comparison" in said
@@ -98,8 +98,8 @@ def test_what_is_said_of_accuracy():
     same = [made("ddp", 2, 0, 0.8, 5.0), made("ddp", 2, 1, 0.9, 5.0)]
     (said,) = sentences("comparison_table", compared(RUNS[:2] + same))
     assert said == (
-        "mlp: accuracy is identical to that with serial in every one of 2 pairs of runs, in "
-        "1 comparison."
+        "mlp: accuracy with ddp, 2 workers is identical to that with serial in every one of 2 "
+        "pairs of runs, in 1 comparison."
     )
     base = [made("serial", 1, fold, 0.5, 5.0) for fold in range(4)]
     better = [made("ddp", 2, fold, 0.9 + 0.1 * (fold > 2), 5.0) for fold in range(4)]

@@ -82,9 +82,9 @@ def candidates(job, all_metrics):
         if label in swept:
             seen = {"candidate": label, "score": metrics["accuracy"]}
             seen |= {"core_seconds": metrics["cpu_seconds"], "chosen": None}
-            seen |= {"epochs": len(metrics["epochs"])}
+            seen |= {"epochs": len(metrics["epochs"]), "rung": 1}
             rows.append(of_run | {"model": swept[label]["family"]} | seen | _values(swept, label))
-    names = [*tidy.RUN, "candidate", "score", "core_seconds", "epochs", "chosen"]
+    names = [*tidy.RUN, "candidate", "score", "core_seconds", "epochs", "rung", "chosen"]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
 
 

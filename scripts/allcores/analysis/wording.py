@@ -72,16 +72,16 @@ def differences(rows, what, reference, subject):
     if len(same):
         pairs, reach = same["pairs"].min(), 100 * same["at_most"].max()
         yield (
-            f"{what} cannot be told apart from that {reference} by {pairs:.0f} pairs of runs, in "
-            f"{count(len(same), 'comparison')}: differences of up to {reach:.1f} points are "
-            f"possible (95 % intervals; {'least ' if len(same) > 1 else ''}corrected "
-            f"{p_value(same['p_corrected'].min())})."
+            f"{_subject(same, what, subject)} cannot be told apart from that {reference} by "
+            f"{pairs:.0f} pairs of runs, in {count(len(same), 'comparison')}: differences of up to "
+            f"{reach:.1f} points are possible (95 % intervals; "
+            f"{'least ' if len(same) > 1 else ''}corrected {p_value(same['p_corrected'].min())})."
         )
     equal = rows[rows["finding"] == comparison.IDENTICAL]
     if len(equal):
         yield (
-            f"{what} is identical to that {reference} in every one of {equal['pairs'].sum():.0f} "
-            f"pairs of runs, in {count(len(equal), 'comparison')}."
+            f"{_subject(equal, what, subject)} is identical to that {reference} in every one of "
+            f"{equal['pairs'].sum():.0f} pairs of runs, in {count(len(equal), 'comparison')}."
         )
     unsaid = rows[rows["finding"] == comparison.UNKNOWN]
     if len(unsaid):
@@ -89,3 +89,7 @@ def differences(rows, what, reference, subject):
             f"{what}: without spread over pairs of runs, nothing can be said of "
             f"{count(len(unsaid), 'comparison')} with that {reference}."
         )
+
+
+def _subject(rows, what, subject):
+    return subject(rows.iloc[0]) if len(rows) == 1 else what

@@ -114,7 +114,8 @@ def _of_model(path, label, entry):
         yield (*path, "import"), f"{name} {error}"
     else:
         own = {"name", "import"} | grid.HYPERPARAMETERS
-        yield from _of_options(path, {k: v for k, v in entry.items() if k not in own}, component)
+        options = {k: v for k, v in entry.items() if k not in own}
+        yield from _of_options(path, options, component, sorted(grid.HYPERPARAMETERS))
     for key, known in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
         chosen = dict(mapping(entry.get(key)))
         if "name" not in chosen:
@@ -127,13 +128,13 @@ def _of_model(path, label, entry):
             yield from _of_options((*path, key), chosen, known[name])
 
 
-def _of_options(path, given, component):
-    """Options against the signature of what they are given to."""
+def _of_options(path, given, component, beside=()):
+    """Options against the signature of what they are given to; `beside` are its other keys."""
     if component.options is None:
         return
     for key, value in given.items():
         if key not in component.options:
-            yield (*path, key), f"unknown key; {choices(key, component.options)}"
+            yield (*path, key), f"unknown key; {choices(key, [*component.options, *beside])}"
             continue
         default = component.options[key]
         allowed = component.constants.get("ALLOWED", {}).get(key)

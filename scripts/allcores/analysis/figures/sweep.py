@@ -15,7 +15,8 @@ LEADING = 2
 CAPTION = """
 Accuracy of the candidates against each value that is swept over: a dot for each candidate and fold,
 the line through the means. Where the study selects it is the accuracy on the inner folds of the
-training part, else that on the held-out part.
+training part, else that on the held-out part. Hollow, and not in the means: candidates that were
+left out by successive halving before they were trained to the end.
 """
 
 
@@ -35,8 +36,10 @@ def figure(candidates):
         values = sorted(group[key].unique(), key=_order)
         place = {value: position for position, value in enumerate(values)}
         x = group[key].map(place).astype(float)
-        panel.plot(x, 100 * group["score"], ".", alpha=0.5)
-        means = 100 * group.groupby(key)["score"].mean().reindex(values)
+        last = group["rung"] == group["rung"].max()
+        panel.plot(x[last], 100 * group["score"][last], ".", alpha=0.5)
+        panel.plot(x[~last], 100 * group["score"][~last], "o", mfc="none", ms=4, color="0.6")
+        means = 100 * group[last].groupby(key)["score"].mean().reindex(values)
         panel.plot(range(len(values)), means, "-", color="0.3")
         panel.set_xticks(range(len(values)), [_text(value) for value in values])
         panel.set_xlabel(key.removeprefix(SWEPT).replace("_", " "))

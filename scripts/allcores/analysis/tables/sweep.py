@@ -61,7 +61,9 @@ def sentences(sweep_table, facts):
             told = [f"{row['candidate']} {row['chosen']:.0f} x" for _, row in taken.iterrows()]
             yield (
                 f"{title}: chosen on the training part of each fold, {of}: {', '.join(told)}. "
-                f"Choosing took {hours:.2g} core-hours."
+                f"Choosing took {hours:.2g} core-hours. The other tables and figures are of the "
+                "runs with what was chosen, in whichever fold that was what; their inner runs are "
+                "not among them."
             )
 
 
