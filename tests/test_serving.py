@@ -112,6 +112,9 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
         ("other.npz", r"has no array images; found pixels"),
         ("wide.npz", r"found images of uint8, \(1, 9, 9\); the run was trained on uint8, \("),
         ("damaged.npy", "not what numpy writes"),
+        ("damaged.npz", "not what numpy writes"),
+        ("none.npz", r"images must be .* nothing of it 0; found \(0, 8, 8\)"),
+        ("beyond.npz", r"labels must be \(2,\) integers from 0 to"),
         ("labelled.npz", r"labels must be \(2,\) integers"),
     ],
 )
@@ -121,7 +124,10 @@ def test_what_cannot_be_predicted_is_told(trained, tmp_path, given, message):
     np.savez(tmp_path / "other.npz", pixels=images[:2])
     np.savez(tmp_path / "wide.npz", images=np.zeros((2, 9, 9), np.uint8))
     np.savez(tmp_path / "labelled.npz", images=images[:2], labels=[1.5, 2])
+    np.savez(tmp_path / "none.npz", images=np.zeros((0, 8, 8), np.uint8))
+    np.savez(tmp_path / "beyond.npz", images=images[:2], labels=[0, 99])
     (tmp_path / "damaged.npy").write_bytes(b"nothing")
+    (tmp_path / "damaged.npz").write_bytes(b"PK\3\4 nothing")
     predictor = Predictor(trained.folder / "runs" / "fold0")
     with pytest.raises(ValueError, match=message):
         predictor.scores(samples.read(tmp_path / given, predictor.shape, predictor.classes).images)

@@ -320,7 +320,9 @@ def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(tmp_p
     fewer = HALVING.replace("[0.001, 0.5, 0.01, 0.1]", "[0.5, 0.01, 0.1]")
     project.config.write_text(fewer.replace("recipe: fixed\n", ""))
     project.call()
-    # All candidates compute alike.
+    # All candidates compute alike: one of three was measured.
+    logs = [log.read_text() for log in (project.results / "logs/calibrate").rglob("*.log")]
+    assert sorted(log.startswith("as results/") for log in logs) == [False, True, True]
     records = list((project.results / "runs").rglob("metrics.json"))
     assert len({json.dumps(read_metrics(each)["recipe"]) for each in records}) == 1
     assert project.planned() == {}

@@ -69,7 +69,9 @@ class Look:
         found = state.states(self.folder, self.table, self.record)
         done = state.counts(found)[DONE]
         if not self.record.trained_since:
-            self.note(trained_since=state.first_start(self.folder, found, self.record))
+            since = state.first_start(self.folder, found, self.record)
+            if since:
+                self.note(trained_since=since)
         if done > LEARN * self.learned:
             self.learned = done
             self.estimates.read_again()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -47,14 +48,26 @@ def read(path, shape, classes):
     try:
         found = np.load(path)
         arrays = {"images": found} if path.suffix == ".npy" else dict(found)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, BadZipFile) as error:
         raise ValueError(f"{path}: not what numpy writes ({error})") from None
     if "images" not in arrays:
         raise ValueError(f"{path}: has no array images; found {', '.join(arrays) or 'none'}")
     images, true = arrays["images"], arrays.get("labels")
+    if images.ndim not in (3, 4) or 0 in images.shape:
+        raise ValueError(
+            f"{path}: images must be (N, H, W) or (N, C, H, W), nothing of it 0; "
+            f"found {images.shape}"
+        )
     images = images[:, None] if images.ndim == 3 else images
-    if true is not None and (true.shape != (len(images),) or true.dtype.kind not in "iu"):
-        raise ValueError(f"{path}: labels must be ({len(images)},) integers; found {true.shape}")
+    if true is not None and (
+        true.shape != (len(images),)
+        or true.dtype.kind not in "iu"
+        or not 0 <= true.min() <= true.max() < len(classes)
+    ):
+        raise ValueError(
+            f"{path}: labels must be ({len(images)},) integers from 0 to {len(classes) - 1}; "
+            f"found {true.dtype}, {true.shape}"
+        )
     return Samples(list(range(len(images))), images, true)
 
 

@@ -62,8 +62,7 @@ def sentences(sweep_table, facts):
             yield (
                 f"{title}: chosen on the training part of each fold, {of}: {', '.join(told)}. "
                 f"Choosing took {hours:.2g} core-hours. The other tables and figures are of the "
-                "runs with what was chosen, in whichever fold that was what; their inner runs are "
-                "not among them."
+                "final runs, in each fold with what was chosen there, without the inner runs."
             )
 
 
