@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from allcores.data import storage
-from allcores.data.folds import write_folds, write_inner_folds
+from allcores.data.folds import Assignable, write_folds, write_inner_folds
 from allcores.machine import lifetime
 
 if __name__ == "__main__":
@@ -20,8 +20,8 @@ if __name__ == "__main__":
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     dataset = storage.open_dataset(flags.data)  # which refuses damaged labels
-    labels = dataset.labels[: dataset.info["train"]]
+    assignable = Assignable.of(dataset)
     if flags.inner:
-        write_inner_folds(flags.output, labels, flags.folds, flags.inner, flags.seed)
+        write_inner_folds(flags.output, assignable, flags.folds, flags.inner, flags.seed)
     else:
-        write_folds(flags.output, labels, flags.folds, flags.seed)
+        write_folds(flags.output, assignable, flags.folds, flags.seed)

@@ -1,4 +1,4 @@
-"""Try runs on two images each: read a JSON list of trials from stdin, print a line for each."""
+"""Try runs on two samples each: read a JSON list of trials from stdin, print a line for each."""
 
 import json
 import os

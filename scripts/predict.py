@@ -1,11 +1,12 @@
-"""Predict the classes of new samples with a trained run, or with the average of several.
+"""Predict classes or numbers for new samples with a trained run, or the average of several.
 
     python scripts/predict.py results/mine/runs/photos/lenet/cosine/serial/w1t1 my_new_photos
 
 RUN is the folder of a run, or one that holds several, such as all folds of a study: then their
-probabilities are averaged. DATA is a .npz with `images` and perhaps `labels`, a .npy of images, a
+probabilities are averaged. DATA is a .npz with `images` or `inputs` and perhaps `labels` or
+`targets`, a .npy, a table as .csv or .parquet with the columns that the run was trained on, a
 folder of images, or the folder of a prepared dataset. What is written has a row per sample: its
-name, the class that is predicted, the true one where it is known, the probability of each class.
+name, what is predicted, what is true where that is known, the probability of each class.
 """
 
 import argparse
@@ -32,18 +33,38 @@ def main(flags):
     first = predictors[0]
     for each in predictors:
         if (each.classes, each.shape) != (first.classes, first.shape):
-            raise ValueError(f"{flags.run}: its runs are of different classes or images")
-    given = samples.read(flags.data, first.shape, first.classes)
-    found = np.mean([each.probabilities(given.images) for each in predictors], axis=0)
-    predicted = found.argmax(axis=1)
-    table = pd.DataFrame({"sample": given.names, "predicted": np.array(first.classes)[predicted]})
-    if given.true is not None:
-        table["true"] = np.array(first.classes)[given.true]
-    table = table.join(pd.DataFrame(found, columns=[f"p_{name}" for name in first.classes]))
+            raise ValueError(f"{flags.run}: its runs are of different classes or samples")
+    given = samples.read(flags.data, first)
+    found = np.mean([each.predictions(given.inputs) for each in predictors], axis=0)
+    if first.classes is None:
+        table, score = _of_numbers(pd, given, found[:, 0])
+    else:
+        table, score = _of_classes(pd, given, found, np.array(first.classes))
     table.to_csv(flags.output, index=False)
     average = f", averaged over {len(predictors)} runs" if len(predictors) > 1 else ""
-    right = "" if given.true is None else f"; accuracy {np.mean(predicted == given.true):.2%}"
-    print(f"{len(table):,} samples{average}{right}; written to {flags.output}")
+    print(f"{len(table):,} samples{average}{score}; written to {flags.output}")
+
+
+def _of_classes(pd, given, probabilities, classes):
+    """The table of what is written, and how good it is, in words."""
+    predicted = probabilities.argmax(axis=1)
+    table = pd.DataFrame({"sample": given.names, "predicted": classes[predicted]})
+    score = ""
+    if given.true is not None:
+        table["true"] = classes[given.true]
+        score = f"; accuracy {(predicted == given.true).mean():.2%}"
+    return table.join(pd.DataFrame(probabilities, columns=[f"p_{name}" for name in classes])), score
+
+
+def _of_numbers(pd, given, predicted):
+    from allcores.training import metrics
+
+    table = pd.DataFrame({"sample": given.names, "predicted": predicted})
+    if given.true is None:
+        return table, ""
+    found = metrics.of_numbers(given.true, predicted)
+    table["true"] = given.true
+    return table, f"; R2 {found['r2']:.3f}, RMSE {found['rmse']:.4g}, MAE {found['mae']:.4g}"
 
 
 if __name__ == "__main__":

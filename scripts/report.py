@@ -16,36 +16,44 @@ import pandas as pd
 from allcores.analysis import (
     collect,
     html_table,
+    metrics,
     products,
     report_page,
     selection,
     style,
     tidy,
-    verdict,
 )
 from allcores.analysis.jobs import StudyJob
+from allcores.analysis.words import verdict
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
 
 
 def collected(job):
-    """Name -> frame of the tidy CSVs of a study, from the results of its runs."""
-    all_metrics, traces, missing = [], [], list(job.missing)
-    for run, path, trace in zip(job.runs, job.metrics, job.traces, strict=True):
+    """Name -> frame of the tidy CSVs of a study, from the results of its runs; and a frame of what
+    they have predicted."""
+    all_metrics, folders, missing = [], [], list(job.missing)
+    for run in job.runs:
+        place = job.folder.run(run.path)
         try:
-            all_metrics.append(collect.read(path, run, job.data, **job.asked(run)))
-            traces.append(trace)
+            found = collect.read(f"{place}/metrics.json", run, job.data, **job.asked(run))
+            all_metrics.append(found)
+            folders.append(place)
         except ValueError as error:
             if not job.missing:
                 raise
             print(error)
             missing.append(run.path)
-    of_metrics = ("runs", "epochs", "staleness", "classes", "confusion")
+    each = list(zip(all_metrics, folders, strict=True))
+    measured = [metrics.measured(run, place, job.facts.metrics) for run, place in each]
+    of_metrics = ("epochs", "staleness", "classes", "confusion")
     frames = {name: getattr(tidy, name)(all_metrics) for name in of_metrics} | {
-        "utilisation": collect.utilisation(all_metrics, traces),
-        "candidates": selection.candidates(job, all_metrics),
+        "runs": tidy.runs(all_metrics, measured),
+        "utilisation": collect.utilisation(each),
+        "candidates": selection.candidates(job, all_metrics, measured),
         "missing": pd.DataFrame({"run": missing}),
     }
+    frames["predictions"] = collect.predictions(each)
     return selection.by_family(job, frames)
 
 
@@ -68,16 +76,20 @@ def write_product(product, frames, facts, folder):
 def write_all(job, again):
     """Write all that a StudyJob ends with."""
     folder = Path(job.place)
-    for name, frame in collected(job).items():
+    frames = collected(job)
+    predictions = frames.pop("predictions")
+    predictions.to_parquet(job.predictions, index=False)
+    for name, frame in frames.items():
         frame.to_csv(job.tidy[name], index=False)
     frames = {name: tidy.read(path) for name, path in (job.tidy | job.of_other).items()}
+    frames["predictions"] = predictions
     # Tables first: figures are drawn from them.
     for product in sorted(job.products, key=lambda each: each.kind != "table"):
         begun = time.perf_counter()
         frames |= write_product(product, frames, job.facts, folder)
         caption = folder / "captions" / f"{product.name}.rst"
         caption.parent.mkdir(exist_ok=True)
-        caption.write_text(product.caption.format(**vars(job.facts)) + "\n")
+        caption.write_text(job.facts.filled(product.caption) + "\n")
         print(f"{time.perf_counter() - begun:5.2f} s  {product.name}", flush=True)
     said = report_page.write(job.page, frames, job.products, job.runs, job.facts, again)
     print(*said, sep="\n")

@@ -1,4 +1,4 @@
-"""Choose between candidates by the mean accuracy of their inner runs."""
+"""Choose between candidates by the mean score of their inner runs."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ if __name__ == "__main__":
 import json
 from pathlib import Path
 
-from allcores.analysis import selection
+from allcores.analysis import metrics, selection
 from allcores.files import write_text
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
@@ -30,6 +30,7 @@ if __name__ == "__main__":
     add = parser.add_argument
     add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of its results")
     add("--selection", required=True, metavar="PATH", help="which one, by its path")
+    add("--metric", required=True, metavar="NAME", help="that of the scores")
     add("--output", required=True, type=Path, metavar="FILE", help="for what was chosen")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
@@ -39,7 +40,8 @@ if __name__ == "__main__":
     scored = folder.scored(asked)
     inner = {label: [folder.run(path) for path in paths] for label, paths in scored.items()}
     try:
-        chosen = selection.choose(inner, asked.keeps, len(asked.rungs))
+        metric = metrics.Metric(flags.metric)
+        chosen = selection.choose(inner, asked.keeps, len(asked.rungs), metric)
     except ValueError as error:
         discard(folder, table, asked, scored, [])
         sys.exit(f"select_candidate.py: {error}")

@@ -44,7 +44,7 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(asked.plain.threads_per_worker)
     lean_torch.import_torch()
-    from allcores.training import sanity
+    from allcores.training import metrics, sanity
     from allcores.training.experiment import Way, assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
@@ -83,7 +83,7 @@ def main(flags):
         print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {output}")
     else:
         print(
-            f"accuracy {result['accuracy']:.2%} on {result['held_out_samples']:,} held-out "
+            f"{metrics.in_words(result)} on {result['held_out_samples']:,} held-out "
             f"samples; {result['training_seconds']:.2f} s of training; results in {output}"
         )
 

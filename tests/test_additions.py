@@ -24,7 +24,7 @@ def wide(channels, image_size, classes, hidden=8):
 DATASET = '''"""Images whose lower or upper half is bright."""
 import numpy as np
 
-from allcores.data.storage import Images, Metadata
+from allcores.data.storage import Samples, Metadata
 
 
 def metadata(count=60):
@@ -35,7 +35,7 @@ def load(folder, *, count=60):
     labels = np.arange(count) % 2
     images = np.zeros((count, 1, 8, 8), np.uint8)
     images[labels == 1, :, 4:] = 200
-    return Images(images.shape, [images], labels, ["above", "below"], count)
+    return Samples(images.shape, [images], labels, ["above", "below"], count)
 '''
 SCHEDULE = """
 

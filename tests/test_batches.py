@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from allcores.data.batches import ImageBatches, count_batches, dropout_seed, shards
+from allcores.data.batches import Batches, count_batches, dropout_seed, shards
 
 INDICES = np.arange(100, 153)  # 53 of them
 
@@ -66,7 +66,7 @@ def test_dropout_differs_between_seeds_epochs_and_ranks():
 def pixels(crop=0, flip=False, size=6, count=40):
     images = np.random.default_rng(0).integers(0, 256, (count, 3, size, size), np.uint8)
     half = np.full(3, 0.5)
-    result = ImageBatches(images, half, half / 2, crop, flip)
+    result = Batches(images, half, half / 2, crop, flip)
     result.start_epoch(seed=0, epoch=0)
     return images, result
 
@@ -85,7 +85,7 @@ def test_every_augmented_image_is_a_shifted_or_mirrored_original():
     found = set()
     for sample in samples:
         windows = {
-            (top, left, mirrored): made._normalise(
+            (top, left, mirrored): made._scaled(
                 padded[sample, :, top : top + 6, left : left + 6][
                     :, :, :: -1 if mirrored else 1
                 ].copy()[None]

@@ -37,7 +37,8 @@ def test_a_sound_config_has_no_findings():
 
 
 @pytest.mark.parametrize(
-    ("name", "cores"), [("config", 2), ("strategies", 4), ("strategies_cifar10", 6)]
+    ("name", "cores"),
+    [("config", 2), ("strategies", 4), ("strategies_cifar10", 6), ("tables", 2)],
 )
 def test_the_studies_that_come_along_have_no_findings(name, cores):
     config = yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())

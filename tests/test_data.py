@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from allcores.data import preparation, storage
-from allcores.data.folds import assign_folds, split
-from allcores.data.storage import Images
+from allcores.data.folds import Assignable, split
+from allcores.data.storage import Samples
 
 
 def source(count=23, test=5, classes=3, shape=(2, 4, 5)):
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (count + test, *shape), np.uint8)
-    return images, Images(
+    return images, Samples(
         shape=images.shape,
         chunks=[images[:10], images[10:]],
-        labels=np.arange(count + test) % classes,
+        targets=np.arange(count + test) % classes,
         classes=["a", "b", "c"][:classes],
         train=count,
     )
@@ -29,13 +29,10 @@ def test_what_is_written_is_what_is_opened(tmp_path):
     images, made = source()
     storage.write(tmp_path, made)
     opened = storage.open_dataset(tmp_path)
-    assert np.array_equal(opened.images, images)
-    assert isinstance(opened.images, np.memmap)
-    assert np.array_equal(opened.labels, made.labels)
-    pixels = images[:23] / 255
-    assert opened.info["mean"] == pytest.approx(pixels.mean(axis=(0, 2, 3)))
-    assert opened.info["std"] == pytest.approx(pixels.std(axis=(0, 2, 3)))
-    assert opened.model_arguments == {"channels": 2, "image_size": (4, 5), "classes": 3}
+    assert np.array_equal(opened.inputs, images)
+    assert isinstance(opened.inputs, np.memmap)
+    assert np.array_equal(opened.targets, made.targets)
+    assert (opened.shape, opened.outputs, opened.classes) == ((2, 4, 5), 3, ["a", "b", "c"])
 
 
 def test_statistics_are_of_the_training_samples_alone(tmp_path):
@@ -43,7 +40,7 @@ def test_statistics_are_of_the_training_samples_alone(tmp_path):
     storage.write(tmp_path, made)
     opened = storage.open_dataset(tmp_path)
     chosen = np.array([3, 4, 9])
-    mean, std = storage.channel_statistics(opened.pixel_sums[chosen], opened.images.shape)
+    mean, std = storage.channel_statistics(opened.pixel_sums[chosen], opened.inputs.shape)
     assert mean == pytest.approx((images[chosen] / 255).mean(axis=(0, 2, 3)))
     assert std == pytest.approx((images[chosen] / 255).std(axis=(0, 2, 3)))
 
@@ -55,7 +52,7 @@ def test_an_image_set_of_one_colour_can_be_normalised():
     assert std == pytest.approx([1.0])
 
 
-@pytest.mark.parametrize("name", storage.ARRAYS)
+@pytest.mark.parametrize("name", ["inputs.npy", "targets.npy", "pixel_sums.npy"])
 @pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
 def test_a_damaged_file_is_an_error_that_names_it(tmp_path, name, damage):
     storage.write(tmp_path, source()[1])
@@ -79,10 +76,10 @@ def test_a_copy_on_a_disk_of_ones_own_is_made_once_and_again_when_damaged(tmp_pa
     copy = preparation.local_copy(folder, scratch)
     assert storage.open_dataset(copy).info == storage.open_dataset(folder).info
     assert (scratch / copy.relative_to(scratch).parts[0]).stat().st_mode & 0o777 == 0o700
-    made = (copy / "images.npy").stat().st_ino
+    made = (copy / "inputs.npy").stat().st_ino
     assert preparation.local_copy(folder, scratch) == copy
-    assert (copy / "images.npy").stat().st_ino == made
-    (copy / "images.npy").write_bytes(b"damaged")
+    assert (copy / "inputs.npy").stat().st_ino == made
+    (copy / "inputs.npy").write_bytes(b"damaged")
     (copy / "dataset.json").unlink()
     assert preparation.local_copy(folder, scratch) == copy
     assert storage.open_dataset(copy).info == storage.open_dataset(folder).info
@@ -103,10 +100,10 @@ def test_a_dataset_is_read_through_once_to_be_checked(tmp_path, monkeypatch):
     monkeypatch.setattr(hashlib, "file_digest", lambda *args: read.append(args) or whole(*args))
     storage.open_dataset(tmp_path)
     assert not read
-    (tmp_path / "labels.npy").touch()
+    (tmp_path / "targets.npy").touch()
     storage.open_dataset(tmp_path)
     assert len(read) == 1
-    for damaged in ("[]", '{"x": 3', json.dumps({str(tmp_path / "labels.npy"): 1})):
+    for damaged in ("[]", '{"x": 3', json.dumps({str(tmp_path / "targets.npy"): 1})):
         (tmp_path / "digests.json").write_text(damaged)
         storage.open_dataset(tmp_path)
     assert len(read) == 10
@@ -131,28 +128,29 @@ def test_what_cannot_be_written_leaves_no_half_files(tmp_path):
 
 def test_writing_to_an_opened_dataset_does_not_reach_the_file(tmp_path):
     storage.write(tmp_path, source()[1])
-    before = (tmp_path / "images.npy").read_bytes()
-    images = storage.open_dataset(tmp_path).images
+    before = (tmp_path / "inputs.npy").read_bytes()
+    images = storage.open_dataset(tmp_path).inputs
     images[0] = images[0] + 1
-    assert (tmp_path / "images.npy").read_bytes() == before
+    assert (tmp_path / "inputs.npy").read_bytes() == before
 
 
 @pytest.mark.parametrize("labels", [[0] * 27, [0] * 27 + [3], [0] * 27 + [-1]])
 def test_labels_that_do_not_fit_are_refused(tmp_path, labels):
     _, made = source()
-    made.labels = np.array(labels)
-    with pytest.raises(ValueError, match="labels"):
+    made.targets = np.array(labels)
+    with pytest.raises(ValueError, match=r"labels|targets"):
         storage.write(tmp_path, made)
 
 
 def test_folds_are_stratified_seeded_and_cover_each_sample_once():
     labels = np.repeat([0, 1, 2], [50, 30, 20])
-    folds = assign_folds(labels, 5, seed=0)
+    assignable = Assignable(labels)
+    folds = assignable.folds(5, seed=0)
     assert np.array_equal(np.unique(folds), np.arange(5))
     for fold in range(5):
         assert np.array_equal(np.bincount(labels[folds == fold]), [10, 6, 4])
-    assert np.array_equal(folds, assign_folds(labels, 5, seed=0))
-    assert not np.array_equal(folds, assign_folds(labels, 5, seed=1))
+    assert np.array_equal(folds, assignable.folds(5, seed=0))
+    assert not np.array_equal(folds, assignable.folds(5, seed=1))
 
 
 INFO = {"train": 20, "shape": [26, 1, 2, 2]}

@@ -71,7 +71,9 @@ def test_everything_is_small_enough_to_be_found_and_read():
     assert lines_of(*RULES) <= MOST_LINES["rules"]
     assert lines_of(ROOT / "Snakefile") <= MOST_LINES["Snakefile"]
     assert len(PROGRAMS) <= MOST_PROGRAMS
-    for folder in {file.parent for file in LIBRARY} - {registry.LIBRARY / "strategies"}:
+    # Of these a folder has as many files as there are.
+    each_one = {registry.LIBRARY / name for name in ("strategies", "datasets", "analysis/figures")}
+    for folder in {file.parent for file in LIBRARY} - each_one:
         modules = [file for file in folder.glob("*.py") if file.stem != "__init__"]
         assert len(modules) <= MOST_MODULES, folder
 

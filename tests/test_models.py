@@ -15,11 +15,9 @@ NARROW = {"width": 0.1}
 
 
 def build(name, channels, image_size, classes, **options):
-    class Dataset:
-        model_arguments = {"channels": channels, "image_size": image_size, "classes": classes}  # noqa: RUF012
-
     torch.manual_seed(0)
-    return models.build(vary(model=Choice(name, name, options)), Dataset)
+    run = vary(model=Choice(name, name, options))
+    return models.build(run, (channels, *image_size), classes)
 
 
 def count(model):

@@ -196,7 +196,7 @@ def test_a_node_with_other_data_is_refused(laboratory):
     run = using(ALL["ring"], 1, nodes=2)
     other = laboratory.data(Choice("other", "synthetic", RUN.dataset.options | {"seed": 1}))
     outputs = Cluster(laboratory, run, of_last=[f"--data={other}"]).outputs()
-    assert "node 1 differs from the first one in: the pixels, the labels" in outputs[1]
+    assert "node 1 differs from the first one in: the inputs, the targets" in outputs[1]
     assert f"node 1 ({HOST}) is gone" in outputs[0]
 
 

@@ -31,11 +31,12 @@ SAMPLE = Sample(
     memory_bytes=1_000_000,
     phases={"compute": 1.0},
     weights_bytes=1000,
+    end_seconds=0.0,
 )
 
 
 def job(name, cores, seconds, slower=1.0, memory=1):
-    return packing.Job(name, cores, memory, Prediction(seconds, 0.0, slower, memory, False))
+    return packing.Job(name, cores, memory, Prediction(seconds, 0.0, 0.0, slower, memory, False))
 
 
 def test_a_prediction_adds_up():

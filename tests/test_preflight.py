@@ -99,7 +99,7 @@ class Net(nn.Linear):
     def __init__(self):
         super().__init__(8, 9)
 """,
-        "output for 2 images is (2, 1, 8, 9) in training; expected (2, 3)",
+        "output for 2 samples is (2, 1, 8, 9) in training; expected (2, 3)",
     ),
     "needs": (
         """
@@ -138,7 +138,7 @@ class Net(nn.Module):
         scores = self.body(x.flatten(1))
         return scores[:, : self.classes] if self.training else scores
 """,
-        "output for 2 images is (2, 6) in evaluation; expected (2, 3)",
+        "output for 2 samples is (2, 6) in evaluation; expected (2, 3)",
     ),
     "two": (
         """
@@ -149,7 +149,7 @@ class Net(nn.Linear):
     def forward(self, x):
         return x, x
 """,
-        "output for 2 images is tuple",
+        "output for 2 samples is tuple",
     ),
 }
 
@@ -179,7 +179,9 @@ def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
     assert "The configuration cannot be run:" in output
     lines = project.config.read_text().splitlines()
     own, lenet = (1 + lines.index(f"  {name}:") for name in ("own", "lenet"))
-    assert f"mine.yaml:{own}: models.own: the model's output for 2 images is (2, 3, 8, 9)" in output
+    assert (
+        f"mine.yaml:{own}: models.own: the model's output for 2 samples is (2, 3, 8, 9)" in output
+    )
     assert f"mine.yaml:{lenet}: models.lenet: Invalid weight_decay value: -1" in output
     assert "Traceback" not in output
     assert not list(tmp_path.rglob("metrics.json"))
@@ -198,7 +200,7 @@ def loss(**options):
     [
         (
             {"batch_size": 2, "workers": 2, "model": MOBILENET},
-            "leaves 2 worker(s) one image each",
+            "leaves 2 worker(s) one sample each",
         ),
         ({"optimizer": sgd(nesterov=True)}, "Nesterov momentum requires a momentum"),
         ({"optimizer": sgd(momentum=-1.0)}, "Invalid momentum value"),

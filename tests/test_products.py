@@ -11,13 +11,13 @@ FACTS = products.Facts(study="s", baseline="serial", target=0.5, references=())
 @pytest.mark.parametrize("product", products.known().values(), ids=products.known())
 def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     assert product.title
-    assert len(product.caption.format(**vars(FACTS)).split()) > 8, "a caption is a sentence"
+    assert len(FACTS.filled(product.caption).split()) > 8, "a caption is a sentence"
     assert product.when in {None, products.PLANNED, *products.CONDITIONS}
-    assert product.section in ("accuracy", "speed", "training")
+    assert product.section in ("{metric}", "speed", "training")
     tables = {name for name, each in products.known().items() if each.kind == "table"}
     assert product.made_from
     for name in (*product.made_from, *(product.spoken_from or ())):
-        assert name.removeprefix(jobs.OTHER) in tables | {*jobs.TIDY, jobs.PREDICTED}
+        assert name.removeprefix(jobs.OTHER) in tables | {*jobs.TIDY, jobs.PREDICTED, "predictions"}
     module = products.load(product.name)
     assert callable(getattr(module, product.kind))
     assert product.kind == "figure" or callable(module.formats)

@@ -114,7 +114,7 @@ def test_a_recipe_that_is_far_too_slow_is_timed_once(laboratory, monkeypatch, tm
     slow = {"contiguous": Slow(0.001), "channels_last": Slow(0.02)}
     for model in slow.values():
         model(torch.zeros(2, 3, 8, 8))
-    monkeypatch.setattr(models, "build", lambda run, dataset: slow[run.memory_format])
+    monkeypatch.setattr(models, "build", lambda run, *_: slow[run.memory_format])
     run = vary(OPEN, precision="fp32", threads_per_worker=1)
     recipes._measure_all(run, laboratory.data(), 1, 1, tmp_path / "recipe", None)
     # In this test, here, and as warm-up; the other one's images have been counted before.
@@ -184,7 +184,7 @@ class OnlyContiguous(torch.nn.Module):
 
 def test_a_candidate_that_does_not_work_is_left_out(laboratory, monkeypatch, capfd):
     monkeypatch.setattr(recipes, "ROUNDS", 1)
-    monkeypatch.setattr(models, "build", lambda run, dataset: model_in(run.memory_format))
+    monkeypatch.setattr(models, "build", lambda run, *_: model_in(run.memory_format))
 
     def model_in(memory_format):
         model = OnlyContiguous(3, 3)

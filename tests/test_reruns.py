@@ -250,7 +250,7 @@ def test_data_that_are_touched_or_written_again_train_nothing(project):
 @pytest.mark.parametrize(
     "change",
     [lambda p: save(p, seed=1), lambda p: save(p, labels=[1, 0] * 20)],
-    ids=["pixels", "labels"],
+    ids=["inputs", "labels"],
 )
 def test_data_that_change_train_all(project, change):
     change(project)
@@ -264,13 +264,13 @@ def test_pixels_that_change_behind_snakemakes_back_are_refused(project):
     shutil.rmtree(project.folder / ".snakemake")
     info = project.results / "data" / "mine" / "dataset.json"
     content = storage.read_info(info.parent)
-    content["sha256"]["images.npy"] = "0" * 64
+    content["sha256"]["inputs.npy"] = "0" * 64
     times = info.stat().st_atime_ns, info.stat().st_mtime_ns
     storage.write_info(info.parent, content)
     os.utime(info, ns=times)
     shutil.rmtree(project.results / "studies" / "first")
     output = project.call(TABLE, expect=1)
-    assert "is of another run than the config's; different: the pixels" in output
+    assert "is of another run than the config's; different: the inputs" in output
 
 
 @pytest.mark.parametrize("with_metadata", [True, False])

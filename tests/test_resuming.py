@@ -147,7 +147,7 @@ def test_a_checkpoint_of_the_same_run_is_resumed_from(laboratory):
     assert resumed_epochs(laboratory, decisive(laboratory)) == 2
 
 
-@pytest.mark.parametrize("part", ["settings", "code", "torch", "pixels", "labels", "folds"])
+@pytest.mark.parametrize("part", ["settings", "code", "torch", "inputs", "targets", "folds"])
 def test_a_checkpoint_of_another_identity_is_not_resumed_from(laboratory, part):
     interrupted(laboratory)
     other = decisive(laboratory)

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from conftest import vary
 
 from allcores.data import storage
-from allcores.data.batches import ImageBatches, shards
+from allcores.data.batches import Batches, shards
 from allcores.study import checks, grid, registry
 from allcores.study.run import Choice
 from allcores.training import losses, models
@@ -71,6 +71,28 @@ def test_onecycle_goes_up_and_down():
     assert found[0] < 0.01 > found[-1]
 
 
+@pytest.mark.parametrize("name", ["constant", "cosine", "multistep", "warm_restarts"])
+def test_warm_up_rises_to_where_the_schedule_begins(name):
+    found = rates(name, warm_up=0.25)
+    assert found[:5] == pytest.approx([0.1 * step / 6 for step in range(1, 6)])
+    assert found[5:] == pytest.approx(rates(name, steps=15))
+    assert rates(name, warm_up=0.0) == rates(name)
+
+
+@pytest.mark.parametrize("done", [3, 5, 12])
+def test_a_resumed_warm_up_goes_on_where_it_was(done):
+    choice = Choice("cosine", "cosine", {"warm_up": 0.25})
+    schedule = Schedule(choice, 0.1, 20)
+    for _ in range(done):
+        schedule.end_batch()
+    resumed = Schedule(choice, 0.1, 20)
+    resumed.restore(schedule.state())
+    for _ in range(done, 20):
+        assert resumed.lr == schedule.lr
+        resumed.end_batch()
+        schedule.end_batch()
+
+
 def test_plateau_reacts_to_the_loss():
     improving = rates("plateau", losses_per_epoch=[10 - k for k in range(10)], patience=1)
     assert set(improving) == {0.1}
@@ -102,19 +124,19 @@ def test_a_restored_schedule_goes_on_where_it_was(name, steps, tmp_path):
 @pytest.mark.parametrize("name", registry.losses())
 def test_every_loss_takes_scores_and_classes(name):
     scores = torch.randn(6, 4, requires_grad=True)
-    loss = losses.build(name, {})(F.log_softmax(scores, dim=1), torch.arange(6) % 4)
+    loss = losses.build(name, {}, 4)(F.log_softmax(scores, dim=1), torch.arange(6) % 4)
     loss.backward()
     assert loss.shape == ()
     assert scores.grad.abs().sum() > 0
     labels = torch.arange(6) % 4
     right, wrong = (F.one_hot(each, 4).float() for each in (labels, (labels + 1) % 4))
-    made = losses.build(name, {})
+    made = losses.build(name, {}, 4)
     assert made(right, labels) < made(wrong, labels)
 
 
 def test_losses_take_options():
     scores, labels = torch.randn(5, 3), torch.arange(5) % 3
-    smoothed = losses.build("CrossEntropyLoss", {"label_smoothing": 0.1})(scores, labels)
+    smoothed = losses.build("CrossEntropyLoss", {"label_smoothing": 0.1}, 3)(scores, labels)
     assert smoothed == F.cross_entropy(scores, labels, label_smoothing=0.1)
 
 
@@ -124,10 +146,10 @@ def test_every_optimizer_trains_as_in_a_plain_loop(laboratory, name):
     run = vary(optimizer=Choice(name, name, {"lr": 0.001}), epochs=1, **plain)
     _, weights = laboratory.conduct(run)
     opened = storage.open_dataset(laboratory.data())
-    mean, std = storage.channel_statistics(opened.pixel_sums[:53], opened.images.shape)
-    images, labels = ImageBatches(opened.images, mean, std), torch.from_numpy(opened.labels)
+    mean, std = storage.channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
+    images, labels = Batches(opened.inputs, mean, std), torch.from_numpy(opened.targets)
     torch.manual_seed(run.seed)
-    model = models.build(run, opened)
+    model = models.build(run, opened.shape, opened.outputs)
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.001)
     for shard in shards(np.arange(53), run.batch_size, run.seed, epoch=0, rank=0, workers=1):
         F.cross_entropy(model(images.plain(shard.samples)), labels[shard.samples]).backward()

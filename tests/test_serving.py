@@ -44,9 +44,9 @@ def test_a_network_says_again_what_it_said_when_it_was_scored(laboratory, recipe
     scores = np.stack(found["scores"])
     predictor = Predictor(laboratory.folder / "run")
     dataset = opened(laboratory, run)
-    assert np.array_equal(predictor.scores(dataset.images[found["sample"]]), scores)
+    assert np.array_equal(predictor.scores(dataset.inputs[found["sample"]]), scores)
     assert np.array_equal(found["predicted"], scores.argmax(axis=1))
-    assert np.array_equal(found["true"], dataset.labels[found["sample"]])
+    assert np.array_equal(found["true"], dataset.targets[found["sample"]])
     confusion = metrics.confusion_matrix(
         found["true"].to_numpy(), found["predicted"].to_numpy(), len(predictor.classes)
     )
@@ -64,12 +64,12 @@ def test_a_run_that_diverged_predicts_nothing(laboratory):
 
 
 def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
-    images = opened(trained).images[:5]
+    images = opened(trained).inputs[:5]
     np.savez(tmp_path / "new.npz", images=images)
     done = predict(tmp_path, trained.folder / "runs", "new.npz")
     assert done.stdout == "5 samples, averaged over 2 runs; written to predictions.csv\n"
     both = [Predictor(trained.folder / "runs" / f"fold{fold}") for fold in (0, 1)]
-    expected = np.mean([each.probabilities(images) for each in both], axis=0)
+    expected = np.mean([each.predictions(images) for each in both], axis=0)
     table = pd.read_csv(tmp_path / "predictions.csv")
     columns = [f"p_{name}" for name in both[0].classes]
     assert list(table) == ["sample", "predicted", *columns]
@@ -80,10 +80,10 @@ def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
 def test_a_prepared_dataset_comes_with_its_classes(trained):
     dataset = opened(trained)
     predictor = Predictor(trained.folder / "runs" / "fold0")
-    given = samples.read(trained.data(), predictor.shape, predictor.classes)
-    assert np.array_equal(given.true, dataset.labels)
-    assert np.array_equal(given.images, dataset.images)
-    assert predictor.probabilities(given.images).sum(axis=1) == pytest.approx(1.0)
+    given = samples.read(trained.data(), predictor)
+    assert np.array_equal(given.true, dataset.targets)
+    assert np.array_equal(given.inputs, dataset.inputs)
+    assert predictor.predictions(given.inputs).sum(axis=1) == pytest.approx(1.0)
 
 
 def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
@@ -96,31 +96,32 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
     choice = RUN.dataset.__class__("photos", "image_folder", {"path": str(photos), "size": 8})
     laboratory.conduct(vary(RUN, dataset=choice, folds=2, fold=0))
     predictor = Predictor(laboratory.folder / "run")
-    found = samples.read(photos, predictor.shape, predictor.classes)
+    found = samples.read(photos, predictor)
     assert found.names[:2] == ["dark/0.png", "dark/1.png"]
     assert list(found.true) == 8 * [0] + 8 * [1]
     dataset = opened(laboratory, vary(RUN, dataset=choice))
-    assert np.array_equal(found.images, dataset.images)
-    assert samples.read(photos, predictor.shape, ["dark", "bright"]).true is None
+    assert np.array_equal(found.inputs, dataset.inputs)
+    predictor.classes = ["dark", "bright"]
+    assert samples.read(photos, predictor).true is None
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("nowhere", "expected a .npz, a .npy, or a folder"),
+        ("nowhere", "expected a .npz, a .npy, a folder"),
         ("empty", "there is no image in it"),
-        ("other.npz", r"has no array images; found pixels"),
-        ("wide.npz", r"found images of uint8, \(1, 9, 9\); the run was trained on uint8, \("),
+        ("other.npz", r"has no array inputs or images; found pixels"),
+        ("wide.npz", r"found samples of uint8, \(1, 9, 9\); the run was trained on uint8, \("),
         ("damaged.npy", "not what numpy writes"),
         ("damaged.npz", "not what numpy writes"),
-        ("none.npz", r"images must be .* nothing of it 0; found \(0, 8, 8\)"),
+        ("none.npz", r"nothing of it 0; found \(0, 1, 8, 8\)"),
         ("beyond.npz", r"labels must be \(2,\) integers from 0 to"),
         ("labelled.npz", r"labels must be \(2,\) integers"),
     ],
 )
 def test_what_cannot_be_predicted_is_told(trained, tmp_path, given, message):
     (tmp_path / "empty").mkdir()
-    images = opened(trained).images
+    images = opened(trained).inputs
     np.savez(tmp_path / "other.npz", pixels=images[:2])
     np.savez(tmp_path / "wide.npz", images=np.zeros((2, 9, 9), np.uint8))
     np.savez(tmp_path / "labelled.npz", images=images[:2], labels=[1.5, 2])
@@ -130,7 +131,7 @@ def test_what_cannot_be_predicted_is_told(trained, tmp_path, given, message):
     (tmp_path / "damaged.npz").write_bytes(b"PK\3\4 nothing")
     predictor = Predictor(trained.folder / "runs" / "fold0")
     with pytest.raises(ValueError, match=message):
-        predictor.scores(samples.read(tmp_path / given, predictor.shape, predictor.classes).images)
+        predictor.scores(samples.read(tmp_path / given, predictor).inputs)
 
 
 def test_a_folder_without_a_run_is_told(tmp_path):

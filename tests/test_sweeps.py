@@ -111,8 +111,9 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
 
 def test_inner_folds_cut_the_training_part_only():
     labels = np.repeat(np.arange(3), [20, 21, 22])
-    outer = folds.assign_folds(labels, 4, 1)
-    inner = folds.assign_inner_folds(labels, 4, 3, 1)
+    assignable = folds.Assignable(labels)
+    outer = assignable.folds(4, 1)
+    inner = folds.assign_inner_folds(assignable, 4, 3, 1)
     assert inner.shape == (4, len(labels))
     for fold in range(4):
         assert ((inner[fold] == -1) == (outer == fold)).all()
@@ -122,7 +123,7 @@ def test_inner_folds_cut_the_training_part_only():
             assert not set(train) & set(held_out)
             assert set(train) | set(held_out) == set(np.flatnonzero(outer != fold))
             assert len(np.unique(labels[held_out])) == 3
-    whole = folds.assign_inner_folds(labels, 0, 3, 1)  # a test set is held out
+    whole = folds.assign_inner_folds(assignable, 0, 3, 1)  # a test set is held out
     assert whole.shape == (1, len(labels))
     assert (whole >= 0).all()
 
@@ -217,15 +218,14 @@ def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
         folders[label] = [tmp_path / f"{label}{n}" for n in range(len(scores))]
         for folder, score in zip(folders[label], scores, strict=True):
             folder.mkdir()
-            write_metrics(
-                folder / "metrics.json", {"accuracy": score, "cpu_seconds": 1.5, "epochs": []}
-            )
+            record = {"accuracy": score, "diverged": score is None, "cpu_seconds": 1.5}
+            write_metrics(folder / "metrics.json", record | {"epochs": []})
     found = selection.choose(folders)
     assert found["kept"] == ["first"]
     assert selection.choose(folders, keeps=4)["kept"] == ["first", "equal", "worse"]
     assert found["candidates"]["lost"]["mean"] is None
     assert found["candidates"]["first"]["core_seconds"] == 3.0
-    with pytest.raises(ValueError, match="all candidates diverged: lost, gone"):
+    with pytest.raises(ValueError, match="diverged, or have no accuracy: lost, gone"):
         selection.choose({"lost": folders["lost"], "gone": folders["lost"]})
 
 
@@ -234,16 +234,17 @@ def test_the_held_out_part_has_no_say():
     table = grid.expand(sweeps.expanded(yaml.safe_load(CONFIG)))
     assert len(table.selections) == OUTER
     labels = load_digits().target
+    assignable = folds.Assignable(labels)
     info = {"train": len(labels), "shape": [len(labels)]}
     for each in table.selections.values():
         final = [table.runs[path] for path in each.final.values()]
         (held_out,) = {
-            tuple(folds.split(info, folds.of_run(run, labels), run.held_out_fold, None, 0)[1])
+            tuple(folds.split(info, folds.of_run(run, assignable), run.held_out_fold, None, 0)[1])
             for run in final
         }
         for path in [path for paths in each.inner.values() for path in paths]:
             run = table.runs[path]
-            parts = folds.split(info, folds.of_run(run, labels), run.held_out_fold, None, 0)
+            parts = folds.split(info, folds.of_run(run, assignable), run.held_out_fold, None, 0)
             assert not set(held_out) & set(np.concatenate(parts))
     assert json.loads(final[0].to_json()).keys() == json.loads(run.to_json()).keys() - {
         "inner_folds",
@@ -342,6 +343,6 @@ def test_it_is_told_when_all_candidates_diverge(tmp_path):
         HALVING.replace("[0.001, 0.5, 0.01, 0.1]", "[1.0e+29, 1.0e+30, 2.0e+30]")
     )
     said = project.call(expect=1)
-    assert "select_candidate.py: all candidates diverged: mlp-lr1e_29, mlp-lr1e_30" in said
+    assert "select_candidate.py: all candidates diverged, or have no accuracy: mlp-lr1e_29" in said
     assert "Traceback" not in said
     assert not list((project.results / "checkpoints").rglob("*.allcores"))

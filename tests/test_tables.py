@@ -49,6 +49,11 @@ def made(strategy, workers, fold, accuracy, seconds):
     }
 
 
+def runs_of(all_metrics):
+    """Their frame, accuracy being what the study is about."""
+    return tidy.runs(all_metrics, [{"accuracy": one["accuracy"]} for one in all_metrics])
+
+
 RUNS = [
     made("serial", 1, 0, 0.8, 10.0),
     made("serial", 1, 1, 0.9, 12.0),
@@ -58,9 +63,9 @@ RUNS = [
 
 
 def test_accuracy_table():
-    runs = tidy.runs(RUNS)
+    runs = runs_of(RUNS)
     runs["core_seconds"] = runs["training_seconds"] * runs["cores"]
-    table = products.load("accuracy_table").table(runs)
+    table = products.load("accuracy_table").table(runs, FACTS)
     assert list(table["strategy"]) == ["serial", "ddp"]
     assert list(table["runs"]) == [2, 2]
     assert list(table["accuracy"]) == pytest.approx([0.85, 0.8])
@@ -74,7 +79,7 @@ def test_accuracy_table():
 
 
 def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
-    table = products.load("speed_table").table(tidy.runs(RUNS), tidy.epochs(RUNS), FACTS)
+    table = products.load("speed_table").table(runs_of(RUNS), tidy.epochs(RUNS), FACTS)
     serial, ddp = table.to_dict("records")
     assert serial["images_per_second"] == pytest.approx((100 / 10 + 100 / 12) / 2)
     assert (ddp["slowest"], ddp["fastest"]) == pytest.approx((100 / 6, 100 / 5))
@@ -86,7 +91,7 @@ def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
 
 def test_a_single_epoch_is_better_than_none():
     one = [metrics | {"epochs": metrics["epochs"][:1]} for metrics in RUNS]
-    table = products.load("speed_table").table(tidy.runs(one), tidy.epochs(one), FACTS)
+    table = products.load("speed_table").table(runs_of(one), tidy.epochs(one), FACTS)
     assert table["images_per_second"].iloc[0] == pytest.approx(100 / 99)
 
 
@@ -94,7 +99,7 @@ def test_a_phase_that_a_strategy_does_not_have_is_left_empty():
     ring = made("ring", 2, 0, 0.9, 6.0)
     ring["epochs"][1]["phases"] = {"compute": 4.0, "all_gather": 2.0}
     runs = [*RUNS, ring]
-    table = products.load("speed_table").table(tidy.runs(runs), tidy.epochs(runs), FACTS)
+    table = products.load("speed_table").table(runs_of(runs), tidy.epochs(runs), FACTS)
     assert table["all_gather"].isna().tolist() == [True, True, False]
     assert table["all_gather"].iloc[2] == pytest.approx(2 / 105)
 
@@ -175,9 +180,9 @@ def test_a_cell_of_which_runs_diverged(tmp_path):
     broken = RUNS[1] | dict.fromkeys(("accuracy", "loss", "confusion", "accuracy_per_class"))
     broken |= {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
     all_metrics = [RUNS[0], broken, *RUNS[2:]]
-    tidy.runs(all_metrics).to_csv(tmp_path / "runs.csv", index=False)
+    runs_of(all_metrics).to_csv(tmp_path / "runs.csv", index=False)
     runs = tidy.read(tmp_path / "runs.csv").assign(core_seconds=1.0)
-    serial, ddp = products.load("accuracy_table").table(runs).to_dict("records")
+    serial, ddp = products.load("accuracy_table").table(runs, FACTS).to_dict("records")
     assert (serial["runs"], serial["diverged"], serial["accuracy"]) == (2, 1, 0.8)
     assert (ddp["runs"], ddp["diverged"]) == (2, 0)
     assert len(tidy.epochs(all_metrics)) == 6
@@ -199,7 +204,7 @@ def test_where_all_diverged_there_are_tables_without_rows(tmp_path):
 def test_labels_stay_what_they_are(tmp_path, label):
     run = vary(model=Choice(label, "mlp", {}), folds=2, fold=0)
     settings = json.loads(run.to_json())
-    tidy.runs([RUNS[0] | {"settings": settings}]).to_csv(tmp_path / "runs.csv", index=False)
+    runs_of([RUNS[0] | {"settings": settings}]).to_csv(tmp_path / "runs.csv", index=False)
     assert list(tidy.read(tmp_path / "runs.csv")["model"]) == [label]
 
 

@@ -11,7 +11,7 @@ import torch
 from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
 from allcores.data import storage
-from allcores.data.folds import assign_folds, read_folds, write_folds
+from allcores.data.folds import Assignable, read_folds, write_folds
 from allcores.files import sha256
 from allcores.study.metrics_file import read_metrics
 from allcores.study.run import Choice, Run
@@ -73,13 +73,13 @@ def test_training_never_opens_the_held_out_fold(laboratory, strategy):
 
     folder = laboratory.data(choice)
     opened = storage.open_dataset(folder)
-    held_out = assign_folds(opened.labels, 3, run.seed) == 1
+    held_out = Assignable(opened.targets).folds(3, run.seed) == 1
     assert held_out.sum() == 20
-    for name in ("images", "pixel_sums"):
+    for name in ("inputs", "pixel_sums"):
         array = np.array(getattr(opened, name))
         array[held_out] = 255 - array[held_out]
         np.save(folder / f"{name}.npy", array)
-    opened.info["sha256"] = {name: sha256(folder / name) for name in storage.ARRAYS}
+    opened.info["sha256"] = {name: sha256(folder / name) for name in opened.info["sha256"]}
     storage.write_info(folder, opened.info)
 
     _, poisoned = laboratory.conduct(run, "poisoned")
@@ -91,15 +91,15 @@ def test_scoring_is_exact_and_without_augmentation(laboratory):
     run = vary(crop=2, flip=True, model=MOBILENET)
     metrics, weights = laboratory.conduct(run)
     opened = storage.open_dataset(laboratory.data())
-    mean, std = storage.channel_statistics(opened.pixel_sums[:53], opened.images.shape)
+    mean, std = storage.channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
     from allcores.training import models
 
-    model = models.build(run, opened)
+    model = models.build(run, opened.shape, opened.outputs)
     model.load_state_dict(weights)
     model.eval()
     confusion = np.zeros((3, 3), int)
-    for image, label in zip(opened.images[53:], opened.labels[53:], strict=True):
+    for image, label in zip(opened.inputs[53:], opened.targets[53:], strict=True):
         pixels = (torch.tensor(image) / 255 - mean) / std
         confusion[label, model(pixels[None].float()).argmax()] += 1
     assert metrics["confusion"] == confusion.tolist()
@@ -119,9 +119,9 @@ def test_channels_last_changes_the_layout_only(laboratory):
 
 
 def test_an_altered_dataset_is_an_error_not_a_training(laboratory):
-    file = laboratory.data() / "images.npy"
+    file = laboratory.data() / "inputs.npy"
     file.write_bytes(file.read_bytes()[:-5])
-    with pytest.raises(ValueError, match=r"images\.npy is not what was prepared"):
+    with pytest.raises(ValueError, match=r"inputs\.npy is not what was prepared"):
         laboratory.conduct(RUN)
 
 
@@ -178,8 +178,9 @@ def test_the_rate_that_is_recorded_is_the_schedules(laboratory):
 def test_edited_folds_are_refused(laboratory, damage):
     choice = Choice("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
     folder = laboratory.data(choice)
-    labels, file = storage.open_dataset(folder).labels, laboratory.folder / "folds.json"
-    write_folds(file, labels, 3, 0)
+    assignable = Assignable.of(storage.open_dataset(folder))
+    file = laboratory.folder / "folds.json"
+    write_folds(file, assignable, 3, 0)
     run = vary(dataset=choice, folds=3, fold=1)
 
     def conduct():
@@ -188,7 +189,7 @@ def test_edited_folds_are_refused(laboratory, damage):
 
     conduct()
     with pytest.raises(ValueError, match="is not what was assigned"):
-        read_folds(file, labels[::-1], 3)
+        read_folds(file, Assignable(assignable.targets[::-1]), 3)
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content | {"fold_of": damage(content["fold_of"])}))
     with pytest.raises(ValueError, match="is not what was assigned"):

@@ -3,13 +3,15 @@
 import dataclasses
 import io
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
-from test_tables import FACTS, RUNS, made
+from test_tables import FACTS, RUNS, made, runs_of
 
-from allcores.analysis import bottom_line, comparison, occupancy, products, tidy, verdict
+from allcores.analysis import comparison, occupancy, products, tidy
+from allcores.analysis.words import bottom_line, verdict
 
 
 def sentences(product, frame, facts=FACTS):
@@ -37,11 +39,8 @@ def test_without_resampling_it_is_the_ordinary_paired_t_test():
 
 
 def test_without_spread_nothing_can_be_said():
-    mean, *others = comparison.corrected_t_test([0.1], 0.25)
-    assert mean == 0.1
-    assert np.isnan(others).all()
     # Two runs that differ by the same one image are no proof that all would.
-    for differences in ([0.0, 0.0, 0.0], [0.1, 0.1, 0.1]):
+    for differences in ([0.1], [0.0, 0.0, 0.0], [0.1, 0.1, 0.1]):
         mean, *others = comparison.corrected_t_test(differences, 0.25)
         assert mean == pytest.approx(differences[0])
         assert np.isnan(others).all()
@@ -54,7 +53,7 @@ def test_holm():
 
 
 def compared(metrics):
-    return products.load("comparison_table").table(tidy.runs(metrics), FACTS)
+    return products.load("comparison_table").table(runs_of(metrics), FACTS)
 
 
 def test_comparison_table():
@@ -74,7 +73,7 @@ def test_comparison_table():
 
 
 def test_seeds_on_a_fixed_test_set_resample_nothing():
-    runs = tidy.runs(RUNS).assign(split="test", seed=[0, 1, 0, 1])
+    runs = runs_of(RUNS).assign(split="test", seed=[0, 1, 0, 1])
     (row,) = products.load("comparison_table").table(runs, FACTS).to_dict("records")
     # As above, but sqrt(0.005 / 2) = 0.05: t = 1.
     assert row["p"] == pytest.approx(0.5)
@@ -112,7 +111,7 @@ def test_what_is_said_of_accuracy():
 
 
 def speeds(metrics):
-    return products.load("speed_table").table(tidy.runs(metrics), tidy.epochs(metrics), FACTS)
+    return products.load("speed_table").table(runs_of(metrics), tidy.epochs(metrics), FACTS)
 
 
 def read_back(table):
@@ -179,7 +178,7 @@ def test_rows_that_had_too_few_cores_are_marked():
 
 def said_first(metrics):
     found = {"speed_table": read_back(speeds(metrics)), "comparison_table": compared(metrics)}
-    accurate, *said = bottom_line.sentences(found | {"runs": tidy.runs(metrics)}, FACTS)
+    accurate, *said = bottom_line.sentences(found | {"runs": runs_of(metrics)}, FACTS)
     assert accurate.startswith("Held-out accuracy, each with its best schedule and way: mlp")
     return said
 
@@ -197,7 +196,7 @@ def test_the_bottom_line():
     ]
     fast = [made("ddp", 2, fold, [0.8, 0.9][fold], 3.0) for fold in range(2)]
     (said,) = said_first(RUNS[:2] + fast)
-    assert "Accuracy is the same as with serial, run by run." in said
+    assert "Its accuracy is the same as with serial, run by run." in said
     assert "ddp, 2 workers gets most out of each core: 16.7 images/s per core against 9.2" in said
     repeat = [made("ddp", 1, fold, 0.8, 2.0) for fold in range(2)]
     (said,) = said_first([*RUNS, *repeat])
@@ -221,13 +220,13 @@ def test_timings_of_other_conditions_are_not_compared():
     assert said[1].startswith("Runs were packed")
     (said,) = bottom_line.sentences({"speed_table": read_back(table)}, FACTS)
     assert said.startswith("mlp: the ways were timed under different conditions")
-    runs = tidy.runs([*RUNS[:2], packed])
+    runs = runs_of([*RUNS[:2], packed])
     mixed = list(verdict.of_machine(runs))
     assert mixed[1] == (
         "Not the same for all runs, which timings show: alone on the machine: True (2), False (1)."
     )
     other = packed | {"machine": packed["machine"] | {"host": "k", "processor": "q"}}
-    mixed = list(verdict.of_machine(tidy.runs([*RUNS[:2], other])))
+    mixed = list(verdict.of_machine(runs_of([*RUNS[:2], other])))
     assert "the processor: p (2), q (1)" in mixed[2]
 
 
@@ -253,17 +252,17 @@ def test_without_its_baseline_a_study_says_so():
 
 
 def test_no_line_goes_through_one_size():
-    table = products.load("size_table").table(tidy.epochs(RUNS), tidy.runs(RUNS))
+    table = products.load("size_table").table(tidy.epochs(RUNS), runs_of(RUNS))
     assert table.empty
     assert list(sentences("size_table", read_back(table))) == []
 
 
 def test_what_is_missing_and_what_diverged_is_said():
     missing = pd.DataFrame({"run": ["digits/lenet/fold0"]})
-    (said,) = verdict.of_missing(missing, tidy.runs(RUNS))
+    (said,) = verdict.of_missing(missing, runs_of(RUNS))
     assert said.startswith("INCOMPLETE: 1 run of 5 failed and is missing here, for instance digits")
     broken = RUNS[1] | {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
-    (said,) = verdict.of_missing(missing[:0], tidy.runs([RUNS[0], broken]))
+    (said,) = verdict.of_missing(missing[:0], runs_of([RUNS[0], broken]))
     assert (
         "mlp (cosine) with serial: 1 run, the first in epoch 2, step 7, learning rate 0.5" in said
     )
@@ -278,7 +277,9 @@ def test_packing_table():
     single = [at(m, 100.0 + 10 * i, 110.0 + 10 * i) for i, m in enumerate(RUNS[:2])]
     packed = [at(m, 500.0, 512.0 + i) for i, m in enumerate(RUNS[:2])]
     unasked = at(made("ring", 2, 0, 0.8, 9.0), 130.0, 160.0)
-    table = products.load("packing_table").table(tidy.runs(packed), tidy.runs([*single, unasked]))
+    table = products.load("packing_table").table(
+        runs_of(packed), runs_of([*single, unasked]), FACTS
+    )
     part, whole = table.to_dict("records")
     # 20 s one after the other; side by side on 2 cores 12 and 13 s.
     assert (part["one_by_one_seconds"], part["packed_seconds"]) == (20, 13)
@@ -308,11 +309,11 @@ def test_runs_without_a_counterpart_do_not_count_as_packed_or_not():
         }
     packed = [at(m, 500.0 + 10 * (i // 2), 510.0 + 10 * (i // 2)) for i, m in enumerate(RUNS[:2])]
     packed += [at(m, 510.0, 520.0) for m in other]
-    packing_table = products.load("packing_table").table
-    table = packing_table(tidy.runs(packed), tidy.runs(single))
+    packing_table = partial(products.load("packing_table").table, facts=FACTS)
+    table = packing_table(runs_of(packed), runs_of(single))
     part, whole = table.to_dict("records")
     assert (part["speedup"], whole["speedup"], whole["runs"]) == (2, 2, 2)
-    table = packing_table(tidy.runs(packed), tidy.runs(single[:1]))
+    table = packing_table(runs_of(packed), runs_of(single[:1]))
     assert table["speedup"].tolist() == [2, 2]
 
 
@@ -323,7 +324,7 @@ def test_makespan_leaves_pauses_out():
 
 def test_packing_is_held_against_the_cores_that_were_there():
     """Not against those that runs ever had at a time."""
-    runs = tidy.runs([RUNS[0] | {"conditions": {"exclusive": False, "cores_of_call": 8}}])
+    runs = runs_of([RUNS[0] | {"conditions": {"exclusive": False, "cores_of_call": 8}}])
     assert occupancy.cores_there(runs) == 8
 
 
@@ -335,7 +336,7 @@ def sized(size, seconds):
 
 def test_size_table():
     metrics = [sized(1000, 2.5), sized(2000, 4.5), sized(4000, 8.5)]
-    table = products.load("size_table").table(tidy.epochs(metrics), tidy.runs(metrics))
+    table = products.load("size_table").table(tidy.epochs(metrics), runs_of(metrics))
     (row,) = table.to_dict("records")
     assert row["seconds_per_1000"] == pytest.approx(2)
     assert row["intercept_seconds"] == pytest.approx(0.5)
@@ -380,10 +381,8 @@ def test_what_is_said_of_staleness():
 
 
 def test_published_times_stand_beside_and_change_nothing():
-    references = [
-        {"model": "mlp", "label": "a cluster", "cores": 4, "seconds": 478, "images": 2000}
-    ]
-    facts = dataclasses.replace(FACTS, references=references)
+    there = {"model": "mlp", "label": "a cluster", "cores": 4, "seconds": 478, "images": 2000}
+    facts = dataclasses.replace(FACTS, references=[there])
     table = products.load("elapsed_table").table(read_back(speeds(RUNS)), facts)
     assert list(table["layout"]) == ["serial", "ddp, 2 workers", "a cluster"]
     assert list(table["seconds"]) == pytest.approx([110, 104.5, 478])

@@ -43,7 +43,7 @@ def test_the_study_ends_with_tables_figures_and_report(finished):
     assert len(pd.read_csv(study / "epochs.csv")) == 2 * RUNS
     speed = pd.read_csv(study / "speed_table.csv")
     assert speed.loc[speed["strategy"] == "serial", "speedup"].eq(1).all()
-    for name in ("accuracy", "per_class", "confusion", "loss", "speedup", "utilisation"):
+    for name in ("accuracy", "per_class", "confusion", "calibration", "loss", "speedup"):
         assert (study / f"{name}_figure.png").stat().st_size > 5000
         assert (study / f"{name}_figure.svg").read_text().startswith("<?xml")
     assert_is_self_contained((study / "report.html").read_text())
@@ -62,7 +62,7 @@ def assert_is_self_contained(page):
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
     assert page.index("Held-out accuracy, each") < page.index("<svg") < page.index(">Methods<")
-    assert page.count("<svg") == page.count("<figcaption>") == 7
+    assert page.count("<svg") == page.count("<figcaption>") == 8
     methods = page.partition(">Methods<")[2]
     assert "mlp (hidden [16], SGD with learning rate 0.05, batches of 16, 2 epochs" in methods
     assert "stratified 2-fold cross-validation, 30 samples to train on, 30 held out" in methods

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 import yaml
+from measure import ROOT
 
 from allcores.analysis import occupancy
 
-ROOT = Path(__file__).parents[2]
 MODELS = """
 lenet: {batch_size: 32, epochs: 40, optimizer: {name: adam, lr: 0.002}}
 mobilenet: {width: 0.125, batch_size: 32, epochs: 12, optimizer: {name: adamw, lr: 0.02}}

@@ -47,11 +47,12 @@ def ours(folder, name, dataset, batch):
 def the_usual(folder, name, dataset, batch):
     opened = storage.open_dataset(f"{folder}/{dataset.label}")
     count = opened.info["train"]
-    mean, std = storage.channel_statistics(opened.pixel_sums[:count], opened.images.shape)
+    mean, std = storage.channel_statistics(opened.pixel_sums[:count], opened.inputs.shape)
     loader = usual.batches(
-        usual.OneByOne(opened.images[:count], opened.labels[:count], mean, std), batch
+        usual.OneByOne(opened.inputs[:count], opened.targets[:count], mean, std), batch
     )
-    model = registry.model(name).load()(**opened.model_arguments)
+    channels, *size = opened.shape
+    model = registry.model(name).load()(channels, tuple(size), opened.outputs)
     seconds = [usual.epoch_seconds(model, loader) for _ in range(EPOCHS)][1:]
     return count / statistics.mean(seconds)
 

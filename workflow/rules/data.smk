@@ -13,9 +13,8 @@ DATA = DataJobs(config, FOLDER, warm(PANDAS))
 
 rule prepare_dataset:
     output:
-        images="<results>/data/{dataset}/images.npy",
-        labels="<results>/data/{dataset}/labels.npy",
-        pixel_sums="<results>/data/{dataset}/pixel_sums.npy",
+        inputs="<results>/data/{dataset}/inputs.npy",
+        targets="<results>/data/{dataset}/targets.npy",
         info="<results>/data/{dataset}/dataset.json",
     log:
         "<results>/logs/prepare_dataset/{dataset}.log",
@@ -35,7 +34,7 @@ rule prepare_dataset:
 
 rule assign_folds:
     input:
-        labels="<results>/data/{dataset}/labels.npy",
+        targets="<results>/data/{dataset}/targets.npy",
         info="<results>/data/{dataset}/dataset.json",
     output:
         "<results>/data/{dataset}/{folds}folds_seed{seed}.json",

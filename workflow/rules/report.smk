@@ -16,7 +16,7 @@ checkpoint select_candidate:
     conda:
         "../../environment.yml"
     params:
-        code=fingerprint.of_script("select_candidate"),
+        code=lambda wildcards: INNER.code(wildcards.selection),
         # A function of input is not recorded.
         command=lambda wildcards, input, output: INNER.command(wildcards.selection, output[0]),
     message:
@@ -56,7 +56,7 @@ for JOB in STUDIES:
         params:
             # Recorded: each of them decides what is in the report.
             code=JOB.code(),
-            facts=vars(JOB.facts),
+            facts=repr(JOB.facts),
             products=[product.name for product in JOB.products],
             missing=JOB.missing,
             # A function of input is not recorded.

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from allcores.analysis import tidy
+from allcores.analysis import metrics, tidy
 from allcores.data import folds, storage
 from allcores.study import identity
 from allcores.study.metrics_file import read_metrics
@@ -30,7 +30,7 @@ def read(path, run, data_folder, curves=False, exclusive=False):
     metrics = read_metrics(path)
     found, wanted = metrics["identity"], wanted_identity(run, data_folder, metrics["identity"])
     different = identity.differences(found, wanted)
-    if curves and any(epoch["accuracy"] is None for epoch in metrics["epochs"]):
+    if curves and not metrics["conditions"]["curves"]:
         different += [] if metrics["diverged"] else ["curves"]
     if exclusive and not metrics["conditions"]["exclusive"]:
         different.append("exclusive")
@@ -51,23 +51,46 @@ def wanted_identity(run, data_folder, found):
     folder = Path(data_folder) / run.dataset.label
     try:
         info = storage.read_info(folder)
-        fold_of = _fold_of(run, folder, info["train"])
+        fold_of = _fold_of(run, folder, info)
     except (ValueError, FileNotFoundError):
         return found | identity.before_data(run)
     return identity.whole(run, info, fold_of)
 
 
-def _fold_of(run, folder, train):
+def _fold_of(run, folder, info):
     key = folder, run.folds_file, run.fold if run.inner_folds else None
     if key not in _folds:
-        labels = np.load(folder / "labels.npy")[:train]
-        _folds[key] = folds.of_run(run, labels, folder / str(run.folds_file))
+        assignable = folds.Assignable(
+            np.load(folder / "targets.npy")[: info["train"]],
+            np.load(folder / "groups.npy") if "groups.npy" in info["sha256"] else None,
+        )
+        _folds[key] = folds.of_run(run, assignable, folder / str(run.folds_file))
     return _folds[key]
 
 
-def utilisation(all_metrics, paths):
-    """CPU seconds over time of all runs, one below the other."""
+def utilisation(runs):
+    """CPU seconds over time of all runs, one below the other.
+
+    Args:
+        runs: [(metrics.json, folder), ...].
+    """
     return pd.concat(
-        pd.DataFrame(tidy.identify(metrics), index=[0]).merge(pd.read_csv(path), how="cross")
-        for metrics, path in zip(all_metrics, paths, strict=True)
+        pd.DataFrame(tidy.identify(metrics), index=[0]).merge(
+            pd.read_csv(f"{folder}/utilisation.csv"), how="cross"
+        )
+        for metrics, folder in runs
+    )
+
+
+def predictions(runs):
+    """What all runs have predicted, one below the other: of every fold what was held out there.
+
+    Args:
+        runs: as of utilisation().
+    """
+    return pd.concat(
+        pd.DataFrame(tidy.identify(each), index=[0]).merge(
+            metrics.predictions(each, folder), how="cross"
+        )
+        for each, folder in runs
     )

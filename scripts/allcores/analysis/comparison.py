@@ -1,4 +1,4 @@
-"""Does accuracy differ? A paired test that is right for cross-validation. No torch."""
+"""Do scores differ? A paired test that is right for cross-validation. No torch."""
 
 import math
 
@@ -9,7 +9,7 @@ from scipy import stats
 from allcores.analysis import tidy
 
 SIGNIFICANT = 0.05
-ROUNDING = 1e-9  # accuracies are multiples of one sample; what differs by less is equal
+ROUNDING = 1e-6  # what differs by less, of numbers above 1 by that share, is equal
 DIFFERS, NOT_FOUND = "differs", "cannot be told apart"
 IDENTICAL, UNKNOWN = "identical in every pair", "cannot be said: no spread"
 
@@ -42,14 +42,14 @@ def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
 
 
 def half_width(runs):
-    """Half the width of the 95 % interval of the mean accuracy of a cell's runs; NaN for one run.
+    """Half the width of the 95 % interval of the mean score of a cell's runs; NaN for one run.
 
     The same correction as for differences: folds share training samples.
     """
-    ended = runs[runs["accuracy"].notna()]
+    ended = runs[runs["score"].notna()]
     if len(ended) < 2:
         return math.nan
-    _, low, high, _ = corrected_t_test(ended["accuracy"], held_out_per_trained(ended))
+    _, low, high, _ = corrected_t_test(ended["score"], held_out_per_trained(ended))
     return (high - low) / 2
 
 
@@ -73,24 +73,23 @@ def holm(p_values):
 
 
 def compare(runs, base, same):
-    """How the accuracy of each cell of runs differs from that of a baseline.
+    """How the score of each cell of runs differs from that of a baseline.
 
     Args:
         runs, base: one row per run, as in runs.csv.
         same: the columns in which a cell and its baseline agree; runs are paired by fold and seed.
 
     Returns:
-        One row per cell: pairs; difference: accuracy minus the baseline's; low, high: its 95 %
+        One row per cell: pairs; difference: score minus the baseline's; low, high: its 95 %
         interval; at_most: the larger of their distances from 0; p, p_corrected; finding: in words.
     """
-    # Runs that diverged have no accuracy to compare.
-    runs, base = runs[runs["accuracy"].notna()], base[base["accuracy"].notna()]
+    # Runs that diverged have no score to compare.
+    runs, base = runs[runs["score"].notna()], base[base["score"].notna()]
     paired = runs.merge(base, on=[*same, *tidy.REPEAT], suffixes=("", "_base"))
     rows = []
     for cell, pairs in paired.groupby(tidy.CELL, sort=False):
-        mean, low, high, p = corrected_t_test(
-            pairs["accuracy"] - pairs["accuracy_base"], held_out_per_trained(pairs)
-        )
+        differences = _without_rounding(pairs["score"], pairs["score_base"])
+        mean, low, high, p = corrected_t_test(differences, held_out_per_trained(pairs))
         rows.append(
             dict(zip(tidy.CELL, cell, strict=True))
             | {
@@ -107,6 +106,12 @@ def compare(runs, base, same):
     table["p_corrected"] = holm(table["p"])
     table["finding"] = [_finding(row) for _, row in table.iterrows()]
     return table
+
+
+def _without_rounding(scores, base):
+    """Their differences; 0 where only the order of additions differs."""
+    differences = scores - base
+    return differences.where(differences.abs() >= ROUNDING * np.maximum(1, base.abs()), 0.0)
 
 
 def _finding(row):

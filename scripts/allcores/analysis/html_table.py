@@ -32,6 +32,18 @@ def percent(digits, sign=""):
     return Number(f"{{:{sign}.{digits}f}}", "points" if sign else "%", 100.0)
 
 
+def number(metric, sign="", before=""):
+    """How values of a metrics.Metric are written, or, with a sign, differences of them.
+
+    Args:
+        sign: "+" writes that of all, "-" of those below 0 only.
+        before: a text before the number.
+    """
+    if not metric.unit:
+        return Number(f"{before}{{:{sign}.4g}}")
+    return Number(f"{before}{{:{sign}.2f}}", "points" if sign else "%", metric.scale)
+
+
 def seconds(digits):
     return Number(f"{{:,.{digits}f}}", "s")
 

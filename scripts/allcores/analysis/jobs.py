@@ -5,11 +5,13 @@ import hashlib
 import shlex
 from pathlib import Path
 
-from allcores.analysis import products
+from allcores.analysis import metrics, products
 from allcores.machine import warm_start
 from allcores.study import fingerprint, registry
 
 PROGRAM = registry.LIBRARY.parent / "report.py"
+# What is read of a run.
+READ = ("metrics.json", "utilisation.csv", "predictions.parquet")
 # Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
 # The CSV of what a plan predicts of each run.
@@ -79,13 +81,12 @@ class StudyJob:
         """Its runs' files as a rule takes them: where the study selects, each of the final ones as
         soon as it is chosen."""
         if not self.selections:
-            return {"metrics": self.metrics, "traces": self.traces}
+            return {"runs": [file for path in self.paths for file in self._read(path)]}
 
         def of(selection):
             def when_selected(wildcards):
                 checkpoints.select_candidate.get(selection=selection.path)
-                run = self.folder.run(self.folder.chosen(selection))
-                return [f"{run}/metrics.json", f"{run}/utilisation.csv"]
+                return self._read(self.folder.chosen(selection))
 
             return when_selected
 
@@ -96,13 +97,14 @@ class StudyJob:
         path = run.path
         return {"curves": path in self.table.curves, "exclusive": path in self.table.exclusive}
 
-    @property
-    def metrics(self):
-        return [f"{self.folder.run(path)}/metrics.json" for path in self.paths]
+    def _read(self, path):
+        """The files of a run that are read."""
+        return [f"{self.folder.run(path)}/{name}" for name in READ]
 
     @property
-    def traces(self):
-        return [f"{self.folder.run(path)}/utilisation.csv" for path in self.paths]
+    def predictions(self):
+        """The file of what all its runs have predicted."""
+        return f"{self.place}/predictions.parquet"
 
     @property
     def of_other(self):
@@ -126,7 +128,7 @@ class StudyJob:
     @property
     def beside(self):
         """The files that Snakemake's report does not show: other formats, captions."""
-        names = ["verdict.rst"]
+        names = ["verdict.rst", "predictions.parquet"]
         for product in self.products:
             names += [*product.files[1:], f"captions/{product.name}.rst"]
         return [f"{self.place}/{name}" for name in names]
@@ -193,8 +195,16 @@ class SelectionJobs:
         metrics = [f"{self.folder.run(each)}/metrics.json" for paths in inner for each in paths]
         return [*(before.output if before else []), *metrics]
 
+    def code(self, path):
+        """The fingerprint of the program that chooses, and what it chooses by."""
+        return f"{fingerprint.of_script('select_candidate')} {self._metric(path)}"
+
+    def _metric(self, path):
+        return metrics.of_study(self.config, self.table.choices[path].study)[0].name
+
     def command(self, path, output):
         """The call of scripts/select_candidate.py, for the shell."""
         words = warm_start.command(PROGRAM.with_name("select_candidate.py"), self.warm)
         words = [*words, "--config", self.folder.config(self.config), "--selection", path]
+        words += ["--metric", self._metric(path)]
         return shlex.join(map(str, [*words, "--output", output]))

@@ -2,9 +2,10 @@
 
 A file declares everything about its product, so that adding one touches no other file:
 
-* TITLE and CAPTION, for the report. {study}, {baseline} and {target} in a caption are filled in.
+* TITLE, SECTION and CAPTION, for the report. {study}, {baseline}, {target}, {metric} and {curve}
+  in them are filled in.
 * WHEN: a name in CONDITIONS, or PLANNED, if only some studies have it.
-* SECTION of the report, and ORDER: its position there, and in the verdict if it has sentences.
+* ORDER: its position in its section of the report, and in the verdict if it has sentences.
 * LEADING, of a figure: its place among those that may open the report; the first three do.
 * table(...) -> DataFrame and formats(table) -> {column: html_table.Number}, with COMPARED, the
   columns that are shown at first; or figure(...) -> Figure.
@@ -12,17 +13,20 @@ A file declares everything about its product, so that adding one touches no othe
 
 The arguments of these functions are named after what they are made from: a tidy CSV (`runs`,
 `epochs`, ...; see tidy.py), a table (`speed_table`), either of them of the study that this one is
-held against (`against_runs`), `predicted` by a plan, or `facts`. Where the first is empty there is
-nothing to draw.
+held against (`against_runs`), `predicted` by a plan, `predictions` of the runs, or `facts`. Where
+the first is empty there is nothing to draw.
 
 The files are read and not imported: the workflow asks for all of this without pandas.
 """
 
+import dataclasses
 import functools
 import importlib
 from dataclasses import dataclass
 
-from allcores.study import grid, registry
+from allcores.analysis import metrics
+from allcores.analysis.metrics import ACCURACY, OF_NUMBERS, Metric
+from allcores.study import fit, grid, registry
 
 # The condition that there is a plan to hold a study against.
 PLANNED = "planned"
@@ -75,12 +79,25 @@ class Facts:
         target: the accuracy to be reached; None: none was asked for.
         references: times that others have published: [{model, label, seconds, images, cores if
             known}, ...].
+        metrics: metrics.Metric, those that it is about, the leading one first.
+        curve: the Metric that is known of every epoch.
     """
 
     study: str
     baseline: str
     target: float | None
     references: tuple
+    metrics: tuple = (ACCURACY,)
+    curve: Metric = ACCURACY
+
+    @property
+    def metric(self):
+        """The leading one: that of the scores."""
+        return self.metrics[0]
+
+    def filled(self, text):
+        """A caption or a title with what it says of the study."""
+        return text.format(**vars(self), metric=self.metric)
 
 
 @functools.cache
@@ -124,17 +141,25 @@ def of_study(config, study, planned=False):
     asked = config["studies"][study]
     met = {name: condition(config, asked) for name, condition in CONDITIONS.items()}
     met |= {None: True, PLANNED: planned}
-    return [product for product in known().values() if met[product.when]]
+    filled = facts_of(config, study).filled
+    return [
+        dataclasses.replace(product, title=filled(product.title), section=filled(product.section))
+        for product in known().values()
+        if met[product.when]
+    ]
 
 
 def facts_of(config, study):
     """The Facts of a study."""
     asked = grid.STUDY_DEFAULTS | config["studies"][study]
+    of_study = metrics.of_study(config, study)
     return Facts(
         study=study,
         baseline=asked.get("baseline") or grid.strategies(config, asked)[0].label,
         target=asked.get("target_accuracy"),
         references=tuple(asked.get("references", [])),
+        metrics=of_study,
+        curve=Metric("r2" if of_study[0].name in OF_NUMBERS else "accuracy"),
     )
 
 
@@ -150,6 +175,11 @@ def _is_learnable(config, asked):
     return any(_constant(registry.datasets(), c, "LEARNABLE", True) for c in chosen)
 
 
+def _is_of_classes(config, asked):
+    """Whether classes are predicted, which have to do with the images."""
+    return _is_learnable(config, asked) and not fit.of_numbers(config, asked)
+
+
 def _constant(known, choice, constant, default):
     return known[choice.name].constants.get(constant, default)
 
@@ -162,6 +192,8 @@ def _has_several_ways(config, asked):
 # Name of a condition -> whether a config's study meets it.
 CONDITIONS = {
     "learnable": _is_learnable,
+    "classes": _is_of_classes,
+    "numbers": lambda config, asked: bool(fit.of_numbers(config, asked)),
     "asynchronous": _is_asynchronous,
     "several_ways": _has_several_ways,
     "several_sizes": lambda config, asked: len(asked.get("train_sizes", [])) > 1,

@@ -4,7 +4,8 @@ import re
 from html import escape
 from pathlib import Path
 
-from allcores.analysis import bottom_line, html_table, methods, products, verdict
+from allcores.analysis import html_table, products
+from allcores.analysis.words import bottom_line, methods, verdict
 
 # The page opens with so many sentences and figures.
 LEAD, LEADING = 2, 3
@@ -69,7 +70,7 @@ def _blocks(folder, frames, of_study, facts):
 
 
 def _described(product, facts):
-    caption = escape(product.caption.format(**vars(facts)), quote=False)
+    caption = escape(facts.filled(product.caption), quote=False)
     for markup, tag in MARKUP.items():
         caption = re.sub(markup, rf"<{tag}>\1</{tag}>", caption)
     told = ("name", "title", "section", "order", "leading")

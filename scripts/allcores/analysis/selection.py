@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from allcores.analysis import tidy
+from allcores.analysis import metrics, tidy
 from allcores.study import grid
 from allcores.study.metrics_file import read_metrics
 
@@ -15,8 +15,8 @@ from allcores.study.metrics_file import read_metrics
 SWEPT = "swept_"
 
 
-def choose(inner, keeps=1, rung=1):
-    """The candidates with the highest mean accuracy over inner folds, the first of equal ones.
+def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
+    """The candidates with the best mean score over inner folds, the first of equal ones.
 
     As scikit-learn's GridSearchCV, inside of each outer fold: the held-out part has no say.
 
@@ -24,9 +24,10 @@ def choose(inner, keeps=1, rung=1):
         inner: candidate -> folders of its inner runs.
         keeps: how many to choose; of those that diverged none is.
         rung: of successive halving, from 1.
+        metric: metrics.Metric, of the scores.
 
     Returns:
-        {"kept": candidates, the best one first, "candidates": {candidate: {"accuracies": [...],
+        {"kept": candidates, the best one first, "candidates": {candidate: {"scores": [...],
         "mean": their mean; None: a run diverged, "epochs": that its runs trained, "rung",
         "core_seconds": of its inner runs, from their first epoch}}}
 
@@ -39,30 +40,32 @@ def choose(inner, keeps=1, rung=1):
     candidates = {}
     for label, folders in inner.items():
         runs = [read_metrics(Path(folder, "metrics.json")) for folder in folders]
-        scores = [run["accuracy"] for run in runs]
+        places = zip(runs, folders, strict=True)
+        scores = [metrics.measured(*each, [metric])[metric.name] for each in places]
         candidates[label] = {
-            "accuracies": scores,
-            "mean": None if None in scores else statistics.fmean(scores),
+            "scores": [None if math.isnan(score) else score for score in scores],
+            "mean": None if any(map(math.isnan, scores)) else statistics.fmean(scores),
             "epochs": max(len(run["epochs"]) for run in runs),
             "rung": rung,
             "core_seconds": math.fsum(run["cpu_seconds"] for run in runs),
         }
     sound = {label: found for label, found in candidates.items() if found["mean"] is not None}
     if not sound:
-        raise ValueError(f"all candidates diverged: {', '.join(candidates)}")
-    best_first = sorted(sound, key=lambda label: -sound[label]["mean"])
+        raise ValueError(f"all candidates diverged, or have no {metric}: {', '.join(candidates)}")
+    best_first = sorted(sound, key=lambda label: -metric.sign * sound[label]["mean"])
     return {"kept": best_first[:keeps], "candidates": candidates}
 
 
-def candidates(job, all_metrics):
+def candidates(job, all_metrics, measured):
     """One row per run, or per choice, and candidate of a sweep: its values and its score.
 
-    score: where the study selects, the mean accuracy over the inner folds; else the held-out
-    accuracy. chosen: whether the study went on with it. A column swept_KEY holds the values of each
+    score: where the study selects, the mean over the inner folds; else that of the held-out part.
+    chosen: whether the study went on with it. A column swept_KEY holds the values of each
     key.
 
     Args:
         job: the jobs.StudyJob.
+        measured: as of tidy.runs().
     """
     swept = job.config.get(grid.SWEPT, {})
     rows = []
@@ -74,15 +77,15 @@ def candidates(job, all_metrics):
         for label, one in found["candidates"].items():
             seen = {"candidate": label, "score": one["mean"], "core_seconds": one["core_seconds"]}
             seen |= {"epochs": one["epochs"], "rung": one["rung"]}
-            seen |= {"chosen": label == found["kept"][0], "inner_folds": len(one["accuracies"])}
+            seen |= {"chosen": label == found["kept"][0], "inner_folds": len(one["scores"])}
             rows.append(of_run | {"model": each.family} | seen | _values(swept, label))
-    for metrics in [] if job.selections else all_metrics:
-        of_run = tidy.identify(metrics)
+    for run, measures in [] if job.selections else zip(all_metrics, measured, strict=True):
+        of_run = tidy.identify(run)
         label = of_run["model"]
         if label in swept:
-            seen = {"candidate": label, "score": metrics["accuracy"]}
-            seen |= {"core_seconds": metrics["cpu_seconds"], "chosen": None}
-            seen |= {"epochs": len(metrics["epochs"]), "rung": 1}
+            seen = {"candidate": label, "score": next(iter(measures.values()))}
+            seen |= {"core_seconds": run["cpu_seconds"], "chosen": None}
+            seen |= {"epochs": len(run["epochs"]), "rung": 1}
             rows.append(of_run | {"model": swept[label]["family"]} | seen | _values(swept, label))
     names = [*tidy.RUN, "candidate", "score", "core_seconds", "epochs", "rung", "chosen"]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)

@@ -51,16 +51,21 @@ def identify(metrics):
     }
 
 
-def runs(all_metrics):
-    """One row per run, identify() first; times in seconds, started and ended since 1970."""
+def runs(all_metrics, measured):
+    """One row per run, identify() first; times in seconds, started and ended since 1970.
+
+    Args:
+        measured: of each run, {name of a metric: value}, the leading one first; it is the score.
+    """
     return pd.DataFrame(
         identify(metrics)
+        | {"score": next(iter(measures.values()))}
+        | measures
         | {
             "cores": _cores(metrics),
             "threads_used": metrics["recipe"]["threads_per_worker"],
             "precision": metrics["recipe"]["precision"],
             "memory_format": metrics["recipe"]["memory_format"],
-            "accuracy": metrics["accuracy"],
             "loss": metrics["loss"],
             "train_samples": metrics["train_samples"],
             "held_out_samples": metrics["held_out_samples"],
@@ -85,7 +90,7 @@ def runs(all_metrics):
             "lasted_seconds": sum(s["ended"] - s["started"] for s in metrics["sessions"]),
         }
         | {f"machine_{key}": value for key, value in metrics["machine"].items()}
-        for metrics in all_metrics
+        for metrics, measures in zip(all_metrics, measured, strict=True)
     )
 
 
@@ -138,7 +143,7 @@ def classes(all_metrics):
             },
         )
         for metrics in all_metrics
-        if metrics["diverged"] is None
+        if metrics["diverged"] is None and metrics["classes"]
     ]
     return _below_each_other(parts, ["class", "samples", "correct"])
 
@@ -147,7 +152,7 @@ def confusion(all_metrics):
     """One row per run, true and predicted class; without samples only where the two agree."""
     parts = []
     for metrics in all_metrics:
-        if metrics["diverged"] is None:
+        if metrics["diverged"] is None and metrics["classes"]:
             counts = np.array(metrics["confusion"])
             names = np.array(metrics["classes"], dtype=object)
             true, predicted = np.nonzero(counts + np.eye(len(counts)))

@@ -29,7 +29,7 @@ def reasons(folder, run, table):
         lines.append(f"code: {_of_code(folder, run, found['code'])}")
     if _has_other_data(folder, run):
         lines.append("data: the dataset is made anew, from other files, options or code")
-    for part in ("torch", "pixels", "labels", "folds"):
+    for part in ("torch", "inputs", "targets", "folds"):
         if found.get(part) != wanted[part]:
             lines.append(f"{part}: {_short(found.get(part))} -> {_short(wanted[part])}")
     asked = folder.conditions_of(run, table)

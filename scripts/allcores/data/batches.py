@@ -1,4 +1,4 @@
-"""Which samples each worker sees at each step, and what it makes of their pixels.
+"""Which samples each worker sees at each step, and what it makes of them.
 
 Batch t of an epoch is a slice of one permutation of the training samples, drawn from (seed, epoch);
 worker r takes every W-th sample of it. Draws for augmentation belong to (seed, epoch, sample). So
@@ -58,47 +58,52 @@ def dropout_seed(seed, epoch, rank):
     return int(np.random.SeedSequence([seed, DROPOUT, epoch, rank]).generate_state(1)[0])
 
 
-class ImageBatches:
-    """Turn samples into a normalised float batch, augmented for training.
+class Batches:
+    """Turn samples into a scaled float batch, augmented for training.
 
     Args:
-        images: (N, C, H, W) uint8, usually memory-mapped.
-        mean, std: per channel, of pixels in 0..1, (C,) each.
+        inputs: (N, C, ...) uint8 or float32, usually memory-mapped.
+        mean, std: per channel, (C,) each; of uint8 in 0..1. Where std is 0, inputs become 0.
         crop: pad by that many zero pixels, 0..127, and cut out a random window of the image's size.
         flip: mirror each image with probability 1/2.
     """
 
-    def __init__(self, images, mean, std, crop=0, flip=False):
-        self.images = images
-        # Folding /255, -mean and /std into one multiplication and one addition per pixel.
-        self.scale = torch.tensor(1 / (255 * std), dtype=torch.float32).view(-1, 1, 1)
-        self.shift = torch.tensor(-mean / std, dtype=torch.float32).view(-1, 1, 1)
+    def __init__(self, inputs, mean, std, crop=0, flip=False):
+        self.inputs = inputs
+        self.may_be_missing = inputs.dtype != np.uint8
+        unit = 1 if self.may_be_missing else 255
+        scale = np.divide(1, unit * std, out=np.zeros(len(std)), where=std > 0)
+        each = (-1, *[1] * (inputs.ndim - 2))
+        self.mean = torch.tensor(unit * mean, dtype=torch.float32).view(each)
+        self.scale = torch.tensor(scale, dtype=torch.float32).view(each)
         self.crop, self.flip = crop, flip
 
     def start_epoch(self, seed, epoch):
         """Draw crops and flips for every sample of the dataset."""
         random = np.random.default_rng([seed, AUGMENTATION, epoch])
         self.corners = random.integers(
-            0, 2 * self.crop + 1, size=(2, len(self.images)), dtype=np.uint8
+            0, 2 * self.crop + 1, size=(2, len(self.inputs)), dtype=np.uint8
         )
-        self.flips = random.random(len(self.images), dtype=np.float32) < 0.5
+        self.flips = random.random(len(self.inputs), dtype=np.float32) < 0.5
 
     def plain(self, samples):
-        """The images of samples as they are: (n,) int64 to (n, C, H, W) float32."""
-        return self._normalise(self.images[samples])
+        """The inputs of samples as they are: (n,) int64 to (n, C, ...) float32."""
+        return self._scaled(self.inputs[samples])
 
     def augmented(self, samples):
-        """The images of samples, cropped and flipped as drawn for this epoch."""
-        pixels = self.images[samples]
+        """The inputs of samples, cropped and flipped as drawn for this epoch."""
+        pixels = self.inputs[samples]
         if self.crop:
             pixels = _crop(pixels, self.crop, *self.corners[:, samples])
         if self.flip:
             mirrored = self.flips[samples]
             pixels[mirrored] = pixels[mirrored, :, :, ::-1]
-        return self._normalise(pixels)
+        return self._scaled(pixels)
 
-    def _normalise(self, pixels):
-        return torch.from_numpy(pixels).to(torch.float32).mul_(self.scale).add_(self.shift)
+    def _scaled(self, values):
+        scaled = torch.from_numpy(values).to(torch.float32).sub_(self.mean).mul_(self.scale)
+        # A missing value becomes the mean of the training samples.
+        return scaled.nan_to_num_(nan=0.0) if self.may_be_missing else scaled
 
 
 def _crop(pixels, margin, top, left):

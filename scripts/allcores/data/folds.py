@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,22 +10,65 @@ import numpy as np
 from allcores.files import write_text
 
 
-def assign_folds(labels, folds, seed):
-    """The fold in which each sample is held out: (N,) int64, stratified by class, seeded."""
-    from sklearn.model_selection import StratifiedKFold
+@dataclass(frozen=True)
+class Assignable:
+    """What folds are assigned by: the training part of a dataset.
 
-    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    fold_of = np.empty(len(labels), np.int64)
-    for fold, (_, held_out) in enumerate(splitter.split(np.zeros(len(labels)), labels)):
-        fold_of[held_out] = fold
-    return fold_of
+    Attributes:
+        targets: (N,) int64 of classes, by which folds are stratified, or float64 of numbers.
+        groups: (N,) int64; those of one are held out together; None: every sample is for itself.
+    """
+
+    targets: np.ndarray
+    groups: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, dataset):
+        """That of an opened storage.Dataset."""
+        return cls(dataset.targets[: dataset.info["train"]], dataset.groups)
+
+    @property
+    def arrays(self):
+        return [each for each in (self.targets, self.groups) if each is not None]
+
+    def part(self, chosen):
+        """Those samples alone.
+
+        Args:
+            chosen: (N,) bool.
+        """
+        return Assignable(*(each[chosen] for each in self.arrays))
+
+    def folds(self, count, seed):
+        """The fold in which each sample is held out: (N,) int64, seeded.
+
+        By scikit-learn's StratifiedKFold and StratifiedGroupKFold of classes, KFold and GroupKFold
+        of numbers.
+        """
+        from sklearn import model_selection
+
+        is_class = self.targets.dtype.kind == "i"
+        make = {
+            (True, False): model_selection.StratifiedKFold,
+            (True, True): model_selection.StratifiedGroupKFold,
+            (False, False): model_selection.KFold,
+            (False, True): model_selection.GroupKFold,
+        }[is_class, self.groups is not None]
+        splitter = make(count, shuffle=True, random_state=seed)
+        fold_of = np.empty(len(self.targets), np.int64)
+        parts = splitter.split(np.zeros(len(self.targets)), self.targets, self.groups)
+        for fold, (_, held_out) in enumerate(parts):
+            fold_of[held_out] = fold
+        if len(np.unique(fold_of)) < count:
+            raise ValueError(f"{count} folds leave one of them empty: there are too few groups")
+        return fold_of
 
 
-def of_run(run, labels, file=None):
+def of_run(run, assignable, file=None):
     """The fold of each training sample as a Run splits them, (N,) int64; None: by no folds.
 
     Args:
-        labels: of the training samples, (N,) int64.
+        assignable: Assignable, of the dataset.
         file: where write_folds() or write_inner_folds() has kept them; None: assign them now.
 
     Raises:
@@ -32,35 +76,35 @@ def of_run(run, labels, file=None):
     """
     if run.inner_folds:
         if file is not None:
-            return read_inner_folds(file, labels, run.fold)
-        inner_of = assign_inner_folds(labels, run.folds or 0, run.inner_folds, run.seed)
+            return read_inner_folds(file, assignable, run.fold)
+        inner_of = assign_inner_folds(assignable, run.folds or 0, run.inner_folds, run.seed)
         return inner_of[run.fold or 0]
     if run.folds is None:
         return None
     return (
-        assign_folds(labels, run.folds, run.seed)
+        assignable.folds(run.folds, run.seed)
         if file is None
-        else read_folds(file, labels, run.folds)
+        else read_folds(file, assignable, run.folds)
     )
 
 
-def write_folds(path, labels, folds, seed):
-    """Assign samples to folds and keep that in JSON, with a checksum of it and the labels."""
-    fold_of = assign_folds(labels, folds, seed)
-    content = {"sha256": _checksum(fold_of, labels), "fold_of": fold_of.tolist()}
+def write_folds(path, assignable, folds, seed):
+    """Assign samples to folds and keep that in JSON, with a checksum of it and the targets."""
+    fold_of = assignable.folds(folds, seed)
+    content = {"sha256": _checksum(fold_of, assignable), "fold_of": fold_of.tolist()}
     write_text(path, json.dumps(content))
 
 
-def read_folds(path, labels, folds):
+def read_folds(path, assignable, folds):
     """What write_folds wrote: the fold of each sample, (N,) int64.
 
     Raises:
-        ValueError: the file was changed since, or is of other labels.
+        ValueError: the file was changed since, or is of other targets.
     """
-    return _read(path, "fold_of", labels, lambda found: set(found) == {*range(folds)})
+    return _read(path, "fold_of", assignable, lambda found: set(found) == {*range(folds)})
 
 
-def assign_inner_folds(labels, folds, inner, seed):
+def assign_inner_folds(assignable, folds, inner, seed):
     """For each of the folds, the inner fold of each sample of its training part; -1 elsewhere.
 
     Args:
@@ -68,40 +112,41 @@ def assign_inner_folds(labels, folds, inner, seed):
         inner: number of folds that a training part is cut into.
 
     Returns:
-        (max(folds, 1), N) int64, stratified by class, seeded.
+        (max(folds, 1), N) int64, seeded.
     """
-    fold_of = assign_folds(labels, folds, seed) if folds else np.full(len(labels), -1)
-    inner_of = np.full((max(folds, 1), len(labels)), -1, np.int64)
+    count = len(assignable.targets)
+    fold_of = assignable.folds(folds, seed) if folds else np.full(count, -1)
+    inner_of = np.full((max(folds, 1), count), -1, np.int64)
     for fold in range(len(inner_of)):
         train = fold_of != fold
-        inner_of[fold, train] = assign_folds(labels[train], inner, seed)
+        inner_of[fold, train] = assignable.part(train).folds(inner, seed)
     return inner_of
 
 
-def write_inner_folds(path, labels, folds, inner, seed):
-    """Keep what assign_inner_folds() says in JSON, with a checksum of it and the labels."""
-    inner_of = assign_inner_folds(labels, folds, inner, seed)
-    content = {"sha256": _checksum(inner_of, labels), "inner_of": inner_of.tolist()}
+def write_inner_folds(path, assignable, folds, inner, seed):
+    """Keep what assign_inner_folds() says in JSON, with a checksum of it and the targets."""
+    inner_of = assign_inner_folds(assignable, folds, inner, seed)
+    content = {"sha256": _checksum(inner_of, assignable), "inner_of": inner_of.tolist()}
     write_text(path, json.dumps(content))
 
 
-def read_inner_folds(path, labels, fold):
+def read_inner_folds(path, assignable, fold):
     """What write_inner_folds wrote for a fold: (N,) int64.
 
     Args:
         fold: None: the dataset's own test set is held out.
 
     Raises:
-        ValueError: the file was changed since, or is of other labels.
+        ValueError: the file was changed since, or is of other targets.
     """
-    return _read(path, "inner_of", labels, lambda found: True)[fold or 0]
+    return _read(path, "inner_of", assignable, lambda found: True)[fold or 0]
 
 
-def _read(path, key, labels, is_right):
+def _read(path, key, assignable, is_right):
     try:
         content = json.loads(Path(path).read_text())
         found = np.array(content[key], np.int64)
-        sound = content["sha256"] == _checksum(found, labels) and is_right(found)
+        sound = content["sha256"] == _checksum(found, assignable) and is_right(found)
     except (ValueError, KeyError, TypeError):
         sound = False
     if not sound:
@@ -112,8 +157,9 @@ def _read(path, key, labels, is_right):
     return found
 
 
-def _checksum(*arrays):
-    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+def _checksum(found, assignable):
+    parts = (array.tobytes() for array in (found, *assignable.arrays))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def split(info, fold_of, fold, train_size, seed):

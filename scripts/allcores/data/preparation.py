@@ -29,8 +29,8 @@ def prepare(choice, downloads, folder):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_sound(folder, made_from(choice)):
             load = registry.datasets()[choice.name].load()
-            images = load(Path(downloads) / choice.name, **choice.options)
-            storage.write(folder, images, made_from(choice))
+            samples = load(Path(downloads) / choice.name, **choice.options)
+            storage.write(folder, samples, made_from(choice))
 
 
 def made_from(choice):
@@ -56,7 +56,7 @@ def local_copy(folder, scratch):
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_whole(place):
-            for name in (*storage.ARRAYS, "dataset.json"):
+            for name in (*storage.read_info(folder)["sha256"], "dataset.json"):
                 shutil.copyfile(folder / name, place / f"{name}.part")
                 (place / f"{name}.part").replace(place / name)
             storage.open_dataset(place)

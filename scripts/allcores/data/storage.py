@@ -1,6 +1,7 @@
 """Datasets on disk: written once, checked whenever they are opened, memory-mapped by every run.
 
-A dataset is a folder of images.npy, labels.npy, pixel_sums.npy and dataset.json.
+A dataset is a folder of inputs.npy, targets.npy and dataset.json; of images also pixel_sums.npy,
+and where samples belong together groups.npy.
 """
 
 import json
@@ -12,48 +13,57 @@ import numpy as np
 
 from allcores.files import KeptDigests, checksum, sha256, write_text
 
-ARRAYS = ("images.npy", "labels.npy", "pixel_sums.npy")
-
 
 @dataclass(frozen=True)
 class Metadata:
     """What is known of a dataset before it is loaded.
 
     Attributes:
-        train, test: numbers of images in the training part and in its own test set.
-        smallest_class: images of the training part's rarest class.
-        shape: (C, H, W) of an image.
-        classes: how many there are.
+        train, test: numbers of samples in the training part and in its own test set.
+        smallest_class: samples of the training part's rarest class; None: the targets are numbers.
+        shape: of a sample, (C, H, W) of an image.
+        classes: how many there are; None: the targets are numbers.
+        groups: into how many the training part falls; None: every sample is for itself.
     """
 
     train: int
     test: int
-    smallest_class: int
+    smallest_class: int | None
     shape: tuple
-    classes: int
+    classes: int | None
+    groups: int | None = None
 
     @property
-    def size(self):
-        return min(self.shape[1:])
+    def outputs(self):
+        """How many a network has: one per class, or one for a number."""
+        return self.classes or 1
 
 
 @dataclass
-class Images:
+class Samples:
     """What a dataset's load() gives.
 
     Attributes:
-        shape: (N, C, H, W) of all images; the training part comes first.
-        chunks: iterable of consecutive (n, C, H, W) uint8 arrays, N images in all.
-        labels: (N,) integers in 0 .. len(classes) - 1.
-        classes: the classes' names.
+        shape: (N, ...) of all inputs; images are (N, C, H, W). The training part comes first.
+        chunks: iterable of consecutive arrays, N samples in all: uint8 images, or float32.
+        targets: (N,) integers in 0 .. len(classes) - 1, or numbers.
+        classes: the classes' names; None: the targets are numbers.
         train: how many of the N are the training part; the rest are the dataset's own test set.
+        groups: of the training samples, (train,) integers: those of one group are held out
+            together; None: every sample is for itself.
+        columns: of a table, what each feature is: [{"name": str, "category": the text of which it
+            is the indicator, or None}, ...]; None: it is no table.
+        dtype: of the chunks.
     """
 
     shape: tuple
     chunks: object
-    labels: np.ndarray
-    classes: list
+    targets: np.ndarray
+    classes: list | None
     train: int
+    groups: np.ndarray | None = None
+    columns: list | None = None
+    dtype: type = np.uint8
 
 
 @dataclass
@@ -61,26 +71,35 @@ class Dataset:
     """An opened dataset.
 
     Attributes:
-        images: (N, C, H, W) uint8, memory-mapped.
-        labels: (N,) int64.
-        pixel_sums: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel.
-        info: the content of dataset.json: made_from, shape, train, classes, mean, std, sha256.
+        inputs: (N, ...) uint8 or float32, memory-mapped; images are uint8, (N, C, H, W).
+        targets: (N,) int64 of classes, float64 of numbers.
+        pixel_sums: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel;
+            None: they are no images of uint8.
+        groups: as of Samples, int64.
+        info: the content of dataset.json: made_from, shape, dtype, train, classes,
+            columns, sha256.
     """
 
-    images: np.ndarray
-    labels: np.ndarray
-    pixel_sums: np.ndarray
+    inputs: np.ndarray
+    targets: np.ndarray
+    pixel_sums: np.ndarray | None
+    groups: np.ndarray | None
     info: dict
 
     @property
-    def model_arguments(self):
-        """What a model has to know of it."""
-        _, channels, height, width = self.info["shape"]
-        return {
-            "channels": channels,
-            "image_size": (height, width),
-            "classes": len(self.info["classes"]),
-        }
+    def shape(self):
+        """That of a sample."""
+        return tuple(self.info["shape"][1:])
+
+    @property
+    def classes(self):
+        """Their names; None: the targets are numbers."""
+        return self.info["classes"]
+
+    @property
+    def outputs(self):
+        """How many a network has: one per class, or one for a number."""
+        return len(self.classes or [None])
 
 
 def write(folder, source, made_from=""):
@@ -90,40 +109,38 @@ def write(folder, source, made_from=""):
 
     Args:
         folder: where; it is made if need be.
-        source: the Images.
+        source: the Samples.
         made_from: kept in dataset.json, to tell whether the dataset has to be made anew.
 
     Raises:
-        ValueError: the images and labels do not fit together.
+        ValueError: inputs and targets do not fit together.
         OSError: a file cannot be written, for instance because the disk is full.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    labels = np.asarray(source.labels, dtype=np.int64)
-    if len(labels) != source.shape[0]:
-        raise ValueError(f"{source.shape[0]} images, but {len(labels)} labels")
-    if len(labels) == 0 or labels.min() < 0 or labels.max() >= len(source.classes):
-        raise ValueError(f"labels must be one per image, in 0..{len(source.classes) - 1}")
-    if not 1 <= source.train <= len(labels):
-        raise ValueError(f"{source.train} of {len(labels)} images to train on; expected 1 at least")
-    beside = {name: folder / f"{name}.part" for name in ARRAYS}
+    arrays = {"targets": _checked(source)}
+    if source.groups is not None:
+        arrays["groups"] = np.asarray(source.groups, np.int64)
+    beside = {"inputs.npy": folder / "inputs.npy.part"}
     try:
-        pixel_sums = _write_images(beside["images.npy"], source)
-        for name, array in (("labels.npy", labels), ("pixel_sums.npy", pixel_sums)):
-            with beside[name].open("wb") as file:
+        pixel_sums = _write_inputs(beside["inputs.npy"], source)
+        if pixel_sums is not None:
+            arrays["pixel_sums"] = pixel_sums
+        for name, array in arrays.items():
+            beside[f"{name}.npy"] = folder / f"{name}.npy.part"
+            with beside[f"{name}.npy"].open("wb") as file:
                 np.save(file, array)
     except BaseException:
         for file in beside.values():
             file.unlink(missing_ok=True)
         raise
-    mean, std = channel_statistics(pixel_sums[: source.train], source.shape)
     info = {
         "made_from": made_from,
         "shape": list(source.shape),
         "train": source.train,
-        "classes": [str(name) for name in source.classes],
-        "mean": mean.tolist(),
-        "std": std.tolist(),
+        "classes": source.classes and [str(name) for name in source.classes],
+        "columns": source.columns,
+        "dtype": np.dtype(source.dtype).name,
         "sha256": {name: sha256(file) for name, file in beside.items()},
     }
     (folder / "dataset.json").unlink(missing_ok=True)
@@ -132,21 +149,44 @@ def write(folder, source, made_from=""):
     write_info(folder, info)
 
 
-def _write_images(path, source):
-    """Write the images of a source; returns their pixel_sums, (N, 2, C) int64."""
-    images = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=source.shape)
+def _checked(source):
+    """The targets of Samples, as they are written.
+
+    Raises:
+        ValueError: they do not fit the inputs.
+    """
+    targets = np.asarray(source.targets, np.float64 if source.classes is None else np.int64)
+    if len(targets) != source.shape[0]:
+        raise ValueError(f"{source.shape[0]} samples, but {len(targets)} targets")
+    if source.classes is not None and (
+        len(targets) == 0 or targets.min() < 0 or targets.max() >= len(source.classes)
+    ):
+        raise ValueError(f"labels must be one per sample, in 0..{len(source.classes) - 1}")
+    if not 1 <= source.train <= len(targets):
+        raise ValueError(
+            f"{source.train} of {len(targets)} samples to train on; expected 1 at least"
+        )
+    return targets
+
+
+def _write_inputs(path, source):
+    """Write the inputs of Samples; returns the pixel_sums of images, or None."""
+    inputs = np.lib.format.open_memmap(path, mode="w+", dtype=source.dtype, shape=source.shape)
     with path.open("r+b") as file:  # a full disk is an error here, and a bus error in a mapping
         os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
-    pixel_sums = np.empty((source.shape[0], 2, source.shape[1]), np.int64)
+    of_images = inputs.dtype == np.uint8
+    pixel_sums = np.empty((source.shape[0], 2, source.shape[1]), np.int64) if of_images else None
     start = 0
     for chunk in source.chunks:
         rows = slice(start, start + len(chunk))
-        images[rows] = chunk
-        wide = chunk.astype(np.int64)
-        pixel_sums[rows, 0], pixel_sums[rows, 1] = wide.sum(axis=(2, 3)), (wide**2).sum(axis=(2, 3))
+        inputs[rows] = chunk
+        if of_images:
+            wide = chunk.astype(np.int64)
+            pixel_sums[rows, 0] = wide.sum(axis=(2, 3))
+            pixel_sums[rows, 1] = (wide**2).sum(axis=(2, 3))
         start += len(chunk)
     assert start == source.shape[0], "a dataset's chunks must add up to its shape"
-    images.flush()
+    inputs.flush()
     return pixel_sums
 
 
@@ -159,20 +199,22 @@ def open_dataset(folder):
     folder = Path(folder)
     info = read_info(folder)
     digests = KeptDigests(folder / "digests.json")
-    for name in ARRAYS:
+    for name, written in info["sha256"].items():
         found = digests.of(folder / name) if (folder / name).exists() else "no such file"
-        if found != info["sha256"][name]:
+        if found != written:
             raise ValueError(
                 f"{folder / name} is not what was prepared: its SHA-256 should be "
-                f"{info['sha256'][name]}, found {found}. Delete the folder {folder} to prepare the "
+                f"{written}, found {found}. Delete the folder {folder} to prepare the "
                 "dataset anew"
             )
     digests.save()
     return Dataset(
         # Copy-on-write: torch wants writable memory, and nothing written may reach the file.
-        images=np.load(folder / "images.npy", mmap_mode="c"),
-        labels=np.load(folder / "labels.npy"),
-        pixel_sums=np.load(folder / "pixel_sums.npy"),
+        inputs=np.load(folder / "inputs.npy", mmap_mode="c"),
+        **{
+            name: np.load(folder / f"{name}.npy") if f"{name}.npy" in info["sha256"] else None
+            for name in ("targets", "pixel_sums", "groups")
+        },
         info=info,
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.data.storage import Images
+from allcores.data.storage import Samples
 
 ATTEMPTS = 3
 PAUSE = 5  # seconds between attempts
@@ -47,10 +47,10 @@ def load(name, folder, files):
             print(f"attempt {attempt} of {ATTEMPTS} failed: {error}", flush=True)
             time.sleep(PAUSE)
     images = [_channels_first(np.asarray(part.data)) for part in parts]
-    return Images(
+    return Samples(
         shape=(sum(map(len, images)), *images[0].shape[1:]),
         chunks=images,
-        labels=np.concatenate([np.asarray(part.targets) for part in parts]),
+        targets=np.concatenate([np.asarray(part.targets) for part in parts]),
         classes=parts[0].classes,
         train=len(images[0]),
     )

@@ -5,7 +5,7 @@ They come with scikit-learn: real training without a network. 8 x 8 pixels, scal
 
 import numpy as np
 
-from allcores.data.storage import Images, Metadata
+from allcores.data.storage import Metadata, Samples
 
 SIDE = 32
 
@@ -23,10 +23,10 @@ def load(folder):
     images = np.stack(
         [Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BILINEAR) for image in small]
     )
-    return Images(
+    return Samples(
         shape=(len(images), 1, SIDE, SIDE),
         chunks=[images[:, None]],
-        labels=digits.target,
+        targets=digits.target,
         classes=list(digits.target_names),
         train=len(images),
     )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from allcores.data.storage import Images, Metadata
+from allcores.data.storage import Metadata, Samples
 
 CHUNK = 64  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0}
@@ -24,13 +24,13 @@ def load(folder, *, count=1000, classes=1000, channels=3, size=224, test=0, seed
     total = count + test
     random = np.random.default_rng(seed)
     labels = np.concatenate([random.permutation(part) % classes for part in (count, test)])
-    return Images(
+    return Samples(
         shape=(total, channels, size, size),
         chunks=(
             random.integers(0, 256, (min(CHUNK, total - start), channels, size, size), np.uint8)
             for start in range(0, total, CHUNK)
         ),
-        labels=labels,
+        targets=labels,
         classes=list(range(classes)),
         train=count,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from allcores.data.preparation import files_below
-from allcores.data.storage import Images, Metadata
+from allcores.data.storage import Metadata, Samples
 
 CHUNK = 64  # images read at a time
 ALLOWED = {"size": 1}
@@ -45,13 +45,13 @@ def load(folder, *, path, size=224):
     samples = [
         (file, classes.index(name)) for part in parts for name in part for file in part[name]
     ]
-    return Images(
+    return Samples(
         shape=(len(samples), 3, size, size),
         chunks=(
             np.stack([read_image(file, size) for file, _ in samples[start : start + CHUNK]])
             for start in range(0, len(samples), CHUNK)
         ),
-        labels=np.array([label for _, label in samples]),
+        targets=np.array([label for _, label in samples]),
         classes=classes,
         train=sum(map(len, parts[0].values())),
     )

@@ -1,8 +1,10 @@
 """Your own arrays, in a file that numpy.savez wrote.
 
-It holds `images`, uint8, (N, H, W) or (N, C, H, W), and `labels`, (N,) integers from 0, of which
-each up to the largest comes among the training images; and, for a test set of your own,
-`test_images` and `test_labels`.
+It holds `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape:
+(N, F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0, of
+which each up to the largest comes among the training samples, or, for `task: regression`,
+`targets`, (N,) numbers. For a test set of your own it holds the same again with the prefix `test_`.
+With `groups`, (N,) integers, one per training sample, those of one group are held out together.
 """
 
 from pathlib import Path
@@ -10,98 +12,163 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format
 
-from allcores.data.storage import Images, Metadata
+from allcores.data.storage import Metadata, Samples
 
+ALLOWED = {"task": ("classification", "regression")}
 PARTS = ("", "test_")
 # As many channels as the last axis of (N, H, W, C) has; a second axis larger than that is a height.
 MOST_COLOURS = 4
 
 
-def metadata(path):
+def metadata(path, task="classification"):
     try:
-        shapes, labels = _checked(path)
+        file = _File(path, task)
     except (ValueError, OSError):
         return None  # load() will say it when it is its turn
-    counts = np.bincount(labels[0])
+    counts = None if file.is_regression else np.bincount(file.targets[0])
     return Metadata(
-        train=len(labels[0]),
-        test=sum(map(len, labels[1:])),
-        smallest_class=int(counts.min()),
-        shape=shapes[0][1:],
-        classes=len(counts),
+        train=len(file.targets[0]),
+        test=sum(map(len, file.targets[1:])),
+        smallest_class=None if counts is None else int(counts.min()),
+        shape=file.shapes[0][1:],
+        classes=None if counts is None else len(counts),
+        groups=None if file.groups is None else len(np.unique(file.groups)),
     )
 
 
-def load(folder, *, path):
+def load(folder, *, path, task="classification"):
     """The arrays in the file at path.
 
     Raises:
         ValueError: the file lacks an array, or one has another shape, type or values.
     """
-    shapes, labels = _checked(path)
-    arrays = [_read(path, f"{prefix}images") for prefix in PARTS[: len(shapes)]]
-    return Images(
-        shape=(sum(map(len, labels)), *shapes[0][1:]),
-        chunks=[array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)],
-        labels=np.concatenate(labels),
-        classes=list(range(int(labels[0].max()) + 1)),
-        train=len(labels[0]),
+    file = _File(path, task)
+    return Samples(
+        shape=(sum(map(len, file.targets)), *file.shapes[0][1:]),
+        chunks=[file.inputs(part) for part in range(len(file.shapes))],
+        targets=np.concatenate(file.targets),
+        classes=None if file.is_regression else list(range(int(file.targets[0].max()) + 1)),
+        train=len(file.targets[0]),
+        groups=file.groups,
+        dtype=file.dtype,
     )
 
 
-def _checked(path):
-    """The shapes (N, C, H, W) and the labels of each part, the images themselves left unread."""
-    if not Path(path).is_file():
-        raise ValueError(f"{path}: no such file")
-    names = _read(path)
-    parts = PARTS if "test_images" in names or "test_labels" in names else PARTS[:1]
-    for name in (f"{prefix}{kind}" for prefix in parts for kind in ("images", "labels")):
-        if name not in names:
-            raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
-    shapes = [_shape(path, prefix) for prefix in parts]
-    if len({shape[1:] for shape in shapes}) > 1:
-        raise ValueError(f"{path}: images and test_images differ in shape")
-    labels = [_labels(path, prefix, shape[0]) for prefix, shape in zip(parts, shapes, strict=True)]
+class _File:
+    """What an archive holds, the inputs themselves left unread.
+
+    Attributes:
+        shapes: of the inputs of each part, (N, ...).
+        targets: of each part.
+        groups: of the training samples, or None.
+        dtype: in which the inputs are kept.
+    """
+
+    def __init__(self, path, task):
+        if not Path(path).is_file():
+            raise ValueError(f"{path}: no such file")
+        self.path, self.is_regression = path, task == "regression"
+        names = self.names = _read(path)
+        self.kind = "inputs" if "inputs" in names else "images"
+        answers = "targets" if self.is_regression else "labels"
+        parts = PARTS if any(name.startswith(PARTS[1]) for name in names) else PARTS[:1]
+        for name in (f"{prefix}{kind}" for prefix in parts for kind in (self.kind, answers)):
+            if name not in names:
+                raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
+        self.dtype = np.uint8 if self.kind == "images" else np.float32
+        self.shapes = [self._shape(f"{prefix}{self.kind}") for prefix in parts]
+        if len({shape[1:] for shape in self.shapes}) > 1:
+            raise ValueError(f"{path}: {self.kind} and test_{self.kind} differ in shape")
+        check = self._numbers if self.is_regression else self._labels
+        self.targets = [
+            check(f"{prefix}{answers}", shape[0])
+            for prefix, shape in zip(parts, self.shapes, strict=True)
+        ]
+        if not self.is_regression:
+            _check_classes(path, self.targets)
+        self.groups = self._groups() if "groups" in names else None
+
+    def inputs(self, part):
+        """Those of a part, as they are kept.
+
+        Raises:
+            ValueError: a value is missing or infinite.
+        """
+        name = f"{PARTS[part]}{self.kind}"
+        array = _read(self.path, name).reshape(self.shapes[part]).astype(self.dtype, copy=False)
+        if self.dtype == np.float32 and not np.isfinite(array).all():
+            place = np.argwhere(~np.isfinite(array))[0]
+            raise ValueError(
+                f"{self.path}: {name}[{', '.join(map(str, place))}] is {array[tuple(place)]}; "
+                "expected finite numbers that float32 can hold"
+            )
+        return array
+
+    def _shape(self, name):
+        dtype, shape = _read(self.path, name, header_only=True)
+        if self.kind == "inputs":
+            if dtype.kind not in "fiub" or len(shape) < 2 or 0 in shape:
+                raise ValueError(
+                    f"{self.path}: {name} must be numbers of the shape (N, ...), nothing of it 0; "
+                    f"found {dtype}, {shape}"
+                )
+            return shape
+        if dtype != np.uint8 or len(shape) not in (3, 4) or 0 in shape:
+            raise ValueError(
+                f"{self.path}: {name} must be uint8, (N, H, W) or (N, C, H, W), nothing of it 0; "
+                f"found {dtype}, {shape}. Call other arrays inputs"
+            )
+        if len(shape) == 4 and shape[3] <= MOST_COLOURS < shape[1]:
+            raise ValueError(
+                f"{self.path}: {name} has the shape {shape}, with the channels last; expected "
+                "(N, C, H, W): images.transpose(0, 3, 1, 2)"
+            )
+        return shape if len(shape) == 4 else (shape[0], 1, *shape[1:])
+
+    def _labels(self, name, count):
+        labels = _read(self.path, name)
+        if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
+            raise ValueError(
+                f"{self.path}: {name} must be ({count},) integers from 0; "
+                f"found {labels.dtype}, {labels.shape}"
+            )
+        if labels.max() >= count:
+            raise ValueError(f"{self.path}: {name} up to {labels.max()} for {count} samples")
+        return labels.astype(np.int64)
+
+    def _numbers(self, name, count):
+        targets = _read(self.path, name)
+        is_number = targets.dtype.kind in "fiu" and np.isfinite(targets).all()
+        if targets.shape != (count,) or not is_number:
+            raise ValueError(
+                f"{self.path}: {name} must be ({count},) finite numbers; "
+                f"found {targets.dtype}, {targets.shape}"
+            )
+        return targets.astype(np.float64)
+
+    def _groups(self):
+        groups, count = _read(self.path, "groups"), len(self.targets[0])
+        if groups.shape != (count,) or groups.dtype.kind not in "iu":
+            raise ValueError(
+                f"{self.path}: groups must be ({count},) integers; "
+                f"found {groups.dtype}, {groups.shape}"
+            )
+        return groups.astype(np.int64)
+
+
+def _check_classes(path, labels):
     classes = np.unique(labels[0])
     if len(classes) < 2 or classes[-1] != len(classes) - 1:
         missing = next((k for k, found in enumerate(classes) if k != found), len(classes))
         raise ValueError(
-            f"{path}: labels must be 0, 1, ... with an image for each, two at least; found "
+            f"{path}: labels must be 0, 1, ... with a sample for each, two at least; found "
             f"{len(classes)} different ones up to {classes[-1]}, none of them {missing}"
         )
     if len(labels) == 2 and labels[1].max() > classes[-1]:
         raise ValueError(
-            f"{path}: test_labels up to {labels[1].max()}; the training images have 0 to "
+            f"{path}: test_labels up to {labels[1].max()}; the training samples have 0 to "
             f"{classes[-1]}"
         )
-    return shapes, labels
-
-
-def _shape(path, prefix):
-    dtype, shape = _read(path, f"{prefix}images", header_only=True)
-    if dtype != np.uint8 or len(shape) not in (3, 4) or 0 in shape:
-        raise ValueError(
-            f"{path}: {prefix}images must be uint8, (N, H, W) or (N, C, H, W), nothing of it 0; "
-            f"found {dtype}, {shape}"
-        )
-    if len(shape) == 4 and shape[3] <= MOST_COLOURS < shape[1]:
-        raise ValueError(
-            f"{path}: {prefix}images has the shape {shape}, with the channels last; expected "
-            "(N, C, H, W): images.transpose(0, 3, 1, 2)"
-        )
-    return shape if len(shape) == 4 else (shape[0], 1, *shape[1:])
-
-
-def _labels(path, prefix, count):
-    labels = _read(path, f"{prefix}labels")
-    if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
-        raise ValueError(
-            f"{path}: {prefix}labels must be ({count},) integers from 0; "
-            f"found {labels.dtype}, {labels.shape}"
-        )
-    if labels.max() >= count:
-        raise ValueError(f"{path}: {prefix}labels up to {labels.max()} for {count} images")
-    return labels.astype(np.int64)
 
 
 def _read(path, name=None, header_only=False):

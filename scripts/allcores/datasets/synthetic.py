@@ -6,7 +6,7 @@ of its size and mixed with noise: easy at noise 0.5, hard at 3.
 
 import numpy as np
 
-from allcores.data.storage import Images, Metadata
+from allcores.data.storage import Metadata, Samples
 
 CHUNK = 1000  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0, "noise": 0.0}
@@ -32,13 +32,13 @@ def load(folder, *, count=10000, classes=10, channels=3, size=32, test=2000, noi
     random = np.random.default_rng(seed)
     patterns = _patterns(random, classes, channels, size)
     labels = np.concatenate([random.permutation(part) % classes for part in (count, test)])
-    return Images(
+    return Samples(
         shape=(total, channels, size, size),
         chunks=(
             _images(random, patterns, labels[start : start + CHUNK], noise)
             for start in range(0, total, CHUNK)
         ),
-        labels=labels,
+        targets=labels,
         classes=list(range(classes)),
         train=count,
     )

@@ -1,1 +1,1 @@
-"""Models for any number of channels, image size and classes; each public function is one."""
+"""Models for samples of any size and any number of classes; each public function is one."""

@@ -1,4 +1,4 @@
-"""A multilayer perceptron: the shallow network on which CPUs do well."""
+"""A multilayer perceptron: the shallow network on which CPUs do well, for samples of any shape."""
 
 from itertools import pairwise
 from math import prod
@@ -8,14 +8,14 @@ from torch import nn
 ALLOWED = {"width": 0.01}
 
 
-def mlp(channels, image_size, classes, hidden=(256, 256), width=1.0):
+def mlp(shape, classes, hidden=(256, 256), width=1.0):
     """Fully connected layers with ReLU.
 
     Args:
         hidden: units of the hidden layers.
         width: multiplies them.
     """
-    units = [channels * prod(image_size), *(max(1, round(width * n)) for n in hidden)]
+    units = [prod(shape), *(max(1, round(width * n)) for n in hidden)]
     layers = [nn.Flatten()]
     for inputs, outputs in pairwise(units):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]

@@ -17,8 +17,8 @@ class Sizes:
     """How much data a run has.
 
     Attributes:
-        shape: (C, H, W) of an image.
-        classes: how many there are.
+        shape: of a sample, (C, H, W) of an image.
+        classes: how many there are; None: the targets are numbers.
         train, held_out: numbers of images that it trains on and is scored on.
     """
 
@@ -37,7 +37,7 @@ class Sizes:
         try:
             info = json.loads((Path(data_folder) / "dataset.json").read_text())
             count, *shape = info["shape"]
-            classes, train = len(info["classes"]), info["train"]
+            classes, train = info["classes"] and len(info["classes"]), info["train"]
             test = count - train
         except (OSError, ValueError, KeyError, TypeError):  # not prepared yet
             known = registry.metadata(run.dataset)

@@ -51,13 +51,16 @@ def simulate(jobs, cores, memory=float("inf"), gap=0.0):
     Args:
         jobs: by falling priority.
         cores, memory: of the machine; a job that claims more gets all.
-        gap: seconds from the end of a run until its cores have the next one.
+        gap: seconds from when a run's cores are free until they have the next one.
     """
     waiting, going, times, training = list(jobs), [], {}, {}
     now, peak, free, room = 0.0, 0, cores, memory
 
     def needs(job):
         return min(job.cores, cores), min(job.memory, memory)
+
+    def after(job):
+        return job.prediction.end + gap
 
     while waiting or going:
         left = []
@@ -76,7 +79,8 @@ def simulate(jobs, cores, memory=float("inf"), gap=0.0):
 
         busy = cores - free
         lasting = [
-            gap + one.job.prediction.seconds_among(_crowd(one.job, busy, cores)) for one in going
+            one.job.prediction.seconds_among(_crowd(one.job, busy, cores)) + after(one.job)
+            for one in going
         ]
         passed = min(one.left * seconds for one, seconds in zip(going, lasting, strict=True))
         now += passed
@@ -87,7 +91,7 @@ def simulate(jobs, cores, memory=float("inf"), gap=0.0):
             going.remove(one)
             claims = needs(one.job)
             free, room = free + claims[0], room + claims[1]
-            times[one.job.name] = one.start, now - gap
+            times[one.job.name] = one.start, now - after(one.job)
             training[one.job.name] = one.job.prediction.training_among(one.crowded)
     return Packed(max((end for _, end in times.values()), default=0.0), times, training, peak)
 

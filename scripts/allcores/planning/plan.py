@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +14,10 @@ from allcores.planning.prediction import Sample
 from allcores.study.run import AUTO
 from allcores.training import recipes
 
-# Seconds from the end of a run until Snakemake has started the next one on its cores.
-GAP = 0.05
-# How often each cell is measured; once, if a step lasts so many seconds.
-TURNS, LONG = 2, 1.0
+# Seconds from when a run's cores are free until Snakemake has started the next one on them.
+GAP = 0.02
+# How often each cell is measured; once, if that takes so many seconds.
+TURNS, LONG = 2, 8.0
 
 
 class Samples:
@@ -145,13 +146,14 @@ class Planner:
             cell = Cell.of(run, sizes)
             if (_has_room(run) or run in crowded) and not self.samples.of(cell):
                 cells[cell.key] = cell, sizes
-        found = {key: [] for key in cells}
+        found, lasted = {key: [] for key in cells}, {}
         for turn in range(TURNS):
             for number, (key, (cell, sizes)) in enumerate(cells.items(), 1 + turn * len(cells)):
-                if found[key] and found[key][0].step_seconds > LONG:
+                if lasted.get(key, 0) > LONG:
                     continue
-                told = f"measuring {number} of {TURNS * len(cells)}: {cell.title}"
-                found[key].append(self._measured(cell, sizes, told))
+                told, began = f"measuring {number} of {TURNS * len(cells)}", time.perf_counter()
+                found[key].append(self._measured(cell, sizes, f"{told}: {cell.title}"))
+                lasted[key] = time.perf_counter() - began
         for key, (cell, _) in cells.items():
             self.samples.keep(cell, prediction.average(found[key]))
 

@@ -1,6 +1,7 @@
 """From what was measured of a cell to what a run of it will take. No torch."""
 
 import dataclasses
+import math
 import statistics
 from dataclasses import dataclass
 
@@ -35,6 +36,7 @@ class Sample:
         memory_bytes: of all its processes together, at most.
         phases: phase -> its share of a step.
         weights_bytes: of the model.
+        end_seconds: from the end of its record until its memory and checkpoints are gone.
         extrapolated: whether it was not measured, but follows from what was.
     """
 
@@ -48,6 +50,7 @@ class Sample:
     memory_bytes: int
     phases: dict
     weights_bytes: int
+    end_seconds: float
     extrapolated: bool = False
 
     def prediction(self, run, sizes, curves=False):
@@ -62,9 +65,10 @@ class Sample:
         scorings = run.trained_epochs if curves else 1
         scoring = self.evaluation_seconds + sizes.held_out * self.image_seconds
         other = self.fixed_seconds + run.trained_epochs * self.epoch_seconds + scorings * scoring
-        pixels = (sizes.train + sizes.held_out) * sizes.shape[0] * sizes.shape[1] * sizes.shape[2]
-        memory = self.memory_bytes + pixels
-        return Prediction(training, other, self.slower, memory, self.extrapolated)
+        data = (sizes.train + sizes.held_out) * math.prod(sizes.shape)  # bytes of images
+        memory = self.memory_bytes + (data if len(sizes.shape) == 3 else 4 * data)
+        told = training, other, self.end_seconds, self.slower, memory
+        return Prediction(*told, self.extrapolated)
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class Prediction:
     Attributes:
         training: seconds of its epochs, with no other runs at work.
         other: seconds of all else, from its start to its end.
+        end: seconds after that until its cores are free.
         slower: by how much training is slower with runs at work on all other cores, from 1.
         memory: bytes.
         extrapolated: whether this kind of run was not measured here.
@@ -81,6 +86,7 @@ class Prediction:
 
     training: float
     other: float
+    end: float
     slower: float
     memory: int
     extrapolated: bool

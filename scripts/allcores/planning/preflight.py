@@ -1,4 +1,4 @@
-"""Try out each kind of run on two images before any job starts, in a process with torch."""
+"""Try out each kind of run on two samples before any job starts, in a process with torch."""
 
 import dataclasses
 import json

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import statistics
 import sys
+import time
 import traceback
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,12 +23,12 @@ from allcores.training import recipes
 # Seconds of an epoch of a sample, unless a step lasts longer, and of all epochs. The first is
 # warm-up.
 EPOCH_SECONDS, SECONDS, MOST_EPOCHS = 0.5, 0.7, 9
-# A step that lasts longer, in seconds, is measured once: warm-up is a small part of it.
-LONG_STEP = 1.5
+# A first step that lasts longer, in seconds, is the only one that is measured.
+LONG_STEP = 10.0
 TINY_RATE = 1e-9
 # Images that are held out when a single step is trained.
 FEW = 2
-# Bytes that the images of a sample take at most, and how many images are held out.
+# Bytes that the samples of a sample take at most, and how many images are held out.
 MOST_BYTES, HELD_OUT = 1 << 26, 256
 
 
@@ -51,7 +52,6 @@ def measure(cell, sizes, copies):
         steps = max(1, min(whole, round(EPOCH_SECONDS / took)))
         # The first step takes about twice as long as the others.
         epochs = min(MOST_EPOCHS, 2 + round(SECONDS / (steps * took / 2)))
-        epochs = epochs if took < SECONDS else 1
         held_out = FEW if took > LONG_STEP else min(HELD_OUT, sizes.held_out)
         alone = first
         if took <= LONG_STEP:
@@ -94,6 +94,7 @@ def _sample(cell, steps, first, alone, busy, held_out, weights):
             for phase, seconds in alone["epochs"][-1]["phases"].items()
         },
         weights_bytes=weights,
+        end_seconds=alone["end_seconds"],
     )
 
 
@@ -114,7 +115,7 @@ def _trained(cell, folder, steps, epochs, held_out, copies=1):
     train = steps * cell.run.batch_size
     data = folder / f"data_{train}_{held_out}"
     if not data.exists():
-        _write_images(data, cell, train + held_out, train)
+        _write_samples(data, cell, train + held_out, train)
     # So small a learning rate that what is drawn at random cannot make it diverge.
     lr = {"lr": TINY_RATE}
     optimizer = dataclasses.replace(cell.run.optimizer, options=cell.run.optimizer.options | lr)
@@ -123,12 +124,15 @@ def _trained(cell, folder, steps, epochs, held_out, copies=1):
     return [child.result() for child in children]
 
 
-def _write_images(folder, cell, count, train):
+def _write_samples(folder, cell, count, train):
+    """Made-up images, or other samples of the cell's shape."""
     random = np.random.default_rng(0)
-    shape = (count, *cell.shape)
-    labels, names = np.arange(count) % cell.classes, range(cell.classes)
-    chunks = [random.integers(0, 256, shape, np.uint8)]
-    storage.write(folder, storage.Images(shape, chunks, labels, list(names), train))
+    shape, is_image = (count, *cell.shape), len(cell.shape) == 3
+    targets = random.random(count) if cell.classes is None else np.arange(count) % cell.classes
+    names = None if cell.classes is None else list(range(cell.classes))
+    pixels = random.integers(0, 256, shape, np.uint8)
+    made = pixels if is_image else pixels.astype(np.float32)
+    storage.write(folder, storage.Samples(shape, [made], targets, names, train, dtype=made.dtype))
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,7 @@ class _Child:
         self.process.join()
         if problem or metrics["diverged"]:
             raise ValueError(problem or "its loss is not finite from the beginning")
-        return metrics
+        return metrics | {"end_seconds": time.time() - metrics["ended"]}
 
 
 def _train(run, data, folder, sender):
@@ -191,7 +195,7 @@ def _silence():
 def calibrate(run, sizes, available, file):
     """Measure the recipe of a run, on made-up images: see recipes.calibrate()."""
     with TemporaryDirectory(prefix="allcores-plan-") as folder:
-        _write_images(Path(folder) / "data", sizes, 2, 1)
+        _write_samples(Path(folder) / "data", sizes, 2, 1)
         try:
             with _silence():
                 recipes.calibrate(run, Path(folder) / "data", available, file)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from allcores.data.batches import ImageBatches
+from allcores.data.batches import Batches
+from allcores.data.scaling import Scaling
 from allcores.study.metrics_file import read_metrics
 from allcores.study.run import Run
 from allcores.training import evaluation, models
@@ -21,8 +22,9 @@ class Predictor:
 
     Attributes:
         run: the Run, without `auto`.
-        classes: their names, list of str.
-        shape: of an image, (C, H, W).
+        classes: their names, list of str; None: it predicts a number.
+        shape, dtype: of a sample; images are "uint8", (C, H, W).
+        columns: what the features of a table are, see storage.Samples; None: it is no table.
 
     Raises:
         ValueError: there is no such run, its record was edited, or it diverged.
@@ -37,30 +39,37 @@ class Predictor:
             raise ValueError(f"{folder}: the run diverged and has no weights")
         asked = Run.from_json(json.dumps(metrics["settings"]))
         self.run = dataclasses.replace(asked, **metrics["recipe"])
-        self.classes, self.shape = metrics["classes"], tuple(metrics["shape"])
-        self.mean, self.std = (np.array(metrics[name]) for name in ("mean", "std"))
-        self.model = models.build(self.run, models.ModelArguments(self.shape, len(self.classes)))
+        if "scaling" not in metrics:
+            raise ValueError(f"{folder}: the run was made by an older version; make it again")
+        self.classes, self.columns = metrics["classes"], metrics["columns"]
+        self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]
+        self.scaling = Scaling.from_json(metrics["scaling"])
+        self.model = models.build(self.run, self.shape, len(self.classes or [None]))
         self.model.load_state_dict(torch.load(Path(folder, "weights.pt"), weights_only=True))
         self.model.eval()
 
     @torch.inference_mode()
-    def scores(self, images):
-        """What the network says of each class: (n, C, H, W) uint8 to (n, classes) float32.
+    def scores(self, inputs):
+        """What the network says: (n, *shape) of the dtype to (n, outputs) float32.
 
         With as many threads as the run's own scores were made with they are the same, bit for bit.
 
         Raises:
-            ValueError: the images have another shape.
+            ValueError: the inputs have another shape or type.
         """
-        if images.shape[1:] != self.shape or images.dtype != np.uint8:
+        if inputs.shape[1:] != self.shape or inputs.dtype != self.dtype:
             raise ValueError(
-                f"found images of {images.dtype}, {images.shape[1:]}; the run was trained on "
-                f"uint8, {self.shape}"
+                f"found samples of {inputs.dtype}, {inputs.shape[1:]}; the run was trained on "
+                f"{self.dtype}, {self.shape}"
             )
-        batches = ImageBatches(images, self.mean, self.std)
-        each = evaluation.scores_of(self.model, batches, np.arange(len(images)))
+        source = Batches(inputs, self.scaling.mean, self.scaling.std)
+        each = evaluation.scores_of(self.model, source, np.arange(len(inputs)))
         return torch.cat([scores for _, scores in each]).numpy()
 
-    def probabilities(self, images):
-        """The softmax of scores()."""
-        return torch.from_numpy(self.scores(images)).softmax(dim=1).numpy()
+    def predictions(self, inputs):
+        """The probability of each class, (n, classes) float32: the softmax of scores(); or the
+        number that is predicted, (n, 1) float64."""
+        scores = self.scores(inputs)
+        if self.classes is None:
+            return self.scaling.original(scores)
+        return torch.from_numpy(scores).softmax(dim=1).numpy()

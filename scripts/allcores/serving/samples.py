@@ -1,4 +1,4 @@
-"""New samples for a trained network: from arrays, a folder of images, or a prepared dataset."""
+"""New samples for a trained network: arrays, a table, a folder of images, a prepared dataset."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,31 +8,31 @@ import numpy as np
 
 from allcores.data import storage
 from allcores.data.preparation import files_below
-from allcores.datasets import image_folder
+from allcores.datasets import image_folder, table
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Images to predict.
+    """What is to be predicted.
 
     Attributes:
         names: of the samples, (n,): their files, or numbers from 0.
-        images: (n, C, H, W) uint8.
-        true: the class of each, (n,) int64; None: it is not known.
+        inputs: (n, ...) uint8 images, or float32.
+        true: the class of each, (n,) int64, or number, float64; None: it is not known.
     """
 
     names: list
-    images: np.ndarray
+    inputs: np.ndarray
     true: np.ndarray | None
 
 
-def read(path, shape, classes):
-    """The Samples at a path: a .npz with `images` and perhaps `labels`, a .npy of images, a folder
-    of images, perhaps in one folder per class, or the folder of a prepared dataset.
+def read(path, predictor):
+    """The Samples at a path: a .npz with `images` or `inputs` and perhaps `labels` or `targets`, a
+    .npy, a .csv or .parquet, a folder of images, perhaps in one folder per class, or the folder of
+    a prepared dataset.
 
     Args:
-        shape: (C, H, W) of an image, to which files of images are scaled.
-        classes: the classes' names, in the order of their numbers.
+        predictor: Predictor of the run, which knows what it was trained on.
 
     Raises:
         ValueError: there is nothing of that kind.
@@ -40,35 +40,82 @@ def read(path, shape, classes):
     path = Path(path)
     if (path / "dataset.json").is_file():
         dataset = storage.open_dataset(path)
-        return Samples(list(range(len(dataset.labels))), dataset.images, dataset.labels)
+        return Samples(list(range(len(dataset.targets))), dataset.inputs, dataset.targets)
     if path.is_dir():
-        return _from_files(path, shape, classes)
+        return _from_files(path, predictor.shape, predictor.classes)
+    if path.suffix in table.READERS and predictor.columns:
+        return _from_table(path, predictor)
     if path.suffix not in (".npz", ".npy") or not path.is_file():
-        raise ValueError(f"{path}: expected a .npz, a .npy, or a folder of images or of a dataset")
+        raise ValueError(
+            f"{path}: expected a .npz, a .npy, a folder of images or of a dataset, or, where the "
+            "run was trained on a table, a .csv or .parquet"
+        )
     try:
         found = np.load(path)
-        arrays = {"images": found} if path.suffix == ".npy" else dict(found)
+        arrays = {"inputs": found} if path.suffix == ".npy" else dict(found)
     except (ValueError, OSError, BadZipFile) as error:
         raise ValueError(f"{path}: not what numpy writes ({error})") from None
-    if "images" not in arrays:
-        raise ValueError(f"{path}: has no array images; found {', '.join(arrays) or 'none'}")
-    images, true = arrays["images"], arrays.get("labels")
-    if images.ndim not in (3, 4) or 0 in images.shape:
+    return _from_arrays(path, arrays, predictor)
+
+
+def _from_arrays(path, arrays, predictor):
+    inputs = arrays.get("inputs", arrays.get("images"))
+    if inputs is None:
         raise ValueError(
-            f"{path}: images must be (N, H, W) or (N, C, H, W), nothing of it 0; "
-            f"found {images.shape}"
+            f"{path}: has no array inputs or images; found {', '.join(arrays) or 'none'}"
         )
-    images = images[:, None] if images.ndim == 3 else images
-    if true is not None and (
-        true.shape != (len(images),)
-        or true.dtype.kind not in "iu"
-        or not 0 <= true.min() <= true.max() < len(classes)
-    ):
+    if predictor.dtype == "uint8" and inputs.ndim == 3:
+        inputs = inputs[:, None]
+    if inputs.ndim != len(predictor.shape) + 1 or 0 in inputs.shape:
         raise ValueError(
-            f"{path}: labels must be ({len(images)},) integers from 0 to {len(classes) - 1}; "
-            f"found {true.dtype}, {true.shape}"
+            f"{path}: expected (N, {', '.join(map(str, predictor.shape))}), nothing of it 0; found "
+            f"{inputs.shape}"
         )
-    return Samples(list(range(len(images))), images, true)
+    if predictor.dtype == "float32" and inputs.dtype.kind in "fiub":
+        with np.errstate(over="ignore"):
+            inputs = inputs.astype(np.float32)
+        if not np.isfinite(inputs).all():
+            place = np.argwhere(~np.isfinite(inputs))[0].tolist()
+            raise ValueError(f"{path}: at {place} there is no finite number that float32 can hold")
+    count, classes = len(inputs), predictor.classes
+    true = arrays.get("targets" if classes is None else "labels")
+    if true is not None and true.shape != (count,):
+        raise ValueError(f"{path}: expected one answer for each of {count}; found {true.shape}")
+    if true is not None and classes is not None:
+        is_class = true.dtype.kind in "iu" and 0 <= true.min() <= true.max() < len(classes)
+        if not is_class:
+            raise ValueError(
+                f"{path}: labels must be ({count},) integers from 0 to {len(classes) - 1}; "
+                f"found {true.dtype}, {true.shape}"
+            )
+    return Samples(list(range(count)), inputs, true)
+
+
+def _from_table(path, predictor):
+    """The features that the run was trained on; its target, too, if there is such a column."""
+    frame = table.read(path)
+    if frame.empty:
+        raise ValueError(f"{path}: has no rows")
+    inputs, true = table.encoded(path, frame, predictor.columns), None
+    options = predictor.run.dataset.options
+    if options.get("missing", "error") == "error":
+        names = {column["name"] for column in predictor.columns}
+        table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
+    target = options.get("target")
+    if target not in frame or frame[target].isna().any():
+        return Samples(list(range(len(inputs))), inputs, None)
+    if predictor.classes is None:
+        true = table.numbers(path, frame[target])
+    else:
+        known = {name: number for number, name in enumerate(predictor.classes)}
+        unknown = sorted(set(frame[target].astype(str)) - set(known))
+        if unknown:
+            raise ValueError(
+                f"{path}: the column {target} holds {unknown[0]}; the run knows "
+                f"{', '.join(predictor.classes)}"
+            )
+        true = frame[target].astype(str).map(known).to_numpy(np.int64)
+    return Samples(list(range(len(inputs))), inputs, true)
 
 
 def _from_files(folder, shape, classes):

@@ -4,7 +4,7 @@ import os
 from itertools import chain
 from pathlib import Path
 
-from allcores.study import grid, registry, schema, splits, sweeps, yamlfile
+from allcores.study import fit, grid, registry, schema, sweeps, yamlfile
 from allcores.study.run import AUTO
 from allcores.study.schema import choices, is_integer, is_number, listed, mapping, number_hint
 
@@ -196,7 +196,7 @@ def _of_study(config, path, given, cores, nodes):
     if sound:
         yield from _of_batches(config, path, given)
         yield from _of_optimizers(config, path, given)
-        yield from splits.findings(config, path, given)
+        yield from fit.findings(config, path, given)
         yield from _of_nodes(config, path, given, nodes or float("inf"))
         yield from _of_cores(config, path, given, cores or float("inf"))
 

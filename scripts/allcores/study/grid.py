@@ -37,7 +37,8 @@ HYPERPARAMETERS = {
     "precision",
     "memory_format",
 }
-MODEL_DEFAULTS = {"loss": {"name": "CrossEntropyLoss"}, "augmentation": {}}
+# The loss of a model that has none: by whether the targets of the dataset are numbers.
+LOSSES = {False: {"name": "CrossEntropyLoss"}, True: {"name": "MSELoss"}}
 # What a config says of all models' recipes -> their defaults.
 RECIPE_DEFAULTS = {
     AUTO: {"precision": AUTO, "memory_format": AUTO},
@@ -286,8 +287,9 @@ def _cells(config, study):
     )
     for dataset, model, schedule, layout, size, seed, fold in grid:
         strategy, nodes, workers, servers, threads = layout
+        chosen = choice(config, "datasets", dataset)
         yield Run(
-            dataset=choice(config, "datasets", dataset),
+            dataset=chosen,
             schedule=schedule,
             strategy=strategy,
             folds=folds,
@@ -298,7 +300,7 @@ def _cells(config, study):
             servers=servers,
             threads_per_worker=threads,
             seed=seed,
-            **training(model, recipe | config["models"][model]),
+            **training(model, recipe | config["models"][model], chosen),
         )
 
 
@@ -371,9 +373,9 @@ def component_name(label, entry):
     return registry.former_names().get(name, name)
 
 
-def training(label, entry):
-    """The fields of a Run that a model's entry decides."""
-    entry = MODEL_DEFAULTS | entry
+def training(label, entry, dataset):
+    """The fields of a Run that a model's entry decides, for the Choice of a dataset."""
+    entry = {"loss": LOSSES[registry.is_regression(dataset)], "augmentation": {}} | entry
     options = {k: v for k, v in entry.items() if k not in HYPERPARAMETERS | {"name", "import"}}
     return {
         "model": Choice(label, model_name(label, entry), options),

@@ -3,7 +3,7 @@
 * `settings`: the Run as JSON;
 * `code`: the fingerprint of the code that the run can reach;
 * `torch`: its version;
-* `pixels`, `labels`, `folds`: the data, by their SHA-256; folds is None for the dataset's test set.
+* `inputs`, `targets`, `folds`: the data, by their SHA-256; no folds for the dataset's test set.
 
 Two things are recorded beside it. What is scored (conditions.Conditions.curves) retrains only where
 more is asked for than there is. How it was measured (conditions.Conditions.exclusive, pinning, the
@@ -39,10 +39,11 @@ def whole(run, info, fold_of):
     Returns:
         {part: str}; `folds` may be None.
     """
-    pixels = {"images": info["sha256"]["images.npy"], "train": info["train"]}
-    labels = {"labels": info["sha256"]["labels.npy"], "classes": info["classes"]}
+    digests = info["sha256"]
+    inputs = {"sha256": digests["inputs.npy"], "train": info["train"], "columns": info["columns"]}
+    targets = {"sha256": digests["targets.npy"], "classes": info["classes"]}
     folds = None if fold_of is None else hashlib.sha256(fold_of.tobytes()).hexdigest()
-    return before_data(run) | {"pixels": _text(pixels), "labels": _text(labels), "folds": folds}
+    return before_data(run) | {"inputs": _text(inputs), "targets": _text(targets), "folds": folds}
 
 
 def differences(found, wanted):

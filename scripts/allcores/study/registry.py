@@ -21,7 +21,7 @@ LIBRARY = Path(__file__).parents[1]
 SUPPLIED = {
     "strategies": {"self", "model", "make_optimizer", "world"},
     "datasets": {"folder"},
-    "models": {"self", "channels", "image_size", "classes"},
+    "models": {"self", "shape", "channels", "image_size", "classes"},
     "schedules": {"optimizer", "total_steps"},
     "optimizers": {"self", "params"},
     "losses": {"self", "reduction", "reduce", "size_average"},
@@ -222,9 +222,9 @@ def optimizers():
 
 @functools.cache
 def losses():
-    """Name -> Component: torch's losses that compare scores with classes (see losses.py)."""
+    """Name -> Component: torch's losses that compare scores with targets (see losses.py)."""
     usable = literals_of(LIBRARY / "training" / "losses.py")
-    names = usable["CLASS_TARGETS"] + usable["ONE_HOT_TARGETS"]
+    names = usable["CLASS_TARGETS"] + usable["NUMBER_TARGETS"] + usable["ONE_HOT_TARGETS"]
     file = _installed("torch") / "nn" / "modules" / "loss.py"
     return {
         node.name: _component("losses", node.name, "torch.nn", file, node)
@@ -316,6 +316,12 @@ def model(name):
         ValueError: the import path is wrong, see imported().
     """
     return imported(name) if ":" in name else models()[name]
+
+
+def is_regression(dataset):
+    """Whether the targets of a dataset's Choice are numbers, not classes."""
+    own = datasets()[dataset.name].constants.get("TASK", "classification")
+    return dataset.options.get("task", own) == "regression"
 
 
 def metadata(dataset):

@@ -46,7 +46,7 @@ class Run:
 
     Attributes:
         batch_size: samples per step over all workers together.
-        crop, flip: augmentation, see batches.ImageBatches.
+        crop, flip: augmentation, see batches.Batches.
         precision: of forward and backward: "fp32", or "bf16" under torch.autocast; weights,
             gradients and scores are fp32 always.
         memory_format: how images and weights lie in memory: "contiguous" or "channels_last".

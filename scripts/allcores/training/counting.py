@@ -4,15 +4,15 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 
-def counted(model, images):
+def counted(model, inputs):
     """What a forward pass of a model in training takes.
 
     Args:
-        images: (N, C, H, W).
+        inputs: (N, ...).
 
     Returns:
-        {"multiply_adds": per image, of convolutions and products of matrices; "activation_bytes":
-        per image, kept for the backward pass; "weight_bytes": of the model}
+        {"multiply_adds": per sample, of convolutions and products of matrices; "activation_bytes":
+        per sample, kept for the backward pass; "weight_bytes": of the model}
     """
     kept = {}
     own = {tensor.untyped_storage().data_ptr() for tensor in model.parameters()}
@@ -28,7 +28,7 @@ def counted(model, images):
         FlopCounterMode(display=False) as flops,
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
     ):
-        scores = model(images)  # held, so that no storage is used twice
+        scores = model(inputs)  # held, so that no storage is used twice
     return {
         "multiply_adds": flops.get_total_flops() / 2 / len(scores),
         "activation_bytes": sum(kept.values()) / len(scores),

@@ -13,6 +13,8 @@ import torch
 
 from allcores.data import folds, storage
 from allcores.data.folds import split
+from allcores.data.scaling import Scaling
+from allcores.files import sha256
 from allcores.machine import cores, costs, leases
 from allcores.parallel import launch, nodes
 from allcores.parallel.failures import DivergedError
@@ -105,12 +107,18 @@ def conduct(
             met.share((task.decisive, checkpoints.digest))
             diverged = _train(task, checkpoints, watch, way, met)
             torch.set_num_threads(run.cores_on_node)
-            scores, predicted, began = {}, None, time.perf_counter()
+            scores, weights, said, began = {}, {}, None, time.perf_counter()
             if not diverged:
                 for epoch in range(scored[0]) if conditions.curves else [scored[0] - 1]:
-                    scores[epoch], predicted = task.scores(checkpoints.weights(epoch))
+                    weights = checkpoints.weights(epoch)
+                    scores[epoch], said = task.scores(weights)
                 diverged = _diverged_at_last(run, scores, checkpoints.latest()["epochs"])
             evaluation_seconds = time.perf_counter() - began
+            output.mkdir(parents=True, exist_ok=True)
+            # Large ones take seconds, which are the run's.
+            save_weights({} if diverged else weights, output / "weights.pt")
+            file = output / "predictions.parquet"
+            task.write_predictions(file, None if diverged else said)
             watch.finish()
             of_nodes = met.collect(_of_node(watch))
 
@@ -123,21 +131,15 @@ def conduct(
             "train_samples": len(task.samples),
             "held_out_samples": len(task.held_out),
             "shape": info["shape"][1:],
-            "mean": task.mean.tolist(),
-            "std": task.std.tolist(),
+            "dtype": info["dtype"],
+            "scaling": task.scaling.to_json(),
+            "predictions_sha256": sha256(file),
             "evaluation_seconds": evaluation_seconds,
             **_together(of_nodes),
             "nodes": of_nodes,
             "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
             "machine": _machine() | {"threads_per_process": trained.get("threads")},
         }
-        output.mkdir(parents=True, exist_ok=True)
-        weights = {} if diverged else checkpoints.weights(run.trained_epochs - 1)
-        save_weights(weights, output / "weights.pt")
-        labels = task.dataset.labels[task.held_out]
-        results.write_predictions(
-            output / "predictions.parquet", task.held_out, labels, None if diverged else predicted
-        )
         results.write_trace(output / "utilisation.csv", watch.sessions)
         conditions.write(output)
         write_metrics(output / "metrics.json", metrics)
@@ -178,7 +180,7 @@ class _Task:
 
     Attributes:
         samples, held_out: positions in the dataset, (n,) int64 each.
-        mean, std: of the training samples' pixels, per channel.
+        scaling: of the training samples.
         decisive: identity.whole().
         resumed_by: that of the whole training, which one that stops early is a part of.
     """
@@ -188,8 +190,7 @@ class _Task:
     fold_of: np.ndarray | None
     samples: np.ndarray
     held_out: np.ndarray
-    mean: np.ndarray
-    std: np.ndarray
+    scaling: Scaling
     decisive: dict
     resumed_by: dict
 
@@ -200,21 +201,26 @@ class _Task:
         samples, held_out = split(
             dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed
         )
-        statistics = storage.channel_statistics(dataset.pixel_sums[samples], dataset.images.shape)
         decisive, resumed_by = (
             identity.whole(each, dataset.info, fold_of)
             for each in (run, replace(run, stop_after=None))
         )
-        return cls(run, dataset, fold_of, samples, held_out, *statistics, decisive, resumed_by)
+        scaling = Scaling.of(dataset, samples)
+        return cls(run, dataset, fold_of, samples, held_out, scaling, decisive, resumed_by)
 
     def scores(self, weights):
-        return evaluate(self.run, self.dataset, self.mean, self.std, self.held_out, weights)
+        told = self.run, self.dataset, self.scaling, self.samples, self.held_out
+        return evaluate(*told, weights)
+
+    def write_predictions(self, path, scores):
+        targets = self.dataset.targets[self.held_out]
+        results.write_predictions(path, self.held_out, targets, scores, self.scaling)
 
 
 def _train(task, checkpoints, watch, way, met):
     """Train in processes of its own; the DivergedError that ended it, or None."""
     run = task.run
-    target = partial(train, run, task.dataset, task.mean, task.std, task.samples, checkpoints)
+    target = partial(train, run, task.dataset, task.scaling, task.samples, checkpoints)
     # Before forking, so that the ranks share what is imported and read from files.
     registry.model(run.model.name).load()
     registry.optimizers()
@@ -313,4 +319,4 @@ def _together(of_nodes):
 def _fold_of(run, dataset, fold_file):
     if run.folds is None and dataset.info["train"] == dataset.info["shape"][0]:
         raise ValueError(f"{run.dataset.label} has no test set of its own; use folds")
-    return folds.of_run(run, dataset.labels[: dataset.info["train"]], fold_file)
+    return folds.of_run(run, folds.Assignable.of(dataset), fold_file)

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from allcores.data.batches import ImageBatches, count_batches, dropout_seed, shards
+from allcores.data.batches import Batches, count_batches, dropout_seed, shards
 from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
 from allcores.study import registry
@@ -15,13 +15,13 @@ from allcores.training.resuming import Saver
 from allcores.training.schedules import Schedule
 
 
-def train(run, dataset, mean, std, samples, checkpoints, world):
+def train(run, dataset, scaling, samples, checkpoints, world):
     """Train as one rank of a run; weights and the record of each epoch go to its checkpoints.
 
     Args:
         run: the Run, without `auto`.
         dataset: the opened storage.Dataset.
-        mean, std: of the training samples' pixels in 0..1, per channel, (C,) float64.
+        scaling: Scaling, of its training samples.
         samples: positions of the training samples in the dataset, (n,) int64.
         checkpoints: Checkpoints, to resume from and save to.
         world: world.World: this rank, the others and how to reach them.
@@ -30,7 +30,7 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
         DivergedError: the loss is no longer finite.
     """
     torch.manual_seed(run.seed)
-    model = models.build(run, dataset)
+    model = models.build(run, dataset.shape, dataset.outputs)
     make_optimizer = partial(
         registry.optimizers()[run.optimizer.name].load(), **run.optimizer.options
     )
@@ -45,9 +45,9 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
     if world.is_server:
         return strategy.serve()
 
-    criterion = losses.build(run.loss.name, run.loss.options)
-    image_batches = ImageBatches(dataset.images, mean, std, run.crop, run.flip)
-    labels = torch.from_numpy(dataset.labels)
+    criterion = losses.of_run(run, dataset, samples)
+    source = Batches(dataset.inputs, scaling.mean, scaling.std, run.crop, run.flip)
+    targets = torch.from_numpy(scaling.scaled(dataset.targets))
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
     progress, clock = Progress(run, len(samples), batches, world), world.clock
@@ -57,17 +57,17 @@ def train(run, dataset, mean, std, samples, checkpoints, world):
 
     for epoch in range(len(epochs), run.trained_epochs):
         torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
-        image_batches.start_epoch(run.seed, epoch)
+        source.start_epoch(run.seed, epoch)
         model.train()
         done, lr, total_loss = saver.begin_epoch()
         clock.enter("data")
         mine = shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers, done)
         for step, shard in enumerate(mine, start=done + 1):
-            images, targets = image_batches.augmented(shard.samples), labels[shard.samples]
+            inputs, wanted = source.augmented(shard.samples), targets[shard.samples]
             clock.enter("compute")
             with models.precision(run):
-                scores = strategy.model(images)
-            loss = criterion(scores.float(), targets) * shard.weight
+                scores = strategy.model(inputs)
+            loss = criterion(scores.float(), wanted) * shard.weight
             if not math.isfinite(loss.item()):
                 raise DivergedError(epoch + 1, step, schedule.lr)
             loss.backward()

@@ -244,7 +244,9 @@ def _steps(run, recipes, dataset):
 
     formats = {recipe["memory_format"] for recipe in recipes}
     model_in = {
-        name: models.build(dataclasses.replace(run, memory_format=name), dataset)
+        name: models.build(
+            dataclasses.replace(run, memory_format=name), dataset.shape, dataset.outputs
+        )
         for name in formats
     }
     steps, problem, count = [], None, None
@@ -284,6 +286,7 @@ def _step(run, model, dataset, count):
     Args:
         count: of images.
     """
+    import numpy as np
     import torch
 
     from allcores.study import registry
@@ -291,15 +294,16 @@ def _step(run, model, dataset, count):
 
     make_optimizer = registry.optimizers()[run.optimizer.name].load()
     optimizer = make_optimizer(model.parameters(), **run.optimizer.options)
-    criterion = losses.build(run.loss.name, run.loss.options)
-    images = torch.randn(count, *dataset.images.shape[1:])
-    targets = torch.randint(len(dataset.info["classes"]), (count,))
+    criterion = losses.of_run(run, dataset, np.arange(dataset.info["train"]))
+    inputs = torch.randn(count, *dataset.shape)
+    is_class = dataset.classes is not None
+    targets = torch.randint(dataset.outputs, (count,)) if is_class else torch.randn(count)
 
     def step():
         torch.set_num_threads(run.threads_per_worker)
         began = time.perf_counter()
         with models.precision(run):
-            scores = model(images)
+            scores = model(inputs)
         criterion(scores.float(), targets).backward()
         optimizer.step()
         optimizer.zero_grad()

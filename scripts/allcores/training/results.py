@@ -29,20 +29,17 @@ def metrics(run, info, trained, scores, diverged):
             "epoch": number + 1,
             **record,
             "seconds": sum(record["phases"].values()),
-            "accuracy": scores[number]["accuracy"] if number in scores else None,
-            "held_out_loss": _finite(scores[number]["loss"]) if number in scores else None,
+            **_of_epoch(scores.get(number), info["classes"]),
         }
         for number, record in enumerate(trained.get("epochs", []))
     ]
-    nothing = dict.fromkeys(("accuracy", "loss", "confusion", "accuracy_per_class"))
-    final = nothing if diverged else scores[run.trained_epochs - 1]
-    if not diverged:
-        recalls = scoring.accuracy_per_class(np.array(final["confusion"]))
-        final = final | {"accuracy_per_class": [_finite(value) for value in recalls]}
+    measured = scoring.OF_NUMBERS if info["classes"] is None else scoring.OF_CLASSES
+    nothing = dict.fromkeys((*measured, "loss"))
     return {
         "settings": json.loads(run.to_json()),
         "classes": info["classes"],
-        **final,
+        "columns": info["columns"],
+        **(nothing if diverged else scores[run.trained_epochs - 1]),
         "diverged": diverged and vars(diverged),
         "epochs": epochs,
         "training_seconds": sum(epoch["seconds"] for epoch in epochs),
@@ -50,26 +47,45 @@ def metrics(run, info, trained, scores, diverged):
     }
 
 
-def write_predictions(path, samples, labels, scores):
+def _of_epoch(measures, classes):
+    """What is told of each epoch; nothing, if it was not scored."""
+    leading = "r2" if classes is None else "accuracy"
+    if measures is None:
+        return {leading: None, "held_out_loss": None}
+    return {leading: measures[leading], "held_out_loss": _finite(measures["loss"])}
+
+
+def write_predictions(path, samples, targets, scores, scaling):
     """Write what a network says of the held-out samples, atomically, for any metric to be computed.
 
-    Columns: sample, its position in the dataset; true and predicted, the numbers of classes, int64;
-    scores, a list of float32 for each sample, one per class.
+    Columns: sample, its position in the dataset; true and predicted: numbers of classes, int64, or
+    numbers, float64; of classes also scores, a list of float32 for each sample, one per class.
 
     Args:
-        samples, labels: (n,) int64.
-        scores: (n, classes) float32; None: the run diverged, and there are no rows.
+        samples: positions in the dataset, (n,) int64.
+        targets: theirs, (n,) int64 or float64.
+        scores: (n, outputs) float32; None: the run diverged, and there are no rows.
+        scaling: Scaling.
     """
     import pyarrow as pa  # takes a fifth of a second, of which a warm process spares its runs
     from pyarrow import parquet
 
     if scores is None:
-        samples, labels, scores = samples[:0], labels[:0], np.zeros((0, 1), np.float32)
-    columns = {"sample": samples, "true": labels, "predicted": scores.argmax(axis=1)}
-    flat = pa.array(scores.ravel())
-    columns["scores"] = pa.FixedSizeListArray.from_arrays(flat, scores.shape[1])
+        samples, targets, scores = samples[:0], targets[:0], np.zeros((0, 1), np.float32)
+
+    def column(values):
+        # pa.array() would import pandas to look at them, 0.8 s of every run.
+        buffer = pa.py_buffer(np.ascontiguousarray(values))
+        return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, buffer])
+
+    columns = {"sample": column(samples), "true": column(targets)}
+    if targets.dtype.kind == "f":
+        columns["predicted"] = column(scaling.original(scores[:, 0]))
+    else:
+        columns["predicted"] = column(scores.argmax(axis=1))
+        columns["scores"] = pa.FixedSizeListArray.from_arrays(column(scores), scores.shape[1])
     beside = Path(f"{path}.part")
-    parquet.write_table(pa.table(columns), beside)
+    parquet.write_table(pa.Table.from_arrays([*columns.values()], [*columns]), beside)
     beside.replace(path)
 
 

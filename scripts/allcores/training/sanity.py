@@ -1,4 +1,4 @@
-"""Try a run on two random images before it starts: do its model, loss and optimizer fit?"""
+"""Try a run on two random samples before it starts: do its model, loss and optimizer fit?"""
 
 import copy
 from multiprocessing import get_context
@@ -19,8 +19,8 @@ def tried_out(run, shape, classes):
 
     Args:
         run: the Run, without `auto`.
-        shape: (C, H, W) of an image.
-        classes: number of classes.
+        shape: of a sample, (C, H, W) of an image.
+        classes: number of classes; None: the targets are numbers.
 
     Returns:
         The second is what counting.counted() returns; empty where the run cannot be trained, or the
@@ -49,7 +49,7 @@ def check_in_child(run, data_folder):
     def try_out():
         die_with_parent()
         torch.set_num_threads(1)
-        sender.send(tried_out(run, info["shape"][1:], len(info["classes"]))[0])
+        sender.send(tried_out(run, info["shape"][1:], info["classes"] and len(info["classes"]))[0])
 
     child = context.Process(target=try_out)
     child.start()
@@ -64,64 +64,66 @@ def check_in_child(run, data_folder):
 
 
 def _try_out(run, shape, classes):
-    """One step of training on two images, on a copy of everything; then what is counted.
+    """One step of training on two samples, on a copy of everything; then what is counted.
 
     Raises:
         ValueError: the model's output does not fit, or it has nothing to train.
     """
     torch.manual_seed(0)
-    model = models.build(run, models.ModelArguments(shape, classes))
-    images = torch.randn(2, *shape)
+    outputs = classes or 1
+    model = models.build(run, shape, outputs)
+    inputs = torch.randn(2, *shape)
     model.train()
     before = len(list(model.parameters()))
     with models.precision(run):
-        scores = model(images)
-    _check_output(scores, classes, "in training")
+        scores = model(inputs)
+    _check_output(scores, outputs, "in training")
     if len(list(model.parameters())) != before:
         raise ValueError("the model gets more parameters when it is called")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("the model has no parameters to train")
-    criterion = losses.build(run.loss.name, run.loss.options)
+    targets = torch.randn(2) if classes is None else torch.arange(2) % classes
+    criterion = losses.build(run.loss.name, run.loss.options, classes, targets.numpy())
     optimizer = registry.optimizers()[run.optimizer.name].load()(
         model.parameters(), **run.optimizer.options
     )
     schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
-    loss = criterion(scores.float(), torch.arange(2) % classes)
+    loss = criterion(scores.float(), targets)
     if loss.shape != ():
         raise ValueError(f"the loss is {tuple(loss.shape)}; expected one number")
     loss.backward()
     optimizer.step()
-    _try_out_one(run, copy.deepcopy(model), images[:1])
+    _try_out_one(run, copy.deepcopy(model), inputs[:1])
     model.eval()
     with torch.inference_mode():
-        _check_output(model(images), classes, "in evaluation")
+        _check_output(model(inputs), outputs, "in evaluation")
     with models.precision(run):
         try:
-            return counted(model, images)
+            return counted(model, inputs)
         except Exception:  # a compiled model, say
             return {}
 
 
-def _check_output(scores, classes, when):
-    if not torch.is_tensor(scores) or scores.shape != (2, classes):
+def _check_output(scores, outputs, when):
+    if not torch.is_tensor(scores) or scores.shape != (2, outputs):
         found = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
         raise ValueError(
-            f"the model's output for 2 images is {found} {when}; expected (2, {classes}), a score "
-            "for each class"
+            f"the model's output for 2 samples is {found} {when}; expected (2, {outputs}), a score "
+            "for each class, or one for a number"
         )
 
 
-def _try_out_one(run, model, image):
+def _try_out_one(run, model, sample):
     """Batch norm cannot be trained on a single value per channel, which a worker's share may be.
 
     Raises:
-        ValueError: the model cannot be trained on one image, and some worker gets no more.
+        ValueError: the model cannot be trained on one sample, and some worker gets no more.
     """
     if run.batch_size // run.workers > 1:
         return
     try:
-        model(image)
+        model(sample)
     except ValueError as error:
         raise ValueError(
-            f"a batch of {run.batch_size} leaves {run.workers} worker(s) one image each: {error}"
+            f"a batch of {run.batch_size} leaves {run.workers} worker(s) one sample each: {error}"
         ) from None

@@ -1,7 +1,9 @@
 """Learning-rate schedules: torch's own, stepped once per batch.
 
 Each function wraps an optimizer in one of torch.optim.lr_scheduler; total_steps is the number of
-batches in the whole training. Every worker steps its own copy and gets the same rates.
+batches in the whole training. Every worker steps its own copy and gets the same rates. During
+warm_up, a fraction of the training, the rate rises to where the schedule begins, which takes the
+rest (Goyal et al. 2017, "Accurate, Large Minibatch SGD").
 """
 
 import math
@@ -26,29 +28,45 @@ ALLOWED = {
 }
 
 
-def constant(optimizer, total_steps):
+def constant(optimizer, total_steps, warm_up=0.0):
     """The same learning rate throughout."""
-    return lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+
+    def rest(steps):
+        return lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+
+    return _after_warm_up(optimizer, total_steps, warm_up, rest)
 
 
-def cosine(optimizer, total_steps, floor=0.0):
+def cosine(optimizer, total_steps, floor=0.0, warm_up=0.0):
     """Half a cosine from the learning rate down to floor (Loshchilov & Hutter 2017, SGDR)."""
-    return lr_scheduler.CosineAnnealingLR(optimizer, T_max=total_steps, eta_min=floor)
+
+    def rest(steps):
+        return lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps, eta_min=floor)
+
+    return _after_warm_up(optimizer, total_steps, warm_up, rest)
 
 
-def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0):
+def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0, warm_up=0.0):
     """Cosine with warm restarts (SGDR): `cycles` cycles, each `growth` times as long as the one
     before."""
-    parts = sum(growth**cycle for cycle in range(cycles))
-    return lr_scheduler.CosineAnnealingWarmRestarts(
-        optimizer, T_0=math.ceil(total_steps / parts), T_mult=growth, eta_min=floor
-    )
+
+    def rest(steps):
+        parts = sum(growth**cycle for cycle in range(cycles))
+        return lr_scheduler.CosineAnnealingWarmRestarts(
+            optimizer, T_0=math.ceil(steps / parts), T_mult=growth, eta_min=floor
+        )
+
+    return _after_warm_up(optimizer, total_steps, warm_up, rest)
 
 
-def multistep(optimizer, total_steps, milestones=(0.5, 0.75), gamma=0.1):
-    """Multiply by gamma at each milestone, a fraction of the training in 0..1."""
-    steps = [round(milestone * total_steps) for milestone in milestones]
-    return lr_scheduler.MultiStepLR(optimizer, milestones=steps, gamma=gamma)
+def multistep(optimizer, total_steps, milestones=(0.5, 0.75), gamma=0.1, warm_up=0.0):
+    """Multiply by gamma at each milestone, a fraction in 0..1 of the training after warm_up."""
+
+    def rest(steps):
+        at = [round(milestone * steps) for milestone in milestones]
+        return lr_scheduler.MultiStepLR(optimizer, milestones=at, gamma=gamma)
+
+    return _after_warm_up(optimizer, total_steps, warm_up, rest)
 
 
 def plateau(optimizer, total_steps, factor=0.1, patience=2, threshold=0.0001):
@@ -67,6 +85,16 @@ def onecycle(optimizer, total_steps, warm_up=0.3):
         pct_start=warm_up,
         cycle_momentum=False,
     )
+
+
+def _after_warm_up(optimizer, total_steps, warm_up, rest):
+    """The schedule that rest(steps) makes, after a linear rise; without warm_up that alone."""
+    steps = round(warm_up * total_steps)
+    if steps == 0:
+        return rest(total_steps)
+    rise = lr_scheduler.LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=steps)
+    parts = [rise, rest(max(1, total_steps - steps))]
+    return lr_scheduler.SequentialLR(optimizer, parts, milestones=[steps])
 
 
 class Schedule:

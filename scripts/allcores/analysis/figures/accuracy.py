@@ -1,22 +1,22 @@
-"""Plot held-out accuracy: every run as a dot, the mean of each cell with its 95 % interval."""
+"""Plot held-out scores: every run as a dot, the mean of each cell with its 95 % interval."""
 
 import numpy as np
 
 from allcores.analysis import comparison, style, tidy
 
-TITLE = "accuracy"
-SECTION = "accuracy"
+TITLE = "{metric}"
+SECTION = "{metric}"
 WHEN = "learnable"
 ORDER = 56
 LEADING = 4
 CAPTION = """
-Held-out accuracy. Faint dots are single runs (folds and seeds); the marker is their mean and
+Held-out {metric}. Faint dots are single runs (folds and seeds); the marker is their mean and
 the bar its 95 % interval, corrected for folds that share training samples. Runs that diverged
 are counted, not averaged. Colour and marker tell the strategies apart.
 """
 
 
-def figure(runs):
+def figure(runs, facts):
     """One panel per dataset and model; a row per schedule and way of using the cores."""
     colours = style.strategies(runs["strategy"])
     shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
@@ -27,12 +27,12 @@ def figure(runs):
         labels = []
         for row, (_, cell) in enumerate(group.groupby(tidy.CELL, sort=False)):
             colour, marker = colours[cell["strategy"].iloc[0]]
-            percent = 100 * cell["accuracy"].to_numpy()
-            panel.plot(percent, np.full(len(percent), row), "o", color=colour, alpha=0.3, ms=4)
+            scores = facts.metric.scale * cell["score"].to_numpy()
+            panel.plot(scores, np.full(len(scores), row), "o", color=colour, alpha=0.3, ms=4)
             panel.errorbar(
-                np.nanmean(percent) if not np.isnan(percent).all() else np.nan,
+                np.nanmean(scores) if not np.isnan(scores).all() else np.nan,
                 row,
-                xerr=100 * comparison.half_width(cell),
+                xerr=facts.metric.scale * comparison.half_width(cell),
                 fmt=marker,
                 color=colour,
                 capsize=3,
@@ -44,7 +44,7 @@ def figure(runs):
             labels.append(f"{cell['schedule'].iloc[0]}: {style.layout(cell.iloc[0])}{mark}")
         panel.set(
             title=style.title(shown, names),
-            xlabel="held-out accuracy (%)",
+            xlabel=f"held-out {facts.metric.axis}",
         )
         style.name_rows(panel, labels)
     return figure

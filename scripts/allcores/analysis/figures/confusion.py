@@ -5,8 +5,8 @@ import seaborn as sns
 from allcores.analysis import style, tidy
 
 TITLE = "confusion matrix"
-SECTION = "accuracy"
-WHEN = "learnable"
+SECTION = "{metric}"
+WHEN = "classes"
 ORDER = 64
 CAPTION = """
 Confusion matrices on the held-out samples: each row shows, in per cent, what the samples of one

@@ -2,12 +2,12 @@
 
 from allcores.analysis import style, tidy
 
-TITLE = "accuracy by epoch and time"
-SECTION = "accuracy"
+TITLE = "{curve} by epoch and time"
+SECTION = "{metric}"
 WHEN = "curves"
 ORDER = 61
 CAPTION = """
-Held-out accuracy against epochs and against training time (evaluation not counted): the mean
+Held-out {curve} against epochs and against training time (evaluation not counted): the mean
 over folds and seeds, and their range as a band. Colour is the strategy, line style the number
 of workers.
 """
@@ -15,7 +15,7 @@ of workers.
 AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
 
 
-def figure(epochs):
+def figure(epochs, facts):
     """Two panels per dataset, model and schedule: mean over folds and seeds, range as a band."""
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
@@ -28,22 +28,21 @@ def figure(epochs):
         for _, cell in group.groupby(tidy.CELL, sort=False):
             first = cell.iloc[0]
             colour, marker = colours[first["strategy"]]
-            line = tidy.learning_curve(cell, "accuracy")
+            line = tidy.learning_curve(cell, facts.curve.name)
             for panel, x in zip(pair, AXES, strict=True):
                 panel.plot(
                     line[x],
-                    100 * line["mean"],
+                    facts.curve.scale * line["mean"],
                     color=colour,
                     marker=marker,
                     ms=4,
                     ls=style.dash(first["workers"], workers),
                     label=style.layout(first),
                 )
-                panel.fill_between(
-                    line[x], 100 * line["low"], 100 * line["high"], color=colour, alpha=0.1
-                )
+                low, high = (facts.curve.scale * line[end] for end in ("low", "high"))
+                panel.fill_between(line[x], low, high, color=colour, alpha=0.1)
         for panel, label in zip(pair, AXES.values(), strict=True):
             panel.set(title=style.title(shown, names), xlabel=label)
-        pair[0].set_ylabel("held-out accuracy (%)")
+        pair[0].set_ylabel(f"held-out {facts.curve.axis}")
     style.legend_below(figure, axes)
     return figure

@@ -5,8 +5,8 @@ import seaborn as sns
 from allcores.analysis import style, tidy
 
 TITLE = "accuracy per class"
-SECTION = "accuracy"
-WHEN = "learnable"
+SECTION = "{metric}"
+WHEN = "classes"
 ORDER = 63
 CAPTION = """
 Held-out accuracy per class, in per cent of the class's samples, pooled over folds and seeds.

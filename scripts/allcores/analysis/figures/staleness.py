@@ -1,7 +1,7 @@
 """Plot how old the weights were from which asynchronous updates were made."""
 
 from allcores.analysis import style, tidy
-from allcores.analysis.wording import by_model, count
+from allcores.analysis.words.wording import by_model, count
 
 TITLE = "staleness"
 SECTION = "training"

@@ -1,4 +1,4 @@
-"""Plot accuracy against each value that is swept over."""
+"""Plot scores against each value that is swept over."""
 
 from numbers import Real
 
@@ -7,20 +7,20 @@ import pandas as pd
 from allcores.analysis import style
 from allcores.analysis.selection import SWEPT
 
-TITLE = "accuracy against what is swept over"
-SECTION = "accuracy"
+TITLE = "{metric} against what is swept over"
+SECTION = "{metric}"
 WHEN = "swept"
 ORDER = 58
 LEADING = 2
 CAPTION = """
-Accuracy of the candidates against each value that is swept over: a dot for each candidate and fold,
-the line through the means. Where the study selects it is the accuracy on the inner folds of the
+{metric} of the candidates against each value that is swept over: a dot for each candidate and fold,
+the line through the means. Where the study selects it is that on the inner folds of the
 training part, else that on the held-out part. Hollow, and not in the means: candidates that were
 left out by successive halving before they were trained to the end.
 """
 
 
-def figure(candidates):
+def figure(candidates, facts):
     """A panel for each model and key."""
     keys = [name for name in candidates if name.startswith(SWEPT)]
     panels = [
@@ -37,14 +37,15 @@ def figure(candidates):
         place = {value: position for position, value in enumerate(values)}
         x = group[key].map(place).astype(float)
         last = group["rung"] == group["rung"].max()
-        panel.plot(x[last], 100 * group["score"][last], ".", alpha=0.5)
-        panel.plot(x[~last], 100 * group["score"][~last], "o", mfc="none", ms=4, color="0.6")
-        means = 100 * group[last].groupby(key)["score"].mean().reindex(values)
+        panel.plot(x[last], facts.metric.scale * group["score"][last], ".", alpha=0.5)
+        left_out = facts.metric.scale * group["score"][~last]
+        panel.plot(x[~last], left_out, "o", mfc="none", ms=4, color="0.6")
+        means = facts.metric.scale * group[last].groupby(key)["score"].mean().reindex(values)
         panel.plot(range(len(values)), means, "-", color="0.3")
         panel.set_xticks(range(len(values)), [_text(value) for value in values])
         panel.set_xlabel(key.removeprefix(SWEPT).replace("_", " "))
         panel.set_title(str(model), loc="left")
-        panel.set_ylabel("accuracy (%)")
+        panel.set_ylabel(facts.metric.axis)
     return figure
 
 

@@ -3,7 +3,7 @@
 from allcores.analysis import style, tidy
 
 TITLE = "epochs and time to an accuracy"
-SECTION = "accuracy"
+SECTION = "{metric}"
 WHEN = "target_accuracy"
 ORDER = 41
 CAPTION = """

@@ -1,32 +1,33 @@
-"""Accuracy of every cell of a study: mean, spread and 95 % interval over folds and seeds."""
+"""Scores of every cell of a study: mean, spread and 95 % interval over folds and seeds."""
 
-from allcores.analysis import comparison, tidy
-from allcores.analysis.html_table import WHOLE, Number, percent, seconds
+from allcores.analysis import comparison, metrics, tidy
+from allcores.analysis.html_table import WHOLE, number, seconds
 
-TITLE = "accuracy"
-SECTION = "accuracy"
+TITLE = "{metric}"
+SECTION = "{metric}"
 WHEN = "learnable"
 ORDER = 55
 CAPTION = """
-Held-out accuracy of each cell of the study ``{study}``. *runs*: folds times seeds. *diverged*:
-those whose loss did not stay finite; they do not count in the accuracy. *half width 95*: half
+Held-out {metric} of each cell of the study ``{study}``. *runs*: folds times seeds. *diverged*:
+those whose loss did not stay finite; they do not count in the {metric}. *half width 95*: half
 the width of the 95 % interval of the mean, with Nadeau and Bengio's correction for folds that
 share training samples. *seconds*: mean training time of a run, evaluation and start-up not
 counted. *core seconds*: that times the cores of the run.
 """
 # What one compares; the other columns are shown on request.
-COMPARED = ("accuracy", "half_width_95", "runs", "seconds")
+COMPARED = (*metrics.TITLES, "half_width_95", "runs", "seconds")
 
 
-def table(runs):
-    """One row per cell, from one row per run; accuracy is that of the runs that did not diverge."""
+def table(runs, facts):
+    """One row per cell, from one row per run; a column for each metric of the study, of the runs
+    that did not diverge. Spread and interval are of the leading one."""
     runs = runs.assign(core_seconds=runs["training_seconds"] * runs["cores"])
     groups = runs.groupby(tidy.CELL, sort=False)
     table = groups.agg(
-        runs=("accuracy", "size"),
+        runs=("seed", "size"),
         diverged=("diverged", "count"),
-        accuracy=("accuracy", "mean"),
-        standard_deviation=("accuracy", "std"),
+        **{metric.name: (metric.name, "mean") for metric in facts.metrics},
+        standard_deviation=("score", "std"),
         seconds=("training_seconds", "mean"),
         core_seconds=("core_seconds", "mean"),
     ).reset_index()
@@ -40,9 +41,11 @@ def table(runs):
 
 def formats(table):
     """Column -> html_table.Number."""
+    found = [metrics.Metric(name) for name in table if name in metrics.TITLES]
     return {
         **dict.fromkeys(("nodes", "workers", "runs", "diverged"), WHOLE),
-        **dict.fromkeys(("accuracy", "standard_deviation"), percent(2)),
-        "half_width_95": Number("± {:.2f}", "%", 100.0),
+        **{metric.name: number(metric) for metric in found},
+        "standard_deviation": number(found[0]),
+        "half_width_95": number(found[0], before="± "),
         **dict.fromkeys(("seconds", "core_seconds"), seconds(2)),
     }

@@ -1,20 +1,21 @@
-"""Does accuracy differ from the baseline's, and by how much at most?"""
+"""Does the leading metric differ from the baseline's, and by how much at most?"""
 
 from allcores.analysis import comparison, style, tidy
-from allcores.analysis.html_table import WHOLE, Number, percent
-from allcores.analysis.wording import by_model, differences
+from allcores.analysis.html_table import WHOLE, Number, number
+from allcores.analysis.metrics import ACCURACY, Metric
+from allcores.analysis.words.wording import by_model, differences
 
-TITLE = "does accuracy differ?"
-SECTION = "accuracy"
+TITLE = "does {metric} differ?"
+SECTION = "{metric}"
 WHEN = "learnable"
 ORDER = 60
 CAPTION = """
-Held-out accuracy minus that of **{baseline} with its fewest cores**, in pairs of runs with the
+Held-out {metric} minus that of **{baseline} with its fewest cores**, in pairs of runs with the
 same fold and seed. *low*, *high*: the 95 % interval of the mean difference; *at most*: the
 larger of their distances from 0. *p*: Nadeau and Bengio's corrected resampled t-test, which
 allows for folds that share training samples (on a fixed test set it is the ordinary paired
 t-test over seeds, which says nothing of other test images). *p corrected*: by Holm's method for
-all comparisons of this table. Accuracy is said to differ where *p corrected* is below 0.05.
+all comparisons of this table. It is said to differ where *p corrected* is below 0.05.
 """
 # What one compares; the other columns are shown on request.
 COMPARED = ("difference", "low", "high", "finding")
@@ -23,7 +24,7 @@ SAME = ["dataset", "model", "schedule", "train_size"]
 
 
 def table(runs, facts):
-    """One row per cell that is not the baseline: its accuracy minus the baseline's.
+    """One row per cell that is not the baseline: its score minus the baseline's.
 
     Baseline is that strategy with its fewest cores, for the same dataset, model, schedule and
     training-set size; runs are paired by fold and seed.
@@ -32,28 +33,30 @@ def table(runs, facts):
     fewest = ours["cores"] == ours.groupby(SAME)["cores"].transform("min")
     base = ours[fewest].drop_duplicates([*SAME, *tidy.REPEAT])
     others = runs.drop(index=base.index)
-    return comparison.compare(others, base, SAME)
+    return comparison.compare(others, base, SAME).assign(metric=facts.metric.name)
 
 
 def sentences(comparison_table, facts):
-    """Whether accuracy differs from the baseline's, and by how much at most."""
+    """Whether the leading metric differs from the baseline's, and by how much at most."""
     if comparison_table.empty:
         yield (
-            "There are no runs with two ways of using the cores whose accuracies could be compared "
+            "There are no runs with two ways of using the cores that could be compared "
             "within this study."
         )
     for names, group in by_model(comparison_table):
         yield from differences(
             group,
-            f"{names}: accuracy",
+            f"{names}: {facts.metric}",
             f"with {facts.baseline}",
-            lambda row, names=names: f"{names}: accuracy with {style.layout(row)}",
+            lambda row, names=names: f"{names}: {facts.metric} with {style.layout(row)}",
+            facts.metric,
         )
 
 
 def formats(table):
     """Column -> html_table.Number."""
     written = dict.fromkeys(("nodes", "workers", "pairs"), WHOLE)
-    written |= dict.fromkeys(("difference", "low", "high"), percent(2, "+"))
-    written |= {"at_most": Number("{:.2f}", "points", 100.0)}
+    metric = Metric(table["metric"].iloc[0]) if len(table) else ACCURACY
+    written |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
+    written |= {"at_most": number(metric, "-")}
     return written | dict.fromkeys(("p", "p_corrected"), Number("{:.3f}"))

@@ -4,7 +4,7 @@ import pandas as pd
 
 from allcores.analysis import style, tidy
 from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
-from allcores.analysis.wording import mark, on_cores
+from allcores.analysis.words.wording import mark, on_cores
 
 TITLE = "elapsed time"
 SECTION = "speed"

@@ -3,8 +3,9 @@
 import pandas as pd
 
 from allcores.analysis import comparison, occupancy, style, tidy
-from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
-from allcores.analysis.wording import differences, title_of
+from allcores.analysis.html_table import TIMES, WHOLE, Number, number, seconds
+from allcores.analysis.metrics import TITLES, Metric
+from allcores.analysis.words.wording import differences, title_of
 
 TITLE = "packed or one after the other"
 SECTION = "speed"
@@ -21,7 +22,7 @@ of training alone, without start-up, evaluation and waiting: the sum of the trai
 after the other, and the packed runs' core-seconds of training divided by the cores.
 *over bound*: makespan of all packed runs over the least possible, their
 core-seconds divided by the cores. Start-up and evaluation count. *difference* and what follows
-it: accuracy packed minus accuracy one after the other, paired by fold and seed, with Nadeau and
+it: {metric} packed minus {metric} one after the other, paired by fold and seed, with Nadeau and
 Bengio's corrected interval and p values corrected by Holm's method.
 """
 # What one compares; the other columns are shown on request.
@@ -31,7 +32,7 @@ SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
 ALL = "all together"
 
 
-def table(runs, against_runs):
+def table(runs, against_runs, facts):
     """One row per dataset, model, schedule, training-set size and strategy, and one for all.
 
     Args:
@@ -59,8 +60,8 @@ def table(runs, against_runs):
             "packed_seconds": beside["core_seconds"].sum() / core_seconds * whole,
             "one_by_one_training": after["training_seconds"].sum(),
             "packed_training": beside["training_core_seconds"].sum() / cores,
-            "one_by_one_accuracy": after["accuracy"].mean(),
-            "packed_accuracy": beside["accuracy"].mean(),
+            f"one_by_one_{facts.metric.name}": after["score"].mean(),
+            f"packed_{facts.metric.name}": beside["score"].mean(),
         }
     ).reset_index()
     different = comparison.compare(packed, single, SAME)
@@ -112,9 +113,10 @@ def sentences(packing_table, facts):
     for model, group in parts.groupby("model", sort=False):
         yield from differences(
             group,
-            f"{model}: accuracy when packed",
+            f"{model}: {facts.metric} when packed",
             "one after the other",
-            lambda row: f"{title_of(row, parts)}: accuracy when packed",
+            lambda row: f"{title_of(row, parts)}: {facts.metric} when packed",
+            facts.metric,
         )
 
 
@@ -122,8 +124,9 @@ def formats(table):
     """Column -> html_table.Number."""
     written = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), seconds(1))
     written |= dict.fromkeys(("one_by_one_training", "packed_training"), seconds(1))
-    written |= dict.fromkeys(("one_by_one_accuracy", "packed_accuracy"), percent(2))
-    written |= {"at_most": Number("{:.2f}", "points", 100.0)}
-    written |= dict.fromkeys(("difference", "low", "high"), percent(2, "+"))
+    (metric,) = [name for name in TITLES if f"packed_{name}" in table]
+    written |= dict.fromkeys((f"one_by_one_{metric}", f"packed_{metric}"), number(Metric(metric)))
+    written |= dict.fromkeys(("difference", "low", "high"), number(Metric(metric), "+"))
+    written |= {"at_most": number(Metric(metric), "-")}
     written |= dict.fromkeys(("speedup", "training_speedup", "over_bound"), TIMES)
     return written | {"p_corrected": Number("{:.3f}"), "runs": WHOLE, "pairs": WHOLE}

@@ -4,8 +4,8 @@ from allcores.analysis import tidy
 from allcores.analysis.html_table import WHOLE, percent
 
 TITLE = "accuracy per class"
-SECTION = "accuracy"
-WHEN = "learnable"
+SECTION = "{metric}"
+WHEN = "classes"
 ORDER = 62
 CAPTION = """
 Share of each class's held-out samples that was classified correctly (recall), pooled over folds

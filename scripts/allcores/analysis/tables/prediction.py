@@ -6,7 +6,7 @@ import pandas as pd
 
 from allcores.analysis import occupancy, tidy
 from allcores.analysis.html_table import WHOLE, Number, percent, seconds
-from allcores.analysis.wording import by_model, count
+from allcores.analysis.words.wording import by_model, count
 
 TITLE = "predicted and measured"
 SECTION = "speed"

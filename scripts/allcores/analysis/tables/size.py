@@ -5,7 +5,7 @@ from scipy import stats
 
 from allcores.analysis import style, tidy
 from allcores.analysis.html_table import WHOLE, Number, seconds
-from allcores.analysis.wording import by_model, signed
+from allcores.analysis.words.wording import by_model, signed
 
 TITLE = "epoch time by training-set size"
 SECTION = "speed"

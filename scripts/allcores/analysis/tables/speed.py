@@ -5,7 +5,7 @@ import pandas as pd
 
 from allcores.analysis import style, tidy
 from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
-from allcores.analysis.wording import base_of, by_model, count, mark, speedup_of
+from allcores.analysis.words.wording import base_of, by_model, count, mark, speedup_of
 
 TITLE = "speed"
 SECTION = "speed"

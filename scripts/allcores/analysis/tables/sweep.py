@@ -3,19 +3,20 @@
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from allcores.analysis import style, tidy
-from allcores.analysis.html_table import WHOLE, Number, percent
+from allcores.analysis.html_table import WHOLE, Number, number
+from allcores.analysis.metrics import ACCURACY, Metric
 from allcores.analysis.selection import SWEPT
-from allcores.analysis.wording import count
+from allcores.analysis.words.wording import count
 
 TITLE = "candidates of the sweep"
-SECTION = "accuracy"
+SECTION = "{metric}"
 WHEN = "swept"
 ORDER = 57
 CAPTION = """
-Every candidate of each sweep. *score*: where the study selects, the accuracy on the inner folds of
-the training part, a mean over these, over folds and seeds; else the held-out accuracy. *low* and
+Every candidate of each sweep. *score*: where the study selects, the {metric} on the inner folds of
+the training part, a mean over these, over folds and seeds; else the held-out {metric}. *low* and
 *high*: its range over folds and seeds. *chosen*: in how many folds it was the best, and was trained
-on the whole training part; the accuracy of those that were chosen is in the accuracy table.
+on the whole training part; the {metric} of those that were chosen is in the table of scores.
 *epochs*: after which it was last scored, a mean over folds. *core hours*: spent on it.
 """
 COMPARED = ("score", "chosen", "core_hours")
@@ -24,7 +25,7 @@ COMPARED = ("score", "chosen", "core_hours")
 SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
 
 
-def table(candidates):
+def table(candidates, facts):
     """One row per candidate and cell; see CAPTION. A column swept_KEY for each key."""
     values = [name for name in candidates if name.startswith(SWEPT)]
     groups = candidates.groupby([*SAME, "candidate"], sort=False)
@@ -38,7 +39,7 @@ def table(candidates):
         epochs=("epochs", "mean"),
         core_hours=("core_seconds", lambda each: each.sum() / 3600),
     )
-    return found.reset_index()
+    return found.reset_index().assign(metric=facts.metric.name)
 
 
 def sentences(sweep_table, facts):
@@ -50,11 +51,11 @@ def sentences(sweep_table, facts):
         if group["score"].isna().all():
             yield f"{title}: all candidates diverged."
         elif group["chosen"].isna().all():
-            best = group.loc[group["score"].idxmax()]
+            best = group.loc[(facts.metric.sign * group["score"]).idxmax()]
             yield (
-                f"{title}: {of} {best['candidate']} is the most accurate, "
-                f"{100 * best['score']:.2f} %; as the luckiest of several that is optimistic "
-                f"(`select` judges fairly). {hours:.2g} core-hours."
+                f"{title}: {of} {best['candidate']} has the best {facts.metric}, "
+                f"{facts.metric.written(best['score'])}; as the luckiest of several that is "
+                f"optimistic (`select` judges fairly). {hours:.2g} core-hours."
             )
         else:
             taken = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
@@ -68,7 +69,8 @@ def sentences(sweep_table, facts):
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("score", "low", "high"), percent(2))
+    metric = Metric(table["metric"].iloc[0]) if len(table) else ACCURACY
+    written = dict.fromkeys(("score", "low", "high"), number(metric))
     written |= dict.fromkeys(("folds", "chosen", "workers", "threads"), WHOLE)
     swept = [name for name in table if name.startswith(SWEPT)]
     numbers = [

@@ -2,10 +2,10 @@
 
 from allcores.analysis import style, tidy
 from allcores.analysis.html_table import WHOLE, Number, seconds
-from allcores.analysis.wording import by_model
+from allcores.analysis.words.wording import by_model
 
 TITLE = "epochs and time to an accuracy"
-SECTION = "accuracy"
+SECTION = "{metric}"
 WHEN = "target_accuracy"
 ORDER = 40
 CAPTION = """

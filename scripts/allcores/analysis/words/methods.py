@@ -1,7 +1,8 @@
 """How a study was made, in a paragraph that one could paste into a paper. No torch."""
 
+from allcores.analysis.metrics import OF_NUMBERS
 from allcores.analysis.selection import SWEPT
-from allcores.analysis.wording import comma_separated, count
+from allcores.analysis.words.wording import comma_separated, count
 
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
 
@@ -15,15 +16,15 @@ def paragraphs(frames, runs, facts):
     """
     yield " ".join(
         [
-            *_training(frames["runs"], runs),
-            *_selection(frames["candidates"]),
+            *_training(frames["runs"], runs, facts),
+            *_selection(frames["candidates"], facts.metric),
             *_comparison(frames, facts),
         ]
     )
     yield " ".join(_timing(frames["runs"]))
 
 
-def _training(rows, runs):
+def _training(rows, runs, facts):
     of_model = {run.model.label: run for run in runs}
     yield "Trained were " + "; ".join(map(_model, of_model.values())) + "."
     schedules = dict.fromkeys(run.schedule.label for run in runs)
@@ -33,7 +34,7 @@ def _training(rows, runs):
     yield "together. Weights begin equal, and batches hold the same samples in the same order, for "
     yield "every way."
     for dataset, of_dataset in rows.groupby("dataset", sort=False):
-        yield f"{dataset}: {_split(of_dataset)}."
+        yield f"{dataset}: {_split(of_dataset, facts)}."
     seeds = count(rows["seed"].nunique(), "seed")
     yield f"With {seeds}, each of which draws folds, initial weights, orders and augmentations, "
     yield f"these are {count(len(rows), 'run')}."
@@ -65,13 +66,14 @@ def _layout(run):
     )
 
 
-def _split(rows):
+def _split(rows, facts):
     trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
     split = rows["split"].iloc[0]
+    stratified = "" if facts.curve.name in OF_NUMBERS else "stratified "
     how = (
         "the dataset's own test set was held out"
         if split == "test"
-        else f"stratified {split.rpartition(' ')[2]}-fold cross-validation"
+        else f"{stratified}{split.rpartition(' ')[2]}-fold cross-validation"
     )
     return f"{how}, {trained} samples to train on, {scored} held out"
 
@@ -81,14 +83,14 @@ def _range(values):
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _selection(candidates):
+def _selection(candidates, metric):
     chosen = candidates[candidates["chosen"].notna()]
     for model, rows in chosen.groupby("model", sort=False):
         keys = [name.removeprefix(SWEPT) for name in rows if name.startswith(SWEPT)]
         keys = [key for key in keys if rows[f"{SWEPT}{key}"].nunique() > 1]
         yield f"{comma_separated(keys)} of {model} were chosen inside of each fold from "
-        yield f"{count(rows['candidate'].nunique(), 'candidate')}: the one with the highest mean "
-        yield f"accuracy in {rows['inner_folds'].iloc[0]:.0f}-fold cross-validation within the "
+        yield f"{count(rows['candidate'].nunique(), 'candidate')}: the one with the best mean "
+        yield f"{metric} in {rows['inner_folds'].iloc[0]:.0f}-fold cross-validation within the "
         yield "training part was trained on the whole of it (nested cross-validation)."
         if rows["rung"].max() > 1:
             yield "Candidates were left out by successive halving, on"
@@ -96,11 +98,13 @@ def _selection(candidates):
 
 
 def _comparison(frames, facts):
-    yield "Accuracy is that of the last weights on the held-out samples, which training never sees."
+    told = comma_separated(facts.metrics)
+    yield f"{told[0].upper()}{told[1:]}: of the last weights on the held-out samples, which "
+    yield "training never sees."
     if len(frames.get("comparison_table", ())):
-        yield f"Accuracies were compared with those of {facts.baseline} in pairs of runs with the "
-        yield f"same fold and seed by {REFERENCE}, with Holm's correction for several comparisons; "
-        yield "intervals are 95 % intervals, corrected in the same way."
+        yield f"The {facts.metric} was compared with that of {facts.baseline} in pairs of runs"
+        yield f"with the same fold and seed by {REFERENCE}, with Holm's correction for several"
+        yield "comparisons; intervals are 95 % intervals, corrected in the same way."
 
 
 def _timing(rows):

@@ -3,14 +3,14 @@
 import pandas as pd
 
 from allcores.analysis import comparison, style, tidy
-from allcores.analysis.wording import base_of, by_model, comma_separated, count, mark
+from allcores.analysis.words.wording import base_of, by_model, comma_separated, count, mark
 
 
 def sentences(found, facts):
-    """Best accuracies; then per model the fastest layout for one run and for all, and its cost."""
+    """Best scores; then per model the fastest layout for one run and for all, and its cost."""
     different, single = found.get("comparison_table"), []
     if different is not None:
-        yield from _best_accuracies(found["runs"])
+        yield from _best_scores(found["runs"], facts.metric)
     for names, group in by_model(found["speed_table"]):
         ways, group = len(group), group[group["note"] != tidy.OTHERWISE]
         base = base_of(group, facts)
@@ -40,28 +40,29 @@ def sentences(found, facts):
         )
 
 
-def _best_accuracies(runs):
-    """The accuracy of each model with its best schedule and way."""
-    cells = runs[runs["accuracy"].notna()].groupby(tidy.CELL, sort=False)
+def _best_scores(runs, metric):
+    """The score of each model with its best schedule and way."""
+    cells = runs[runs["score"].notna()].groupby(tidy.CELL, sort=False)
     rows = [
         dict(zip(tidy.CELL, cell, strict=True))
-        | {"accuracy": group["accuracy"].mean(), "reach": comparison.half_width(group)}
+        | {"score": group["score"].mean(), "reach": comparison.half_width(group)}
         for cell, group in cells
     ]
     if not rows:
         return
     # Of equal ones the first in the config's order.
-    table = pd.DataFrame(rows).sort_values("accuracy", ascending=False, kind="stable")
+    order = {"ascending": metric.sign < 0, "kind": "stable"}
+    table = pd.DataFrame(rows).sort_values("score", **order)
     best = table.drop_duplicates(["dataset", "model", "train_size"])
     shown = tidy.varying(best, ["dataset", "train_size"])
     listed = "; ".join(
         f"{style.title(['model', *shown], [row[c] for c in ['model', *shown]])} "
-        f"{row['accuracy']:.1%}"
-        + ("" if pd.isna(row["reach"]) else f" ± {100 * row['reach']:.1f}")
+        f"{metric.written(row['score'], 1)}"
+        + ("" if pd.isna(row["reach"]) else f" ± {metric.spread(row['reach'])}")
         + f" ({row['schedule']}, {style.layout(row)})"
         for _, row in best.iterrows()
     )
-    yield f"Held-out accuracy, each with its best schedule and way: {listed}."
+    yield f"Held-out {metric}, each with its best schedule and way: {listed}."
 
 
 def _for_one(one, base):
@@ -96,7 +97,8 @@ def _for_many(many, base):
 
 
 def _cost(different, one, facts):
-    """What the fastest way of one run costs in accuracy."""
+    """What the fastest way of one run costs in the leading metric."""
+    metric = facts.metric
     same = (different[tidy.SPEED_CELL] == one[tidy.SPEED_CELL].to_numpy()).all(axis=1)
     rows = different[same]
     if rows.empty:
@@ -104,15 +106,15 @@ def _cost(different, one, facts):
     worse = rows[rows["finding"] == comparison.DIFFERS]
     if len(worse):
         row = worse.loc[worse["difference"].abs().idxmax()]
-        verb = "gains" if row["difference"] > 0 else "costs"
-        return f" It {verb} {100 * abs(row['difference']):.2f} points of accuracy."
+        verb = "gains" if metric.sign * row["difference"] > 0 else "costs"
+        return f" It {verb} {metric.points(abs(row['difference']))} of {metric}."
     if (rows["finding"] == comparison.IDENTICAL).all():
-        return f" Accuracy is the same as with {facts.baseline}, run by run."
+        return f" Its {metric} is the same as with {facts.baseline}, run by run."
     unclear = rows[rows["finding"] == comparison.NOT_FOUND]
     if len(unclear):
-        reach = 100 * unclear["at_most"].max()
+        reach = metric.points(unclear["at_most"].max(), 1)
         return (
-            f" Its accuracy cannot be told apart from that with {facts.baseline}: a difference of "
-            f"up to {reach:.1f} points is possible."
+            f" Its {metric} cannot be told apart from that with {facts.baseline}: a difference of "
+            f"up to {reach} is possible."
         )
-    return " Nothing can be said of what it costs in accuracy."
+    return f" Nothing can be said of what it costs in {metric}."

@@ -1,7 +1,8 @@
 """What a study found, in sentences made from its tables."""
 
-from allcores.analysis import bottom_line, products
-from allcores.analysis.wording import comma_separated, count
+from allcores.analysis import products
+from allcores.analysis.words import bottom_line
+from allcores.analysis.words.wording import comma_separated, count
 
 # Columns of runs.csv that make timings incomparable where they differ -> what they are.
 MIXED = {

@@ -52,35 +52,39 @@ def base_of(group, facts):
     return None if base.empty else base.iloc[0]
 
 
-def differences(rows, what, reference, subject):
-    """Sentences on whether accuracy differs from a reference's.
+def differences(rows, what, reference, subject, metric):
+    """Sentences on whether a metric differs from a reference's.
 
     Args:
         rows: of comparison.compare().
         what: subject of the sentences about several rows: "mlp: accuracy".
         reference: what they are compared with: "with serial".
         subject: function of a row -> subject of the sentence about it alone.
+        metric: metrics.Metric.
     """
     for _, row in rows[rows["finding"] == comparison.DIFFERS].iterrows():
         direction = "above" if row["difference"] > 0 else "below"
         yield (
-            f"{subject(row)} is {100 * abs(row['difference']):.2f} points {direction} that "
-            f"{reference} (95 % interval {100 * row['low']:+.2f} to {100 * row['high']:+.2f}, "
+            f"{subject(row)} is {metric.points(abs(row['difference']))} {direction} that "
+            f"{reference} (95 % interval {metric.signed(row['low'])} to "
+            f"{metric.signed(row['high'])}, "
             f"corrected {p_value(row['p_corrected'])})."
         )
     same = rows[rows["finding"] == comparison.NOT_FOUND]
     if len(same):
-        pairs, reach = same["pairs"].min(), 100 * same["at_most"].max()
+        pairs, reach = same["pairs"].min(), metric.points(same["at_most"].max(), 1)
         yield (
             f"{_subject(same, what, subject)} cannot be told apart from that {reference} by "
             f"{pairs:.0f} pairs of runs, in {count(len(same), 'comparison')}: differences of up to "
-            f"{reach:.1f} points are possible (95 % intervals; "
+            f"{reach} are possible (95 % intervals; "
             f"{'least ' if len(same) > 1 else ''}corrected {p_value(same['p_corrected'].min())})."
         )
     equal = rows[rows["finding"] == comparison.IDENTICAL]
     if len(equal):
+        rounded = "" if metric.unit else ", up to rounding,"
         yield (
-            f"{_subject(equal, what, subject)} is identical to that {reference} in every one of "
+            f"{_subject(equal, what, subject)} is identical{rounded} to that {reference} in every "
+            "one of "
             f"{equal['pairs'].sum():.0f} pairs of runs, in {count(len(equal), 'comparison')}."
         )
     unsaid = rows[rows["finding"] == comparison.UNKNOWN]

@@ -1,0 +1,60 @@
+"""Plot how often a class is right that was predicted with some probability."""
+
+import numpy as np
+import pandas as pd
+
+from allcores.analysis import metrics, style, tidy
+
+TITLE = "are the probabilities right?"
+SECTION = "{metric}"
+WHEN = "classes"
+ORDER = 65
+CAPTION = """
+Reliability of the probabilities: held-out samples, pooled over folds, seeds and schedules of the
+strategy ``{baseline}``, in ten parts of as many samples each, by the probability of the class that
+was predicted; for each part how often that class was right. On the diagonal it is right as often as
+it is said to be, below it the network is too sure. *error*: the mean distance from the diagonal
+(expected calibration error; Guo et al.: On calibration of modern neural networks, ICML 2017).
+"""
+
+PARTS = 10
+
+
+def figure(predictions, facts):
+    """One panel per dataset and model."""
+    pooled = predictions[predictions["strategy"] == facts.baseline]
+    shown = ["model", *tidy.varying(pooled, ["dataset", "train_size"])]
+    groups = list(pooled.groupby(shown, sort=False))
+    figure, axes = style.panels(len(groups), columns=3)
+    for panel, (names, group) in zip(axes, groups, strict=True):
+        parts = reliability(group)
+        least = 100 * min(parts["sure"].min(), parts["right"].min())
+        panel.plot([least, 100], [least, 100], color="0.7", lw=1)
+        panel.plot(100 * parts["sure"], 100 * parts["right"], "o-", color="0.2", ms=5)
+        panel.set(
+            title=f"{style.title(shown, names)}: error {error(parts):.1%}",
+            xlabel="probability of the predicted class (%)",
+            ylabel="right (%)",
+        )
+    return figure
+
+
+def reliability(predictions):
+    """In ten parts of as many samples each, by falling certainty: how sure, and how often right.
+
+    Args:
+        predictions: true, predicted, scores; as of collect.predictions().
+
+    Returns:
+        pandas.DataFrame of sure, right, samples.
+    """
+    sure = metrics.probabilities(predictions).max(axis=1)
+    right = (predictions["true"] == predictions["predicted"]).to_numpy()
+    parts = np.array_split(np.argsort(sure, kind="stable"), min(PARTS, len(sure)))
+    rows = [(sure[part].mean(), right[part].mean(), len(part)) for part in parts]
+    return pd.DataFrame(rows, columns=["sure", "right", "samples"])
+
+
+def error(parts):
+    """The expected calibration error, 0..1."""
+    return np.average(np.abs(parts["sure"] - parts["right"]), weights=parts["samples"])

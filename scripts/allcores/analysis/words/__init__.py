@@ -1,0 +1,1 @@
+"""What a study's numbers say, in sentences."""

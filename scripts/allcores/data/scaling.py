@@ -1,0 +1,90 @@
+"""How inputs and targets are scaled: by what the training samples say, never those held out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from allcores.data import storage
+
+CHUNK = 1 << 24  # values that are looked at at a time
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Mean and standard deviation of a run's training samples.
+
+    Attributes:
+        mean, std: of the inputs, per channel or feature, (C,) float64 each; of pixels in 0..1, else
+            in the inputs' own unit. A feature with a std of 0 says nothing and is left out.
+        centre, spread: of targets that are numbers; 0 and 1 where they are classes.
+    """
+
+    mean: np.ndarray
+    std: np.ndarray
+    centre: float = 0.0
+    spread: float = 1.0
+
+    @classmethod
+    def of(cls, dataset, samples):
+        """That of a storage.Dataset.
+
+        Args:
+            samples: positions of the training samples, (n,) int64.
+        """
+        if dataset.pixel_sums is not None:
+            found = storage.channel_statistics(dataset.pixel_sums[samples], dataset.inputs.shape)
+        else:
+            found = _statistics(dataset.inputs, samples)
+            found = _of_indicators(*found, dataset.info.get("columns") or [])
+        if dataset.classes is not None:
+            return cls(*found)
+        targets = dataset.targets[samples]
+        return cls(*found, float(targets.mean()), float(targets.std()) or 1.0)
+
+    def to_json(self):
+        return {key: np.asarray(value).tolist() for key, value in vars(self).items()}
+
+    @classmethod
+    def from_json(cls, values):
+        mean, std = (np.array(values[name]) for name in ("mean", "std"))
+        return cls(mean, std, values["centre"], values["spread"])
+
+    def scaled(self, targets):
+        """Targets as a network is trained on them: classes as they are, numbers as float32."""
+        if targets.dtype.kind == "i":
+            return targets
+        return ((targets - self.centre) / self.spread).astype(np.float32)
+
+    def original(self, scores):
+        """Numbers that a network has predicted, in the unit of the targets: float64."""
+        return scores.astype(np.float64) * self.spread + self.centre
+
+
+def _statistics(inputs, samples):
+    """Mean and standard deviation over all axes but the second, missing values left out."""
+    axes = tuple(axis for axis in range(inputs.ndim) if axis != 1)
+    rows = max(1, CHUNK // int(np.prod(inputs.shape[1:])))
+    parts = [samples[start : start + rows] for start in range(0, len(samples), rows)]
+
+    def mean_of(function):
+        sums, counts = np.zeros(inputs.shape[1]), np.zeros(inputs.shape[1])
+        for part in parts:
+            values = function(np.moveaxis(inputs[part].astype(np.float64), 1, -1))
+            sums += np.nansum(values, axis=tuple(range(len(axes))))
+            counts += np.sum(~np.isnan(values), axis=tuple(range(len(axes))))
+        return sums / np.maximum(counts, 1)
+
+    mean = mean_of(lambda values: values)
+    # In two passes: the difference of two large sums would lose a small spread.
+    std = np.sqrt(mean_of(lambda values: (values - mean) ** 2))
+    # What rounding leaves of a constant is no spread.
+    return mean, np.where(std > 1e-7 * np.abs(mean), std, 0.0)
+
+
+def _of_indicators(mean, std, columns):
+    """Indicators of categories stay 0 and 1; one that no training sample has is left out."""
+    is_indicator = np.array([column["category"] is not None for column in columns], bool)
+    if not is_indicator.any():
+        return mean, std
+    known = np.where(mean > 0, 1.0, 0.0)
+    return np.where(is_indicator, 0.0, mean), np.where(is_indicator, known, std)

@@ -1,0 +1,27 @@
+"""A small convolutional network for signals (C, L), and as well for images or volumes."""
+
+from itertools import pairwise
+
+from torch import nn
+
+ALLOWED = {"width": 0.01, "kernel": 1}
+
+
+def convnet(channels, shape, classes, hidden=(16, 32, 64), kernel=5, width=1.0):
+    """Convolutions with ReLU, each of which halves what it looks at, then an average over the rest.
+
+    Args:
+        hidden: channels of the convolutions.
+        kernel: their size; an odd one.
+        width: multiplies the channels.
+    """
+    convolution, average = {
+        2: (nn.Conv1d, nn.AdaptiveAvgPool1d),
+        3: (nn.Conv2d, nn.AdaptiveAvgPool2d),
+        4: (nn.Conv3d, nn.AdaptiveAvgPool3d),
+    }[len(shape)]
+    units = [channels, *(max(1, round(width * n)) for n in hidden)]
+    layers = []
+    for inputs, outputs in pairwise(units):
+        layers += [convolution(inputs, outputs, kernel, stride=2, padding=kernel // 2), nn.ReLU()]
+    return nn.Sequential(*layers, average(1), nn.Flatten(), nn.Linear(units[-1], classes))

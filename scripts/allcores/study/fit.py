@@ -1,0 +1,175 @@
+"""Check that splits, losses and augmentation of a study fit what is known of its datasets."""
+
+from allcores.study import grid, registry
+from allcores.study.run import AUTO
+from allcores.study.schema import choices, is_integer, listed, mapping
+
+# Losses of numbers, and the value of an option `weight` of the others; see training/losses.py.
+KNOWN = registry.literals_of(registry.LIBRARY / "training" / "losses.py")
+METRICS = registry.literals_of(registry.LIBRARY / "analysis" / "metrics.py")
+
+
+def findings(config, path, given):
+    """(path, text) for everything that does not suit a dataset."""
+    yield from _of_tables(config, given)
+    yield from _of_metrics(config, path, given)
+    yield from _of_losses(config, path, given)
+    yield from _of_augmentation(config, path, given)
+    yield from _of_splits(config, path, given)
+    yield from _of_selection(config, path, given)
+
+
+def _of_tables(config, given):
+    """Files that can be read at once, and hold something that cannot be used."""
+    for label in listed(given.get("datasets")):
+        try:
+            registry.metadata(grid.choice(config, "datasets", label))
+        except ValueError as error:
+            yield ("datasets", label), str(error)
+        except (KeyError, TypeError, ArithmeticError, OSError):
+            continue  # another check tells why
+
+
+def of_numbers(config, given):
+    """Labels of the datasets of a study whose targets are numbers."""
+    chosen = [grid.choice(config, "datasets", label) for label in listed(given.get("datasets"))]
+    return [each.label for each in chosen if registry.is_regression(each)]
+
+
+def _of_metrics(config, path, given):
+    """Numbers are measured by other metrics than classes."""
+    numbers, datasets = of_numbers(config, given), listed(given.get("datasets"))
+    if 0 < len(numbers) < len(datasets):
+        other = next(label for label in datasets if label not in numbers)
+        yield (
+            (*path, "datasets"),
+            f"the targets of {numbers[0]!r} are numbers, those of {other!r} classes: expected a "
+            "study for each",
+        )
+    if numbers and "target_accuracy" in given:
+        yield (*path, "target_accuracy"), f"the targets of {numbers[0]!r} are numbers"
+    suitable = [
+        name for name in METRICS["TITLES"] if (name in METRICS["OF_NUMBERS"]) == bool(numbers)
+    ]
+    for position, name in enumerate(listed(given.get("metrics"))):
+        if name not in suitable:
+            of = "numbers" if numbers else "classes"
+            yield (
+                (*path, "metrics", position),
+                f"found {name!r}; the targets are {of}; {choices(name, suitable)}",
+            )
+
+
+def _of_losses(config, path, given):
+    """Numbers take other losses than classes."""
+    numbers = of_numbers(config, given)
+    for label in listed(given.get("models")):
+        loss = mapping(mapping(mapping(config.get("models")).get(label)).get("loss"))
+        name = registry.canonical(loss.get("name"), registry.losses())
+        place = ("models", label, "loss")
+        if numbers and name and name not in KNOWN["NUMBER_TARGETS"]:
+            yield (
+                (*place, "name"),
+                f"the targets of {numbers[0]!r} are numbers, which {name} does not take; "
+                f"{choices(name, KNOWN['NUMBER_TARGETS'])}",
+            )
+        elif "weight" in loss and (numbers or name not in KNOWN["CLASS_TARGETS"]):
+            known = ", ".join(KNOWN["CLASS_TARGETS"])
+            yield (*place, "weight"), f"is of classes, for {known}; not for {name}"
+        elif "weight" in loss and loss["weight"] != KNOWN["BALANCED"]:
+            yield (*place, "weight"), f"found {loss['weight']!r}; known: {KNOWN['BALANCED']}"
+
+
+def _of_augmentation(config, path, given):
+    """Only images can be cropped and mirrored."""
+    for label in listed(given.get("datasets")):
+        metadata = _known(config, label)
+        if metadata is None or len(metadata.shape) == 3:
+            continue
+        for model in listed(given.get("models")):
+            if mapping(mapping(config.get("models")).get(model)).get("augmentation"):
+                yield (
+                    ("models", model, "augmentation"),
+                    f"is for images; the samples of {label!r} have the shape {metadata.shape}",
+                )
+
+
+def _of_splits(config, path, given):
+    """Folds, test set and training-set sizes for which there are enough samples."""
+    folds = given.get("folds")
+    for label in listed(given.get("datasets")):
+        metadata = _known(config, label)
+        if metadata is None:
+            continue
+        if isinstance(folds, int):
+            yield from _of_folds((*path, "folds"), label, metadata, folds)
+        if folds == "test" and metadata.test == 0:
+            yield (
+                (*path, "folds"),
+                f"{label!r} has no test set of its own; expected a number of folds",
+            )
+        available = metadata.train
+        if isinstance(folds, int) and folds > 1:
+            available = metadata.train * (folds - 1) // folds
+        for position, size in enumerate(listed(given["train_sizes"])):
+            if isinstance(size, int) and size > available:
+                yield (
+                    (*path, "train_sizes", position),
+                    f"found {size}; {label!r} leaves {available} samples to train on",
+                )
+
+
+def _of_folds(path, label, metadata, folds):
+    """Each fold has a sample of every class, and a group of its own."""
+    if metadata.smallest_class is not None and folds > metadata.smallest_class:
+        yield (
+            path,
+            f"found {folds}; the smallest class of {label!r} has {metadata.smallest_class} "
+            "samples, so that many folds at most",
+        )
+    most = metadata.groups or metadata.train
+    if folds > most:
+        what = "groups" if metadata.groups else "samples"
+        yield path, f"found {folds}; {label!r} has {most} {what}, so that many folds at most"
+
+
+def _of_selection(config, path, given):
+    """A selection has something to choose from, and what it is made on is the training part."""
+    if "select" not in given:
+        if "halving" in given:
+            yield (*path, "halving"), "takes a study that selects, by `select`"
+        return
+    swept = config.get(grid.SWEPT, {})
+    if not any(label in swept for label in listed(given.get("models"))):
+        yield (
+            (*path, "select"),
+            "there is nothing to choose from: no model of this study has a list of values",
+        )
+    if given["train_sizes"] != ["all"]:
+        yield (*path, "select"), "cannot stand beside `train_sizes`"
+    if AUTO in given["strategies"] or "against" in given:
+        other = "against" if "against" in given else "strategies: [auto]"
+        yield (*path, "select"), f"cannot stand beside `{other}`"
+    inner, folds = given["select"], given.get("folds")
+    for label in listed(given.get("datasets")):
+        metadata = _known(config, label)
+        if metadata is None or not is_integer(inner):
+            continue
+        smallest = metadata.smallest_class or metadata.train
+        if isinstance(folds, int):
+            smallest -= -(-smallest // folds)
+        if inner > smallest:
+            of_what = "the smallest class" if metadata.smallest_class else "the training part"
+            yield (
+                (*path, "select"),
+                f"found {inner}; {of_what} of {label!r} leaves {smallest} samples to "
+                "train on, so that many inner folds at most",
+            )
+
+
+def _known(config, label):
+    """The Metadata of a dataset; None: nothing is known, or another check tells why."""
+    try:
+        return registry.metadata(grid.choice(config, "datasets", label))
+    except (KeyError, TypeError, ArithmeticError, OSError, ValueError):
+        return None

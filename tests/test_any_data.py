@@ -1,0 +1,290 @@
+"""Arrays of any shape, tables, groups, numbers as targets: split, scaled, trained and scored."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import DDP, RUN, using, vary
+
+from allcores.data import storage
+from allcores.data.batches import Batches
+from allcores.data.folds import Assignable, split
+from allcores.data.scaling import Scaling
+from allcores.datasets import npz, table
+from allcores.serving import samples
+from allcores.serving.predictor import Predictor
+from allcores.study import registry
+from allcores.study.run import Choice
+from allcores.training import losses
+
+MSE = Choice("MSELoss", "MSELoss", {})
+PLAIN = {"crop": 0, "flip": False}
+
+
+def opened(tmp_path, made):
+    storage.write(tmp_path / "data", made)
+    return storage.open_dataset(tmp_path / "data")
+
+
+def saved(tmp_path, frame, name="mine.csv"):
+    file = tmp_path / name
+    frame.to_csv(file, index=False) if name.endswith("csv") else frame.to_parquet(file)
+    return str(file)
+
+
+PEOPLE = pd.DataFrame(
+    {
+        "age": [20.0, 30, 40, 50, 60, 70],
+        "town": ["Ulm", "Bonn", "Ulm", "Ulm", "Bonn", "Kiel"],
+        "smokes": [True, False, False, True, True, False],
+        "number": range(6),
+        "ill": ["no", "no", "yes", "no", "yes", "yes"],
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["mine.csv", "mine.parquet"])
+def test_a_table_becomes_numbers_and_indicators(tmp_path, name):
+    made = table.load(None, path=saved(tmp_path, PEOPLE, name), target="ill", drop=["number"])
+    dataset = opened(tmp_path, made)
+    assert dataset.classes == ["no", "yes"]
+    assert list(dataset.targets) == [0, 0, 1, 0, 1, 1]
+    names = [(column["name"], column["category"]) for column in dataset.info["columns"]]
+    towns = [("town", "Bonn"), ("town", "Kiel"), ("town", "Ulm")]
+    assert names == [("age", None), *towns, ("smokes", "False"), ("smokes", "True")]
+    assert list(dataset.inputs[5]) == [70, 0, 1, 0, 1, 0]
+    known = registry.metadata(
+        Choice("t", "table", {"path": saved(tmp_path, PEOPLE, name), "target": "ill"})
+    )
+    assert (known.train, known.smallest_class, known.classes) == (6, 3, 2)
+
+
+def test_what_is_held_out_has_no_say_in_how_a_table_is_scaled(tmp_path):
+    made = table.load(None, path=saved(tmp_path, PEOPLE), target="ill", drop=["number"])
+    dataset = opened(tmp_path, made)
+    train = np.array([0, 1, 2, 3])
+    scaling = Scaling.of(dataset, train)
+    batch = Batches(dataset.inputs, scaling.mean, scaling.std).plain(np.arange(6)).numpy()
+    ages = PEOPLE["age"].to_numpy()
+    assert batch[:, 0] == pytest.approx((ages - ages[:4].mean()) / ages[:4].std(), abs=1e-6)
+    assert list(batch[:, 1]) == [0, 1, 0, 0, 1, 0]
+    assert not batch[:, 2].any(), "no training sample is of Kiel"
+
+
+def test_a_missing_value_becomes_the_mean_of_the_training_part(tmp_path):
+    frame = PEOPLE.assign(age=[20, np.nan, 40, 60, np.nan, 90], town=[None, *PEOPLE["town"][1:]])
+    file = saved(tmp_path, frame)
+    with pytest.raises(ValueError, match=r"the column age has no value in row 1 \(from 0\)"):
+        table.load(None, path=file, target="ill")
+    made = table.load(None, path=file, target="ill", drop=["number"], missing="mean")
+    dataset = opened(tmp_path, made)
+    scaling = Scaling.of(dataset, np.arange(4))
+    assert scaling.mean[0] == pytest.approx(40)
+    batch = Batches(dataset.inputs, scaling.mean, scaling.std).plain(np.arange(6)).numpy()
+    assert batch[1, 0] == batch[2, 0] == batch[4, 0] == 0
+    assert not batch[0, 1:4].any()
+
+
+def test_a_small_spread_far_from_zero_is_kept(tmp_path):
+    values = (1000 + np.arange(8)[:, None] / 64).astype(np.float32)
+    made = storage.Samples((8, 1), [values], np.arange(8) / 2, None, 8, dtype=np.float32)
+    dataset = opened(tmp_path, made)
+    scaling = Scaling.of(dataset, np.arange(8))
+    batch = Batches(dataset.inputs, scaling.mean, scaling.std).plain(np.arange(8)).numpy()
+    assert batch.std() == pytest.approx(1, abs=1e-3)
+    assert (scaling.centre, scaling.spread) == (1.75, pytest.approx(1.1456, abs=1e-4))
+    scaled = scaling.scaled(dataset.targets)
+    assert scaled.dtype == np.float32
+    assert scaling.original(scaled) == pytest.approx(dataset.targets, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "sick"}, "has no column sick; found age, town"),
+        ({"target": "ill", "drop": ["size"]}, "has no column size"),
+        ({"target": "town", "task": "regression"}, "the column town holds no numbers"),
+        ({"target": "ill", "drop": ["age", "town", "smokes", "number"]}, "and 0 features"),
+        ({"target": ["ill"]}, r"found the column \['ill'\]; expected a name"),
+        ({"target": "ill", "groups": 1}, "found the column 1; expected a name, in quotes"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_told(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        table.load(None, path=saved(tmp_path, PEOPLE), **options)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pd.date_range("2026-01-01", periods=30), "holds Timestamp.*expected numbers or texts"),
+        (pd.date_range("2026-01-01", periods=30).astype(str), "has 30 different texts in 30 rows"),
+        (pd.to_timedelta(np.arange(30), unit="h"), "holds Timedelta"),
+        ([[1, 2]] * 30, "expected numbers or texts, or `drop`"),
+        (["x"] * 29 + [1], None),
+    ],
+)
+def test_dates_and_names_are_no_categories(tmp_path, column, message):
+    frame = pd.DataFrame({"x": range(30), "y": ["a", "b"] * 15, "odd": column})
+    if message is None:
+        frame["odd"] = frame["odd"].astype(str)
+    file = saved(tmp_path, frame, "mine.parquet")
+    if message is None:
+        assert table.load(None, path=file, target="y").shape == (30, 3)
+        return
+    with pytest.raises(ValueError, match=message):
+        table.load(None, path=file, target="y")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"inputs": np.zeros((4, 2)), "labels": np.arange(4)}, "has no array targets"),
+        ({"inputs": np.zeros(4), "targets": np.arange(4)}, r"of the shape \(N, \.\.\.\)"),
+        ({"inputs": np.full((4, 2), np.nan), "targets": np.arange(4)}, r"inputs\[0, 0\] is nan"),
+        ({"inputs": np.zeros((4, 2)), "targets": np.full(4, np.inf)}, "finite numbers"),
+        (
+            {"inputs": np.zeros((4, 2)), "targets": np.arange(4), "groups": np.zeros(3)},
+            r"groups must be \(4,\) integers",
+        ),
+    ],
+)
+def test_arrays_that_cannot_be_used_are_told(tmp_path, arrays, message):
+    np.savez(tmp_path / "mine.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        npz.load(None, path=tmp_path / "mine.npz", task="regression")
+
+
+@pytest.mark.parametrize("targets", [np.arange(40) % 2, np.arange(40) / 7])
+def test_no_group_is_on_both_sides(targets):
+    groups = np.arange(40) // 4
+    fold_of = Assignable(targets, groups).folds(5, seed=0)
+    info = {"train": 40, "shape": [40, 3]}
+    for fold in range(5):
+        train, held_out = split(info, fold_of, fold, None, 0)
+        assert not set(groups[train]) & set(groups[held_out])
+        assert len(held_out)
+    with pytest.raises(ValueError, match="groups"):
+        Assignable(np.arange(40) % 2, np.zeros(40, int)).folds(2, seed=0)
+
+
+def signals(tmp_path, count=60, task="classification"):
+    """Noisy waves; the class is their frequency, the number their height."""
+    random = np.random.default_rng(0)
+    frequency, height = np.arange(count) % 3, random.uniform(0.5, 2, count)
+    time = np.linspace(0, 2 * np.pi, 32)
+    waves = height[:, None] * np.sin(
+        (1 + 2 * frequency[:, None]) * time + random.random((count, 1))
+    )
+    inputs = (waves + 0.1 * random.standard_normal(waves.shape))[:, None]
+    file = tmp_path / "waves.npz"
+    np.savez(file, inputs=inputs, labels=frequency, targets=height, groups=np.arange(count) // 4)
+    return Choice("waves", "npz", {"path": str(file), "task": task})
+
+
+def test_a_network_learns_from_signals(laboratory, tmp_path):
+    run = vary(
+        dataset=signals(tmp_path),
+        model=Choice("convnet", "convnet", {"hidden": [8, 16]}),
+        optimizer=Choice("Adam", "Adam", {"lr": 0.02}),
+        **PLAIN,
+        **{"folds": 3, "fold": 0, "epochs": 15},
+    )
+    found, _ = laboratory.conduct(run)
+    assert found["accuracy"] > 0.8
+    assert found["shape"] == [1, 32]
+
+
+@pytest.mark.parametrize("name", registry.strategies())
+def test_every_strategy_predicts_numbers(laboratory, tmp_path, name):
+    run = vary(
+        dataset=signals(tmp_path, task="regression"),
+        loss=MSE,
+        **PLAIN,
+        **{"folds": 3, "fold": 0, "epochs": 2},
+    )
+    expected, weights = laboratory.conduct(run, "serial")
+    if not registry.strategies()[name].constants.get("needs_accelerator"):
+        same, of_one = laboratory.conduct(using(Choice(name, name, {}), 1, run), name)
+        for key, value in weights.items():
+            torch.testing.assert_close(of_one[key], value, rtol=1e-5, atol=1e-6)
+        assert same["r2"] == pytest.approx(expected["r2"], abs=1e-4)
+    assert expected["classes"] is None
+
+
+def test_predictions_of_numbers_are_in_their_own_unit(laboratory, tmp_path):
+    run = vary(
+        dataset=signals(tmp_path, task="regression"),
+        loss=MSE,
+        optimizer=Choice("Adam", "Adam", {"lr": 0.01}),
+        **PLAIN,
+        **{"folds": 3, "fold": 0, "epochs": 30},
+    )
+    record, _ = laboratory.conduct(run)
+    found = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
+    from sklearn import metrics
+
+    assert list(found) == ["sample", "true", "predicted"]
+    assert record["r2"] == pytest.approx(metrics.r2_score(found["true"], found["predicted"]))
+    assert record["mae"] == pytest.approx(
+        metrics.mean_absolute_error(found["true"], found["predicted"])
+    )
+    assert record["rmse"] == pytest.approx(
+        metrics.root_mean_squared_error(found["true"], found["predicted"])
+    )
+    assert record["r2"] > 0.5
+    predictor = Predictor(laboratory.folder / "run")
+    inputs = np.load(tmp_path / "waves.npz")["inputs"].astype(np.float32)
+    again = predictor.predictions(inputs[found["sample"]])[:, 0]
+    assert np.array_equal(again, found["predicted"])
+    np.save(tmp_path / "huge.npy", np.full((1, 1, 32), 1e300))
+    with pytest.raises(ValueError, match=r"at \[0, 0, 0\] there is no finite number"):
+        samples.read(tmp_path / "huge.npy", predictor)
+
+
+def test_a_table_is_predicted_by_the_names_of_its_columns(laboratory, tmp_path):
+    frame = pd.concat([PEOPLE] * 6).reset_index(drop=True)
+    options = {"path": saved(tmp_path, frame), "target": "ill", "drop": ["number"]}
+    laboratory.conduct(
+        vary(dataset=Choice("people", "table", options), **PLAIN, **{"folds": 2, "fold": 0})
+    )
+    predictor = Predictor(laboratory.folder / "run")
+    new = PEOPLE.drop(columns="number")[["ill", "smokes", "town", "age"]]
+    given = samples.read(saved(tmp_path, new, "new.csv"), predictor)
+    assert list(given.true) == [0, 0, 1, 0, 1, 1]
+    as_trained = samples.read(saved(tmp_path, PEOPLE, "all.parquet"), predictor)
+    assert np.array_equal(given.inputs, as_trained.inputs)
+    assert samples.read(saved(tmp_path, new.drop(columns="ill"), "x.csv"), predictor).true is None
+    with pytest.raises(ValueError, match="has no column age"):
+        samples.read(saved(tmp_path, new.drop(columns="age"), "less.csv"), predictor)
+    flags = new.assign(smokes=new["smokes"].astype(int))
+    same = samples.read(saved(tmp_path, flags, "flags.csv"), predictor)
+    assert np.array_equal(same.inputs, given.inputs)
+    with pytest.raises(ValueError, match=r"the column town holds 'Rom'.* ones: Bonn, Kiel, Ulm"):
+        samples.read(saved(tmp_path, new.assign(town="Rom"), "rome.csv"), predictor)
+    with pytest.raises(ValueError, match="the column age has no value in row 2"):
+        gap = new.assign(age=new["age"].where(new.index != 2))
+        samples.read(saved(tmp_path, gap, "gap.csv"), predictor)
+    with pytest.raises(ValueError, match="has no rows"):
+        samples.read(saved(tmp_path, new[:0], "none.csv"), predictor)
+    with pytest.raises(ValueError, match="the column ill holds perhaps; the run knows no, yes"):
+        samples.read(saved(tmp_path, new.assign(ill="perhaps"), "other.csv"), predictor)
+
+
+def test_rare_classes_can_count_as_much_as_others():
+    labels = np.array([0] * 6 + [1] * 2)
+    loss = losses.build("CrossEntropyLoss", {"weight": "balanced"}, 2, labels)
+    scores = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
+    targets = torch.from_numpy(labels)
+    plain = torch.nn.functional.cross_entropy(scores, targets, reduction="none")
+    expected = (plain[:6].mean() + plain[6:].mean()) / 2
+    torch.testing.assert_close(loss(scores, targets), expected)
+
+
+def test_balanced_workers_follow_serial(laboratory):
+    balanced = Choice("CrossEntropyLoss", "CrossEntropyLoss", {"weight": "balanced"})
+    run = vary(RUN, loss=balanced)
+    _, expected = laboratory.conduct(run, "serial")
+    _, found = laboratory.conduct(using(DDP, 2, run), "ddp")
+    for key, value in expected.items():
+        torch.testing.assert_close(found[key], value, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,42 @@
+"""Figures of what is predicted: their numbers, and that they are drawn."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from allcores.analysis import products, style, tidy
+from allcores.analysis.figures import calibration
+from allcores.analysis.metrics import Metric
+
+
+def predictions(sure, right, **columns):
+    """Of two classes: as many samples as `right` has, each so sure of class 0."""
+    logit = np.log(sure / (1 - sure))
+    scores = [np.array([logit, 0.0], np.float32) for _ in right]
+    frame = pd.DataFrame({"true": [0 if good else 1 for good in right], "scores": scores})
+    return frame.assign(predicted=0, **columns)
+
+
+def test_a_network_that_is_as_often_right_as_it_says_has_no_error():
+    parts = calibration.reliability(predictions(0.75, [True, True, True, False] * 10))
+    assert list(parts["sure"]) == pytest.approx([0.75] * 10)
+    assert np.average(parts["right"], weights=parts["samples"]) == 0.75
+    both = pd.concat([predictions(0.9, [True] * 10), predictions(0.6, [False] * 10)])
+    parts = calibration.reliability(both)
+    assert list(parts["right"]) == [0.0] * 5 + [1.0] * 5
+    assert calibration.error(parts) == pytest.approx((0.6 + 0.1) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "numbers"), [("calibration", False), ("residuals", True)])
+def test_the_figure_has_a_panel_per_model(name, numbers):
+    frame = predictions(0.8, [True, False, True])
+    if numbers:
+        frame = frame.drop(columns="scores").assign(predicted=[0.5, 1.5, 2.0])
+    label = dict.fromkeys(tidy.CELL, "x")
+    both = pd.concat([frame.assign(**label | {"model": each}) for each in ("a", "b")])
+    both = both.assign(strategy="serial", dataset="d", train_size="all")
+    facts = products.Facts("s", "serial", None, (), (Metric("r2" if numbers else "accuracy"),))
+    drawn = products.load(f"{name}_figure").figure(both, facts)
+    titles = [panel.get_title() for panel in drawn.axes]
+    assert [title.partition(":")[0] for title in titles] == ["a", "b"]
+    style.plt.close(drawn)

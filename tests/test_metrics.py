@@ -1,0 +1,221 @@
+"""What a study is about: its metrics, from what runs predict to tables, figures and sentences."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from conftest import RUN
+from project import copy
+from sklearn import metrics as of_sklearn
+
+from allcores.analysis import comparison, metrics, tidy
+from allcores.analysis.jobs import SelectionJobs
+from allcores.analysis.metrics import Metric
+from allcores.study import checks, grid, sweeps
+from allcores.study.results_folder import ResultsFolder
+
+TABLES = """
+models:
+  mlp: {hidden: [16], batch_size: 16, epochs: 20, optimizer: {name: adam, lr: 0.01}}
+datasets:
+  patients: {name: table, path: patients.csv, target: ill, drop: [number], groups: hospital}
+  costs: {name: table, path: patients.csv, target: cost, task: regression, drop: [ill, number]}
+studies:
+  first:
+    datasets: [patients]
+    folds: 3
+    models: [mlp]
+    strategies: [serial, ddp]
+    workers: [2]
+    seeds: [0, 1]
+    metrics: [log_loss, macro_f1, roc_auc, brier, balanced_accuracy, accuracy]
+  numbers:
+    datasets: [costs]
+    folds: 3
+    models: [mlp]
+    strategies: [serial]
+    curves: true
+recipe: fixed
+"""
+
+
+def patients(count=120):
+    random = np.random.default_rng(0)
+    age, town = random.uniform(20, 80, count).round(), random.choice(["Ulm", "Bonn", "Kiel"], count)
+    risk = age / 20 + 2 * (town == "Kiel") + random.normal(0, 0.7, count)
+    return pd.DataFrame(
+        {
+            "age": age,
+            "town": town,
+            "hospital": np.arange(count) // 5,
+            "number": np.arange(count),
+            "ill": np.where(risk > 3.5, "yes", "no"),
+            "cost": (1000 * risk).round(),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    project = copy(tmp_path_factory.mktemp("tables"))
+    patients().to_csv(project.folder / "patients.csv", index=False)
+    project.config.write_text(TABLES)
+    project.call()
+    return project
+
+
+def expected(one):
+    """Name -> what scikit-learn says of the predictions of a run."""
+    scores = np.stack(one["scores"]).astype(float)
+    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    true, predicted = one["true"], one["predicted"]
+    return {
+        "accuracy": of_sklearn.accuracy_score(true, predicted),
+        "balanced_accuracy": of_sklearn.balanced_accuracy_score(true, predicted),
+        "macro_f1": of_sklearn.f1_score(true, predicted, average="macro"),
+        "roc_auc": of_sklearn.roc_auc_score(true, probabilities[:, 1]),
+        "log_loss": of_sklearn.log_loss(true, probabilities),
+        "brier": 2 * of_sklearn.brier_score_loss(true, probabilities[:, 1]),
+    }
+
+
+def test_metrics_are_scikit_learns_on_the_written_predictions(finished):
+    study = finished.results / "studies" / "first"
+    predictions = pd.read_parquet(study / "predictions.parquet")
+    runs = pd.read_csv(study / "runs.csv")
+    keys = ["strategy", "split", "seed"]
+    assert len(runs) == 12
+    for key, one in predictions.groupby(keys):
+        (row,) = runs[(runs[keys] == list(key)).all(axis=1)].to_dict("records")
+        for name, value in expected(one).items():
+            assert row[name] == pytest.approx(value, abs=1e-6), name
+        assert row["score"] == row["log_loss"]
+    table = pd.read_csv(study / "accuracy_table.csv")
+    means = runs.groupby("strategy", sort=False)[["log_loss", "roc_auc"]].mean()
+    assert table[["log_loss", "roc_auc"]].to_numpy() == pytest.approx(means.to_numpy())
+    spread = runs.groupby("strategy", sort=False)["log_loss"].std()
+    assert list(table["standard_deviation"]) == pytest.approx(list(spread))
+
+
+def test_every_sample_is_predicted_once_out_of_its_fold_and_groups_stay_together(finished):
+    predictions = pd.read_parquet(finished.results / "studies" / "first" / "predictions.parquet")
+    groups = patients()["hospital"]
+    for _, one in predictions.groupby(["strategy", "seed"]):
+        assert sorted(one["sample"]) == list(range(120))
+        assert one.groupby(groups[one["sample"]].to_numpy())["split"].nunique().max() == 1
+
+
+def test_the_leading_metric_is_what_the_verdict_is_about(finished):
+    said = (finished.results / "studies" / "first" / "verdict.rst").read_text()
+    assert "Held-out log loss, each with its best schedule and way: mlp 0." in said
+    assert "mlp: log loss with ddp, 2 workers" in said
+    assert "accuracy" not in said
+    page = (finished.results / "studies" / "first" / "report.html").read_text()
+    assert "Does log loss differ?" in page
+    assert "Log loss, macro F1, ROC AUC, Brier score, balanced accuracy, accuracy: of the" in page
+
+
+def test_numbers_have_tables_of_their_own(finished):
+    study = finished.results / "studies" / "numbers"
+    runs = pd.read_csv(study / "runs.csv")
+    assert (runs["score"] == runs["r2"]).all()
+    assert runs["r2"].mean() > 0.5
+    assert list(pd.read_csv(study / "accuracy_table.csv")["mae"]) == [
+        pytest.approx(runs["mae"].mean())
+    ]
+    assert (study / "learning_curve_figure.png").exists()
+    assert not list(study.glob("confusion*_figure*"))
+    assert "Held-out R²" in (study / "verdict.rst").read_text()
+
+
+def test_predictions_that_were_edited_are_refused(laboratory):
+    record, _ = laboratory.conduct(RUN)
+    place = laboratory.folder / "run"
+    wanted = [Metric("macro_f1")]
+    assert 0 <= metrics.measured(record, place, wanted)["macro_f1"] <= 1
+    file = place / "predictions.parquet"
+    found = pd.read_parquet(file)
+    found.assign(predicted=found["true"]).to_parquet(file)
+    with pytest.raises(ValueError, match="is not what the run wrote"):
+        metrics.measured(record, place, wanted)
+
+
+def test_another_leading_metric_makes_choices_anew():
+    config = yaml.safe_load(TABLES)
+    config["models"]["mlp"]["optimizer"]["lr"] = [0.001, 0.01]
+    study = {"datasets": ["wine"], "folds": 2, "models": ["mlp"], "select": 2}
+    codes = set()
+    for asked in (["log_loss"], ["roc_auc"], ["roc_auc", "brier"]):
+        config["studies"] = {"first": study | {"metrics": asked}}
+        expanded = sweeps.expanded(config)
+        table = grid.expand(expanded)
+        jobs = SelectionJobs(expanded, table, ResultsFolder("results/mine"), None)
+        codes.add(jobs.code(next(iter(table.choices))))
+    assert len(codes) == 2
+
+
+def test_what_differs_by_rounding_is_equal():
+    counts = {"held_out_samples": 5, "train_samples": 5, "seed": 0}
+    cell = dict.fromkeys(tidy.CELL, "x") | counts
+    runs = pd.DataFrame([cell | {"split": f"fold {fold} of 2"} for fold in (0, 1)])
+    base = runs.assign(score=[56.1, 57.0])
+
+    def finding(scores):
+        return comparison.compare(runs.assign(score=scores), base, tidy.CELL)["finding"].item()
+
+    assert finding([56.1 + 2e-7, 57.0 - 1e-6]) == comparison.IDENTICAL
+    assert finding([56.2, 57.0]) != comparison.IDENTICAL
+
+
+def test_less_is_better_where_it_is():
+    assert [Metric(name).sign for name in ("accuracy", "log_loss", "r2", "rmse")] == [1, -1, 1, -1]
+    assert Metric("accuracy").written(0.96326) == "96.33%"
+    assert Metric("rmse").written(54.3219) == "54.32"
+    assert Metric("macro_f1").points(0.0123) == "1.23 points"
+    assert set(metrics.TITLES) == set(metrics.MEASURES)
+
+
+def test_a_class_that_is_missing_has_no_area_under_its_curve():
+    probabilities = np.full((4, 3), 1 / 3)
+    assert np.isnan(metrics.roc_auc(np.array([0, 1, 0, 1]), None, probabilities))
+    assert metrics.brier(np.array([0, 1, 2]), None, np.eye(3)) == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"metrics": ["acuracy"]}, "metrics.0: found 'acuracy'; the targets are classes; known"),
+        ({"metrics": ["r2"]}, "metrics.0: found 'r2'; the targets are classes"),
+        ({"datasets": ["diabetes"], "metrics": ["accuracy"]}, "the targets are numbers"),
+        ({"datasets": ["diabetes", "wine"]}, "expected a study for each"),
+        ({"datasets": ["diabetes"], "folds": 500}, "'diabetes' has 442 samples"),
+        (
+            {"datasets": ["diabetes"], "curves": True, "target_accuracy": 0.9},
+            "target_accuracy: the targets of 'diabetes' are numbers",
+        ),
+    ],
+)
+def test_metrics_that_do_not_suit_are_told(change, text):
+    config = yaml.safe_load(TABLES)
+    study = {"datasets": ["wine"], "folds": 3, "models": ["mlp"]} | change
+    findings = checks.findings(config | {"datasets": {}, "studies": {"first": study}})
+    assert len(findings) == 1
+    assert text in findings[0]
+
+
+@pytest.mark.parametrize(
+    ("entry", "datasets", "text"),
+    [
+        ({"loss": {"name": "cross_entropy"}}, ["diabetes"], "CrossEntropyLoss does not take"),
+        ({"loss": {"name": "cross_entropy", "weight": "x"}}, ["wine"], "known: balanced"),
+        ({"loss": {"name": "mse", "weight": "balanced"}}, ["wine"], "not for MSELoss"),
+        ({"augmentation": {"flip": True}}, ["wine"], "the shape (13,)"),
+    ],
+)
+def test_models_that_do_not_suit_are_told(entry, datasets, text):
+    config = yaml.safe_load(TABLES)
+    config["models"]["mlp"] |= entry
+    study = {"datasets": datasets, "folds": 3, "models": ["mlp"]}
+    findings = checks.findings(config | {"datasets": {}, "studies": {"first": study}})
+    assert len(findings) == 1
+    assert text in findings[0]
