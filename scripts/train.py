@@ -38,6 +38,8 @@ def main(flags):
     asked = commandline.run_of(flags)
     data_folder = flags.data or BY_HAND / "data" / f"{asked.dataset.label}_{asked.dataset.digest}"
     if not flags.data:
+        # Loading may compute with torch; ranks cannot be forked from a process with its threads.
+        cores.set_thread_variables(1)
         preparation.prepare(asked.dataset, "results/downloads", data_folder)
     if flags.scratch:
         data_folder = preparation.local_copy(data_folder, os.path.expandvars(flags.scratch))

@@ -69,6 +69,32 @@ def test_a_dataset_is_prepared_once(tmp_path):
     assert info.stat().st_mtime_ns > made
 
 
+LOADED_BY_TORCH = """
+import runpy, sys
+sys.path.insert(0, {scripts!r})
+from allcores.datasets import digits
+load = digits.load
+def load_and_compute(folder):
+    import torch
+    torch.ones(1 << 22).add_(1)
+    return load(folder)
+digits.load = load_and_compute
+runpy.run_path({program!r}, run_name="__main__")
+"""
+
+
+def test_loading_by_torch_leaves_no_threads_behind(tmp_path):
+    """With such threads, forked ranks would wait for them for ever; torchvision's loaders do so."""
+    scripts = ROOT / "scripts"
+    program = LOADED_BY_TORCH.format(scripts=str(scripts), program=str(scripts / "train.py"))
+    flags = ["--model=lenet", "--train-size=64", "--epochs=1", "--threads=2"]
+    command = [sys.executable, "-c", program, *flags]
+    run = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True, timeout=60
+    )
+    assert "epoch 1/1" in run.stdout, run.stderr
+
+
 def test_it_refuses_to_run_on_fewer_cores_than_it_needs(tmp_path):
     settings = commandline.run_of(
         commandline.parse(["--model=lenet", "--strategy=ddp", "--workers=2"], "")
