@@ -48,6 +48,7 @@ rule train:
         unpack(RUNS.inputs),
     output:
         metrics=f"<results>/runs/{PATH}/metrics.json",
+        epochs=f"<results>/runs/{PATH}/epochs.csv",
         trace=f"<results>/runs/{PATH}/utilisation.csv",
         predictions=f"<results>/runs/{PATH}/predictions.parquet",
         weights=f"<results>/runs/{PATH}/weights.pt",

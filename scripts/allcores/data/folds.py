@@ -142,6 +142,32 @@ def read_inner_folds(path, assignable, fold):
     return _read(path, "inner_of", assignable, lambda found: True)[fold or 0]
 
 
+def hold_back(assignable, samples, part, seed):
+    """Cut off a part of the training samples, on which to judge the weights during training.
+
+    It is one of as many folds as there are such parts: stratified, and without a group that is
+    trained on, too.
+
+    Args:
+        samples: positions of the training samples, (n,) int64, ascending.
+        part: how many of them, in 0..1/2; None: none.
+
+    Returns:
+        (the samples to train on, the others), int64, ascending.
+
+    Raises:
+        ValueError: there are too few samples or groups.
+    """
+    if part is None:
+        return samples, samples[:0]
+    chosen = np.isin(np.arange(len(assignable.targets)), samples)
+    count = max(2, round(1 / part))
+    if count > len(samples):
+        raise ValueError(f"{len(samples)} training samples have no part of {part:g}")
+    fold_of = assignable.part(chosen).folds(count, seed)
+    return samples[fold_of != 0], samples[fold_of == 0]
+
+
 def _read(path, key, assignable, is_right):
     try:
         content = json.loads(Path(path).read_text())

@@ -51,7 +51,8 @@ class Sizes:
         if run.inner_folds:
             held_out = round(train / run.inner_folds)
             train -= held_out
-        return cls(tuple(shape), classes, min(train, run.train_size or train), held_out)
+        train = min(train, run.train_size or train)
+        return cls(tuple(shape), classes, round(train * (1 - (run.validation or 0))), held_out)
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,15 @@ from allcores.strategies.base import Strategy
 
 # What a worker asks a server for.
 PUSH, PULL, REPORT, STATE, STOP = range(5)
-# The message tag of gradients; requests have tag 0.
-GRADIENT = 1
+# The message tags of gradients, and of the squares of their norms between servers; requests have 0.
+GRADIENT, SQUARES = 1, 2
 
 
 class ServedStrategy(Strategy):
     """Servers hold the weights and the optimizer, each for its slice of the vector.
 
-    Workers and servers send to each other only. A request is a message of three numbers: what is
+    Workers and servers send to each other only, and servers, if gradients are clipped, the squares
+    of their norms. A request is a message of three numbers: what is
     asked for, a learning rate and a version of the weights.
     """
 
@@ -24,7 +25,7 @@ class ServedStrategy(Strategy):
         self.servers = list(range(world.workers, world.size))
         # A worker's optimizer is never stepped: the servers update.
         mine = self.slices[world.rank - world.workers] if world.is_server else self.flat.whole
-        super().__init__(model, make_optimizer([mine]), world)
+        super().__init__(model, make_optimizer([mine], self._add_up_slices), world)
         self.weights, self.gradient = mine.data, mine.grad
 
     @staticmethod
@@ -49,6 +50,22 @@ class ServedStrategy(Strategy):
     def restore_server(self, state):
         """Load what state_of_server() returned."""
         self.optimizer.load_state_dict(state["optimizer"])
+
+    def _add_up_slices(self, squares):
+        """On a server: the sum over all servers' slices, of one update that all of them make."""
+        every = squares.repeat(len(self.servers))
+        exchanges = [
+            exchange
+            for server, theirs in zip(self.servers, every.split(1), strict=True)
+            if server != self.world.rank
+            for exchange in (
+                self.world.receive(theirs, server, SQUARES),
+                self.world.send(squares, server, SQUARES),
+            )
+        ]
+        for exchange in exchanges:
+            exchange.wait()
+        return every.sum()
 
     def close(self):
         if self.world.rank == 0:

@@ -20,7 +20,7 @@ class Accelerator(Strategy):
     def __init__(self, model, make_optimizer, world, *, device="cuda"):
         self.there = copy.deepcopy(model).to(device)
         super().__init__(model, make_optimizer(self.there.parameters()), world)
-        self.model = _RoundTrip(self.there, device)
+        self.model, self.trained = _RoundTrip(self.there, device), self.there
 
     def step(self, lr):
         self.update(lr)

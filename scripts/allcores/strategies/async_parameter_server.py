@@ -34,7 +34,9 @@ class AsyncParameterServer(ServedStrategy):
     asynchronous = True
 
     def __init__(self, model, make_optimizer, world, *, servers=1, n_push=1, n_pull=1):
-        super().__init__(model, make_optimizer, world, servers)
+        # Servers update at different times: a gradient is clipped before it is cut.
+        super().__init__(model, make_optimizer.without_clipping, world, servers)
+        self.clip = make_optimizer.clip
         self.n_push, self.n_pull = n_push, n_pull
         self.accrued = torch.zeros_like(self.flat.gradient)
         self.accrued_steps = self.steps_since_pull = self.pushed = 0
@@ -60,6 +62,7 @@ class AsyncParameterServer(ServedStrategy):
     def _push(self):
         """Send the mean of the accrued gradients, with the learning rate times their number."""
         self.accrued.div_(self.accrued_steps)
+        self.clip([self.accrued])
         lr = self.lr * self.accrued_steps / self.world.workers
         parts = split(self.accrued, len(self.servers))
         for server, part, version in zip(self.servers, parts, self.versions, strict=True):

@@ -25,9 +25,10 @@ class Strategy:
     """What the training loop may call on any strategy.
 
     Constructor: Strategy(model, make_optimizer, world, *, options...), called on every rank with
-    equal weights; make_optimizer(parameters) gives the optimizer that the config asks for. The loss
-    of each worker is weighted by its share of the batch, so that the *average* of the workers'
-    gradients is the gradient of the global batch.
+    equal weights; make_optimizer(parameters) gives the optimizer that the config asks for, which
+    clips gradients if the config says so: training/optimizers.py says how where a process has a
+    part of the gradient only. The loss of each worker is weighted by its share of the batch, so
+    that the *average* of the workers' gradients is the gradient of the global batch.
 
     Learning rate of asynchronous strategies, the same for all of them: an update that stands for a
     part of a global batch is made with that part of the learning rate. With W workers, each
@@ -36,6 +37,7 @@ class Strategy:
 
     Attributes:
         model: what the loop calls forward on.
+        trained: the module whose weights step() updates.
         one_node: True for one whose workers have to be on one machine.
         one_worker: True for a strategy that never uses a second worker.
         equals_serial: a promise that the tests hold it to: "with one worker" it ends with the
@@ -63,7 +65,7 @@ class Strategy:
 
     def __init__(self, model, optimizer, world):
         self.model = model
-        self.module = model
+        self.module = self.trained = model
         self.optimizer = optimizer
         self.world = world
 

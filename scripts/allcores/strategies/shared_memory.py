@@ -76,8 +76,10 @@ class SharedMemory(Strategy):
         for parameter in self.shown:
             parameter.grad = None
             parameter.register_post_accumulate_grad_hook(self._show)
+        self.clips = make_optimizer.clip_norm is not None
         self.blocks = self._blocks(world.rank_on_node, world.workers_on_node)
-        super().__init__(model, make_optimizer([block.weights for block in self.blocks]), world)
+        parts = [block.weights for block in self.blocks]
+        super().__init__(model, make_optimizer(parts, self._add_up_slices), world)
         self.shared_state = {
             name: world.shared.zeros(self.flat.weights.shape, self.flat.weights.dtype)
             for name in _names_of_state_per_weight(make_optimizer, self.flat.weights.dtype)
@@ -90,13 +92,14 @@ class SharedMemory(Strategy):
         length = BLOCK_BYTES // weights.element_size()
         lengths = [len(part) for part in split(weights, workers)]
         mine = range(sum(lengths[:rank]), sum(lengths[: rank + 1]))
-        # Of one block after the other, in cache; or of all, while they are on their way.
-        one_node = self.world.nodes == 1
-        average = torch.empty(length if one_node else len(mine), dtype=weights.dtype)
+        # Of one block after the other, in cache; or of all, while they are on their way or until
+        # their norm is known.
+        one_by_one = self.world.nodes == 1 and not self.clips
+        average = torch.empty(length if one_by_one else len(mine), dtype=weights.dtype)
         blocks = []
         for where, factors, begin in self._cut(mine, length):
             parameter = torch.nn.Parameter(weights[where])
-            begin_of_average = 0 if one_node else where.start - mine.start
+            begin_of_average = 0 if one_by_one else where.start - mine.start
             parameter.grad = average[begin_of_average:][: len(parameter)]
             gradients = self.gradients[:, where].unbind()
             blocks.append(Block(where, parameter, gradients, factors, begin))
@@ -139,8 +142,9 @@ class SharedMemory(Strategy):
         for factors in self.factors.values():
             factors.gather()
         (group,) = self.optimizer.param_groups
-        for block in self._averaged():
-            group["params"] = [block.weights]
+        averaged = self._averaged()
+        for blocks in [list(averaged)] if self.clips else ([block] for block in averaged):
+            group["params"] = [block.weights for block in blocks]
             self.update(lr)
         if self.to_share:
             self._share_state()
@@ -164,6 +168,10 @@ class SharedMemory(Strategy):
             self.world.clock.enter("across_nodes")
             sum_over_nodes.wait()
             yield block
+
+    def _add_up_slices(self, squares):
+        """The sum over the slices, of which every node has all."""
+        return self.world.all_reduce(squares).div_(self.world.nodes)
 
     def _share_state(self):
         """Move the optimizer's state to shared memory, where rank 0 can read every worker's part.

@@ -116,6 +116,10 @@ def _of_model(path, label, entry):
         own = {"name", "import"} | grid.HYPERPARAMETERS
         options = {k: v for k, v in entry.items() if k not in own}
         yield from _of_options(path, options, component, sorted(grid.HYPERPARAMETERS))
+    if "patience" in entry and "validation" not in entry:
+        yield (*path, "patience"), "takes a `validation` part, by which epochs are judged"
+    if "ema" in entry and "swa" in entry:
+        yield (*path, "swa"), "is there beside `ema`; expected one way of averaging the weights"
     for key, known in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
         chosen = dict(mapping(entry.get(key)))
         if "name" not in chosen:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from allcores.study import registry
-from allcores.study.run import AUTO, Choice, Run
+from allcores.study.run import ADDITIONS, AUTO, Choice, Run
 
 # What a study may leave out.
 STUDY_DEFAULTS = {
@@ -34,6 +34,7 @@ HYPERPARAMETERS = {
     "optimizer",
     "loss",
     "augmentation",
+    *ADDITIONS,
     "precision",
     "memory_format",
 }
@@ -381,12 +382,10 @@ def training(label, entry, dataset):
         "model": Choice(label, model_name(label, entry), options),
         "optimizer": _torch_choice(entry["optimizer"], registry.optimizers()),
         "loss": _torch_choice(entry["loss"], registry.losses()),
-        "batch_size": entry["batch_size"],
-        "epochs": entry["epochs"],
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
-        "precision": entry["precision"],
-        "memory_format": entry["memory_format"],
+        **{key: entry[key] for key in ("batch_size", "epochs", "precision", "memory_format")},
+        **{key: entry.get(key) for key in ADDITIONS},
     }
 
 

@@ -32,7 +32,7 @@ ORIGIN = "config.txt"
 # How the name of every file of a checkpoint ends.
 SUFFIX = ".allcores"
 # What a run ends with.
-RUN_FILES = ("metrics.json", "utilisation.csv", "predictions.parquet", "weights.pt")
+RUN_FILES = ("metrics.json", "epochs.csv", "utilisation.csv", "predictions.parquet", "weights.pt")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{se
 # What a config may leave to be measured, see training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
-# What only the runs have by which candidates are judged.
-OPTIONAL = ("inner_folds", "inner_fold", "stop_after")
+# What a model's entry may add to its training, each a number.
+ADDITIONS = ("clip_norm", "ema", "swa", "validation", "patience")
+# What a run without it is written down without, as before it could be asked for.
+OPTIONAL = ("inner_folds", "inner_fold", "stop_after", *ADDITIONS)
 # What always works.
 PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
 
@@ -61,6 +63,12 @@ class Run:
             the one that is held out instead, to choose between candidates; both None: it is whole.
         stop_after: number of epochs after which it is scored and stops, for another to go on from
             there: the schedule is that of all its epochs; None: those.
+        clip_norm: largest Euclidean norm of a gradient; None: any.
+        ema: decay of the moving average of the weights that it ships; None: those of the end.
+        swa: part of the training, in 0..1, after which they are averaged instead; None: likewise.
+        validation: part of the training samples, in 0..1, that it is not trained on; the weights
+            after the epoch with the least loss there are shipped; None: those of the end.
+        patience: number of epochs without a smaller loss there after which it ends; None: never.
         seed: decides folds, initial weights, order of samples and augmentation.
     """
 
@@ -87,6 +95,11 @@ class Run:
     inner_folds: int | None = None
     inner_fold: int | None = None
     stop_after: int | None = None
+    clip_norm: float | None = None
+    ema: float | None = None
+    swa: float | None = None
+    validation: float | None = None
+    patience: int | None = None
 
     @property
     def trained_epochs(self):
@@ -209,7 +222,7 @@ def _canonical(value):
     """A dataclass as one line; vars() costs a dry run less than dataclasses.asdict()."""
     fields = {field.name for field in dataclasses.fields(value)}
     values = {key: entry for key, entry in vars(value).items() if key in fields}
-    for key in OPTIONAL:  # runs without a selection are as they always were
+    for key in OPTIONAL:
         if values.get(key, ...) is None:
             del values[key]
     return json.dumps(values, default=vars, sort_keys=True, separators=(",", ":"))

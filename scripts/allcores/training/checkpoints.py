@@ -9,12 +9,14 @@ anything else is refused.
 import fcntl
 import hashlib
 import io
+import math
 import os
 import time
 from pathlib import Path
 
 import torch
 
+from allcores.files import write_text
 from allcores.study.results_folder import SUFFIX
 
 # Seconds within which another node sees what one has written; NFS looks anew after one minute.
@@ -29,7 +31,9 @@ class Checkpoints:
         identity: str, everything that decides the weights of the run. A run resumes only from a
             checkpoint of the same identity.
         epochs: number of epochs that are trained.
-        every_epoch: whether the weights after each epoch will be scored, not only the last.
+        every_epoch: whether the weights after each epoch will be scored, not only those that the
+            run ships.
+        record: file in which the epochs so far can be read while the run goes on; None: nowhere.
 
     Attributes:
         notes: list of str, why a checkpoint that was found could not be used.
@@ -40,10 +44,10 @@ class Checkpoints:
         OSError: the folder or a file in it cannot be read; nothing was changed.
     """
 
-    def __init__(self, folder, identity, epochs, every_epoch=False):
+    def __init__(self, folder, identity, epochs, every_epoch=False, record=None):
         self.folder = Path(folder)
         self.identity = hashlib.sha256(identity.encode()).hexdigest()
-        self.epochs, self.every_epoch = epochs, every_epoch
+        self.epochs, self.every_epoch, self.record = epochs, every_epoch, record
         self.notes = []
         _refuse_foreign(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -88,8 +92,7 @@ class Checkpoints:
             checkpoint = self._usable(file)
             if checkpoint is None:
                 continue
-            done = filter(self._is_scored, range(len(checkpoint["epochs"])))
-            if not self._lacks_weights(done):
+            if not self._lacks_weights(self._scored(checkpoint["epochs"])):
                 file.replace(self._latest)
                 return
         self._empty()
@@ -134,13 +137,34 @@ class Checkpoints:
             self._latest.replace(self._previous)
         beside.replace(self._latest)
 
-    def save_weights(self, epoch, weights):
-        """Keep a state_dict if the weights after that epoch, counted from 0, will be scored."""
-        if self._is_scored(epoch):
-            save(weights, self._weights(epoch))
+    def save_weights(self, epochs, weights):
+        """Keep a state_dict, that after the last of some epochs, if it may be scored."""
+        last = len(epochs) - 1
+        if last not in self._scored(epochs):
+            return
+        save(weights, self._weights(last))
+        if not self.every_epoch:  # the checkpoint before may still need those that were the best
+            for file in sorted(self.folder.glob(f"weights_*{SUFFIX}"))[:-2]:
+                file.unlink()
 
-    def _is_scored(self, epoch):
-        return self.every_epoch or epoch == self.epochs - 1
+    def _scored(self, epochs):
+        """Which epochs' weights, counted from 0, would be scored if the run ended after these."""
+        if self.every_epoch:
+            return range(len(epochs))
+        is_judged = epochs and "validation_loss" in epochs[-1]
+        return [shipped(epochs)] if is_judged or len(epochs) == self.epochs else []
+
+    def write_record(self, epochs):
+        """Write CSV of the epochs so far; seconds are those of training."""
+        if self.record is None:
+            return
+        known = epochs[-1] if epochs else ()
+        names = [name for name in ("loss", "validation_loss", "lr") if name in known]
+        lines = [",".join(["epoch", *names, "seconds"])]
+        for number, epoch in enumerate(epochs, start=1):
+            values = [number, *(epoch[name] for name in names), sum(epoch["phases"].values())]
+            lines.append(",".join(map(str, values)))
+        write_text(self.record, "\n".join([*lines, ""]))
 
     def weights(self, epoch):
         """The state_dict after that epoch, counted from 0.
@@ -163,6 +187,26 @@ class Checkpoints:
         self._file("lock").unlink()
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
+
+
+def shipped(epochs):
+    """Which epoch's weights, counted from 0, a run ships: the best on its validation part, or the
+    last.
+
+    Args:
+        epochs: the record of each.
+    """
+    if "validation_loss" not in epochs[-1]:
+        return len(epochs) - 1
+    return min(range(len(epochs)), key=lambda each: epochs[each]["validation_loss"])
+
+
+def is_over(run, epochs):
+    """Whether a Run needs no further epoch."""
+    if not epochs:
+        return False
+    waited = len(epochs) - 1 - shipped(epochs)
+    return len(epochs) == run.trained_epochs or waited >= (run.patience or math.inf)
 
 
 class SeenFromAfar:

@@ -23,7 +23,13 @@ from allcores.study.conditions import Conditions
 from allcores.study.metrics_file import write_metrics
 from allcores.study.run import Run
 from allcores.training import results
-from allcores.training.checkpoints import Checkpoints, SeenFromAfar, rendezvous, save_weights
+from allcores.training.checkpoints import (
+    Checkpoints,
+    SeenFromAfar,
+    rendezvous,
+    save_weights,
+    shipped,
+)
 from allcores.training.evaluation import evaluate
 from allcores.training.loop import train
 
@@ -95,8 +101,9 @@ def conduct(
     task = _Task.of(run, data_folder, fold_file)
     # An exclusive run does not resume from a packed one: their timings do not add up.
     resumed_by = repr((task.resumed_by, conditions.exclusive))
-    scored = run.trained_epochs, conditions.curves
-    with Checkpoints(checkpoint_folder, resumed_by, *scored) as checkpoints:
+    output.mkdir(parents=True, exist_ok=True)
+    kept = run.trained_epochs, conditions.curves, output / "epochs.csv"
+    with Checkpoints(checkpoint_folder, resumed_by, *kept) as checkpoints:
         for note in checkpoints.notes:
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
@@ -109,12 +116,14 @@ def conduct(
             torch.set_num_threads(run.cores_on_node)
             scores, weights, said, began = {}, {}, None, time.perf_counter()
             if not diverged:
-                for epoch in range(scored[0]) if conditions.curves else [scored[0] - 1]:
+                epochs = checkpoints.latest()["epochs"]
+                final = shipped(epochs)
+                others = [each for each in range(len(epochs)) if each != final]
+                for epoch in [*(others if conditions.curves else []), final]:
                     weights = checkpoints.weights(epoch)
                     scores[epoch], said = task.scores(weights)
-                diverged = _diverged_at_last(run, scores, checkpoints.latest()["epochs"])
+                diverged = _diverged_at_last(scores[final], epochs)
             evaluation_seconds = time.perf_counter() - began
-            output.mkdir(parents=True, exist_ok=True)
             # Large ones take seconds, which are the run's.
             save_weights({} if diverged else weights, output / "weights.pt")
             file = output / "predictions.parquet"
@@ -129,6 +138,7 @@ def conduct(
             **results.metrics(asked, info, trained, scores, diverged),
             "recipe": run.recipe,
             "train_samples": len(task.samples),
+            "validation_samples": len(task.validation),
             "held_out_samples": len(task.held_out),
             "shape": info["shape"][1:],
             "dtype": info["dtype"],
@@ -140,6 +150,7 @@ def conduct(
             "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
             "machine": _machine() | {"threads_per_process": trained.get("threads")},
         }
+        checkpoints.write_record(trained.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
         conditions.write(output)
         write_metrics(output / "metrics.json", metrics)
@@ -179,7 +190,7 @@ class _Task:
     """A Run with its data.
 
     Attributes:
-        samples, held_out: positions in the dataset, (n,) int64 each.
+        samples, validation, held_out: positions in the dataset, (n,) int64 each.
         scaling: of the training samples.
         decisive: identity.whole().
         resumed_by: that of the whole training, which one that stops early is a part of.
@@ -189,6 +200,7 @@ class _Task:
     dataset: storage.Dataset
     fold_of: np.ndarray | None
     samples: np.ndarray
+    validation: np.ndarray
     held_out: np.ndarray
     scaling: Scaling
     decisive: dict
@@ -198,15 +210,18 @@ class _Task:
     def of(cls, run, data_folder, fold_file):
         dataset = storage.open_dataset(data_folder)
         fold_of = _fold_of(run, dataset, fold_file)
-        samples, held_out = split(
+        training, held_out = split(
             dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed
         )
+        assignable = folds.Assignable.of(dataset)
+        samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
         decisive, resumed_by = (
             identity.whole(each, dataset.info, fold_of)
             for each in (run, replace(run, stop_after=None))
         )
         scaling = Scaling.of(dataset, samples)
-        return cls(run, dataset, fold_of, samples, held_out, scaling, decisive, resumed_by)
+        parts = samples, validation, held_out
+        return cls(run, dataset, fold_of, *parts, scaling, decisive, resumed_by)
 
     def scores(self, weights):
         told = self.run, self.dataset, self.scaling, self.samples, self.held_out
@@ -220,7 +235,8 @@ class _Task:
 def _train(task, checkpoints, watch, way, met):
     """Train in processes of its own; the DivergedError that ended it, or None."""
     run = task.run
-    target = partial(train, run, task.dataset, task.scaling, task.samples, checkpoints)
+    told = task.dataset, task.scaling, task.samples, task.validation
+    target = partial(train, run, *told, checkpoints)
     # Before forking, so that the ranks share what is imported and read from files.
     registry.model(run.model.name).load()
     registry.optimizers()
@@ -243,12 +259,11 @@ def _train(task, checkpoints, watch, way, met):
     return None
 
 
-def _diverged_at_last(run, scores, epochs):
+def _diverged_at_last(measures, epochs):
     """A DivergedError if the last update made the loss not finite: only scoring shows it."""
-    final = scores[run.trained_epochs - 1]
-    if math.isfinite(final["loss"]):
+    if math.isfinite(measures["loss"]):
         return None
-    return DivergedError(run.trained_epochs, None, epochs[-1]["lr"])
+    return DivergedError(len(epochs), None, epochs[-1]["lr"])
 
 
 def _machine():

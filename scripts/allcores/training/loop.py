@@ -10,19 +10,23 @@ from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
 from allcores.study import registry
 from allcores.training import losses, models
+from allcores.training.checkpoints import is_over
+from allcores.training.evaluation import evaluate
+from allcores.training.optimizers import OptimizerMaker, WeightAverage
 from allcores.training.progress import Progress
 from allcores.training.resuming import Saver
 from allcores.training.schedules import Schedule
 
 
-def train(run, dataset, scaling, samples, checkpoints, world):
+def train(run, dataset, scaling, samples, validation, checkpoints, world):
     """Train as one rank of a run; weights and the record of each epoch go to its checkpoints.
 
     Args:
         run: the Run, without `auto`.
         dataset: the opened storage.Dataset.
         scaling: Scaling, of its training samples.
-        samples: positions of the training samples in the dataset, (n,) int64.
+        samples, validation: positions in the dataset of the samples that it is trained on, and of
+            those by which its epochs are judged, if any; (n,) int64 each.
         checkpoints: Checkpoints, to resume from and save to.
         world: world.World: this rank, the others and how to reach them.
 
@@ -31,14 +35,9 @@ def train(run, dataset, scaling, samples, checkpoints, world):
     """
     torch.manual_seed(run.seed)
     model = models.build(run, dataset.shape, dataset.outputs)
-    make_optimizer = partial(
-        registry.optimizers()[run.optimizer.name].load(), **run.optimizer.options
-    )
-    strategy = (
-        registry.strategies()[run.strategy.name]
-        .load()
-        .create(model, make_optimizer, world, **run.strategy.options)
-    )
+    make_optimizer = OptimizerMaker(run.optimizer, run.clip_norm)
+    strategy = registry.strategies()[run.strategy.name].load()
+    strategy = strategy.create(model, make_optimizer, world, **run.strategy.options)
     checkpoint = checkpoints.latest()
     if checkpoint:
         strategy.restore(checkpoint["strategy"])
@@ -51,11 +50,14 @@ def train(run, dataset, scaling, samples, checkpoints, world):
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
     progress, clock = Progress(run, len(samples), batches, world), world.clock
-    saver = Saver(checkpoints, strategy, schedule, progress, batches, world)
+    average = WeightAverage(run, strategy.trained, run.epochs * batches, world.rank)
+    judge = partial(evaluate, run, dataset, scaling, samples, validation)
+    saver = Saver(checkpoints, strategy, schedule, average, progress, batches, world)
     epochs = saver.resume(checkpoint)
     allocator.keep_freed_memory()
 
-    for epoch in range(len(epochs), run.trained_epochs):
+    while not is_over(run, epochs):
+        epoch = len(epochs)
         torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
         source.start_epoch(run.seed, epoch)
         model.train()
@@ -72,6 +74,7 @@ def train(run, dataset, scaling, samples, checkpoints, world):
                 raise DivergedError(epoch + 1, step, schedule.lr)
             loss.backward()
             strategy.step(schedule.lr)
+            average.take(epoch * batches + step)
             clock.enter("data")
             schedule.end_batch()
             total_loss += loss.detach() * shard.batch
@@ -86,8 +89,7 @@ def train(run, dataset, scaling, samples, checkpoints, world):
 
         schedule.end_epoch(mean_loss)
         epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})
-        progress.epoch(len(epochs), epochs[-1])
-        if saver.after_epoch(epochs, model):
+        if saver.after_epoch(epochs, model, judge if len(validation) else None):
             break
     strategy.close()
     return progress.close()

@@ -43,14 +43,17 @@ class Progress:
 
         Args:
             done: number of whole epochs so far.
-            record: {"loss", "lr", "phases": phase -> seconds}.
+            record: {"loss", "lr", "phases": phase -> seconds}, perhaps "validation_loss".
         """
         seconds = sum(record["phases"].values())
         shares = ", ".join(
             f"{phase} {100 * spent / seconds:.0f} %" for phase, spent in record["phases"].items()
         )
+        judged = "validation_loss" in record
+        validation = f"validation {record['validation_loss']:.4f}  " if judged else ""
         self._say(
-            f"epoch {done}/{self.run.epochs}  loss {record['loss']:.4f}  lr {record['lr']:.2g}  "
+            f"epoch {done}/{self.run.epochs}  loss {record['loss']:.4f}  {validation}"
+            f"lr {record['lr']:.2g}  "
             f"{seconds:.2f} s  {self.samples / seconds:,.0f} images/s  ({shares})"
         )
 

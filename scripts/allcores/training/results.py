@@ -12,7 +12,14 @@ from allcores.training import checkpoints
 from allcores.training import metrics as scoring
 
 # The files in a run's folder.
-FILES = ("metrics.json", "conditions.json", "utilisation.csv", "predictions.parquet", "weights.pt")
+FILES = (
+    "metrics.json",
+    "conditions.json",
+    "epochs.csv",
+    "utilisation.csv",
+    "predictions.parquet",
+    "weights.pt",
+)
 
 
 def metrics(run, info, trained, scores, diverged):
@@ -24,14 +31,17 @@ def metrics(run, info, trained, scores, diverged):
         scores: epoch, counted from 0 -> what evaluation.evaluate returned.
         diverged: failures.DivergedError; None: the run did not diverge.
     """
+    done = trained.get("epochs", [])
+    judged = done and "validation_loss" in done[-1]
     epochs = [
         {
             "epoch": number + 1,
             **record,
+            **({"validation_loss": _finite(record["validation_loss"])} if judged else {}),
             "seconds": sum(record["phases"].values()),
             **_of_epoch(scores.get(number), info["classes"]),
         }
-        for number, record in enumerate(trained.get("epochs", []))
+        for number, record in enumerate(done)
     ]
     measured = scoring.OF_NUMBERS if info["classes"] is None else scoring.OF_CLASSES
     nothing = dict.fromkeys((*measured, "loss"))
@@ -39,7 +49,8 @@ def metrics(run, info, trained, scores, diverged):
         "settings": json.loads(run.to_json()),
         "classes": info["classes"],
         "columns": info["columns"],
-        **(nothing if diverged else scores[run.trained_epochs - 1]),
+        **(nothing if diverged else scores[checkpoints.shipped(done)]),
+        "shipped_epoch": None if diverged else checkpoints.shipped(done) + 1,
         "diverged": diverged and vars(diverged),
         "epochs": epochs,
         "training_seconds": sum(epoch["seconds"] for epoch in epochs),

@@ -8,14 +8,15 @@ class Saver:
 
     Args:
         checkpoints: Checkpoints.
-        strategy, schedule, progress: of this worker.
+        strategy, schedule, average, progress: of this worker.
         batches: in an epoch.
         world: world.World.
     """
 
-    def __init__(self, checkpoints, strategy, schedule, progress, batches, world):
+    def __init__(self, checkpoints, strategy, schedule, average, progress, batches, world):
         self.checkpoints, self.strategy, self.schedule = checkpoints, strategy, schedule
-        self.progress, self.batches, self.world = progress, batches, world
+        self.average, self.progress = average, progress
+        self.batches, self.world = batches, world
         self.middle, self.pauses, self.sent = None, False, 0
 
     def resume(self, checkpoint):
@@ -23,6 +24,7 @@ class Saver:
         if not checkpoint:
             return []
         self.schedule.restore(checkpoint["schedule"])
+        self.average.restore(checkpoint["average"])
         self.middle = checkpoint["middle"]
         done = self.middle["step"] if self.middle else 0
         self.progress.resumed(len(checkpoint["epochs"]), done, self.batches)
@@ -70,15 +72,28 @@ class Saver:
         self.world.clock.enter("data")
         return self.world.pause.over(rank)
 
-    def after_epoch(self, epochs, model):
-        """Save; returns whether to stop. The clock stands still."""
+    def after_epoch(self, epochs, model, judge):
+        """Save; returns whether to stop. The clock stands still.
+
+        Args:
+            epochs: the record of each epoch; what belongs to the last is added on all workers.
+            judge: function of weights that gives ({"loss", ...}, _) on the validation part; None:
+                there is none.
+        """
         if self.world.nodes > 1:
             epochs[-1]["sent_between_nodes"] = sent = self._sent()
             self.sent += sent
         if self.world.rank == 0:
+            weights = self.average.weights(model)
             epochs[-1] |= self.strategy.record()
-            self.checkpoints.save_weights(len(epochs) - 1, model.state_dict())
+            if judge:
+                epochs[-1]["validation_loss"] = judge(weights)[0]["loss"]
+            self.checkpoints.save_weights(epochs, weights)
+            self.progress.epoch(len(epochs), epochs[-1])
             self._save(epochs)
+            self.checkpoints.write_record(epochs)
+        if judge:
+            epochs[-1] = self.world.broadcast(epochs[-1])
         self.world.barrier()  # rank 0 may still read shared weights or query servers
         return self.pauses and self.world.pause.over(self.world.rank_on_node)
 
@@ -91,6 +106,7 @@ class Saver:
             {
                 "strategy": self.strategy.state(),
                 "schedule": self.schedule.state(),
+                "average": self.average.state(),
                 "epochs": epochs,
                 "middle": middle,
                 "start_up_seconds": self.progress.start_up,

@@ -4,12 +4,12 @@ import copy
 from multiprocessing import get_context
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from allcores.data import storage
 from allcores.machine.lifetime import die_with_parent
 from allcores.study import registry
 from allcores.training import losses, models, schedules
-from allcores.training.counting import counted
 
 STEPS = 10  # of a schedule, to see whether it can be made
 
@@ -23,7 +23,7 @@ def tried_out(run, shape, classes):
         classes: number of classes; None: the targets are numbers.
 
     Returns:
-        The second is what counting.counted() returns; empty where the run cannot be trained, or the
+        The second is what counted() returns; empty where the run cannot be trained, or the
         model cannot be watched.
     """
     try:
@@ -127,3 +127,35 @@ def _try_out_one(run, model, sample):
         raise ValueError(
             f"a batch of {run.batch_size} leaves {run.workers} worker(s) one sample each: {error}"
         ) from None
+
+
+def counted(model, inputs):
+    """What a forward pass of a model in training takes.
+
+    Args:
+        inputs: (N, ...).
+
+    Returns:
+        {"multiply_adds": per sample, of convolutions and products of matrices; "activation_bytes":
+        per sample, kept for the backward pass; "weight_bytes": of the model}
+    """
+    kept = {}
+    own = {tensor.untyped_storage().data_ptr() for tensor in model.parameters()}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    model.train()
+    with (
+        FlopCounterMode(display=False) as flops,
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
+    ):
+        scores = model(inputs)  # held, so that no storage is used twice
+    return {
+        "multiply_adds": flops.get_total_flops() / 2 / len(scores),
+        "activation_bytes": sum(kept.values()) / len(scores),
+        "weight_bytes": sum(parameter.nbytes for parameter in model.parameters()),
+    }

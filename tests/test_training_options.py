@@ -1,0 +1,162 @@
+"""Clipped gradients, averaged weights and a validation part keep what plain training promises."""
+
+import csv
+
+import numpy as np
+import pytest
+import torch
+from conftest import LENET, same_weights, using, vary
+from test_strategies import ALL, SYNCHRONOUS, close, each, is_asynchronous, promises
+
+from allcores.data.folds import Assignable, hold_back
+from allcores.parallel.failures import RankFailedError
+from allcores.study.run import Choice
+from allcores.training.checkpoints import Checkpoints, is_over, shipped
+from allcores.training.optimizers import OptimizerMaker
+
+SGD = Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
+# Most of the gradients of RUN have a norm above it.
+CLIP_NORM = 0.3
+OPTIONS = {
+    "clip_norm": {"clip_norm": CLIP_NORM},
+    "ema": {"ema": 0.8},
+    "swa": {"swa": 0.4},
+    "validation": {"validation": 0.2},
+}
+EPOCHS = 4
+
+
+def with_each(options):
+    return pytest.mark.parametrize("options", options.values(), ids=options)
+
+
+def test_the_norm_is_torchs_however_the_gradient_is_cut():
+    torch.manual_seed(0)
+    whole = torch.randn(1 << 20)
+    expected = whole.clone().requires_grad_()
+    expected.grad = whole.clone()
+    torch.nn.utils.clip_grad_norm_([expected], CLIP_NORM)
+    maker = OptimizerMaker(SGD, CLIP_NORM)
+    cut = whole.clone()
+    maker.clip(list(cut.split(999)))
+    torch.testing.assert_close(cut, expected.grad)
+    once = whole.clone()
+    maker.clip([once])
+    assert torch.equal(once, cut)
+    small = torch.full((4,), 0.1)
+    maker.clip([small])
+    assert torch.equal(small, torch.full((4,), 0.1))
+
+
+@each(ALL)
+@with_each(OPTIONS)
+def test_one_worker_still_equals_serial(laboratory, reference, strategy, options):
+    _, plain = reference(vary(epochs=EPOCHS))
+    _, serial = reference(vary(epochs=EPOCHS, **options))
+    assert not same_weights(serial, plain), "the option does nothing"
+    _, other = laboratory.conduct(using(strategy, 1, epochs=EPOCHS, **options), "other")
+    if promises(strategy.name):
+        assert same_weights(other, serial)
+    else:
+        assert not same_weights(other, plain)
+
+
+@each(SYNCHRONOUS)
+@with_each(OPTIONS)
+def test_synchronous_strategies_still_follow(laboratory, reference, strategy, options):
+    if strategy.name == "local_sgd" and "clip_norm" in options:
+        pytest.skip("each worker clips its own gradient")
+    _, serial = reference(vary(epochs=EPOCHS, **options))
+    _, other = laboratory.conduct(using(strategy, 3, epochs=EPOCHS, **options), "other")
+    assert close(other, serial)
+
+
+@each({name: choice for name, choice in ALL.items() if not is_asynchronous(choice)})
+def test_a_run_with_all_of_it_resumes_bit_for_bit(laboratory, monkeypatch, strategy):
+    options = {"clip_norm": CLIP_NORM, "ema": 0.8, "validation": 0.2}
+    run = using(strategy, 3, epochs=EPOCHS, model=LENET, **options)
+    metrics, expected = laboratory.conduct(run, "whole")
+    save = Checkpoints.save
+
+    def fail_after_the_second(self, checkpoint):
+        save(self, checkpoint)
+        if len(checkpoint["epochs"]) == 2:
+            raise MemoryError
+
+    monkeypatch.setattr(Checkpoints, "save", fail_after_the_second)
+    with pytest.raises(RankFailedError):
+        laboratory.conduct(run, "other")
+    monkeypatch.undo()
+    resumed, weights = laboratory.conduct(run, "other")
+    assert same_weights(weights, expected)
+    assert resumed["shipped_epoch"] == metrics["shipped_epoch"]
+
+
+def test_an_average_is_that_of_the_weights_after_each_step(laboratory):
+    """Of two steps, with what torch's rule says by hand."""
+    run = vary(epochs=1, batch_size=27)
+    _, last = laboratory.conduct(run, "last")
+    _, both = laboratory.conduct(vary(run, ema=0.5), "both")
+    _, late = laboratory.conduct(vary(run, swa=0.5), "late")
+    assert same_weights(late, last), "the average of one step's weights"
+    _, plain = laboratory.conduct(vary(run, swa=0.0), "plain")
+    for name, weights in last.items():
+        first = 2 * plain[name] - weights
+        torch.testing.assert_close(both[name], 0.5 * first + 0.5 * weights)
+
+
+def test_the_best_epoch_by_the_validation_part_is_shipped_and_ends_the_run(laboratory):
+    run = vary(epochs=30, validation=0.25, patience=2, optimizer=Choice("SGD", "SGD", {"lr": 0.4}))
+    metrics, _ = laboratory.conduct(run, "patient", curves=True)
+    losses = [epoch["validation_loss"] for epoch in metrics["epochs"]]
+    best = losses.index(min(losses))
+    assert metrics["shipped_epoch"] == best + 1
+    assert len(losses) == best + 3 < 30
+    assert metrics["accuracy"] == metrics["epochs"][best]["accuracy"]
+    assert (metrics["train_samples"], metrics["validation_samples"]) == (39, 14)
+    with (laboratory.folder / "patient" / "epochs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["validation_loss"]) for row in rows] == losses
+
+
+def test_without_a_better_epoch_it_waits_no_longer():
+    losses = [3.0, 2.0, 2.5, 2.0]
+    epochs = [{"validation_loss": loss} for loss in losses]
+    run = vary(epochs=9, validation=0.1, patience=2)
+    assert [is_over(run, epochs[:count]) for count in range(5)] == [False] * 4 + [True]
+    assert shipped(epochs) == 1, "the first of equal ones"
+    assert not is_over(vary(run, patience=None), epochs)
+    assert is_over(vary(run, epochs=4, patience=None), epochs)
+    assert shipped([{}, {}]) == 1
+
+
+@pytest.mark.parametrize("part", [0.1, 0.25, 0.5])
+def test_a_validation_part_keeps_groups_together_and_classes_in_proportion(part):
+    targets = np.arange(200) % 4
+    groups = np.arange(200) // 5
+    samples = np.arange(0, 160)
+    rest, held = hold_back(Assignable(targets), samples, part, seed=3)
+    assert sorted([*rest, *held]) == list(samples)
+    assert len(held) == pytest.approx(part * 160, abs=2)
+    counts = np.bincount(targets[held])
+    assert max(counts) - min(counts) <= 1
+    rest, held = hold_back(Assignable(targets, groups), samples, part, seed=3)
+    assert not set(groups[rest]) & set(groups[held])
+    assert len(hold_back(Assignable(targets), samples, None, seed=3)[1]) == 0
+
+
+def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
+    write, seen = Checkpoints.write_record, laboratory.folder / "seen"
+
+    def look(self, epochs):
+        write(self, epochs)
+        with seen.open("a") as file:
+            file.write(f"{self.record.read_text().count(chr(10))} ")
+
+    monkeypatch.setattr(Checkpoints, "write_record", look)
+    metrics, _ = laboratory.conduct(vary(epochs=3))
+    assert seen.read_text() == "2 3 4 4 ", "a header and the epochs so far; the last at the end"
+    with (laboratory.folder / "run" / "epochs.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["epoch", "loss", "lr", "seconds"]
+    assert [float(row["loss"]) for row in rows] == [each["loss"] for each in metrics["epochs"]]
