@@ -5,10 +5,11 @@ import pandas as pd
 import pytest
 import torch
 from conftest import DDP, RUN, using, vary
+from sklearn.model_selection import TimeSeriesSplit
 
 from allcores.data import storage
 from allcores.data.batches import Batches
-from allcores.data.folds import Assignable, split
+from allcores.data.folds import Assignable, assign_inner_folds, hold_back, split
 from allcores.data.scaling import Scaling
 from allcores.datasets import npz, table
 from allcores.serving import samples
@@ -152,7 +153,7 @@ def test_dates_and_names_are_no_categories(tmp_path, column, message):
 def test_arrays_that_cannot_be_used_are_told(tmp_path, arrays, message):
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(ValueError, match=message):
-        npz.load(None, path=tmp_path / "mine.npz", task="regression")
+        list(npz.load(None, path=tmp_path / "mine.npz", task="regression").chunks)
 
 
 @pytest.mark.parametrize("targets", [np.arange(40) % 2, np.arange(40) / 7])
@@ -166,6 +167,87 @@ def test_no_group_is_on_both_sides(targets):
         assert len(held_out)
     with pytest.raises(ValueError, match="groups"):
         Assignable(np.arange(40) % 2, np.zeros(40, int)).folds(2, seed=0)
+
+
+def test_what_is_held_out_comes_later_than_what_is_trained_on():
+    times = np.random.default_rng(0).permutation(np.arange(43) // 2)
+    assignable = Assignable(np.zeros(43, int), times=times)
+    fold_of = assignable.folds(5, seed=0)
+    info = {"train": 43, "shape": [43, 3]}
+    for fold in range(5):
+        train, held_out = split(info, fold_of, fold, None, 0, ordered=True)
+        assert times[train].max() < times[held_out].min()
+        assert len(held_out) == pytest.approx(43 / 6, abs=2)
+        rest, judged = hold_back(assignable, train, 0.2, seed=0)
+        assert times[rest].max() < times[judged].min()
+        assert set(rest) | set(judged) == set(train)
+        assert len(judged) == pytest.approx(len(train) / 5, abs=1)
+    train, held_out = split(info, fold_of, 4, None, 0, ordered=True)
+    assert sorted([*train, *held_out]) == list(range(43))
+    inner_of = assign_inner_folds(assignable, 5, 2, seed=0)
+    for fold in (1, 4):
+        outer, _ = split(info, fold_of, fold, None, 0, ordered=True)
+        inner, scored = split(info, inner_of[fold], 1, None, 0, ordered=True)
+        assert sorted([*inner, *scored]) == list(outer)
+        assert times[inner].max() < times[scored].min()
+    with pytest.raises(ValueError, match="too few times"):
+        Assignable(np.zeros(6, int), times=np.array([0, 0, 0, 1, 1, 1])).folds(2, seed=0)
+
+
+def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
+    """As TimeSeriesSplit does it, where every row has a time of its own."""
+    count = 38
+    days = pd.date_range("2026-01-01", periods=count).strftime("%Y-%m-%d").to_numpy()
+    order = np.random.default_rng(1).permutation(count)
+    x = np.random.default_rng(2).standard_normal(count)
+    frame = pd.DataFrame({"x": x, "y": 2 * x, "day": days}).iloc[order]
+    options = {"path": saved(tmp_path, frame), "target": "y", "task": "regression", "time": "day"}
+    choice = Choice("days", "table", options)
+    assert registry.metadata(choice).times == count
+    dataset = storage.open_dataset(laboratory.data(choice))
+    assert list(dataset.times) == list(order)
+    for fold, (train, held_out) in enumerate(TimeSeriesSplit(5).split(np.zeros(count))):
+        fold_of = Assignable.of(dataset).folds(5, seed=0)
+        mine = split(dataset.info, fold_of, fold, None, 0, ordered=True)
+        assert [set(dataset.times[part]) for part in mine] == [set(train), set(held_out)]
+    run = vary(dataset=choice, loss=MSE, **PLAIN, **{"folds": 5, "fold": 2, "validation": 0.25})
+    found, _ = laboratory.conduct(run)
+    assert (found["train_samples"], found["validation_samples"]) == (15, 5)
+    assert found["held_out_samples"] == 6
+    with pytest.raises(ValueError, match="expected one of them"):
+        table.load(None, **(options | {"groups": "x"}))
+    with pytest.raises(ValueError, match="neither numbers nor dates"):
+        frame["day"] = "soon"
+        table.load(None, **(options | {"path": saved(tmp_path, frame)}))
+
+
+def test_a_folder_of_arrays_is_what_an_archive_is(tmp_path, monkeypatch):
+    random = np.random.default_rng(0)
+    arrays = {
+        "inputs": random.standard_normal((50, 2, 7)),
+        "labels": np.arange(50) % 3,
+        "times": np.arange(50),
+        "test_inputs": random.standard_normal((5, 2, 7)),
+        "test_labels": np.arange(5) % 3,
+    }
+    np.savez(tmp_path / "mine.npz", **arrays)
+    (tmp_path / "mine").mkdir()
+    for name, array in arrays.items():
+        np.save(tmp_path / "mine" / f"{name}.npy", array)
+    monkeypatch.setattr(npz, "CHUNK", 100)
+    archive = opened(tmp_path / "one", npz.load(None, path=tmp_path / "mine.npz"))
+    folder = opened(tmp_path / "two", npz.load(None, path=str(tmp_path / "mine")))
+    assert archive.info["sha256"] == folder.info["sha256"]
+    assert np.array_equal(archive.inputs[:50], arrays["inputs"].astype(np.float32))
+    known = registry.metadata(Choice("mine", "npz", {"path": str(tmp_path / "mine")}))
+    assert (known.train, known.test, known.times) == (50, 5, 50)
+    arrays["inputs"][33, 1, 2] = np.inf
+    np.save(tmp_path / "mine" / "inputs.npy", arrays["inputs"])
+    with pytest.raises(ValueError, match=r"inputs\[33, 1, 2\] is inf"):
+        opened(tmp_path / "two", npz.load(None, path=tmp_path / "mine"))
+    (tmp_path / "mine" / "labels.npy").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=r"numpy\.save"):
+        npz.load(None, path=tmp_path / "mine")
 
 
 def signals(tmp_path, count=60, task="classification"):

@@ -9,6 +9,9 @@ import numpy as np
 
 from allcores.files import write_text
 
+# In the place of a fold: in no part; and trained on only, as nothing comes before it.
+NOWHERE, FIRST = -1, -2
+
 
 @dataclass(frozen=True)
 class Assignable:
@@ -17,19 +20,21 @@ class Assignable:
     Attributes:
         targets: (N,) int64 of classes, by which folds are stratified, or float64 of numbers.
         groups: (N,) int64; those of one are held out together; None: every sample is for itself.
+        times: (N,) int64; folds come one after the other; None: samples have no order.
     """
 
     targets: np.ndarray
     groups: np.ndarray | None = None
+    times: np.ndarray | None = None
 
     @classmethod
     def of(cls, dataset):
         """That of an opened storage.Dataset."""
-        return cls(dataset.targets[: dataset.info["train"]], dataset.groups)
+        return cls(dataset.targets[: dataset.info["train"]], dataset.groups, dataset.times)
 
     @property
     def arrays(self):
-        return [each for each in (self.targets, self.groups) if each is not None]
+        return [each for each in (self.targets, self.groups, self.times) if each is not None]
 
     def part(self, chosen):
         """Those samples alone.
@@ -37,16 +42,20 @@ class Assignable:
         Args:
             chosen: (N,) bool.
         """
-        return Assignable(*(each[chosen] for each in self.arrays))
+        every = (self.targets, self.groups, self.times)
+        return Assignable(*(each if each is None else each[chosen] for each in every))
 
     def folds(self, count, seed):
         """The fold in which each sample is held out: (N,) int64, seeded.
 
         By scikit-learn's StratifiedKFold and StratifiedGroupKFold of classes, KFold and GroupKFold
-        of numbers.
+        of numbers; by time as TimeSeriesSplit, where the earliest part is FIRST and those of one
+        time are in one part.
         """
         from sklearn import model_selection
 
+        if self.times is not None:
+            return self._parts_of_time(count)
         is_class = self.targets.dtype.kind == "i"
         make = {
             (True, False): model_selection.StratifiedKFold,
@@ -62,6 +71,29 @@ class Assignable:
         if len(np.unique(fold_of)) < count:
             raise ValueError(f"{count} folds leave one of them empty: there are too few groups")
         return fold_of
+
+    def _parts_of_time(self, count):
+        """FIRST, then the folds in their order; as equal in size as times allow."""
+        size = max(1, len(self.times) // (count + 1))
+        first = len(self.times) - count * size
+        earlier = np.searchsorted(np.sort(self.times), self.times)
+        parts = np.where(earlier < first, 0, 1 + (earlier - first) // size)
+        if len(np.unique(parts)) < count + 1:
+            raise ValueError(
+                f"{count} folds, one after the other, leave one of them empty: there are too few "
+                "times"
+            )
+        return np.where(parts == 0, FIRST, parts - 1)
+
+
+def before(fold_of, fold, ordered):
+    """Which samples may be trained on where a fold is held out: (N,) bool.
+
+    Args:
+        fold_of: the fold of each sample, (N,) int64, or NOWHERE or FIRST.
+        ordered: whether folds come one after the other.
+    """
+    return (fold_of != NOWHERE) & (fold_of < fold if ordered else fold_of != fold)
 
 
 def of_run(run, assignable, file=None):
@@ -101,11 +133,11 @@ def read_folds(path, assignable, folds):
     Raises:
         ValueError: the file was changed since, or is of other targets.
     """
-    return _read(path, "fold_of", assignable, lambda found: set(found) == {*range(folds)})
+    return _read(path, "fold_of", assignable, lambda found: {*found} - {FIRST} == {*range(folds)})
 
 
 def assign_inner_folds(assignable, folds, inner, seed):
-    """For each of the folds, the inner fold of each sample of its training part; -1 elsewhere.
+    """For each of the folds, the inner fold of each sample of its training part, else NOWHERE.
 
     Args:
         folds: how many there are; 0: the dataset's own test set is held out.
@@ -115,10 +147,11 @@ def assign_inner_folds(assignable, folds, inner, seed):
         (max(folds, 1), N) int64, seeded.
     """
     count = len(assignable.targets)
-    fold_of = assignable.folds(folds, seed) if folds else np.full(count, -1)
-    inner_of = np.full((max(folds, 1), count), -1, np.int64)
+    ordered = assignable.times is not None
+    fold_of = assignable.folds(folds, seed) if folds else np.full(count, FIRST)
+    inner_of = np.full((max(folds, 1), count), NOWHERE, np.int64)
     for fold in range(len(inner_of)):
-        train = fold_of != fold
+        train = before(fold_of, fold, ordered)
         inner_of[fold, train] = assignable.part(train).folds(inner, seed)
     return inner_of
 
@@ -145,8 +178,8 @@ def read_inner_folds(path, assignable, fold):
 def hold_back(assignable, samples, part, seed):
     """Cut off a part of the training samples, on which to judge the weights during training.
 
-    It is one of as many folds as there are such parts: stratified, and without a group that is
-    trained on, too.
+    It is one of as many folds as there are such parts: stratified, without a group that is trained
+    on, too, and the latest, if samples have an order.
 
     Args:
         samples: positions of the training samples, (n,) int64, ascending.
@@ -164,8 +197,14 @@ def hold_back(assignable, samples, part, seed):
     count = max(2, round(1 / part))
     if count > len(samples):
         raise ValueError(f"{len(samples)} training samples have no part of {part:g}")
-    fold_of = assignable.part(chosen).folds(count, seed)
-    return samples[fold_of != 0], samples[fold_of == 0]
+    if assignable.times is None:
+        held = assignable.part(chosen).folds(count, seed) == 0
+    else:
+        times = assignable.times[samples]
+        held = times >= np.sort(times)[-(len(times) // count)]
+    if held.all():
+        raise ValueError(f"all {len(samples)} training samples are of one time")
+    return samples[~held], samples[held]
 
 
 def _read(path, key, assignable, is_right):
@@ -188,16 +227,17 @@ def _checksum(found, assignable):
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def split(info, fold_of, fold, train_size, seed):
+def split(info, fold_of, fold, train_size, seed, ordered=False):
     """Which samples a run trains on and which it is scored on.
 
     Args:
         info: the content of dataset.json, see storage.Dataset.
-        fold_of: the fold of each training sample, (N,) int64, -1 where it is in no part; None: the
+        fold_of: the fold of each training sample, (N,) int64, or NOWHERE or FIRST; None: the
             dataset's own test set is held out.
         fold: the fold to hold out.
         train_size: use only that many training samples; they are the first of one seeded order, so
             that smaller sets are nested in larger ones. None: all.
+        ordered: whether folds come one after the other.
 
     Returns:
         (train, held_out), positions in the dataset, int64, ascending.
@@ -209,7 +249,7 @@ def split(info, fold_of, fold, train_size, seed):
     if fold_of is None:
         train, held_out = samples, np.arange(info["train"], info["shape"][0])
     else:
-        train, held_out = samples[(fold_of != fold) & (fold_of >= 0)], samples[fold_of == fold]
+        train, held_out = samples[before(fold_of, fold, ordered)], samples[fold_of == fold]
     if train_size is not None:
         shuffled = np.random.default_rng([seed, info["train"]]).permutation(samples)
         if train_size > len(train):

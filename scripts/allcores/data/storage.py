@@ -1,7 +1,7 @@
 """Datasets on disk: written once, checked whenever they are opened, memory-mapped by every run.
 
 A dataset is a folder of inputs.npy, targets.npy and dataset.json; of images also pixel_sums.npy,
-and where samples belong together groups.npy.
+where samples belong together groups.npy, and where one comes after the other times.npy.
 """
 
 import json
@@ -24,6 +24,7 @@ class Metadata:
         shape: of a sample, (C, H, W) of an image.
         classes: how many there are; None: the targets are numbers.
         groups: into how many the training part falls; None: every sample is for itself.
+        times: how many different ones the training part has; None: it has no order.
     """
 
     train: int
@@ -32,6 +33,7 @@ class Metadata:
     shape: tuple
     classes: int | None
     groups: int | None = None
+    times: int | None = None
 
     @property
     def outputs(self):
@@ -51,6 +53,8 @@ class Samples:
         train: how many of the N are the training part; the rest are the dataset's own test set.
         groups: of the training samples, (train,) integers: those of one group are held out
             together; None: every sample is for itself.
+        times: of the training samples, (train,) numbers or dates: those that are held out come
+            after those that are trained on; None: they have no order.
         columns: of a table, what each feature is: [{"name": str, "category": the text of which it
             is the indicator, or None}, ...]; None: it is no table.
         dtype: of the chunks.
@@ -62,6 +66,7 @@ class Samples:
     classes: list | None
     train: int
     groups: np.ndarray | None = None
+    times: np.ndarray | None = None
     columns: list | None = None
     dtype: type = np.uint8
 
@@ -76,6 +81,7 @@ class Dataset:
         pixel_sums: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel;
             None: they are no images of uint8.
         groups: as of Samples, int64.
+        times: of the training samples, (train,) int64, from 0 without a gap; None: as of Samples.
         info: the content of dataset.json: made_from, shape, dtype, train, classes,
             columns, sha256.
     """
@@ -84,6 +90,7 @@ class Dataset:
     targets: np.ndarray
     pixel_sums: np.ndarray | None
     groups: np.ndarray | None
+    times: np.ndarray | None
     info: dict
 
     @property
@@ -121,6 +128,8 @@ def write(folder, source, made_from=""):
     arrays = {"targets": _checked(source)}
     if source.groups is not None:
         arrays["groups"] = np.asarray(source.groups, np.int64)
+    if source.times is not None:
+        arrays["times"] = np.unique(source.times, return_inverse=True)[1].astype(np.int64)
     beside = {"inputs.npy": folder / "inputs.npy.part"}
     try:
         pixel_sums = _write_inputs(beside["inputs.npy"], source)
@@ -213,7 +222,7 @@ def open_dataset(folder):
         inputs=np.load(folder / "inputs.npy", mmap_mode="c"),
         **{
             name: np.load(folder / f"{name}.npy") if f"{name}.npy" in info["sha256"] else None
-            for name in ("targets", "pixel_sums", "groups")
+            for name in ("targets", "pixel_sums", "groups", "times")
         },
         info=info,
     )

@@ -1,10 +1,12 @@
-"""Your own arrays, in a file that numpy.savez wrote.
+"""Your own arrays: a file that numpy.savez wrote, or a folder of files that numpy.save wrote.
 
 It holds `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape:
 (N, F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0, of
 which each up to the largest comes among the training samples, or, for `task: regression`,
 `targets`, (N,) numbers. For a test set of your own it holds the same again with the prefix `test_`.
-With `groups`, (N,) integers, one per training sample, those of one group are held out together.
+With `groups`, (N,) integers, one per training sample, those of one group are held out together;
+with `times`, (N,) numbers or dates, those that are held out come after those that are trained on.
+In a folder each is a file, inputs.npy for one, that is read a part at a time.
 """
 
 from pathlib import Path
@@ -16,6 +18,8 @@ from allcores.data.storage import Metadata, Samples
 
 ALLOWED = {"task": ("classification", "regression")}
 PARTS = ("", "test_")
+# Numbers that are read at a time.
+CHUNK = 1 << 24
 # As many channels as the last axis of (N, H, W, C) has; a second axis larger than that is a height.
 MOST_COLOURS = 4
 
@@ -33,6 +37,7 @@ def metadata(path, task="classification"):
         shape=file.shapes[0][1:],
         classes=None if counts is None else len(counts),
         groups=None if file.groups is None else len(np.unique(file.groups)),
+        times=None if file.times is None else len(np.unique(file.times)),
     )
 
 
@@ -45,11 +50,12 @@ def load(folder, *, path, task="classification"):
     file = _File(path, task)
     return Samples(
         shape=(sum(map(len, file.targets)), *file.shapes[0][1:]),
-        chunks=[file.inputs(part) for part in range(len(file.shapes))],
+        chunks=(chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)),
         targets=np.concatenate(file.targets),
         classes=None if file.is_regression else list(range(int(file.targets[0].max()) + 1)),
         train=len(file.targets[0]),
         groups=file.groups,
+        times=file.times,
         dtype=file.dtype,
     )
 
@@ -60,13 +66,13 @@ class _File:
     Attributes:
         shapes: of the inputs of each part, (N, ...).
         targets: of each part.
-        groups: of the training samples, or None.
+        groups, times: of the training samples, or None.
         dtype: in which the inputs are kept.
     """
 
     def __init__(self, path, task):
-        if not Path(path).is_file():
-            raise ValueError(f"{path}: no such file")
+        if not Path(path).exists():
+            raise ValueError(f"{path}: no such file or folder")
         self.path, self.is_regression = path, task == "regression"
         names = self.names = _read(path)
         self.kind = "inputs" if "inputs" in names else "images"
@@ -86,23 +92,30 @@ class _File:
         ]
         if not self.is_regression:
             _check_classes(path, self.targets)
-        self.groups = self._groups() if "groups" in names else None
+        self.groups = self._of_samples("groups", "iu", "integers")
+        self.times = self._of_samples("times", "iufM", "numbers or dates")
+        if self.groups is not None and self.times is not None:
+            raise ValueError(f"{path}: found groups and times; expected one of them")
 
     def inputs(self, part):
-        """Those of a part, as they are kept.
+        """Yield those of a part, as they are kept, some samples at a time.
 
         Raises:
             ValueError: a value is missing or infinite.
         """
-        name = f"{PARTS[part]}{self.kind}"
-        array = _read(self.path, name).reshape(self.shapes[part]).astype(self.dtype, copy=False)
-        if self.dtype == np.float32 and not np.isfinite(array).all():
-            place = np.argwhere(~np.isfinite(array))[0]
-            raise ValueError(
-                f"{self.path}: {name}[{', '.join(map(str, place))}] is {array[tuple(place)]}; "
-                "expected finite numbers that float32 can hold"
-            )
-        return array
+        name, shape = f"{PARTS[part]}{self.kind}", self.shapes[part]
+        array = _read(self.path, name).reshape(shape)
+        count = max(1, CHUNK * shape[0] // array.size)
+        for start in range(0, shape[0], count):
+            chunk = array[start : start + count].astype(self.dtype)
+            if self.dtype == np.float32 and not np.isfinite(chunk).all():
+                place = np.argwhere(~np.isfinite(chunk))[0]
+                where = ", ".join(map(str, [start + place[0], *place[1:]]))
+                raise ValueError(
+                    f"{self.path}: {name}[{where}] is {chunk[tuple(place)]}; expected finite "
+                    "numbers that float32 can hold"
+                )
+            yield chunk
 
     def _shape(self, name):
         dtype, shape = _read(self.path, name, header_only=True)
@@ -146,14 +159,24 @@ class _File:
             )
         return targets.astype(np.float64)
 
-    def _groups(self):
-        groups, count = _read(self.path, "groups"), len(self.targets[0])
-        if groups.shape != (count,) or groups.dtype.kind not in "iu":
+    def _of_samples(self, name, kinds, expected):
+        """An array with a value per training sample, or None.
+
+        Args:
+            kinds: of dtype, as numpy abbreviates them.
+            expected: the same in words.
+        """
+        if name not in self.names:
+            return None
+        values, count = _read(self.path, name), len(self.targets[0])
+        if values.shape != (count,) or values.dtype.kind not in kinds:
             raise ValueError(
-                f"{self.path}: groups must be ({count},) integers; "
-                f"found {groups.dtype}, {groups.shape}"
+                f"{self.path}: {name} must be ({count},) {expected}; "
+                f"found {values.dtype}, {values.shape}"
             )
-        return groups.astype(np.int64)
+        if (values != values).any():  # NaN, NaT
+            raise ValueError(f"{self.path}: {name} has no value for some samples")
+        return values
 
 
 def _check_classes(path, labels):
@@ -173,6 +196,8 @@ def _check_classes(path, labels):
 
 def _read(path, name=None, header_only=False):
     """An array of the file; its (dtype, shape) only; or, without a name, the names of all."""
+    if Path(path).is_dir():
+        return _read_folder(Path(path), name, header_only)
     try:
         with np.load(path) as file:
             if name is None:
@@ -188,3 +213,15 @@ def _read(path, name=None, header_only=False):
                 return dtype, shape
     except Exception as error:  # whatever zipfile, zlib and numpy say of a damaged file
         raise ValueError(f"{path}: not a file that numpy.savez wrote ({error})") from None
+
+
+def _read_folder(folder, name, header_only):
+    """The same of a folder of .npy files, memory-mapped."""
+    if name is None:
+        return [file.stem for file in sorted(folder.glob("*.npy"))]
+    try:
+        array = np.load(folder / f"{name}.npy", mmap_mode="r")
+    except Exception as error:
+        file = folder / f"{name}.npy"
+        raise ValueError(f"{file}: not a file that numpy.save wrote ({error})") from None
+    return (array.dtype, array.shape) if header_only else array

@@ -20,7 +20,7 @@ LARGE = 1 << 25
 MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
 
 
-def metadata(path, target, task="classification", drop=(), groups=None, missing="error"):
+def metadata(path, target, task="classification", drop=(), groups=None, time=None, missing="error"):
     """None: the file is large, and is read when it is its turn.
 
     Raises:
@@ -29,7 +29,7 @@ def metadata(path, target, task="classification", drop=(), groups=None, missing=
     if Path(path).stat().st_size > LARGE:
         return None
     options = {"path": path, "target": target, "task": task, "drop": drop}
-    made = load(None, **options, groups=groups, missing=missing)
+    made = load(None, **options, groups=groups, time=time, missing=missing)
     return Metadata(
         train=made.train,
         test=0,
@@ -37,16 +37,29 @@ def metadata(path, target, task="classification", drop=(), groups=None, missing=
         shape=made.shape[1:],
         classes=made.classes and len(made.classes),
         groups=None if made.groups is None else len(np.unique(made.groups)),
+        times=None if made.times is None else len(np.unique(made.times)),
     )
 
 
-def load(folder, *, path, target, task="classification", drop=(), groups=None, missing="error"):
+def load(
+    folder,
+    *,
+    path,
+    target,
+    task="classification",
+    drop=(),
+    groups=None,
+    time=None,
+    missing="error",
+):
     """The table in the file at path.
 
     Args:
         target: the column that is predicted.
         drop: columns that are no features.
         groups: a column, no feature either; rows with the same value are held out together.
+        time: a column of numbers or dates, no feature either; rows that are held out come after
+            those that are trained on.
 
     Raises:
         ValueError: there is no such file or column, or a value cannot be used.
@@ -54,17 +67,20 @@ def load(folder, *, path, target, task="classification", drop=(), groups=None, m
     import pandas as pd
 
     frame = read(path)
-    for column in (target, *drop, *([groups] if groups else [])):
+    if groups and time:
+        raise ValueError(f"{path}: found groups and time; expected one of them")
+    splits_by = [column for column in (groups, time) if column]
+    for column in (target, *drop, *splits_by):
         if not isinstance(column, str):
             raise ValueError(f"{path}: found the column {column!r}; expected a name, in quotes")
         if column not in frame:
             raise ValueError(
                 f"{path}: has no column {column}; found {', '.join(map(str, frame.columns))}"
             )
-    features = frame.drop(columns=list({target, *drop, *([groups] if groups else [])}))
+    features = frame.drop(columns=list({target, *drop, *splits_by}))
     if frame.empty or features.columns.empty:
         raise ValueError(f"{path}: has {len(frame)} rows and {len(features.columns)} features")
-    refuse_missing(path, frame[[target, *([groups] if groups else [])]], "cannot be left out")
+    refuse_missing(path, frame[[target, *splits_by]], "cannot be left out")
     if missing == "error":
         refuse_missing(path, features, "`missing: mean` would put the mean there")
     columns = columns_of(path, features)
@@ -82,6 +98,7 @@ def load(folder, *, path, target, task="classification", drop=(), groups=None, m
         classes=classes,
         train=len(frame),
         groups=pd.factorize(frame[groups])[0] if groups else None,
+        times=_times(path, frame[time]) if time else None,
         columns=columns,
         dtype=np.float32,
     )
@@ -177,6 +194,21 @@ def _texts(path, values, known):
             f"the known ones: {', '.join(sorted(known))}"
         )
     return texts
+
+
+def _times(path, values):
+    """A column of numbers or dates as numbers."""
+    import pandas as pd
+
+    try:
+        is_number = values.dtype.kind in "iuf"
+        found = values if is_number else pd.to_datetime(values, utc=True, format="ISO8601")
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path}: the column {values.name} holds neither numbers nor dates like 2026-01-31 "
+            f"({error})"
+        ) from None
+    return found.to_numpy()
 
 
 def _classes(path, values):

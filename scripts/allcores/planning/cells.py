@@ -38,19 +38,19 @@ class Sizes:
             info = json.loads((Path(data_folder) / "dataset.json").read_text())
             count, *shape = info["shape"]
             classes, train = info["classes"] and len(info["classes"]), info["train"]
+            is_ordered = "times.npy" in info["sha256"]
             test = count - train
         except (OSError, ValueError, KeyError, TypeError):  # not prepared yet
             known = registry.metadata(run.dataset)
             if known is None:
                 return None
             shape, classes, train, test = known.shape, known.classes, known.train, known.test
+            is_ordered = known.times is not None
         held_out = test
-        if run.folds is not None:
-            held_out = round(train / run.folds)
-            train -= held_out
-        if run.inner_folds:
-            held_out = round(train / run.inner_folds)
-            train -= held_out
+        for folds, fold in ((run.folds, run.fold), (run.inner_folds, run.inner_fold)):
+            if folds is not None:
+                held_out = round(train / (folds + is_ordered))
+                train = held_out * (fold + 1) if is_ordered else train - held_out
         train = min(train, run.train_size or train)
         return cls(tuple(shape), classes, round(train * (1 - (run.validation or 0))), held_out)
 

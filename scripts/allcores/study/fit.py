@@ -120,7 +120,17 @@ def _of_splits(config, path, given):
 
 
 def _of_folds(path, label, metadata, folds):
-    """Each fold has a sample of every class, and a group of its own."""
+    """Each fold has a sample of every class, and a group of its own; of ordered ones, times."""
+    if metadata.times:
+        if folds >= metadata.times:
+            yield (
+                path,
+                (
+                    f"found {folds}; {label!r} has {metadata.times} different times, of which the "
+                    f"first are only trained on, so that {metadata.times - 1} folds at most"
+                ),
+            )
+        return
     if metadata.smallest_class is not None and folds > metadata.smallest_class:
         yield (
             path,

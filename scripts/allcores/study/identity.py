@@ -40,7 +40,9 @@ def whole(run, info, fold_of):
         {part: str}; `folds` may be None.
     """
     digests = info["sha256"]
+    beside = {name: digests.get(f"{name}.npy") for name in ("groups", "times")}
     inputs = {"sha256": digests["inputs.npy"], "train": info["train"], "columns": info["columns"]}
+    inputs |= {name: found for name, found in beside.items() if found}
     targets = {"sha256": digests["targets.npy"], "classes": info["classes"]}
     folds = None if fold_of is None else hashlib.sha256(fold_of.tobytes()).hexdigest()
     return before_data(run) | {"inputs": _text(inputs), "targets": _text(targets), "folds": folds}

@@ -1,8 +1,13 @@
-"""Sweeps: a list where a model's entry takes a value stands for a candidate with each of them.
+"""What stands for other entries of models: sweeps and recommendations.
 
-Several lists are a grid, of which `sample` draws some. Each candidate becomes an entry of its own,
-labelled by what varies, and takes the place of the entry in every study; all else knows nothing of
-sweeps.
+A list where a model's entry takes a value stands for a candidate with each of them. Several lists
+are a grid, of which `sample` draws some. Each candidate becomes an entry of its own, labelled by
+what varies, and takes the place of the entry in every study.
+
+`recipe: recommended` stands for all that the file of the dataset recommends under RECOMMENDED; what
+the entry says itself holds.
+
+All else knows nothing of either.
 """
 
 import copy
@@ -14,9 +19,11 @@ from dataclasses import dataclass
 from allcores.study import grid, registry
 from allcores.study.grid import SWEPT
 from allcores.study.run import digest
-from allcores.study.schema import is_integer, mapping
+from allcores.study.schema import is_integer, listed, mapping
 
 SAMPLE = "sample"
+# What an entry says to be filled in, and where the file of a dataset says with what.
+RECIPE, RECOMMENDED = ("recipe", "recommended"), "RECOMMENDED"
 # What stands for something else than a number, or for how a model computes.
 NAMES = ("name", "import", "precision", "memory_format")
 LONGEST_LABEL = 60
@@ -40,7 +47,9 @@ class Swept:
 
 
 def findings(config):
-    """(path, text) for each list of which no sweep can be made."""
+    """(path, text) for each list of which no sweep can be made, and for what is not recommended."""
+    yield from _not_recommended(config)
+    config = _with_recommended(config)
     for label, entry in mapping(config.get("models")).items():
         found = list(_lists(label, mapping(entry)))
         for swept in found:
@@ -67,6 +76,47 @@ def findings(config):
             yield path, f"found {sample!r}; expected a number, or count and a seed"
     for label, candidate in _clashes(config):
         yield ("models", label), f"a candidate would be called {candidate!r}, as another model is"
+
+
+def _not_recommended(config):
+    """(path, text) for each entry that cannot be filled in."""
+    known = registry.datasets()
+    fitting = [name for name, found in known.items() if RECOMMENDED in found.constants]
+    for label, used in _to_recommend(config).items():
+        if len(used) != 1 or used[0] not in fitting:
+            yield (
+                ("models", label, RECIPE[0]),
+                f"is used with {', '.join(used) or 'no dataset'}; expected one dataset of which "
+                f"something was measured: {', '.join(fitting)}",
+            )
+
+
+def _to_recommend(config):
+    """Label of each entry that is to be filled in -> names of the datasets that it is used with."""
+    models = mapping(config.get("models")).items()
+    labels = [label for label, entry in models if mapping(entry).get(RECIPE[0]) == RECIPE[1]]
+    defined = mapping(config.get("datasets"))
+    return {
+        label: sorted(
+            {
+                grid.component_name(dataset, mapping(defined.get(dataset)))
+                for study in mapping(config.get("studies")).values()
+                if label in listed(mapping(study).get("models"))
+                for dataset in listed(study.get("datasets"))
+            }
+        )
+        for label in labels
+    }
+
+
+def _with_recommended(config):
+    """The config with those entries filled in that can be."""
+    filled = {}
+    for label, used in _to_recommend(config).items():
+        dataset = registry.datasets().get(used[0]) if used else None
+        own = {key: value for key, value in config["models"][label].items() if key != RECIPE[0]}
+        filled[label] = (dataset.constants.get(RECOMMENDED, {}) if dataset else {}) | own
+    return config | {"models": config["models"] | filled} if filled else config
 
 
 def _is_count_and_seed(sample):
@@ -96,7 +146,9 @@ def resolved(config):
 
 
 def expanded(config):
-    """The config with the candidates of its sweeps as entries of their own, see SWEPT."""
+    """The config with what is recommended filled in, and the candidates of its sweeps as entries of
+    their own, see SWEPT."""
+    config = _with_recommended(config)
     models, swept, labels = {}, {}, {}
     for label, entry in config["models"].items():
         found = list(_lists(label, mapping(entry)))

@@ -210,10 +210,10 @@ class _Task:
     def of(cls, run, data_folder, fold_file):
         dataset = storage.open_dataset(data_folder)
         fold_of = _fold_of(run, dataset, fold_file)
+        assignable, ordered = folds.Assignable.of(dataset), dataset.times is not None
         training, held_out = split(
-            dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed
+            dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
         )
-        assignable = folds.Assignable.of(dataset)
         samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
         decisive, resumed_by = (
             identity.whole(each, dataset.info, fold_of)
