@@ -5,6 +5,7 @@ python scripts/status.py --configfile config/mine.yaml --watch    the same, unti
 python scripts/status.py --configfile config/mine.yaml --why      why which runs would run again
 """
 
+import os
 import shlex
 import sys
 import time
@@ -107,6 +108,9 @@ if __name__ == "__main__":
     add("--why", action="store_true", help="say why which runs would be trained again")
     try:
         main(parser.parse_args())
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads, head for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         sys.exit(f"status.py: {error}")
     except KeyboardInterrupt:

@@ -66,7 +66,13 @@ def main(flags):
     name += "_curves" if flags.curves else ""
     checkpoints = flags.checkpoints or BY_HAND / "checkpoints" / name
     output = flags.output or BY_HAND / name
-    way = Way(not flags.no_pinning, flags.timeout, 60 * flags.checkpoint_minutes, flags.interface)
+    way = Way(
+        not flags.no_pinning,
+        flags.timeout,
+        60 * flags.checkpoint_minutes,
+        flags.interface,
+        flags.tensorboard,
+    )
     node = node_of(run)
     if node:
         return assist(run, node, data_folder, flags.fold_of, checkpoints, way)

@@ -26,6 +26,7 @@ from allcores.study import grid  # noqa: E402
 from allcores.study.conditions import Conditions  # noqa: E402
 from allcores.study.run import Choice, Run  # noqa: E402
 from allcores.training import experiment  # noqa: E402
+from allcores.training.optimizers import OptimizerMaker  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 # Nothing of the calling environment's own threads or allotment may reach what a test starts.
@@ -76,6 +77,11 @@ def using(strategy, workers, run=RUN, nodes=1, **changes):
     ((_, nodes, workers, servers, _),) = grid.layouts(section, asked)
     layout = {"nodes": nodes, "workers": workers, "servers": servers}
     return vary(run, strategy=strategy, **layout, **changes)
+
+
+def optimizer_maker(name, **options):
+    """What strategies are given to make one of torch's optimizers."""
+    return OptimizerMaker(Choice(name, name, options))
 
 
 @functools.cache

@@ -1,11 +1,10 @@
 """Strategies whose workers do not wait for each other: nothing is lost, and they learn."""
 
 import time
-from functools import partial
 
 import pytest
 import torch
-from conftest import LENET, same_weights, using, vary
+from conftest import LENET, optimizer_maker, same_weights, using, vary
 
 from allcores.parallel import launch
 from allcores.strategies.async_parameter_server import AsyncParameterServer
@@ -79,7 +78,7 @@ def test_an_epoch_ends_when_slow_servers_have_applied_everything(tmp_path):
     def target(world):
         torch.manual_seed(0)
         model = torch.nn.Linear(3, 2)
-        make_optimizer = partial(torch.optim.SGD, lr=0.1)
+        make_optimizer = optimizer_maker("SGD", lr=0.1)
         strategy = AsyncParameterServer(model, make_optimizer, world, n_pull=100)
         if world.is_server:
             at_once = strategy.update
@@ -101,7 +100,7 @@ def test_a_slow_worker_does_not_resume_over_the_updates_of_others(tmp_path):
     def target(world):
         torch.manual_seed(0)
         model = torch.nn.Linear(3, 2, bias=False)
-        strategy = Hogwild(model, partial(torch.optim.SGD, lr=0.1), world)
+        strategy = Hogwild(model, optimizer_maker("SGD", lr=0.1), world)
         start = {"weight": torch.zeros(2, 3)}
         if world.rank == 1:
             at_once = model.load_state_dict

@@ -1,9 +1,8 @@
 """Gradients of large layers from factors: the weights are those of autograd, whatever a use."""
 
-from functools import partial
-
 import pytest
 import torch
+from conftest import optimizer_maker
 from torch import nn
 from torch.nn import functional
 
@@ -11,7 +10,7 @@ from allcores.parallel import factors, launch
 from allcores.strategies import shared_memory
 from allcores.strategies.shared_memory import SharedMemory
 
-MOMENTUM = partial(torch.optim.SGD, lr=0.1, momentum=0.9)
+MOMENTUM = optimizer_maker("SGD", lr=0.1, momentum=0.9)
 ROWS = 5  # of worker 0; of the others one less
 
 

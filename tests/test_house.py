@@ -50,6 +50,7 @@ def test_environment_yml_is_in_step_with_the_pins():
         "snakemake": "snakemake-minimal",
         "matplotlib": "matplotlib-base",
         "seaborn": "seaborn-base",
+        "tensorboardX": "tensorboardx",
     }
     pinned = pins(groups()["run"] + groups()["test"])
     assert conda[0] == "python>=3.11"

@@ -39,7 +39,7 @@ MODULES = {
     **dict.fromkeys(("parallel/factors", "parallel/flat", "parallel/staleness"), NONE),
     "training": ALL,
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
-    **dict.fromkeys((f"training/{name}" for name in ("counting", "recipes", "sanity")), NONE),
+    **dict.fromkeys((f"training/{name}" for name in ("recipes", "sanity")), NONE),
     "planning": NONE,
     "campaign": NONE,
     "serving": NONE,

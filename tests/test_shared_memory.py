@@ -1,19 +1,19 @@
 """Shared memory where its slices have many blocks, and what it keeps."""
 
 import copy
-from functools import partial
 
 import pytest
 import torch
+from conftest import optimizer_maker
 
 from allcores.parallel import launch
 from allcores.strategies import shared_memory
 from allcores.strategies.shared_memory import SharedMemory
 
 OPTIMIZERS = {
-    "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9, dampening=0.5),
-    "amsgrad": partial(torch.optim.Adam, lr=0.1, amsgrad=True),
-    "rprop": partial(torch.optim.Rprop, lr=0.1),
+    "momentum": optimizer_maker("SGD", lr=0.1, momentum=0.9, dampening=0.5),
+    "amsgrad": optimizer_maker("Adam", lr=0.1, amsgrad=True),
+    "rprop": optimizer_maker("Rprop", lr=0.1),
 }
 
 

@@ -56,6 +56,22 @@ def status(project, *arguments):
     return run.stdout
 
 
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
+    project = copy(tmp_path)
+    command = [sys.executable, project.folder / "scripts" / "status.py"]
+    process = subprocess.Popen(
+        [*command, "--configfile", project.config],
+        cwd=project.folder,
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == 0
+
+
 def test_what_failed_is_told_with_its_reason_and_how_to_run_it_again(tmp_path):
     project = copy(tmp_path)
     (tmp_path / "own.py").write_text(FAILS)

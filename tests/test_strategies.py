@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
+from conftest import DDP, LENET, MOBILENET, RUN, optimizer_maker, same_weights, using, vary
 
 from allcores.parallel import launch
 from allcores.parallel.failures import RankFailedError
@@ -122,7 +122,7 @@ class Branches(torch.nn.Module):
 def take_branches(strategy, file, world):
     model = Branches()
     make = registry.strategies()[strategy.name].load()
-    strategy = make(model, partial(torch.optim.SGD, lr=0.1), world)
+    strategy = make(model, optimizer_maker("SGD", lr=0.1), world)
     if world.is_server:
         return strategy.serve()
     for step in range(4):
@@ -160,7 +160,7 @@ def weights_after_each_step(strategy, folder, world):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
     make = registry.strategies()[strategy.name].load()
-    strategy = make(model, partial(torch.optim.SGD, lr=0.1), world, **strategy.options)
+    strategy = make(model, optimizer_maker("SGD", lr=0.1), world, **strategy.options)
     if world.is_server:
         return strategy.serve()
     torch.manual_seed(world.rank + 1)
@@ -251,7 +251,7 @@ def test_a_lone_worker_pays_for_no_strategy_unless_it_is_told_how():
     def made(name, workers=1, servers=0, **options):
         make = registry.strategies()[name].load()
         world = launch.World(0, workers, servers)
-        make_optimizer = partial(torch.optim.SGD, lr=0.1)
+        make_optimizer = optimizer_maker("SGD", lr=0.1)
         return type(make.create(torch.nn.Linear(2, 2), make_optimizer, world, **options)).__name__
 
     assert made("shared_memory") == made("ring") == made("local_sgd") == "Alone"

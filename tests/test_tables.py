@@ -34,6 +34,7 @@ def made(strategy, workers, fold, accuracy, seconds):
         "epochs": epochs,
         "training_seconds": 99.0 + seconds,
         "train_samples": 100,
+        "ordered": False,
         "held_out_samples": 10,
         "started": 0.0,
         "ended": 200.0,

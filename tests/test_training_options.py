@@ -1,18 +1,23 @@
 """Clipped gradients, averaged weights and a validation part keep what plain training promises."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
 import torch
 from conftest import LENET, same_weights, using, vary
+from tensorboardX.proto import event_pb2
 from test_strategies import ALL, SYNCHRONOUS, close, each, is_asynchronous, promises
 
+from allcores.analysis.words import methods
 from allcores.data.folds import Assignable, hold_back
 from allcores.parallel.failures import RankFailedError
 from allcores.study.run import Choice
-from allcores.training.checkpoints import Checkpoints, is_over, shipped
+from allcores.training.checkpoints import Checkpoints
+from allcores.training.evaluation import is_over, shipped
 from allcores.training.optimizers import OptimizerMaker
+from allcores.training.progress import Record
 
 SGD = Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
 # Most of the gradients of RUN have a norm above it.
@@ -146,17 +151,53 @@ def test_a_validation_part_keeps_groups_together_and_classes_in_proportion(part)
 
 
 def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
-    write, seen = Checkpoints.write_record, laboratory.folder / "seen"
+    write, seen = Record.write, laboratory.folder / "seen"
 
     def look(self, epochs):
         write(self, epochs)
         with seen.open("a") as file:
-            file.write(f"{self.record.read_text().count(chr(10))} ")
+            file.write(f"{(self.folder / 'epochs.csv').read_text().count(chr(10))} ")
 
-    monkeypatch.setattr(Checkpoints, "write_record", look)
+    monkeypatch.setattr(Record, "write", look)
     metrics, _ = laboratory.conduct(vary(epochs=3))
     assert seen.read_text() == "2 3 4 4 ", "a header and the epochs so far; the last at the end"
     with (laboratory.folder / "run" / "epochs.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["epoch", "loss", "lr", "seconds"]
     assert [float(row["loss"]) for row in rows] == [each["loss"] for each in metrics["epochs"]]
+    assert not (laboratory.folder / "run" / "tensorboard").exists()
+
+
+def test_event_files_have_a_point_per_epoch(laboratory):
+    run = vary(epochs=3, validation=0.2)
+    for _ in range(2):  # the second training replaces the points of the first
+        process = laboratory.train(run, "run", "--tensorboard")
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, output
+    (file,) = (laboratory.folder / "run" / "tensorboard").iterdir()
+    points = {}
+    for event in events_of(file):
+        for value in event.summary.value:
+            points.setdefault(value.tag, []).append((event.step, value.simple_value))
+    record = json.loads((laboratory.folder / "run" / "metrics.json").read_text())["epochs"]
+    assert set(points) == {"loss", "validation_loss", "lr"}
+    for name, found in points.items():
+        expected = [(epoch["epoch"], pytest.approx(epoch[name])) for epoch in record]
+        assert found == expected
+
+
+def events_of(file):
+    """The events in a file of TensorBoard's: each is a length, a checksum, itself, a checksum."""
+    content = file.read_bytes()
+    while content:
+        length = int.from_bytes(content[:8], "little")
+        yield event_pb2.Event.FromString(content[12 : 12 + length])
+        content = content[16 + length :]
+
+
+def test_the_methods_paragraph_says_how_it_was_trained():
+    run = vary(clip_norm=1.0, swa=0.75, validation=0.1, patience=5)
+    said = methods.of_model(run)
+    assert "gradients clipped at a norm of 1, the average of the weights after 75 % of the" in said
+    assert "least loss on 10 % of the training part, held back for that, stopped after 5" in said
+    assert "moving average of the weights with decay 0.99" in methods.of_model(vary(ema=0.99))

@@ -1,6 +1,6 @@
 """All benchmarks, or those named: python tests/benchmarks/run_all.py input_pipeline start_up
 
-`auto`, which takes half an hour, has to be named.
+`auto` and `fashion_mnist`, which take half an hour and a quarter, have to be named.
 """
 
 import subprocess

@@ -11,6 +11,10 @@ from side_by_side import compare, for_each_length
 from allcores.parallel.flat import Flat
 from allcores.strategies.base import Strategy
 from allcores.study import registry
+from allcores.study.run import Choice
+from allcores.training.optimizers import OptimizerMaker
+
+SGD = Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9})
 
 
 class AllReduce(Strategy):
@@ -28,7 +32,7 @@ class AllReduce(Strategy):
 def alternatives(length, world):
     def make(strategy):
         model = torch.nn.ParameterList([torch.zeros(length)])
-        return strategy(model, partial(torch.optim.SGD, lr=0.01, momentum=0.9), world)
+        return strategy(model, OptimizerMaker(SGD), world)
 
     gloo = make(AllReduce)
     shared_memory = make(registry.strategies()["shared_memory"].load())

@@ -7,8 +7,11 @@ from side_by_side import compare
 
 from allcores.machine import allocator, cores
 from allcores.study import registry
+from allcores.study.run import Choice
 from allcores.training import models
+from allcores.training.optimizers import OptimizerMaker
 
+SGD = Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9})
 # What it is called, model, images per worker (3 x 32 x 32), memory format.
 CASES = [
     ("LeNet", "lenet", 16, "contiguous"),
@@ -32,7 +35,7 @@ def alternatives(name, batch, memory_format, world):
         model = registry.model(name).load()(channels=3, image_size=(32, 32), classes=10)
         model.to(memory_format=models.MEMORY_FORMATS[memory_format])
         make = registry.strategies()[strategy].load()
-        strategy = make(model, partial(torch.optim.SGD, lr=0.01, momentum=0.9), world)
+        strategy = make(model, OptimizerMaker(SGD), world)
 
         def act():
             torch.nn.functional.cross_entropy(strategy.model(images), targets).backward()

@@ -72,8 +72,8 @@ class Cell:
     @classmethod
     def of(cls, run, sizes):
         """That of a Run, whose recipe is filled in."""
-        nothing = dict.fromkeys(("folds", "fold", "inner_folds", "inner_fold", "train_size"))
-        nothing |= {"seed": 0, "epochs": 1}
+        splits = ("folds", "fold", "inner_folds", "inner_fold", "train_size", "validation")
+        nothing = dict.fromkeys((*splits, "patience")) | {"seed": 0, "epochs": 1}
         kind = dataclasses.replace(
             run,
             **nothing,

@@ -182,6 +182,7 @@ class RunJobs:
             *(["--interface", self.config["interface"]] if "interface" in self.config else []),
             *["--timeout", self.config.get("timeout", TIMEOUT)],
             *["--checkpoint-minutes", self.config.get("checkpoint_minutes", CHECKPOINT_MINUTES)],
+            *(["--tensorboard"] if "tensorboard" in self.config.get("logs", []) else []),
             *["--output", self.folder.run(run.path)],
             # Not among its outputs: those of a failed job are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],

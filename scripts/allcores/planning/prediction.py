@@ -54,7 +54,7 @@ class Sample:
     extrapolated: bool = False
 
     def prediction(self, run, sizes, curves=False):
-        """The Prediction for a Run of this cell.
+        """The Prediction for a Run of this cell, if it trains all its epochs.
 
         Args:
             sizes: its cells.Sizes.
@@ -65,6 +65,10 @@ class Sample:
         scorings = run.trained_epochs if curves else 1
         scoring = self.evaluation_seconds + sizes.held_out * self.image_seconds
         other = self.fixed_seconds + run.trained_epochs * self.epoch_seconds + scorings * scoring
+        if run.validation:
+            judged = sizes.train * run.validation / (1 - run.validation)
+            judging = self.evaluation_seconds + judged * self.image_seconds
+            other += run.trained_epochs * judging
         data = (sizes.train + sizes.held_out) * math.prod(sizes.shape)  # bytes of images
         memory = self.memory_bytes + (data if len(sizes.shape) == 3 else 4 * data)
         told = training, other, self.end_seconds, self.slower, memory

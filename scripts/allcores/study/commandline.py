@@ -155,13 +155,14 @@ def parse(arguments, description):
         metavar="DIR",
         help="folder for the results (default: in results/by_hand)",
     )
+    add("--tensorboard", action="store_true", help="write event files for TensorBoard there, too")
 
     add = parser.add_argument_group("how the workflow calls it").add_argument
     add(
         "--settings",
         metavar="JSON",
         help="the run's settings, as in metrics.json; of the flags above only --curves, "
-        "--no-pinning, --timeout, --checkpoint-minutes and --output count, too",
+        "--no-pinning, --timeout, --checkpoint-minutes, --output and --tensorboard count, too",
     )
     add("--data", type=Path, metavar="DIR", help="the prepared dataset")
     add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")

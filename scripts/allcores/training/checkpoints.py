@@ -9,15 +9,14 @@ anything else is refused.
 import fcntl
 import hashlib
 import io
-import math
 import os
 import time
 from pathlib import Path
 
 import torch
 
-from allcores.files import write_text
 from allcores.study.results_folder import SUFFIX
+from allcores.training.evaluation import shipped
 
 # Seconds within which another node sees what one has written; NFS looks anew after one minute.
 SEEN_WITHIN = 120.0
@@ -33,7 +32,6 @@ class Checkpoints:
         epochs: number of epochs that are trained.
         every_epoch: whether the weights after each epoch will be scored, not only those that the
             run ships.
-        record: file in which the epochs so far can be read while the run goes on; None: nowhere.
 
     Attributes:
         notes: list of str, why a checkpoint that was found could not be used.
@@ -44,10 +42,10 @@ class Checkpoints:
         OSError: the folder or a file in it cannot be read; nothing was changed.
     """
 
-    def __init__(self, folder, identity, epochs, every_epoch=False, record=None):
+    def __init__(self, folder, identity, epochs, every_epoch=False):
         self.folder = Path(folder)
         self.identity = hashlib.sha256(identity.encode()).hexdigest()
-        self.epochs, self.every_epoch, self.record = epochs, every_epoch, record
+        self.epochs, self.every_epoch = epochs, every_epoch
         self.notes = []
         _refuse_foreign(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -154,18 +152,6 @@ class Checkpoints:
         is_judged = epochs and "validation_loss" in epochs[-1]
         return [shipped(epochs)] if is_judged or len(epochs) == self.epochs else []
 
-    def write_record(self, epochs):
-        """Write CSV of the epochs so far; seconds are those of training."""
-        if self.record is None:
-            return
-        known = epochs[-1] if epochs else ()
-        names = [name for name in ("loss", "validation_loss", "lr") if name in known]
-        lines = [",".join(["epoch", *names, "seconds"])]
-        for number, epoch in enumerate(epochs, start=1):
-            values = [number, *(epoch[name] for name in names), sum(epoch["phases"].values())]
-            lines.append(",".join(map(str, values)))
-        write_text(self.record, "\n".join([*lines, ""]))
-
     def weights(self, epoch):
         """The state_dict after that epoch, counted from 0.
 
@@ -187,26 +173,6 @@ class Checkpoints:
         self._file("lock").unlink()
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
-
-
-def shipped(epochs):
-    """Which epoch's weights, counted from 0, a run ships: the best on its validation part, or the
-    last.
-
-    Args:
-        epochs: the record of each.
-    """
-    if "validation_loss" not in epochs[-1]:
-        return len(epochs) - 1
-    return min(range(len(epochs)), key=lambda each: epochs[each]["validation_loss"])
-
-
-def is_over(run, epochs):
-    """Whether a Run needs no further epoch."""
-    if not epochs:
-        return False
-    waited = len(epochs) - 1 - shipped(epochs)
-    return len(epochs) == run.trained_epochs or waited >= (run.patience or math.inf)
 
 
 class SeenFromAfar:

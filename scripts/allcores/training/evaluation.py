@@ -1,5 +1,7 @@
 """Score saved weights on the held-out samples: exact, no padding, no augmentation."""
 
+import math
+
 import numpy as np
 import torch
 
@@ -40,6 +42,26 @@ def evaluate(run, dataset, scaling, samples, held_out, weights):
     else:
         measures = metrics.of_classes(true, scores.argmax(axis=1), dataset.outputs)
     return measures | {"loss": loss / len(held_out)}, scores
+
+
+def shipped(epochs):
+    """Which epoch's weights, counted from 0, a run ships: the best on its validation part, or the
+    last.
+
+    Args:
+        epochs: the record of each.
+    """
+    if "validation_loss" not in epochs[-1]:
+        return len(epochs) - 1
+    return min(range(len(epochs)), key=lambda each: epochs[each]["validation_loss"])
+
+
+def is_over(run, epochs):
+    """Whether a Run needs no further epoch."""
+    if not epochs:
+        return False
+    waited = len(epochs) - 1 - shipped(epochs)
+    return len(epochs) == run.trained_epochs or waited >= (run.patience or math.inf)
 
 
 def scores_of(model, source, samples):

@@ -23,15 +23,10 @@ from allcores.study.conditions import Conditions
 from allcores.study.metrics_file import write_metrics
 from allcores.study.run import Run
 from allcores.training import results
-from allcores.training.checkpoints import (
-    Checkpoints,
-    SeenFromAfar,
-    rendezvous,
-    save_weights,
-    shipped,
-)
-from allcores.training.evaluation import evaluate
+from allcores.training.checkpoints import Checkpoints, SeenFromAfar, rendezvous, save_weights
+from allcores.training.evaluation import evaluate, shipped
 from allcores.training.loop import train
+from allcores.training.progress import Record
 
 # A pinned run is contended if other processes used more than this share of its cores' time; one
 # that is not pinned, if its threads waited for a core longer than this share of its CPU time.
@@ -47,12 +42,14 @@ class Way:
         timeout: seconds without any progress after which the run is ended.
         save_every: seconds after which a checkpoint is written in the middle of an epoch.
         interface: the network interface by which nodes reach each other; None: whichever they do.
+        tensorboard: write event files for TensorBoard, too.
     """
 
     pinning: bool = True
     timeout: float = math.inf
     save_every: float = math.inf
     interface: str | None = None
+    tensorboard: bool = False
 
     def leased(self, run):
         """Context of the cores that the run keeps to, or None, on this node."""
@@ -102,8 +99,8 @@ def conduct(
     # An exclusive run does not resume from a packed one: their timings do not add up.
     resumed_by = repr((task.resumed_by, conditions.exclusive))
     output.mkdir(parents=True, exist_ok=True)
-    kept = run.trained_epochs, conditions.curves, output / "epochs.csv"
-    with Checkpoints(checkpoint_folder, resumed_by, *kept) as checkpoints:
+    record, scored = Record(output, way.tensorboard), (run.trained_epochs, conditions.curves)
+    with Checkpoints(checkpoint_folder, resumed_by, *scored) as checkpoints:
         for note in checkpoints.notes:
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
@@ -112,7 +109,7 @@ def conduct(
             way.leased(run) as watch.cores,
         ):
             met.share((task.decisive, checkpoints.digest))
-            diverged = _train(task, checkpoints, watch, way, met)
+            diverged = _train(task, checkpoints, record, watch, way, met)
             torch.set_num_threads(run.cores_on_node)
             scores, weights, said, began = {}, {}, None, time.perf_counter()
             if not diverged:
@@ -140,6 +137,7 @@ def conduct(
             "train_samples": len(task.samples),
             "validation_samples": len(task.validation),
             "held_out_samples": len(task.held_out),
+            "ordered": task.dataset.times is not None,
             "shape": info["shape"][1:],
             "dtype": info["dtype"],
             "scaling": task.scaling.to_json(),
@@ -150,7 +148,7 @@ def conduct(
             "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
             "machine": _machine() | {"threads_per_process": trained.get("threads")},
         }
-        checkpoints.write_record(trained.get("epochs", []))
+        record.write(trained.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
         conditions.write(output)
         write_metrics(output / "metrics.json", metrics)
@@ -180,7 +178,7 @@ def assist(run, node, data_folder, fold_file, checkpoint_folder, way):
         checkpoints = SeenFromAfar(checkpoint_folder, node, digest)
         watch = costs.Watch(checkpoints.trace)
         watch.cores = pins
-        _train(task, checkpoints, watch, way, met)
+        _train(task, checkpoints, None, watch, way, met)
         watch.finish()
         met.collect(_of_node(watch))
 
@@ -232,11 +230,11 @@ class _Task:
         results.write_predictions(path, self.held_out, targets, scores, self.scaling)
 
 
-def _train(task, checkpoints, watch, way, met):
+def _train(task, checkpoints, record, watch, way, met):
     """Train in processes of its own; the DivergedError that ended it, or None."""
     run = task.run
     told = task.dataset, task.scaling, task.samples, task.validation
-    target = partial(train, run, *told, checkpoints)
+    target = partial(train, run, *told, checkpoints, record)
     # Before forking, so that the ranks share what is imported and read from files.
     registry.model(run.model.name).load()
     registry.optimizers()

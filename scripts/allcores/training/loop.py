@@ -10,15 +10,14 @@ from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
 from allcores.study import registry
 from allcores.training import losses, models
-from allcores.training.checkpoints import is_over
-from allcores.training.evaluation import evaluate
+from allcores.training.evaluation import evaluate, is_over
 from allcores.training.optimizers import OptimizerMaker, WeightAverage
 from allcores.training.progress import Progress
 from allcores.training.resuming import Saver
 from allcores.training.schedules import Schedule
 
 
-def train(run, dataset, scaling, samples, validation, checkpoints, world):
+def train(run, dataset, scaling, samples, validation, checkpoints, record, world):
     """Train as one rank of a run; weights and the record of each epoch go to its checkpoints.
 
     Args:
@@ -28,6 +27,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, world):
         samples, validation: positions in the dataset of the samples that it is trained on, and of
             those by which its epochs are judged, if any; (n,) int64 each.
         checkpoints: Checkpoints, to resume from and save to.
+        record: progress.Record, of rank 0.
         world: world.World: this rank, the others and how to reach them.
 
     Raises:
@@ -49,7 +49,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, world):
     targets = torch.from_numpy(scaling.scaled(dataset.targets))
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
-    progress, clock = Progress(run, len(samples), batches, world), world.clock
+    progress, clock = Progress(run, len(samples), batches, world, record), world.clock
     average = WeightAverage(run, strategy.trained, run.epochs * batches, world.rank)
     judge = partial(evaluate, run, dataset, scaling, samples, validation)
     saver = Saver(checkpoints, strategy, schedule, average, progress, batches, world)

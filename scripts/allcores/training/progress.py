@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a printed line per epoch everywhere."""
+"""Progress of a run: a bar on a terminal, a printed line per epoch everywhere; files to be read."""
 
 import os
 import sys
@@ -6,19 +6,69 @@ import time
 
 from tqdm import tqdm
 
+from allcores.files import write_text
 from allcores.machine.costs import program_start
+
+# What is told of an epoch, where it is known.
+TOLD = ("loss", "validation_loss", "lr")
+
+
+class Record:
+    """The epochs so far in files, to be read while a run goes on.
+
+    `epochs.csv` is as of the last epoch; `tensorboard/` has event files, a point per epoch.
+
+    Args:
+        folder: of the run's results.
+        tensorboard: whether to write event files.
+    """
+
+    def __init__(self, folder, tensorboard=False):
+        self.folder, self.tensorboard, self.events = folder, tensorboard, None
+
+    def write(self, epochs):
+        """Write CSV of the epochs so far; seconds are those of training.
+
+        Args:
+            epochs: the record of each, see Progress.epoch().
+        """
+        names = [name for name in TOLD if epochs and name in epochs[-1]]
+        lines = [",".join(["epoch", *names, "seconds"])]
+        for number, epoch in enumerate(epochs, start=1):
+            values = [number, *(epoch[name] for name in names), sum(epoch["phases"].values())]
+            lines.append(",".join(map(str, values)))
+        write_text(self.folder / "epochs.csv", "\n".join([*lines, ""]))
+
+    def add(self, epochs):
+        """Take in the last of the epochs so far, too."""
+        self.write(epochs)
+        if not self.tensorboard:
+            return
+        if self.events is None:
+            from tensorboardX import SummaryWriter
+
+            place = self.folder / "tensorboard"
+            if len(epochs) == 1:  # of an earlier training
+                for file in place.glob("events.*"):
+                    file.unlink()
+            self.events = SummaryWriter(str(place))
+        for name in TOLD:
+            if name in epochs[-1]:
+                self.events.add_scalar(name, epochs[-1][name], len(epochs))
+        self.events.flush()
 
 
 class Progress:
-    """Prints the progress on rank 0; does nothing visible on the other ranks.
+    """Prints and records the progress on rank 0; does nothing visible on the other ranks.
 
     Attributes:
         start_up: seconds from the start of the program, this process's parent, to the end of the
             first training step.
     """
 
-    def __init__(self, run, samples, batches, world):
+    def __init__(self, run, samples, batches, world, record):
         self.run, self.samples, self.silent = run, samples, world.rank != 0
+        self.record = record
         self.start_up = None
         self.bar = tqdm(
             total=run.trained_epochs * batches,
@@ -38,13 +88,15 @@ class Progress:
         if self.start_up is None:
             self.start_up = time.time() - program_start(os.getppid())
 
-    def epoch(self, done, record):
-        """Print the record of an epoch.
+    def epoch(self, epochs):
+        """Print and record the last epoch, on rank 0.
 
         Args:
-            done: number of whole epochs so far.
-            record: {"loss", "lr", "phases": phase -> seconds}, perhaps "validation_loss".
+            epochs: the record of each so far: {"loss", "lr", "phases": phase -> seconds}, perhaps
+                "validation_loss".
         """
+        self.record.add(epochs)
+        done, record = len(epochs), epochs[-1]
         seconds = sum(record["phases"].values())
         shares = ", ".join(
             f"{phase} {100 * spent / seconds:.0f} %" for phase, spent in record["phases"].items()

@@ -8,7 +8,7 @@ import numpy as np
 
 from allcores.files import write_text
 from allcores.study import conditions
-from allcores.training import checkpoints
+from allcores.training import checkpoints, evaluation
 from allcores.training import metrics as scoring
 
 # The files in a run's folder.
@@ -49,8 +49,8 @@ def metrics(run, info, trained, scores, diverged):
         "settings": json.loads(run.to_json()),
         "classes": info["classes"],
         "columns": info["columns"],
-        **(nothing if diverged else scores[checkpoints.shipped(done)]),
-        "shipped_epoch": None if diverged else checkpoints.shipped(done) + 1,
+        **(nothing if diverged else scores[evaluation.shipped(done)]),
+        "shipped_epoch": None if diverged else evaluation.shipped(done) + 1,
         "diverged": diverged and vars(diverged),
         "epochs": epochs,
         "training_seconds": sum(epoch["seconds"] for epoch in epochs),

@@ -89,9 +89,8 @@ class Saver:
             if judge:
                 epochs[-1]["validation_loss"] = judge(weights)[0]["loss"]
             self.checkpoints.save_weights(epochs, weights)
-            self.progress.epoch(len(epochs), epochs[-1])
             self._save(epochs)
-            self.checkpoints.write_record(epochs)
+            self.progress.epoch(epochs)
         if judge:
             epochs[-1] = self.world.broadcast(epochs[-1])
         self.world.barrier()  # rank 0 may still read shared weights or query servers

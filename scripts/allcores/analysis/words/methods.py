@@ -25,8 +25,8 @@ def paragraphs(frames, runs, facts):
 
 
 def _training(rows, runs, facts):
-    of_model = {run.model.label: run for run in runs}
-    yield "Trained were " + "; ".join(map(_model, of_model.values())) + "."
+    labelled = {run.model.label: run for run in runs}
+    yield "Trained were " + "; ".join(map(of_model, labelled.values())) + "."
     schedules = dict.fromkeys(run.schedule.label for run in runs)
     layouts = dict.fromkeys(map(_layout, runs))
     yield f"Learning-rate schedule: {comma_separated(schedules)}."
@@ -40,7 +40,8 @@ def _training(rows, runs, facts):
     yield f"these are {count(len(rows), 'run')}."
 
 
-def _model(run):
+def of_model(run):
+    """A Run's model and its training, in words."""
     names = {"lr": "learning rate"}
     optimizer = [f"{names.get(k, k)} {v}" for k, v in run.optimizer.options.items()]
     augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
@@ -52,8 +53,23 @@ def _model(run):
         count(run.epochs, "epoch"),
         run.loss.name,
         *augmentation,
+        *_additions(run),
     ]
     return f"{run.model.label} ({', '.join(parts)})"
+
+
+def _additions(run):
+    if run.clip_norm is not None:
+        yield f"gradients clipped at a norm of {run.clip_norm:g}"
+    if run.ema is not None:
+        yield f"an exponential moving average of the weights with decay {run.ema:g}"
+    if run.swa is not None:
+        yield f"the average of the weights after {100 * run.swa:g} % of the training"
+    if run.validation is not None:
+        part = f"{100 * run.validation:g} % of the training part, held back for that"
+        yield f"the weights after the epoch with the least loss on {part}"
+    if run.patience is not None:
+        yield f"stopped after {count(run.patience, 'epoch')} without a smaller one"
 
 
 def _layout(run):
@@ -70,11 +86,13 @@ def _split(rows, facts):
     trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
     split = rows["split"].iloc[0]
     stratified = "" if facts.curve.name in OF_NUMBERS else "stratified "
-    how = (
-        "the dataset's own test set was held out"
-        if split == "test"
-        else f"{stratified}{split.rpartition(' ')[2]}-fold cross-validation"
-    )
+    folds = split.rpartition(" ")[2]
+    if split == "test":
+        how = "the dataset's own test set was held out"
+    elif rows["ordered"].any():
+        how = f"{folds} folds, each held out of a training on those before it in time"
+    else:
+        how = f"{stratified}{folds}-fold cross-validation"
     return f"{how}, {trained} samples to train on, {scored} held out"
 
 
@@ -99,8 +117,7 @@ def _selection(candidates, metric):
 
 def _comparison(frames, facts):
     told = comma_separated(facts.metrics)
-    yield f"{told[0].upper()}{told[1:]}: of the last weights on the held-out samples, which "
-    yield "training never sees."
+    yield f"{told[0].upper()}{told[1:]}: on the held-out samples, which training never sees."
     if len(frames.get("comparison_table", ())):
         yield f"The {facts.metric} was compared with that of {facts.baseline} in pairs of runs"
         yield f"with the same fold and seed by {REFERENCE}, with Holm's correction for several"
