@@ -88,9 +88,10 @@ def test_loading_by_torch_leaves_no_threads_behind(tmp_path):
     scripts = ROOT / "scripts"
     program = LOADED_BY_TORCH.format(scripts=str(scripts), program=str(scripts / "train.py"))
     flags = ["--model=lenet", "--train-size=64", "--epochs=1", "--threads=2"]
+    flags += ["--precision=fp32", "--memory-format=contiguous"]
     command = [sys.executable, "-c", program, *flags]
     run = subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True, timeout=60
+        command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True, timeout=300
     )
     assert "epoch 1/1" in run.stdout, run.stderr
 

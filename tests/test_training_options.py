@@ -24,9 +24,7 @@ SGD = Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
 CLIP_NORM = 0.3
 OPTIONS = {
     "clip_norm": {"clip_norm": CLIP_NORM},
-    "ema": {"ema": 0.8},
-    "swa": {"swa": 0.4},
-    "validation": {"validation": 0.2},
+    "others": {"ema": 0.8, "validation": 0.2},
 }
 EPOCHS = 4
 
@@ -172,7 +170,7 @@ def test_event_files_have_a_point_per_epoch(laboratory):
     run = vary(epochs=3, validation=0.2)
     for _ in range(2):  # the second training replaces the points of the first
         process = laboratory.train(run, "run", "--tensorboard")
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=300)
         assert process.returncode == 0, output
     (file,) = (laboratory.folder / "run" / "tensorboard").iterdir()
     points = {}

@@ -42,19 +42,26 @@ class Record:
     def add(self, epochs):
         """Take in the last of the epochs so far, too."""
         self.write(epochs)
-        if not self.tensorboard:
-            return
-        if self.events is None:
-            from tensorboardX import SummaryWriter
+        if self.tensorboard:
+            self._add_events(epochs)
 
+    def _add_events(self, epochs):
+        # Not SummaryWriter, whose thread may have something in hand when the process ends.
+        from tensorboardX import event_file_writer, summary
+        from tensorboardX.proto.event_pb2 import Event
+
+        if self.events is None:
             place = self.folder / "tensorboard"
-            if len(epochs) == 1:  # of an earlier training
+            place.mkdir(exist_ok=True)
+            if len(epochs) == 1:  # what is there is of an earlier training
                 for file in place.glob("events.*"):
                     file.unlink()
-            self.events = SummaryWriter(str(place))
+            self.events = event_file_writer.EventsWriter(str(place / "events"))
         for name in TOLD:
             if name in epochs[-1]:
-                self.events.add_scalar(name, epochs[-1][name], len(epochs))
+                point = summary.scalar(name, epochs[-1][name])
+                event = Event(wall_time=time.time(), step=len(epochs), summary=point)
+                self.events.write_event(event)
         self.events.flush()
 
 
