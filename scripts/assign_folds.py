@@ -21,7 +21,10 @@ if __name__ == "__main__":
     flags = parser.parse_args()
     dataset = storage.open_dataset(flags.data)  # which refuses damaged labels
     assignable = Assignable.of(dataset)
-    if flags.inner:
-        write_inner_folds(flags.output, assignable, flags.folds, flags.inner, flags.seed)
-    else:
-        write_folds(flags.output, assignable, flags.folds, flags.seed)
+    try:
+        if flags.inner:
+            write_inner_folds(flags.output, assignable, flags.folds, flags.inner, flags.seed)
+        else:
+            write_folds(flags.output, assignable, flags.folds, flags.seed)
+    except ValueError as error:
+        sys.exit(f"assign_folds.py: {error}")

@@ -18,7 +18,7 @@ from PIL import Image
 from allcores.data import preparation, storage
 from allcores.datasets import _torchvision
 from allcores.machine.lean_torch import import_torchvision
-from allcores.study import registry
+from allcores.study import checks, registry
 from allcores.study.run import Choice
 
 DEBIANS = Path("/usr/share/datasets/fashion-mnist")
@@ -204,7 +204,7 @@ def test_npz(tmp_path):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": np.zeros(2, int)}, "no array images; found labels"),
+        ({"labels": np.zeros(2, int)}, "no array images or inputs; found labels"),
         ({"images": np.zeros((2, 4, 4)), "labels": np.zeros(2, int)}, "must be uint8"),
         ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.zeros(3, int)}, r"\(2,\) integers"),
         ({"images": np.zeros((0, 4, 4), np.uint8), "labels": np.zeros(0, int)}, "nothing of it 0"),
@@ -233,7 +233,16 @@ def test_a_truncated_npz_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     with pytest.raises(ValueError, match=r"mine\.npz: not a file that numpy\.savez wrote"):
         load("npz", None, path=str(path))
-    assert registry.metadata(Choice("", "npz", {"path": str(path)})) is None
+    config = {
+        "models": {"mlp": {"batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}},
+        "datasets": {"mine": {"name": "npz", "path": str(path)}},
+        "studies": {"one": {"datasets": ["mine"], "folds": 2, "models": ["mlp"]}},
+    }
+    (found,) = checks.findings(config)
+    assert found.startswith(f"datasets.mine: {path}: not a file that numpy.savez wrote")
+    path.unlink()
+    (found,) = checks.findings(config)
+    assert found.startswith("datasets.mine.path: ")
 
 
 def test_image_folder(tmp_path):

@@ -20,9 +20,8 @@ from allcores.analysis import selection
 from allcores.data import folds
 from allcores.data.batches import shards
 from allcores.datasets import digits
-from allcores.study import checks, grid, registry, sweeps
+from allcores.study import checks, grid, sweeps
 from allcores.study.metrics_file import read_metrics, write_metrics
-from allcores.training import sanity
 
 CONFIG = """
 models:
@@ -162,39 +161,6 @@ deep: {name: mlp, hidden: [[16], [16, 8]], batch_size: 8, epochs: 1, optimizer: 
     found = expanded(yaml.safe_dump(long))
     assert len(found["models"]) == 6
     assert all(len(label) <= 60 for label in found["models"])
-
-
-RECOMMENDING = """
-models:
-  best: {recipe: recommended, epochs: [2, 3]}
-studies:
-  mine: {datasets: [DATASETS], folds: 3, models: [best], schedules: [onecycle]}
-"""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [name for name, each in registry.datasets().items() if sweeps.RECOMMENDED in each.constants],
-)
-def test_what_is_recommended_for_a_dataset_can_be_trained(tmp_path, name):
-    config = yaml.safe_load(RECOMMENDING.replace("DATASETS", name))
-    assert checks.findings(config) == []
-    found = sweeps.expanded(config)["models"]
-    assert list(found) == ["best-epochs2", "best-epochs3"], "what an entry says itself holds"
-    recommended = registry.datasets()[name].constants[sweeps.RECOMMENDED]
-    assert found["best-epochs2"] == recommended | {"epochs": 2}
-    run = next(iter(grid.expand(sweeps.expanded(config)).runs.values()))
-    shape, classes = registry.metadata(run.dataset).shape, registry.metadata(run.dataset).classes
-    assert sanity.tried_out(run.plain, shape, classes)[0] is None
-
-
-@pytest.mark.parametrize("datasets", ["fake", "digits, wine", "unheard_of"])
-def test_nothing_is_recommended_for_anything(tmp_path, datasets):
-    file = tmp_path / "mine.yaml"
-    file.write_text(RECOMMENDING.replace("DATASETS", datasets))
-    found = checks.findings(yaml.safe_load(file.read_text()), [file])
-    expected = f"{file}:3: models.best.recipe: is used with {datasets}; expected one dataset"
-    assert any(each.startswith(expected) for each in found), found
 
 
 def test_some_of_a_grid_are_drawn():

@@ -92,7 +92,8 @@ def test_a_run_with_all_of_it_resumes_bit_for_bit(laboratory, monkeypatch, strat
     monkeypatch.undo()
     resumed, weights = laboratory.conduct(run, "other")
     assert same_weights(weights, expected)
-    assert resumed["shipped_epoch"] == metrics["shipped_epoch"]
+    judged = [[epoch["validation_loss"] for epoch in each["epochs"]] for each in (metrics, resumed)]
+    assert judged[0] == judged[1]
 
 
 def test_an_average_is_that_of_the_weights_after_each_step(laboratory):
@@ -133,7 +134,7 @@ def test_without_a_better_epoch_it_waits_no_longer():
     assert shipped([{}, {}]) == 1
 
 
-@pytest.mark.parametrize("part", [0.1, 0.25, 0.5])
+@pytest.mark.parametrize("part", [0.1, 0.25, 0.4, 0.5])
 def test_a_validation_part_keeps_groups_together_and_classes_in_proportion(part):
     targets = np.arange(200) % 4
     groups = np.arange(200) // 5
@@ -143,6 +144,8 @@ def test_a_validation_part_keeps_groups_together_and_classes_in_proportion(part)
     assert len(held) == pytest.approx(part * 160, abs=2)
     counts = np.bincount(targets[held])
     assert max(counts) - min(counts) <= 1
+    with pytest.raises(ValueError, match="no validation part"):
+        hold_back(Assignable(targets), samples[:20], 0.01, seed=3)
     rest, held = hold_back(Assignable(targets, groups), samples, part, seed=3)
     assert not set(groups[rest]) & set(groups[held])
     assert len(hold_back(Assignable(targets), samples, None, seed=3)[1]) == 0

@@ -72,6 +72,32 @@ class Assignable:
             raise ValueError(f"{count} folds leave one of them empty: there are too few groups")
         return fold_of
 
+    def drawn(self, part, seed):
+        """Which samples are in a part: (N,) bool.
+
+        By scikit-learn's StratifiedShuffleSplit of classes, ShuffleSplit of numbers and
+        GroupShuffleSplit; by time the latest.
+
+        Raises:
+            ValueError: there are too few samples, groups or times.
+        """
+        from sklearn import model_selection
+
+        if self.times is not None:
+            size = max(1, round(part * len(self.times)))
+            held = self.times >= np.sort(self.times)[-size]
+            if held.all():
+                raise ValueError("there are too few times")
+            return held
+        make = model_selection.ShuffleSplit
+        if self.groups is not None:
+            make = model_selection.GroupShuffleSplit
+        elif self.targets.dtype.kind == "i":
+            make = model_selection.StratifiedShuffleSplit
+        splitter = make(1, test_size=part, random_state=seed)
+        ((_, chosen),) = splitter.split(np.zeros(len(self.targets)), self.targets, self.groups)
+        return np.isin(np.arange(len(self.targets)), chosen)
+
     def _parts_of_time(self, count):
         """FIRST, then the folds in their order; as equal in size as times allow."""
         size = max(1, len(self.times) // (count + 1))
@@ -178,12 +204,11 @@ def read_inner_folds(path, assignable, fold):
 def hold_back(assignable, samples, part, seed):
     """Cut off a part of the training samples, on which to judge the weights during training.
 
-    It is one of as many folds as there are such parts: stratified, without a group that is trained
-    on, too, and the latest, if samples have an order.
+    It is stratified, or has whole groups, or is the latest, if samples have an order.
 
     Args:
         samples: positions of the training samples, (n,) int64, ascending.
-        part: how many of them, in 0..1/2; None: none.
+        part: how many of them, or of their groups, in 0..1/2; None: none.
 
     Returns:
         (the samples to train on, the others), int64, ascending.
@@ -194,16 +219,10 @@ def hold_back(assignable, samples, part, seed):
     if part is None:
         return samples, samples[:0]
     chosen = np.isin(np.arange(len(assignable.targets)), samples)
-    count = max(2, round(1 / part))
-    if count > len(samples):
-        raise ValueError(f"{len(samples)} training samples have no part of {part:g}")
-    if assignable.times is None:
-        held = assignable.part(chosen).folds(count, seed) == 0
-    else:
-        times = assignable.times[samples]
-        held = times >= np.sort(times)[-(len(times) // count)]
-    if held.all():
-        raise ValueError(f"all {len(samples)} training samples are of one time")
+    try:
+        held = assignable.part(chosen).drawn(part, seed)
+    except ValueError as error:
+        raise ValueError(f"no validation part of {part:g} can be held back: {error}") from None
     return samples[~held], samples[held]
 
 

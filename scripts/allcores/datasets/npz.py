@@ -25,10 +25,9 @@ MOST_COLOURS = 4
 
 
 def metadata(path, task="classification"):
-    try:
-        file = _File(path, task)
-    except (ValueError, OSError):
-        return None  # load() will say it when it is its turn
+    if not Path(path).exists():
+        return None  # another check tells
+    file = _File(path, task)
     counts = None if file.is_regression else np.bincount(file.targets[0])
     return Metadata(
         train=len(file.targets[0]),
@@ -80,6 +79,7 @@ class _File:
         parts = PARTS if any(name.startswith(PARTS[1]) for name in names) else PARTS[:1]
         for name in (f"{prefix}{kind}" for prefix in parts for kind in (self.kind, answers)):
             if name not in names:
+                name += " or inputs" if name == "images" else ""
                 raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
         self.dtype = np.uint8 if self.kind == "images" else np.float32
         self.shapes = [self._shape(f"{prefix}{self.kind}") for prefix in parts]
@@ -174,8 +174,8 @@ class _File:
                 f"{self.path}: {name} must be ({count},) {expected}; "
                 f"found {values.dtype}, {values.shape}"
             )
-        if (values != values).any():  # NaN, NaT
-            raise ValueError(f"{self.path}: {name} has no value for some samples")
+        if values.dtype.kind in "fM" and not np.isfinite(values).all():
+            raise ValueError(f"{self.path}: {name} has no finite value for some samples")
         return values
 
 

@@ -202,6 +202,8 @@ def _times(path, values):
 
     try:
         is_number = values.dtype.kind in "iuf"
+        if is_number and not np.isfinite(values).all():
+            raise ValueError("a number is infinite")
         found = values if is_number else pd.to_datetime(values, utc=True, format="ISO8601")
     except (ValueError, TypeError) as error:
         raise ValueError(

@@ -16,6 +16,7 @@ def findings(config, path, given):
     yield from _of_losses(config, path, given)
     yield from _of_augmentation(config, path, given)
     yield from _of_splits(config, path, given)
+    yield from _of_validation(config, path, given)
     yield from _of_selection(config, path, given)
 
 
@@ -108,14 +109,40 @@ def _of_splits(config, path, given):
                 (*path, "folds"),
                 f"{label!r} has no test set of its own; expected a number of folds",
             )
-        available = metadata.train
-        if isinstance(folds, int) and folds > 1:
-            available = metadata.train * (folds - 1) // folds
+        available = _to_train_on(metadata, folds)
         for position, size in enumerate(listed(given["train_sizes"])):
             if isinstance(size, int) and size > available:
                 yield (
                     (*path, "train_sizes", position),
                     f"found {size}; {label!r} leaves {available} samples to train on",
+                )
+
+
+def _to_train_on(metadata, folds):
+    """How many samples each fold, or the first one in time, leaves to train on, about."""
+    if not is_integer(folds) or folds < 2:
+        return metadata.train
+    if metadata.times:
+        return metadata.train - folds * (metadata.train // (folds + 1))
+    return metadata.train * (folds - 1) // folds
+
+
+def _of_validation(config, path, given):
+    """A validation part has a sample of every class, or a group, at least."""
+    for label in listed(given.get("datasets")):
+        metadata = _known(config, label)
+        for model in listed(given.get("models")) if metadata else ():
+            part = mapping(mapping(config.get("models")).get(model)).get("validation")
+            if not isinstance(part, int | float) or metadata.times:
+                continue
+            available = metadata.groups or _to_train_on(metadata, given.get("folds"))
+            least = 1 if metadata.groups else metadata.classes or 1
+            what = "groups" if metadata.groups else "samples"
+            if part * available < least:
+                yield (
+                    ("models", model, "validation"),
+                    f"found {part:g}; of the {available} {what} that {label!r} leaves to train on "
+                    f"that is less than {least}",
                 )
 
 

@@ -80,15 +80,21 @@ def findings(config):
 
 def _not_recommended(config):
     """(path, text) for each entry that cannot be filled in."""
+    for label, entry in mapping(config.get("models")).items():
+        if mapping(entry).get(RECIPE[0], RECIPE[1]) != RECIPE[1]:
+            yield ("models", label, RECIPE[0]), f"found {entry[RECIPE[0]]!r}; known: {RECIPE[1]}"
     known = registry.datasets()
     fitting = [name for name, found in known.items() if RECOMMENDED in found.constants]
     for label, used in _to_recommend(config).items():
-        if len(used) != 1 or used[0] not in fitting:
+        path = ("models", label, RECIPE[0])
+        if used and (len(used) > 1 or used[0] not in fitting):
             yield (
-                ("models", label, RECIPE[0]),
-                f"is used with {', '.join(used) or 'no dataset'}; expected one dataset of which "
-                f"something was measured: {', '.join(fitting)}",
+                path,
+                f"is used with {', '.join(used)}; expected one dataset of which something was "
+                f"measured: {', '.join(fitting)}",
             )
+        if {"name", "import"} & set(config["models"][label]):
+            yield path, "recommends a model, too; expected no other by `name` or `import`"
 
 
 def _to_recommend(config):
@@ -111,12 +117,23 @@ def _to_recommend(config):
 
 def _with_recommended(config):
     """The config with those entries filled in that can be."""
-    filled = {}
-    for label, used in _to_recommend(config).items():
+    to_recommend = _to_recommend(config)
+    models = dict(config["models"]) if to_recommend else None
+    for label, used in to_recommend.items():
+        own = {key: value for key, value in models.pop(label).items() if key != RECIPE[0]}
         dataset = registry.datasets().get(used[0]) if used else None
-        own = {key: value for key, value in config["models"][label].items() if key != RECIPE[0]}
-        filled[label] = (dataset.constants.get(RECOMMENDED, {}) if dataset else {}) | own
-    return config | {"models": config["models"] | filled} if filled else config
+        if dataset:  # else no study uses it
+            models[label] = _merged(dataset.constants.get(RECOMMENDED, {}), own)
+    return config | {"models": models} if to_recommend else config
+
+
+def _merged(recommended, own):
+    """An entry's own values hold; an optimizer, say, without a name is the recommended one."""
+    found = recommended | own
+    for key, value in own.items():
+        if isinstance(value, dict) and "name" not in value:
+            found[key] = mapping(recommended.get(key)) | value
+    return found
 
 
 def _is_count_and_seed(sample):

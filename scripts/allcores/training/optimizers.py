@@ -34,8 +34,8 @@ class OptimizerMaker:
         """The optimizer of some parameters.
 
         Args:
-            add_up: function that sums a tensor, in place, over the processes that hold the other
-                parts of the gradient, and update them at the same time; None: nobody does.
+            add_up: function of a tensor that returns its sum over the processes that hold the
+                parts of the gradient and update them at the same time; None: this one holds all.
         """
         made = registry.optimizers()[self.choice.name].load()(parameters, **self.choice.options)
         if self.clip_norm is not None:

@@ -1,0 +1,62 @@
+"""What the files of datasets recommend, in the place of a model's entry."""
+
+import pytest
+import yaml
+
+from allcores.study import checks, grid, registry, sweeps
+from allcores.training import sanity
+
+RECOMMENDING = """
+models:
+  best: {recipe: recommended, epochs: [2, 3]}
+studies:
+  mine: {datasets: [DATASETS], folds: 3, models: [best], schedules: [onecycle]}
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name, each in registry.datasets().items() if sweeps.RECOMMENDED in each.constants],
+)
+def test_what_is_recommended_for_a_dataset_can_be_trained(tmp_path, name):
+    config = yaml.safe_load(RECOMMENDING.replace("DATASETS", name))
+    assert checks.findings(config) == []
+    found = sweeps.expanded(config)["models"]
+    assert list(found) == ["best-epochs2", "best-epochs3"], "what an entry says itself holds"
+    recommended = registry.datasets()[name].constants[sweeps.RECOMMENDED]
+    assert found["best-epochs2"] == recommended | {"epochs": 2}
+    run = next(iter(grid.expand(sweeps.expanded(config)).runs.values()))
+    shape, classes = registry.metadata(run.dataset).shape, registry.metadata(run.dataset).classes
+    assert sanity.tried_out(run.plain, shape, classes)[0] is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "text"),
+    [
+        ("recommended", "usual", 3, "models.best.recipe: found 'usual'; known: recommended"),
+        ("epochs:", "name: mlp, epochs:", 3, "expected no other by `name` or `import`"),
+        ("epochs: [2, 3]", "validation: 0.001", 3, "less than 3"),
+        ("epochs: [2, 3]", "optimizer: {lr: [0.1, 0.2]}", 3, None),
+    ],
+)
+def test_what_is_said_beside_a_recommendation(tmp_path, old, new, line, text):
+    file = tmp_path / "mine.yaml"
+    file.write_text(RECOMMENDING.replace("DATASETS", "wine").replace(old, new))
+    config = yaml.safe_load(file.read_text())
+    found = checks.findings(config, [file])
+    if text:
+        assert any(each.startswith(f"{file}:{line}: ") and text in each for each in found), found
+        return
+    assert found == []
+    models = sweeps.expanded(config)["models"]
+    assert [each["optimizer"]["lr"] for each in models.values()] == [0.1, 0.2]
+    assert {each["optimizer"]["name"] for each in models.values()} == {"adamw"}
+
+
+@pytest.mark.parametrize("datasets", ["fake", "digits, wine", "unheard_of"])
+def test_nothing_is_recommended_for_anything(tmp_path, datasets):
+    file = tmp_path / "mine.yaml"
+    file.write_text(RECOMMENDING.replace("DATASETS", datasets))
+    found = checks.findings(yaml.safe_load(file.read_text()), [file])
+    expected = f"{file}:3: models.best.recipe: is used with {datasets}; expected one dataset"
+    assert any(each.startswith(expected) for each in found), found
