@@ -53,6 +53,8 @@ LENET = ("models", "lenet")
 @pytest.mark.parametrize(
     ("change", "line"),
     [
+        (put(*LENET, "patience", value=3), "models.lenet.patience: takes a `validation` part"),
+        (put("models", "lenet", "swa", value=1), "models.lenet.swa: found 1"),
         (put("studys", value={}), "studys: unknown key; known: .*did you mean studies"),
         (put(*STUDY, "fold", value=3), "studies.first.fold: unknown key.*did you mean folds"),
         (

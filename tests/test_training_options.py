@@ -1,5 +1,6 @@
 """Clipped gradients, averaged weights and a validation part keep what plain training promises."""
 
+import copy
 import csv
 import json
 
@@ -13,6 +14,8 @@ from test_strategies import ALL, SYNCHRONOUS, close, each, is_asynchronous, prom
 from allcores.analysis.words import methods
 from allcores.data.folds import Assignable, hold_back
 from allcores.parallel.failures import RankFailedError
+from allcores.parallel.flat import Flat
+from allcores.study import registry
 from allcores.study.run import Choice
 from allcores.training.checkpoints import Checkpoints
 from allcores.training.evaluation import is_over, shipped
@@ -25,6 +28,10 @@ CLIP_NORM = 0.3
 OPTIONS = {
     "clip_norm": {"clip_norm": CLIP_NORM},
     "others": {"ema": 0.8, "validation": 0.2},
+    "decay": {
+        "decay_biases": False,
+        "optimizer": Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.5}),
+    },
 }
 EPOCHS = 4
 
@@ -49,6 +56,43 @@ def test_the_norm_is_torchs_however_the_gradient_is_cut():
     small = torch.full((4,), 0.1)
     maker.clip([small])
     assert torch.equal(small, torch.full((4,), 0.1))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("SGD", {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.3}),
+        ("Adam", {"lr": 0.01, "weight_decay": 0.3}),
+        ("AdamW", {"lr": 0.01, "weight_decay": 0.3}),
+        ("AdamW", {"lr": 0.01}),
+        ("NAdam", {"lr": 0.01, "weight_decay": 0.3, "decoupled_weight_decay": True}),
+        ("RMSprop", {"lr": 0.01, "weight_decay": 0.3}),
+    ],
+)
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_what_weight_decay_spares_is_as_in_groups_of_torchs(name, options, is_flat):
+    torch.manual_seed(0)
+    # A bias before batch norm would have a gradient of rounding errors only.
+    first = torch.nn.Linear(5, 4, bias=False)
+    model = torch.nn.Sequential(first, torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
+    by_hand = copy.deepcopy(model)
+    vectors = [each for each in by_hand.parameters() if each.dim() < 2]
+    others = [each for each in by_hand.parameters() if each.dim() > 1]
+    groups = [{"params": others}, {"params": vectors, "weight_decay": 0}]
+    expected = registry.optimizers()[name].load()(groups, **options)
+    flat = Flat(model) if is_flat else None
+    maker = OptimizerMaker(Choice(name, name, options)).of(model, spares=True)
+    mine = maker([flat.whole] if is_flat else model.parameters())
+    for _ in range(4):
+        inputs = torch.randn(6, 5)
+        for net in (model, by_hand):
+            net(inputs).square().mean().backward()
+        mine.step()
+        expected.step()
+        expected.zero_grad()
+        flat.gradient.zero_() if is_flat else mine.zero_grad()
+    for one, other in zip(model.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @each(ALL)

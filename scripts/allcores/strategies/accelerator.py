@@ -19,7 +19,7 @@ class Accelerator(Strategy):
 
     def __init__(self, model, make_optimizer, world, *, device="cuda"):
         self.there = copy.deepcopy(model).to(device)
-        super().__init__(model, make_optimizer(self.there.parameters()), world)
+        super().__init__(model, make_optimizer.of(self.there)(self.there.parameters()), world)
         self.model, self.trained = _RoundTrip(self.there, device), self.there
 
     def step(self, lr):

@@ -13,6 +13,7 @@ SECTIONS = {
     "schedules": registry.schedules,
     "strategies": registry.strategies,
 }
+OWN_DECAY = registry.literals_of(registry.LIBRARY / "training" / "optimizers.py")["OWN_DECAY"]
 SINGULAR = {
     "datasets": "dataset",
     "models": "model",
@@ -130,6 +131,9 @@ def _of_model(path, label, entry):
             yield (*path, key, "name"), f"unknown {key} {given!r}; {choices(given, known)}"
         else:
             yield from _of_options((*path, key), chosen, known[name])
+            decays = "weight_decay" in known[name].options and name not in OWN_DECAY
+            if key == "optimizer" and "decay_biases" in entry and not decays:
+                yield (*path, "decay_biases"), f"{name} cannot leave them out"
 
 
 def _of_options(path, given, component, beside=()):

@@ -12,8 +12,8 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{se
 # What a config may leave to be measured, see training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
-# What a model's entry may add to its training, each a number.
-ADDITIONS = ("clip_norm", "ema", "swa", "validation", "patience")
+# What a model's entry may add to its training, each a number or a truth value.
+ADDITIONS = ("clip_norm", "decay_biases", "ema", "swa", "validation", "patience")
 # What a run without it is written down without, as before it could be asked for.
 OPTIONAL = ("inner_folds", "inner_fold", "stop_after", *ADDITIONS)
 # What always works.
@@ -64,6 +64,7 @@ class Run:
         stop_after: number of epochs after which it is scored and stops, for another to go on from
             there: the schedule is that of all its epochs; None: those.
         clip_norm: largest Euclidean norm of a gradient; None: any.
+        decay_biases: False: weight decay leaves out biases and the weights of norm layers.
         ema: decay of the moving average of the weights that it ships; None: those of the end.
         swa: part of the training, in 0..1, after which they are averaged instead; None: likewise.
         validation: part of the training samples, in 0..1, that it is not trained on; the weights
@@ -96,6 +97,7 @@ class Run:
     inner_fold: int | None = None
     stop_after: int | None = None
     clip_norm: float | None = None
+    decay_biases: bool | None = None
     ema: float | None = None
     swa: float | None = None
     validation: float | None = None

@@ -35,7 +35,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     """
     torch.manual_seed(run.seed)
     model = models.build(run, dataset.shape, dataset.outputs)
-    make_optimizer = OptimizerMaker(run.optimizer, run.clip_norm)
+    make_optimizer = OptimizerMaker.of_run(run, model)
     strategy = registry.strategies()[run.strategy.name].load()
     strategy = strategy.create(model, make_optimizer, world, **run.strategy.options)
     checkpoint = checkpoints.latest()

@@ -1,5 +1,6 @@
 """What a run does to gradients before its optimizer, and to weights after it."""
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -12,23 +13,45 @@ from allcores.study.run import Choice
 PART = 1 << 18
 # As torch.nn.utils.clip_grad_norm_ has it, so that a gradient of 0 divides by something.
 LEAST_NORM = 1e-6
+# Those whose weight decay is part of an update that looks at whole matrices.
+OWN_DECAY = ("Adafactor", "Muon")
 
 
 @dataclass(frozen=True)
 class OptimizerMaker:
-    """Makes torch's optimizers, which scale down gradients whose Euclidean norm is above clip_norm.
+    """Makes torch's optimizers; if asked to, they clip gradients and let no biases decay.
 
-    The norm is that of the whole gradient (Pascanu et al. 2013, "On the difficulty of training
-    recurrent neural networks"), however many processes hold parts of it. It is summed in double
-    precision, so that the factor comes out the same however the gradient is cut.
+    Gradients whose Euclidean norm is above clip_norm are scaled down (Pascanu et al. 2013, "On the
+    difficulty of training recurrent neural networks"). The norm is that of the whole gradient,
+    however many processes hold parts of it. It is summed in double precision, so that the factor
+    comes out the same however the gradient is cut.
 
     Attributes:
         choice: of a class of torch.optim, with its options.
         clip_norm: None: gradients stay as they are.
+        spared: parameters that weight decay leaves out, which may be views of those that an
+            optimizer is given.
     """
 
     choice: Choice
     clip_norm: float | None = None
+    spared: tuple[torch.nn.Parameter, ...] = ()
+
+    @classmethod
+    def of_run(cls, run, model):
+        """That of a Run."""
+        return cls(run.optimizer, run.clip_norm).of(model, run.decay_biases is False)
+
+    def of(self, model, spares=None):
+        """The same for another copy of the model.
+
+        Args:
+            spares: whether biases and the weights of norm layers, which are vectors or numbers, are
+                spared; None: as here.
+        """
+        spares = bool(self.spared) if spares is None else spares
+        vectors = tuple(each for each in model.parameters() if each.dim() < 2)
+        return dataclasses.replace(self, spared=vectors if spares else ())
 
     def __call__(self, parameters, add_up=None):
         """The optimizer of some parameters.
@@ -40,12 +63,36 @@ class OptimizerMaker:
         made = registry.optimizers()[self.choice.name].load()(parameters, **self.choice.options)
         if self.clip_norm is not None:
             made.register_step_pre_hook(lambda *_: self.clip(_gradients(made), add_up))
+        if self.spared:
+            self._decay_by_hand(made)
         return made
+
+    def _decay_by_hand(self, optimizer):
+        """Let weight decay leave out what is spared, as torch does it for groups of parameters.
+
+        Groups cannot: a parameter may be a slice of a vector with both in it.
+        """
+        (group,) = optimizer.param_groups
+        decay, group["weight_decay"] = group["weight_decay"], 0
+        decoupled = group.get("decoupled_weight_decay", False)
+        rates = {each: decay * _others(each, self.spared) for each in group["params"]}
+
+        def shrink(*_):
+            (group,) = optimizer.param_groups  # another one since a state was loaded
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                if decoupled:
+                    parameter.data.mul_(1 - group["lr"] * rates[parameter])
+                else:
+                    parameter.grad.add_(parameter.data * rates[parameter])
+
+        optimizer.register_step_pre_hook(shrink)
 
     @property
     def without_clipping(self):
         """The same for gradients that are clipped elsewhere."""
-        return OptimizerMaker(self.choice)
+        return dataclasses.replace(self, clip_norm=None)
 
     def clip(self, gradients, add_up=None):
         """Scale a gradient down to clip_norm, in place.
@@ -69,6 +116,21 @@ class OptimizerMaker:
 def _gradients(optimizer):
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     return [each.grad for each in parameters if each.grad is not None]
+
+
+def _others(parameter, spared):
+    """1 where an element of a parameter is in none of `spared`, else 0: of its shape and dtype.
+
+    Where two are the same memory they have the same addresses.
+    """
+    mask = torch.ones_like(parameter.data)
+    size = parameter.element_size()
+    for each in spared:
+        begin = (each.data_ptr() - parameter.data_ptr()) // size
+        end = begin + each.numel()
+        if end > 0 and begin < parameter.numel():
+            mask.view(-1)[max(0, begin) : end] = 0
+    return mask
 
 
 class WeightAverage:

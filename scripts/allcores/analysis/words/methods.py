@@ -61,6 +61,8 @@ def of_model(run):
 def _additions(run):
     if run.clip_norm is not None:
         yield f"gradients clipped at a norm of {run.clip_norm:g}"
+    if run.decay_biases is False:
+        yield "weight decay without biases and norm layers"
     if run.ema is not None:
         yield f"an exponential moving average of the weights with decay {run.ema:g}"
     if run.swa is not None:
