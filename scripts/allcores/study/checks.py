@@ -131,8 +131,8 @@ def _of_model(path, label, entry):
             yield (*path, key, "name"), f"unknown {key} {given!r}; {choices(given, known)}"
         else:
             yield from _of_options((*path, key), chosen, known[name])
-            decays = "weight_decay" in known[name].options and name not in OWN_DECAY
-            if key == "optimizer" and "decay_biases" in entry and not decays:
+            without = name in OWN_DECAY or "weight_decay" not in (known[name].options or ())
+            if key == "optimizer" and "decay_biases" in entry and without:
                 yield (*path, "decay_biases"), f"{name} cannot leave them out"
 
 
