@@ -77,7 +77,11 @@ def install(groups):
             [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True
         ).stdout
         # Of all indices take the best version that is pinned, as pip does: 2.13.0+cpu of 2.13.0.
-        if uv(*wanted, "--index-strategy", "unsafe-best-match", **settings_of_pip(listed)):
+        options = ["--index-strategy", "unsafe-best-match"]
+        # Where imports write no bytecode (PYTHONDONTWRITEBYTECODE, as in many containers), every
+        # program would compile all that it imports: seconds, each time it starts.
+        options += ["--compile-bytecode"] if sys.dont_write_bytecode else []
+        if uv(*wanted, *options, **settings_of_pip(listed)):
             return True
     print("installing the pinned packages with pip, which takes a minute or two", flush=True)
     return pip(PIP) and pip(*wanted)

@@ -1,6 +1,13 @@
 """Real runs of tiny problems, made in one line."""
 
-from allcores.machine import cores, lean_torch
+import os
+import sys
+
+# Hundreds of processes import the same: bytecode is written for the next one.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+from allcores.machine import cores, lean_torch  # noqa: E402
 
 # As scripts/train.py does, before torch is imported: several tests fork from this process.
 cores.set_thread_variables(1)
@@ -11,9 +18,7 @@ import contextlib  # noqa: E402
 import dataclasses  # noqa: E402
 import functools  # noqa: E402
 import gc  # noqa: E402
-import os  # noqa: E402
 import subprocess  # noqa: E402
-import sys  # noqa: E402
 import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 

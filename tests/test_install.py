@@ -54,5 +54,15 @@ def test_uv_installs_and_pip_where_it_cannot(monkeypatch, reachable, broken):
     )
 
 
+@pytest.mark.parametrize("written", [False, True])
+def test_bytecode_is_made_where_imports_write_none(monkeypatch, written):
+    called = []
+    monkeypatch.setattr(install, "run", lambda *command, **_: called.append(command) is None)
+    monkeypatch.setattr(install, "answers", lambda url: False)
+    monkeypatch.setattr(sys, "dont_write_bytecode", not written)
+    assert install.install(["run"])
+    assert ("--compile-bytecode" in called[-1]) == (not written)
+
+
 def test_what_does_not_answer_is_not_waited_for():
     assert not install.answers("http://127.0.0.1:9/")

@@ -125,7 +125,9 @@ def _expected(schema):
     text = " or ".join(kinds[kind] for kind in ([types] if isinstance(types, str) else types))
     if schema.get("uniqueItems"):
         text += ", none of them twice"
-    for key, words in (("minimum", "from"), ("exclusiveMinimum", "above"), ("maximum", "up to")):
+    bounds = {"minimum": "from", "exclusiveMinimum": "above"}
+    bounds |= {"maximum": "up to", "exclusiveMaximum": "and below"}
+    for key, words in bounds.items():
         if key in schema:
             text += f" {words} {schema[key]}"
     return text
