@@ -52,6 +52,7 @@ def test_the_study_ends_with_tables_figures_and_report(finished):
     for caption in ("Baseline", "95 %", "Confusion"):
         assert caption in report
     assert "steps (100%) done" in finished.output
+    assert "WARNING/2" not in finished.output, "docutils understands all captions"
     assert not list((finished.results / "checkpoints").rglob("*.*"))
 
 
