@@ -9,7 +9,7 @@ from sklearn.model_selection import TimeSeriesSplit
 
 from allcores.data import storage
 from allcores.data.batches import Batches
-from allcores.data.folds import Assignable, assign_inner_folds, hold_back, split
+from allcores.data.folds import FIRST, Assignable, assign_inner_folds, hold_back, split
 from allcores.data.scaling import Scaling
 from allcores.datasets import npz, table
 from allcores.serving import samples
@@ -190,8 +190,17 @@ def test_what_is_held_out_comes_later_than_what_is_trained_on():
         inner, scored = split(info, inner_of[fold], 1, None, 0, ordered=True)
         assert sorted([*inner, *scored]) == list(outer)
         assert times[inner].max() < times[scored].min()
-    with pytest.raises(ValueError, match="too few times"):
+    with pytest.raises(ValueError, match="2 folds, one after the other, take more than 2 times"):
         Assignable(np.zeros(6, int), times=np.array([0, 0, 0, 1, 1, 1])).folds(2, seed=0)
+
+
+@pytest.mark.parametrize("sizes", [[10, 1, 1, 1], [1, 1, 1, 10], [1, 10, 1, 1], [1, 9, 1, 9, 1]])
+def test_no_fold_is_empty_as_long_as_there_are_more_times(sizes):
+    times = np.repeat(np.arange(len(sizes)), sizes)
+    fold_of = Assignable(np.zeros(len(times), int), times=times).folds(3, seed=0)
+    assert list(np.unique(fold_of)) == [FIRST, 0, 1, 2]
+    assert (np.diff(fold_of) >= 0).all()
+    assert all(len(set(fold_of[times == each])) == 1 for each in times)
 
 
 def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):

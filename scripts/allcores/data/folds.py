@@ -99,17 +99,21 @@ class Assignable:
         return np.isin(np.arange(len(self.targets)), chosen)
 
     def _parts_of_time(self, count):
-        """FIRST, then the folds in their order; as equal in size as times allow."""
+        """FIRST, then the folds in their order; as equal in size as times allow, none is empty."""
+        times, of_sample, sizes = np.unique(self.times, return_inverse=True, return_counts=True)
+        if len(times) < count + 1:
+            raise ValueError(
+                f"{count} folds, one after the other, take more than {len(times)} times"
+            )
         size = max(1, len(self.times) // (count + 1))
         first = len(self.times) - count * size
-        earlier = np.searchsorted(np.sort(self.times), self.times)
+        earlier = np.cumsum(sizes) - sizes
         parts = np.where(earlier < first, 0, 1 + (earlier - first) // size)
-        if len(np.unique(parts)) < count + 1:
-            raise ValueError(
-                f"{count} folds, one after the other, leave one of them empty: there are too few "
-                "times"
-            )
-        return np.where(parts == 0, FIRST, parts - 1)
+        # A time of many samples passes over no part, and leaves a time for each that follows.
+        for each in range(1, len(times)):
+            fewest = count + 1 + each - len(times)
+            parts[each] = max(fewest, min(parts[each], parts[each - 1] + 1))
+        return np.where(parts == 0, FIRST, parts - 1)[of_sample]
 
 
 def before(fold_of, fold, ordered):
