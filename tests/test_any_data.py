@@ -33,6 +33,7 @@ def saved(tmp_path, frame, name="mine.csv"):
     return str(file)
 
 
+ONES = np.ones(4)
 PEOPLE = pd.DataFrame(
     {
         "age": [20.0, 30, 40, 50, 60, 70],
@@ -143,7 +144,9 @@ def test_dates_and_names_are_no_categories(tmp_path, column, message):
         ({"inputs": np.zeros((4, 2)), "labels": np.arange(4)}, "has no array targets"),
         ({"inputs": np.zeros(4), "targets": np.arange(4)}, r"of the shape \(N, \.\.\.\)"),
         ({"inputs": np.full((4, 2), np.nan), "targets": np.arange(4)}, r"inputs\[0, 0\] is nan"),
-        ({"inputs": np.zeros((4, 2)), "targets": np.full(4, np.inf)}, "finite numbers"),
+        ({"inputs": np.zeros((4, 2)), "targets": np.full(4, np.inf)}, r"targets\[0\] is inf"),
+        ({"inputs": np.array([[1, 2e9 + i] for i in range(4)]), "targets": ONES}, r"\(column 1\)"),
+        ({"inputs": 2e9 + np.arange(12).reshape(4, 1, 3), "targets": ONES}, "hardly tell apart"),
         (
             {"inputs": np.zeros((4, 2)), "targets": np.arange(4), "groups": np.zeros(3)},
             r"groups must be \(4,\) integers",

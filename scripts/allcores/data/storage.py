@@ -41,6 +41,18 @@ class Metadata:
         return self.classes or 1
 
 
+def blurred(values):
+    """Which columns of (N, ...) numbers float32 would blur, as the seconds of an hour since 1970.
+
+    Its steps there are more than a hundredth of the standard deviation. What differs by float64's
+    own rounding alone does not count.
+    """
+    values = np.asarray(values, np.float64)
+    largest, spread = np.abs(values).max(axis=0), np.ptp(values, axis=0)
+    steps = np.spacing(largest.astype(np.float32))
+    return (spread > 1e-12 * largest) & (steps > 0.01 * values.std(axis=0))
+
+
 @dataclass
 class Samples:
     """What a dataset's load() gives.

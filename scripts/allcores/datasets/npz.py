@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format
 
-from allcores.data.storage import Metadata, Samples
+from allcores.data.storage import Metadata, Samples, blurred
 
 ALLOWED = {"task": ("classification", "regression")}
 PARTS = ("", "test_")
@@ -107,7 +107,8 @@ class _File:
         array = _read(self.path, name).reshape(shape)
         count = max(1, CHUNK * shape[0] // array.size)
         for start in range(0, shape[0], count):
-            chunk = array[start : start + count].astype(self.dtype)
+            given = array[start : start + count]
+            chunk = given.astype(self.dtype)
             if self.dtype == np.float32 and not np.isfinite(chunk).all():
                 place = np.argwhere(~np.isfinite(chunk))[0]
                 where = ", ".join(map(str, [start + place[0], *place[1:]]))
@@ -115,7 +116,20 @@ class _File:
                     f"{self.path}: {name}[{where}] is {chunk[tuple(place)]}; expected finite "
                     "numbers that float32 can hold"
                 )
+            if self.dtype == np.float32 and given.dtype.itemsize == 8:
+                # Numbers of each column, or of the whole of signals and images.
+                self._refuse_blurred(name, given if given.ndim == 2 else given.reshape(-1, 1))
             yield chunk
+
+    def _refuse_blurred(self, name, columns):
+        lost = np.flatnonzero(blurred(columns))
+        if len(lost):
+            low, high = columns[:, lost[0]].min(), columns[:, lost[0]].max()
+            raise ValueError(
+                f"{self.path}: {name} holds numbers from {low:.12g} to {high:.12g} (column "
+                f"{lost[0]}), which float32 can hardly tell apart; expected them less what they "
+                "have in common"
+            )
 
     def _shape(self, name):
         dtype, shape = _read(self.path, name, header_only=True)
@@ -151,11 +165,15 @@ class _File:
 
     def _numbers(self, name, count):
         targets = _read(self.path, name)
-        is_number = targets.dtype.kind in "fiu" and np.isfinite(targets).all()
-        if targets.shape != (count,) or not is_number:
+        if targets.shape != (count,) or targets.dtype.kind not in "fiu":
             raise ValueError(
-                f"{self.path}: {name} must be ({count},) finite numbers; "
+                f"{self.path}: {name} must be ({count},) numbers; "
                 f"found {targets.dtype}, {targets.shape}"
+            )
+        gone = np.flatnonzero(~np.isfinite(targets))
+        if len(gone):
+            raise ValueError(
+                f"{self.path}: {name}[{gone[0]}] is {targets[gone[0]]}; expected finite numbers"
             )
         return targets.astype(np.float64)
 

@@ -5,11 +5,12 @@ category; both by what the training part of each fold says. Missing values are a
 `missing: mean` puts the training part's mean (for a text: no category) in their place.
 """
 
+import re
 from pathlib import Path
 
 import numpy as np
 
-from allcores.data.storage import Metadata, Samples
+from allcores.data.storage import Metadata, Samples, blurred
 
 ALLOWED = {"task": ("classification", "regression"), "missing": ("error", "mean")}
 READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
@@ -78,6 +79,7 @@ def load(
                 f"{path}: has no column {column}; found {', '.join(map(str, frame.columns))}"
             )
     features = frame.drop(columns=list({target, *drop, *splits_by}))
+    _refuse_unnamed(path, features)
     if frame.empty or features.columns.empty:
         raise ValueError(f"{path}: has {len(frame)} rows and {len(features.columns)} features")
     refuse_missing(path, frame[[target, *splits_by]], "cannot be left out")
@@ -85,6 +87,7 @@ def load(
         refuse_missing(path, features, "`missing: mean` would put the mean there")
     columns = columns_of(path, features)
     inputs = encoded(path, features, columns)
+    _refuse_blurred(path, features, columns)
     if task == "regression":
         targets, classes = numbers(path, frame[target]), None
     else:
@@ -104,21 +107,32 @@ def load(
     )
 
 
-def read(path):
+def read(path, texts=()):
     """The pandas.DataFrame in a file.
 
+    Args:
+        texts: columns of a CSV that stay as they are written, as 02 does.
+
     Raises:
-        ValueError: there is none, or it is neither CSV nor Parquet.
+        ValueError: there is none, or it is neither CSV nor Parquet, or two columns have one name.
     """
     import pandas as pd
 
     reader = READERS.get(Path(path).suffix)
     if reader is None or not Path(path).is_file():
         raise ValueError(f"{path}: expected a file that ends with {' or '.join(READERS)}")
+    options, header = {}, []
     try:
-        return getattr(pd, reader)(path).rename(columns=str)
+        if reader == "read_csv":
+            # All of a column at once: pandas would decide anew of each part what it holds.
+            options = {"low_memory": False, "dtype": dict.fromkeys(texts, str)}
+            header = pd.read_csv(path, header=None, nrows=1, dtype=str).loc[0].dropna()
+        frame = getattr(pd, reader)(path, **options).rename(columns=str)
     except Exception as error:  # whatever pandas and pyarrow say of a damaged file
         raise ValueError(f"{path}: cannot be read as {Path(path).suffix[1:]} ({error})") from None
+    if len(header) and header.duplicated().any():
+        raise ValueError(f"{path}: has the column {header[header.duplicated()].iloc[0]} twice")
+    return frame
 
 
 def columns_of(path, features):
@@ -241,6 +255,28 @@ def numbers(path, values):
             f"{np.flatnonzero(beyond)[0]}, which float32 cannot"
         )
     return found
+
+
+def _refuse_unnamed(path, features):
+    """pandas writes an index along, and reads it as a column that it calls so."""
+    for name in features:
+        if Path(path).suffix == ".csv" and re.fullmatch(r"Unnamed: \d+", name):
+            raise ValueError(
+                f"{path}: a column has no name, as an index that was written along; expected a "
+                f'name, or `drop: ["{name}"]`'
+            )
+
+
+def _refuse_blurred(path, features, columns):
+    for name in (column["name"] for column in columns if column["category"] is None):
+        told = numbers(path, features[name])
+        told = told[~np.isnan(told)]
+        if len(told) and blurred(told):
+            raise ValueError(
+                f"{path}: the column {name} holds numbers from {told.min():.12g} to "
+                f"{told.max():.12g}, which float32 can hardly tell apart; expected them less what "
+                "they have in common, or `drop`"
+            )
 
 
 def refuse_missing(path, frame, remedy):

@@ -93,7 +93,10 @@ def _from_arrays(path, arrays, predictor):
 
 def _from_table(path, predictor):
     """The features that the run was trained on; its target, too, if there is such a column."""
-    frame = table.read(path)
+    # As they were written when the run was trained: another table may have numbers only.
+    texts = {column["name"] for column in predictor.columns if column["category"] is not None}
+    truths = {each["name"] for each in predictor.columns if each["category"] in ("False", "True")}
+    frame = table.read(path, texts - truths)
     if frame.empty:
         raise ValueError(f"{path}: has no rows")
     inputs, true = table.encoded(path, frame, predictor.columns), None
