@@ -94,6 +94,7 @@ def test_samples_are_averaged_and_kept(tmp_path):
 def test_a_cell_is_what_takes_as_long():
     cell = Cell.of(RUN, SIZES)
     assert cell.key == Cell.of(vary(seed=1, epochs=9, folds=5, fold=2), SIZES).key
+    assert cell.key == Cell.of(vary(epochs=9, stop_after=3), SIZES).key
     assert cell.key != Cell.of(vary(batch_size=11), SIZES).key
     assert cell.key != Cell.of(vary(model=MOBILENET), SIZES).key
 

@@ -35,7 +35,7 @@ def test_what_is_recommended_for_a_dataset_can_be_trained(tmp_path, name):
     [
         ("recommended", "usual", 3, "models.best.recipe: found 'usual'; known: recommended"),
         ("epochs:", "name: mlp, epochs:", 3, "expected no other by `name` or `import`"),
-        ("epochs: [2, 3]", "validation: 0.001", 3, "less than 3"),
+        ("epochs: [2, 3]", "validation: 0.001", 3, "of the 118 samples"),
         ("epochs: [2, 3]", "optimizer: {lr: [0.1, 0.2]}", 3, None),
     ],
 )
@@ -51,6 +51,23 @@ def test_what_is_said_beside_a_recommendation(tmp_path, old, new, line, text):
     models = sweeps.expanded(config)["models"]
     assert [each["optimizer"]["lr"] for each in models.values()] == [0.1, 0.2]
     assert {each["optimizer"]["name"] for each in models.values()} == {"adamw"}
+
+
+@pytest.mark.parametrize(
+    ("study", "text"),
+    [
+        ({}, None),
+        ({"select": 2}, "of the 59 samples"),
+        ({"train_sizes": [60, "all"]}, "of the 60 "),
+    ],
+)
+def test_a_validation_part_suits_the_smallest_training_part(study, text):
+    config = yaml.safe_load(RECOMMENDING.replace("DATASETS", "wine"))
+    config["models"]["best"]["validation"] = 0.03
+    config["studies"]["mine"] |= study
+    found = checks.findings(config)
+    assert bool(found) == bool(text)
+    assert all(text in each and "that is less than 3" in each for each in found)
 
 
 @pytest.mark.parametrize("datasets", ["fake", "digits, wine", "unheard_of"])

@@ -76,7 +76,7 @@ def test_a_verdict_waits_only_for_what_it_speaks_of():
     asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"], "strategies": ["hogwild"]}
     of_study = products.of_study({"studies": {"s": asked}}, "s")
     found = [product.name for product in of_study if product.spoken_from]
-    assert found == ["speed_table", "comparison_table", "staleness_figure"]
+    assert found == ["speed_table", "accuracy_table", "comparison_table", "staleness_figure"]
 
 
 def test_repeats_of_an_exclusive_cell_lie_far_apart():

@@ -17,7 +17,7 @@ from allcores.study.run import Choice
 
 def test_an_index_that_was_written_along_is_no_feature(tmp_path):
     PEOPLE.to_csv(tmp_path / "mine.csv")
-    with pytest.raises(ValueError, match='an index that was written.*`drop: ."Unnamed: 0".`'):
+    with pytest.raises(ValueError, match=r'an index that was written.*`drop: ."Unnamed: 0".`'):
         table.load(None, path=tmp_path / "mine.csv", target="ill")
     drop = ["Unnamed: 0", "number"]
     assert table.load(None, path=tmp_path / "mine.csv", target="ill", drop=drop).train == 6

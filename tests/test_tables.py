@@ -35,6 +35,7 @@ def made(strategy, workers, fold, accuracy, seconds):
         "training_seconds": 99.0 + seconds,
         "train_samples": 100,
         "ordered": False,
+        "grouped": False,
         "held_out_samples": 10,
         "started": 0.0,
         "ended": 200.0,

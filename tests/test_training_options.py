@@ -65,6 +65,8 @@ def test_the_norm_is_torchs_however_the_gradient_is_cut():
         ("Adam", {"lr": 0.01, "weight_decay": 0.3}),
         ("AdamW", {"lr": 0.01, "weight_decay": 0.3}),
         ("AdamW", {"lr": 0.01}),
+        ("SGD", {"lr": 0.01, "weight_decay": 0.3, "maximize": True}),
+        ("AdamW", {"lr": 0.01, "weight_decay": 0.3, "maximize": True}),
         ("NAdam", {"lr": 0.01, "weight_decay": 0.3, "decoupled_weight_decay": True}),
         ("RMSprop", {"lr": 0.01, "weight_decay": 0.3}),
     ],
@@ -246,3 +248,6 @@ def test_the_methods_paragraph_says_how_it_was_trained():
     assert "gradients clipped at a norm of 1, the average of the weights after 75 % of the" in said
     assert "least loss on 10 % of the training part, held back for that, stopped after 5" in said
     assert "moving average of the weights with decay 0.99" in methods.of_model(vary(ema=0.99))
+    loss = Choice("", "CrossEntropyLoss", {"label_smoothing": 0.2, "weight": "balanced"})
+    said = methods.of_model(vary(loss=loss))
+    assert "CrossEntropyLoss with label smoothing 0.2, class weights balanced" in said

@@ -70,6 +70,7 @@ def runs(all_metrics, measured):
             "train_samples": metrics["train_samples"],
             "held_out_samples": metrics["held_out_samples"],
             "ordered": metrics["ordered"],
+            "grouped": metrics["grouped"],
             "batch_size": metrics["settings"]["batch_size"],
             "epochs": len(metrics["epochs"]),
             "diverged": _diverged(metrics),

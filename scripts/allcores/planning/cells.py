@@ -73,7 +73,7 @@ class Cell:
     def of(cls, run, sizes):
         """That of a Run, whose recipe is filled in."""
         splits = ("folds", "fold", "inner_folds", "inner_fold", "train_size", "validation")
-        nothing = dict.fromkeys((*splits, "patience")) | {"seed": 0, "epochs": 1}
+        nothing = dict.fromkeys((*splits, "patience", "stop_after")) | {"seed": 0, "epochs": 1}
         kind = dataclasses.replace(
             run,
             **nothing,

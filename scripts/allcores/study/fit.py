@@ -1,5 +1,7 @@
 """Check that splits, losses and augmentation of a study fit what is known of its datasets."""
 
+import math
+
 from allcores.study import grid, registry
 from allcores.study.run import AUTO
 from allcores.study.schema import choices, is_integer, listed, mapping
@@ -128,21 +130,24 @@ def _to_train_on(metadata, folds):
 
 
 def _of_validation(config, path, given):
-    """A validation part has a sample of every class, or a group, at least."""
+    """A validation part has a sample of every class, also of the smallest training part."""
     for label in listed(given.get("datasets")):
         metadata = _known(config, label)
-        for model in listed(given.get("models")) if metadata else ():
+        if metadata is None or metadata.groups or metadata.times or metadata.classes is None:
+            continue
+        available = _to_train_on(metadata, given.get("folds"))
+        if is_integer(select := given.get("select")) and select > 1:
+            available -= -(-available // select)
+        sizes = [size for size in listed(given.get("train_sizes")) if is_integer(size)]
+        available = min([available, *sizes])
+        for model in listed(given.get("models")):
             part = mapping(mapping(config.get("models")).get(model)).get("validation")
-            if not isinstance(part, int | float) or metadata.times:
-                continue
-            available = metadata.groups or _to_train_on(metadata, given.get("folds"))
-            least = 1 if metadata.groups else metadata.classes or 1
-            what = "groups" if metadata.groups else "samples"
-            if part * available < least:
+            # As scikit-learn rounds it.
+            if isinstance(part, int | float) and math.ceil(part * available) < metadata.classes:
                 yield (
                     ("models", model, "validation"),
-                    f"found {part:g}; of the {available} {what} that {label!r} leaves to train on "
-                    f"that is less than {least}",
+                    f"found {part:g}; of the {available} samples that {label!r} leaves to train on "
+                    f"that is less than {metadata.classes}, one of each class",
                 )
 
 

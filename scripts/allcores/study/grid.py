@@ -385,7 +385,7 @@ def training(label, entry, dataset):
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
         **{key: entry[key] for key in ("batch_size", "epochs", "precision", "memory_format")},
-        **{key: entry.get(key) for key in ADDITIONS},
+        **{key: entry[key] for key in ADDITIONS if entry.get(key, True) is not True},
     }
 
 

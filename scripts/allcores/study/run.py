@@ -12,7 +12,7 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{se
 # What a config may leave to be measured, see training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
-# What a model's entry may add to its training, each a number or a truth value.
+# What a model's entry may add to its training, each a number or a truth value that is true anyway.
 ADDITIONS = ("clip_norm", "decay_biases", "ema", "swa", "validation", "patience")
 # What a run without it is written down without, as before it could be asked for.
 OPTIONAL = ("inner_folds", "inner_fold", "stop_after", *ADDITIONS)

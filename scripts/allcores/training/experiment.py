@@ -138,6 +138,7 @@ def conduct(
             "validation_samples": len(task.validation),
             "held_out_samples": len(task.held_out),
             "ordered": task.dataset.times is not None,
+            "grouped": task.dataset.groups is not None,
             "shape": info["shape"][1:],
             "dtype": info["dtype"],
             "scaling": task.scaling.to_json(),

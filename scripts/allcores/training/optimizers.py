@@ -75,7 +75,9 @@ class OptimizerMaker:
         (group,) = optimizer.param_groups
         decay, group["weight_decay"] = group["weight_decay"], 0
         decoupled = group.get("decoupled_weight_decay", False)
-        rates = {each: decay * _others(each, self.spared) for each in group["params"]}
+        # torch takes the negative of a gradient to maximize, before it adds the decay.
+        sign = -1 if group["maximize"] and not decoupled else 1
+        rates = {each: sign * decay * _others(each, self.spared) for each in group["params"]}
 
         def shrink(*_):
             (group,) = optimizer.param_groups  # another one since a state was loaded

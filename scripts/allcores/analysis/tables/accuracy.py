@@ -2,6 +2,7 @@
 
 from allcores.analysis import comparison, metrics, tidy
 from allcores.analysis.html_table import WHOLE, number, seconds
+from allcores.analysis.words.wording import count
 
 TITLE = "{metric}"
 SECTION = "{metric}"
@@ -37,6 +38,18 @@ def table(runs, facts):
         [comparison.half_width(cell) for _, cell in groups],
     )
     return table
+
+
+def sentences(runs, facts):
+    """Which metrics some runs lack, as the ROC AUC of samples that are all of one class."""
+    runs = runs[runs["diverged"].isna()]
+    for metric in facts.metrics:
+        without = runs[metric.name].isna().sum()
+        if without:
+            yield (
+                f"{metric} has no value in {without} of {count(len(runs), 'run')}, whose held-out "
+                "samples do not define it; what is said of it is of the others."
+            )
 
 
 def formats(table):

@@ -44,12 +44,16 @@ def table(epochs, facts):
     )
 
 
+def _epochs(number):
+    return f"{number:g} epoch{'' if number == 1 else 's'}"
+
+
 def sentences(target_table, facts):
     """Epochs and seconds to the target accuracy."""
     for names, group in by_model(target_table):
         hit = group[group["reached"] > 0].sort_values("seconds")
         listed = "; ".join(
-            f"{style.layout(row)} after {row['epochs']:g} epochs, {row['seconds']:.2f} s"
+            f"{style.layout(row)} after {_epochs(row['epochs'])}, {row['seconds']:.2f} s"
             + (
                 ""
                 if row["reached"] == row["runs"]

@@ -27,35 +27,43 @@ def paragraphs(frames, runs, facts):
 def _training(rows, runs, facts):
     labelled = {run.model.label: run for run in runs}
     yield "Trained were " + "; ".join(map(of_model, labelled.values())) + "."
-    schedules = dict.fromkeys(run.schedule.label for run in runs)
+    schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in runs)
     layouts = dict.fromkeys(map(_layout, runs))
-    yield f"Learning-rate schedule: {comma_separated(schedules)}."
+    yield f"Learning-rate schedule: {'; '.join(schedules)}."
     yield f"Ways of using the cores: {comma_separated(layouts)}; batch sizes are of all workers "
     yield "together. Weights begin equal, and batches hold the same samples in the same order, for "
     yield "every way."
+    gaps = {run.dataset.label for run in runs if run.dataset.options.get("missing") == "mean"}
     for dataset, of_dataset in rows.groupby("dataset", sort=False):
-        yield f"{dataset}: {_split(of_dataset, facts)}."
+        means = ", the training part's mean in the place of missing numbers"
+        yield f"{dataset}: {_split(of_dataset, facts)}{means if dataset in gaps else ''}."
     seeds = count(rows["seed"].nunique(), "seed")
-    yield f"With {seeds}, each of which draws folds, initial weights, orders and augmentations, "
+    folds = "" if rows["ordered"].all() else "folds, "
+    yield f"With {seeds}, each of which draws {folds}initial weights, orders and augmentations, "
     yield f"these are {count(len(rows), 'run')}."
 
 
 def of_model(run):
     """A Run's model and its training, in words."""
-    names = {"lr": "learning rate"}
-    optimizer = [f"{names.get(k, k)} {v}" for k, v in run.optimizer.options.items()]
     augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
     augmentation += ["random flips"] if run.flip else []
     parts = [
         *(f"{key} {value}" for key, value in run.model.options.items()),
-        f"{run.optimizer.name} with {comma_separated(optimizer)}",
+        _named(run.optimizer.name, run.optimizer.options),
         f"batches of {run.batch_size}",
         count(run.epochs, "epoch"),
-        run.loss.name,
+        _named(run.loss.name, run.loss.options),
         *augmentation,
         *_additions(run),
     ]
     return f"{run.model.label} ({', '.join(parts)})"
+
+
+def _named(name, options):
+    """Something with its options, in words."""
+    words = {"lr": "learning rate", "weight": "class weights"}
+    told = [f"{words.get(key, key.replace('_', ' '))} {value}" for key, value in options.items()]
+    return f"{name} with {comma_separated(told)}" if told else name
 
 
 def _additions(run):
@@ -95,6 +103,7 @@ def _split(rows, facts):
         how = f"{folds} folds, each held out of a training on those before it in time"
     else:
         how = f"{stratified}{folds}-fold cross-validation"
+        how += ", groups held out as a whole" if rows["grouped"].any() else ""
     return f"{how}, {trained} samples to train on, {scored} held out"
 
 
