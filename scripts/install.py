@@ -7,11 +7,13 @@ so they are handed over. torch is looked for in PyTorch's index of CPU builds fi
 one on PyPI brings several GB for GPUs.
 """
 
+import argparse
 import os
 import platform
 import re
 import subprocess
 import sys
+import tomllib
 import urllib.request
 from pathlib import Path
 
@@ -88,4 +90,13 @@ def install(groups):
 
 
 if __name__ == "__main__":
-    sys.exit(0 if install(sys.argv[1:]) else "the packages could not be installed; see above")
+    known = tomllib.loads((PROJECT / "pyproject.toml").read_text())["dependency-groups"]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("groups", nargs="+", choices=known, metavar="GROUP", help=", ".join(known))
+    sys.exit(
+        0
+        if install(parser.parse_args().groups)
+        else "the packages could not be installed; see above"
+    )

@@ -16,6 +16,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def main(flags):
+    for flag, value in (("--cores", flags.cores), ("--memory-mb", flags.memory_mb)):
+        if value < 1:
+            raise ValueError(f"{flag}: found {value:g}; expected a number from 1")
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(1)
     from allcores.planning import choose, plan, summary

@@ -17,6 +17,8 @@ from allcores.machine import cores, lean_torch
 
 
 def main(flags):
+    if flags.threads < 1:
+        raise ValueError(f"--threads: found {flags.threads}; expected a number from 1")
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(flags.threads)
     lean_torch.import_torch()

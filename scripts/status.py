@@ -34,6 +34,8 @@ def main(flags):
     if config is None:
         raise ValueError("`strategies: [auto]`: no way of training was chosen yet")
     table = grid.expand(config)
+    if not Path(name).is_dir():
+        print(f"nothing has been run yet: there is no {Path(name).absolute()}")
     if flags.why:
         return print(*why(folder, table), sep="\n")
 

@@ -108,7 +108,8 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("nowhere", "expected a .npz, a .npy, a folder"),
+        ("nowhere", "nowhere: there is no such file or folder"),
+        ("notes.txt", "expected a .npz, a .npy, a folder"),
         ("empty", "there is no image in it"),
         ("other.npz", r"has no array inputs or images; found pixels"),
         ("wide.npz", r"found samples of uint8, \(1, 9, 9\); the run was trained on uint8, \("),
@@ -127,6 +128,7 @@ def test_what_cannot_be_predicted_is_told(trained, tmp_path, given, message):
     np.savez(tmp_path / "labelled.npz", images=images[:2], labels=[1.5, 2])
     np.savez(tmp_path / "none.npz", images=np.zeros((0, 8, 8), np.uint8))
     np.savez(tmp_path / "beyond.npz", images=images[:2], labels=[0, 99])
+    (tmp_path / "notes.txt").write_text("notes")
     (tmp_path / "damaged.npy").write_bytes(b"nothing")
     (tmp_path / "damaged.npz").write_bytes(b"PK\3\4 nothing")
     predictor = Predictor(trained.folder / "runs" / "fold0")

@@ -82,7 +82,9 @@ def test_what_failed_is_told_with_its_reason_and_how_to_run_it_again(tmp_path):
         config["studies"]["first"].update(models=["own"], strategies=["serial"])
 
     project.configure(change)
-    assert status(project).startswith("0 done, 0 running, 0 failed, 2 to go")
+    said = status(project).splitlines()
+    assert said[0] == f"nothing has been run yet: there is no {project.results}"
+    assert said[1].startswith("0 done, 0 running, 0 failed, 2 to go")
     project.call(expect=1)
     time.sleep(state.FRESH)
     said = status(project)

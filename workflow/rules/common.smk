@@ -165,6 +165,7 @@ onstart:
         warm_start.start(PANDAS, f"{RESULTS}/logs/warm_process_{PANDAS}.log", at_once=prepares)
     submitted = []
     if workflow.executor_plugin.name == "slurm":
+        stop_at(list(slurm.unusable()), "Jobs cannot be submitted from here")
         submitted = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
         stop_at(list(slurm.still_there(submitted)), "SLURM still has jobs of an earlier call")
     stop_at(
@@ -175,8 +176,7 @@ onstart:
             warm_start.command(preflight.PROGRAM, warm(TORCH)),
         )
     )
-    # By what was counted in the models now.
-    ESTIMATES.read_again()
+    ESTIMATES.read_again()  # what was counted in the models now
     workflow.dag.update_priority()
     for job in submitted:
         job.reset_params_and_resources()

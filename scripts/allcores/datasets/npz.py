@@ -9,6 +9,7 @@ with `times`, (N,) numbers or dates, those that are held out come after those th
 In a folder each is a file, inputs.npy for one, that is read a part at a time.
 """
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -216,6 +217,10 @@ def _read(path, name=None, header_only=False):
     """An array of the file; its (dtype, shape) only; or, without a name, the names of all."""
     if Path(path).is_dir():
         return _read_folder(Path(path), name, header_only)
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            f"{path}: not a file that numpy.savez wrote, nor a folder of what numpy.save wrote"
+        )
     try:
         with np.load(path) as file:
             if name is None:
@@ -230,7 +235,8 @@ def _read(path, name=None, header_only=False):
                 )
                 return dtype, shape
     except Exception as error:  # whatever zipfile, zlib and numpy say of a damaged file
-        raise ValueError(f"{path}: not a file that numpy.savez wrote ({error})") from None
+        what = f"{path}: {name}" if name else path
+        raise ValueError(f"{what} cannot be read as numpy.savez writes it ({error})") from None
 
 
 def _read_folder(folder, name, header_only):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import dataclass
 
@@ -82,6 +83,17 @@ def _too_long(request):
             if request.minutes > most:
                 return f"the partition {name.rstrip('*')} ends jobs after {most} minutes"
     return ""
+
+
+def unusable():
+    """A line on why jobs cannot be submitted from here, if so."""
+    missing = [name for name in ("sbatch", "squeue", "sinfo") if shutil.which(name) is None]
+    if missing:
+        yield f"there is no {missing[0]}"
+        return
+    asked = subprocess.run(["squeue", "-h", "--me"], capture_output=True, text=True)
+    if asked.returncode:
+        yield f"squeue says: {asked.stderr.strip()}"
 
 
 def still_there(jobs):

@@ -38,6 +38,8 @@ def read(path, predictor):
         ValueError: there is nothing of that kind.
     """
     path = Path(path)
+    if not path.exists():
+        raise ValueError(f"{path}: there is no such file or folder")
     if (path / "dataset.json").is_file():
         dataset = storage.open_dataset(path)
         return Samples(list(range(len(dataset.targets))), dataset.inputs, dataset.targets)
