@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import LENET, same_weights, using, vary
+from conftest import LENET, RUN, same_weights, using, vary
 from tensorboardX.proto import event_pb2
 from test_strategies import ALL, SYNCHRONOUS, close, each, is_asynchronous, promises
 
@@ -15,7 +15,7 @@ from allcores.analysis.words import methods
 from allcores.data.folds import Assignable, hold_back
 from allcores.parallel.failures import RankFailedError
 from allcores.parallel.flat import Flat
-from allcores.study import registry
+from allcores.study import grid, registry
 from allcores.study.run import Choice
 from allcores.training.checkpoints import Checkpoints
 from allcores.training.evaluation import is_over, shipped
@@ -213,6 +213,18 @@ def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
     assert list(rows[0]) == ["epoch", "loss", "lr", "seconds"]
     assert [float(row["loss"]) for row in rows] == [each["loss"] for each in metrics["epochs"]]
     assert not (laboratory.folder / "run" / "tensorboard").exists()
+
+
+def test_what_is_done_anyway_is_not_asked_for():
+    """So that it trains nothing anew."""
+    entry = {"hidden": [7], "batch_size": 5, "epochs": 1, "optimizer": {"name": "sgd", "lr": 1}}
+    entry |= {"precision": "fp32", "memory_format": "contiguous"}
+    plain, yes, no = (
+        grid.training("mlp", entry | more, RUN.dataset)
+        for more in ({}, {"decay_biases": True}, {"decay_biases": False})
+    )
+    assert yes == plain
+    assert no == plain | {"decay_biases": False}
 
 
 def test_event_files_have_a_point_per_epoch(laboratory):
