@@ -1,5 +1,6 @@
 """Tables from runs whose numbers can be checked by hand."""
 
+import dataclasses
 import json
 import math
 import re
@@ -10,6 +11,8 @@ import pytest
 from conftest import vary
 
 from allcores.analysis import html_table, occupancy, products, tidy
+from allcores.analysis.metrics import Metric
+from allcores.analysis.words import methods
 from allcores.study.run import Choice
 from allcores.training import metrics
 
@@ -78,6 +81,31 @@ def test_accuracy_table():
     assert list(table["half_width_95"]) == pytest.approx(halves, rel=1e-5)
     assert list(table["seconds"]) == pytest.approx([110, 104.5])
     assert list(table["core_seconds"]) == pytest.approx([110, 209])
+
+
+def test_a_metric_that_some_runs_lack_is_named():
+    runs = runs_of(
+        [*RUNS, made("ring", 2, 0, 0.9, 5.0) | {"diverged": {"epoch": 1, "step": None, "lr": 1}}]
+    )
+    runs["roc_auc"] = [0.5, math.nan, 0.6, math.nan, math.nan]
+    facts = dataclasses.replace(FACTS, metrics=(Metric("accuracy"), Metric("roc_auc")))
+    (said,) = products.load("accuracy_table").sentences(runs, facts)
+    assert said.startswith("ROC AUC has no value in 2 of 4 runs")
+
+
+def test_how_it_was_split_is_said():
+    by_time = [dict(one, ordered=True) for one in RUNS]
+    by_group = [dict(one, grouped=True) for one in RUNS]
+    run = vary(folds=2, fold=0, schedule=Choice("warm", "cosine", {"warm_up": 0.25}))
+    draws, groups = "which draws folds", "cross-validation, groups held out as a whole, 100 samples"
+    for rows, texts in (
+        (RUNS, {draws: True}),
+        (by_time, {draws: False}),
+        (by_group, {groups: True}),
+    ):
+        told = " ".join(methods._training(runs_of(rows), [run], FACTS))
+        assert "Learning-rate schedule: warm with warm up 0.25." in told
+        assert {text: text in told for text in texts} == texts
 
 
 def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
