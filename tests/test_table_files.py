@@ -9,7 +9,7 @@ from conftest import vary
 from test_any_data import PEOPLE, PLAIN, saved
 
 from allcores.data import storage
-from allcores.datasets import table
+from allcores.datasets import npz, table
 from allcores.serving import samples
 from allcores.serving.predictor import Predictor
 from allcores.study.run import Choice
@@ -64,6 +64,15 @@ def test_seconds_of_an_hour_are_told_from_those_of_a_year(tmp_path):
             continue
         with pytest.raises(ValueError, match=message):
             table.load(None, path=path, **options)
+
+
+def test_arrays_are_judged_as_a_whole(tmp_path, monkeypatch):
+    """Rows that follow one another may be close, and still all of them far apart."""
+    monkeypatch.setattr(npz, "CHUNK", 4)
+    at = 1_700_000_000 + 10_000.0 * np.arange(50)
+    path = tmp_path / "mine.npz"
+    np.savez(path, inputs=np.stack([at, np.arange(50)], axis=1), targets=at)
+    assert len(list(npz.load(None, path=path, task="regression").chunks)) == 25
 
 
 def test_codes_are_read_as_they_were_written(laboratory, tmp_path):

@@ -107,9 +107,10 @@ class _File:
         name, shape = f"{PARTS[part]}{self.kind}", self.shapes[part]
         array = _read(self.path, name).reshape(shape)
         count = max(1, CHUNK * shape[0] // array.size)
+        if self.dtype == np.float32 and array.dtype.itemsize == 8:
+            self._refuse_blurred(name, array[:: -(-shape[0] // count)])
         for start in range(0, shape[0], count):
-            given = array[start : start + count]
-            chunk = given.astype(self.dtype)
+            chunk = array[start : start + count].astype(self.dtype)
             if self.dtype == np.float32 and not np.isfinite(chunk).all():
                 place = np.argwhere(~np.isfinite(chunk))[0]
                 where = ", ".join(map(str, [start + place[0], *place[1:]]))
@@ -117,13 +118,13 @@ class _File:
                     f"{self.path}: {name}[{where}] is {chunk[tuple(place)]}; expected finite "
                     "numbers that float32 can hold"
                 )
-            if self.dtype == np.float32 and given.dtype.itemsize == 8:
-                # Numbers of each column, or of the whole of signals and images.
-                self._refuse_blurred(name, given if given.ndim == 2 else given.reshape(-1, 1))
             yield chunk
 
-    def _refuse_blurred(self, name, columns):
-        lost = np.flatnonzero(blurred(columns))
+    def _refuse_blurred(self, name, some):
+        """Some samples from all over the file say it, by column, or by the whole of signals."""
+        columns = some if some.ndim == 2 else some.reshape(-1, 1)
+        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told later
+            lost = np.flatnonzero(blurred(columns))
         if len(lost):
             low, high = columns[:, lost[0]].min(), columns[:, lost[0]].max()
             raise ValueError(
