@@ -102,6 +102,25 @@ def test_the_config_that_is_spoilt_is_sound():
     assert len(grid.expand(FULL).runs) > 100
 
 
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("plan.py --cores 0", "plan.py: --cores: found 0; expected a number from 1"),
+        ("plan.py --memory-mb 0", "plan.py: --memory-mb: found 0; expected a number from 1"),
+        ("predict.py run data --threads 0", "predict.py: --threads: found 0; expected a number"),
+        ("install.py nothing", "argument GROUP: invalid choice: 'nothing'"),
+        ("install.py --help", "GROUP       run, test, bench"),
+    ],
+)
+def test_programs_tell_what_they_take(command, text):
+    name, *flags = command.split()
+    called = [sys.executable, ROOT / "scripts" / name, *flags]
+    found = subprocess.run(called, env=ENVIRONMENT, capture_output=True, text=True)
+    assert text in found.stdout + found.stderr
+    assert "Traceback" not in found.stderr
+    assert (found.returncode == 0) == ("--help" in flags)
+
+
 @pytest.mark.parametrize("path", list(paths(FULL)), ids=lambda p: ".".join(map(str, p)))
 def test_a_strange_value_is_answered_or_is_fine(path):
     for value in STRANGE:
