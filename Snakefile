@@ -19,7 +19,7 @@ include: "workflow/rules/common.smk"
 
 
 pathvars:
-    results=RESULTS,
+    results=CALL.folder.path,
 
 
 include: "workflow/rules/data.smk"
@@ -34,12 +34,6 @@ localrules:
 rule all:
     default_target: True
     input:
-        # The runs stand here as well as behind the tables, so that a deleted result is noticed.
-        [
-            f"{FOLDER.run(path)}/{file}"
-            for path in (*TABLE.asked, *FOLDER.lost(TABLE))
-            for file in RUN_FILES
-        ],
-        [file for job in STUDIES for file in job.files],
+        CALL.targets,
     message:
-        "All tables and figures are in {RESULTS}/studies"
+        "All that was asked for is there"

@@ -1,6 +1,7 @@
 """Measure which recipe trains a model fastest on the cores of this job."""
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
@@ -19,7 +20,7 @@ if __name__ == "__main__":
     add("--settings", required=True, metavar="JSON", help="of a run with that recipe")
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
     add("--output", required=True, type=Path, metavar="FILE", help="for what was measured")
-    add("--known", type=Path, metavar="FILE", help="that may hold a measurement of a plan")
+    add("--known", type=Path, metavar="FILE", help="that holds what was measured, or will")
     add("--share", type=Path, metavar="FILE", help="recipe of another candidate of the same sweep")
     add("--cores", required=True, type=int, metavar="N", help="as many as it may use")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
@@ -34,3 +35,6 @@ if __name__ == "__main__":
         print(f"measured before, in {flags.known}")
     else:
         recipes.calibrate(run, flags.data, available, flags.output)
+    if flags.known and not recipes.is_sound(flags.known):
+        flags.known.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(flags.output, flags.known)

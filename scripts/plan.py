@@ -6,25 +6,38 @@ A few seconds of each kind of run are trained and timed. What was measured is ke
 results folder, as is the plan: predicted.csv, ways.csv and studies.csv in plan/.
 """
 
+import signal
 import sys
+
+from allcores.machine import lifetime
+
+if __name__ == "__main__":
+    lifetime.die_with_caller(sys.argv, signal.SIGTERM)  # which lets it clean up
+
+import math
 from pathlib import Path
 
 from allcores.machine import cores, lean_torch, memory
 from allcores.study import commandline
 
 ROOT = Path(__file__).parents[1]
+LEAST_MEMORY = 100  # megabytes: of a run that is forked
 
 
 def main(flags):
-    for flag, value in (("--cores", flags.cores), ("--memory-mb", flags.memory_mb)):
-        if value < 1:
-            raise ValueError(f"{flag}: found {value:g}; expected a number from 1")
+    for flag, value, least in (
+        ("--cores", flags.cores, 1),
+        ("--memory-mb", flags.memory_mb, LEAST_MEMORY),
+    ):
+        if not least <= value < math.inf:
+            raise ValueError(f"{flag}: found {value:g}; expected a number from {least}")
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(1)
+    from allcores.campaign import config as configs
     from allcores.planning import choose, plan, summary
-    from allcores.study import checks, grid, results_folder
+    from allcores.study import fit, grid, results_folder
 
-    config = checks.read(flags.configfile, flags.cores, flags.config)
+    config = configs.read(flags.configfile, flags.cores, flags.config)
     name = flags.results or f"results/{results_folder.name_of(flags.configfile, ROOT)}"
     folder = results_folder.ResultsFolder(name)
     room = flags.memory_mb * 1e6
@@ -47,6 +60,8 @@ def main(flags):
         frame.to_csv(file, index=False)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
+    for note in dict.fromkeys(note for name in table.studies for note in fit.notes(config, name)):
+        print(f"NOTE: {note}")
     print(*choose.said(config), sep="\n")
     print(*summary.said(runs, ways, studies, flags.cores, cores.allowed()), sep="\n")
 
@@ -78,7 +93,13 @@ if __name__ == "__main__":
         help="that the runs share (default: what is free)",
     )
     add("--results", metavar="DIR", help="of the config (default: named after it, in results/)")
+    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
+    lifetime.adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         main(parser.parse_args())
     except (ValueError, OSError) as error:
         sys.exit(f"plan.py: {error}")
+    finally:
+        lifetime.end_descendants()

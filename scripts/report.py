@@ -23,7 +23,7 @@ from allcores.analysis import (
     style,
     tidy,
 )
-from allcores.analysis.jobs import StudyJob
+from allcores.analysis.study import Study
 from allcores.analysis.words import verdict
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
@@ -36,7 +36,7 @@ def collected(job):
     for run in job.runs:
         place = job.folder.run(run.path)
         try:
-            found = collect.read(f"{place}/metrics.json", run, job.data, **job.asked(run))
+            found = collect.read(f"{place}/metrics.json", run, job.data, job.conditions(run))
             all_metrics.append(found)
             folders.append(place)
         except ValueError as error:
@@ -51,7 +51,7 @@ def collected(job):
         "runs": tidy.runs(all_metrics, measured),
         "utilisation": collect.utilisation(each),
         "candidates": selection.candidates(job, all_metrics, measured),
-        "missing": pd.DataFrame({"run": missing}),
+        "missing": pd.DataFrame({"run": missing, "log": [job.log(path) for path in missing]}),
     }
     frames["predictions"] = collect.predictions(each)
     return selection.by_family(job, frames)
@@ -74,7 +74,7 @@ def write_product(product, frames, facts, folder):
 
 
 def write_all(job, again):
-    """Write all that a StudyJob ends with."""
+    """Write all that a Study ends with."""
     folder = Path(job.place)
     frames = collected(job)
     predictions = frames.pop("predictions")
@@ -91,9 +91,10 @@ def write_all(job, again):
         caption.parent.mkdir(exist_ok=True)
         caption.write_text(job.facts.filled(product.caption) + "\n")
         print(f"{time.perf_counter() - begun:5.2f} s  {product.name}", flush=True)
-    said = report_page.write(job.page, frames, job.products, job.runs, job.facts, again)
+    said = report_page.write(job, frames, again)
     print(*said, sep="\n")
-    (folder / "verdict.rst").write_text(verdict.as_rst(job.study, said))
+    (folder / "verdict.rst").write_text(verdict.as_rst(job.name, said))
+    job.write_made()
 
 
 if __name__ == "__main__":
@@ -105,11 +106,12 @@ if __name__ == "__main__":
     add("--without-missing", action="store_true", help="make do with those runs that there are")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
-    config, folder = (
-        json.loads(flags.config.read_text()),
-        ResultsFolder(str(flags.config.parents[1])),
-    )
-    table = grid.expand(config)
-    if flags.without_missing:
-        table = folder.without_missing(table)
-    write_all(StudyJob(config, table, folder, flags.study), flags.again)
+    folder = ResultsFolder(str(flags.config.parents[1]))
+    try:
+        config = json.loads(flags.config.read_text())
+        table = grid.expand(config)
+        if flags.without_missing:
+            table = folder.without_missing(table)
+        write_all(Study(config, table, folder, flags.study), flags.again)
+    except ValueError as error:  # results that are damaged, or of something else
+        sys.exit(f"report.py: {error}")

@@ -12,7 +12,7 @@ import json
 from pathlib import Path
 
 from allcores.analysis import metrics, selection
-from allcores.files import write_text
+from allcores.files import read_json, write_json
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
 
@@ -46,8 +46,8 @@ if __name__ == "__main__":
         discard(folder, table, asked, scored, [])
         sys.exit(f"select_candidate.py: {error}")
     if asked.before:
-        earlier = json.loads(Path(folder.selection(asked.before.path)).read_text())
+        earlier = read_json(folder.selection(asked.before.path))
         chosen["candidates"] = earlier["candidates"] | chosen["candidates"]
-    write_text(flags.output, json.dumps(chosen, indent=1))
+    write_json(flags.output, chosen)
     discard(folder, table, asked, scored, chosen["kept"])
     print(f"kept: {', '.join(chosen['kept'])}")

@@ -8,26 +8,21 @@ python scripts/status.py --configfile config/mine.yaml --why      why which runs
 import os
 import shlex
 import sys
-import time
-from collections import defaultdict
 from pathlib import Path
 
-from allcores.machine import cores
 from allcores.study import commandline
-from allcores.study.run import Run
 
 ROOT = Path(__file__).parents[1]
-LAST_LINES = 5  # of the log of a run that failed
 
 
 def main(flags):
-    from allcores.campaign import state
-    from allcores.campaign.board import Board, lines
-    from allcores.campaign.record import Record
+    from allcores.campaign import config as configs
+    from allcores.campaign import why
+    from allcores.campaign.status import Status
     from allcores.planning import choose
-    from allcores.study import checks, grid, results_folder
+    from allcores.study import grid, results_folder
 
-    config = checks.read(flags.configfile, given=flags.config)
+    config = configs.read(flags.configfile, given=flags.config)
     name = f"results/{results_folder.name_of(flags.configfile, ROOT)}"
     folder = results_folder.ResultsFolder(name)
     config = choose.known(config, folder.planned(choose.FILE), None)
@@ -37,70 +32,14 @@ def main(flags):
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")
     if flags.why:
-        return print(*why(folder, table), sep="\n")
-
-    def look():
-        record = Record.read(folder)
-        found = state.states(folder, table, record)
-        available = record.cores if record else cores.allowed()
-        return lines(found, table, record, available, bool(record) and record.is_going_on is False)
-
+        return print(*why.lines(folder, table), sep="\n")
+    status = Status(folder, table)
     if flags.watch:
-        board = Board(look)
-        try:
-            while True:
-                told = list(look())
-                board.show(told)
-                if not is_going_on(folder, len(told) > 1):
-                    break
-                time.sleep(1)
-        finally:
-            board.close()
-    print(*look(), sep="\n")
-    record = Record.read(folder)
-    if record and record.is_going_on is False:
-        print("no call of snakemake is going on here")
-    for one in state.states(folder, table, record):
-        if one.state == state.FAILED:
-            print(*failure(folder, table.runs[one.path], flags), sep="\n")
-    return None
-
-
-def is_going_on(folder, has_running):
-    """Whether the latest call is; of one on another machine only its runs can be seen."""
-    from allcores.campaign.record import Record
-
-    record = Record.read(folder)
-    going_on = record.is_going_on if record else False
-    return has_running if going_on is None else going_on
-
-
-def failure(folder, run: Run, flags):
-    """Why a run failed, and how to run just that again."""
-    from allcores.campaign import state
-
-    yield f"\nfailed: {run.path}"
-    yield from (f"    {line}" for line in state.text_of(folder.log(run)).splitlines()[-LAST_LINES:])
-    yield f"    its log: {folder.log(run)}"
-    target, files = f"{folder.run(run.path)}/metrics.json", " ".join(map(str, flags.configfile))
+        status.watch()
+    print(*status.lines(), sep="\n")
     given = f" --config {shlex.join(flags.config)}" if flags.config else ""
-    yield f"    again: .venv/bin/snakemake --cores all {target} --configfile {files}{given}"
-
-
-def why(folder, table):
-    """A line for each reason, with the runs that it is of."""
-    from allcores.campaign.why import reasons
-
-    runs_of = defaultdict(list)
-    for path in folder.wanted(table):
-        found = reasons(folder, table.runs[path], table)
-        if found:
-            runs_of["\n    ".join(found)].append(path)
-    for reason, paths in runs_of.items():
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        yield f"{paths[0]}{more}:\n    {reason}"
-    if not runs_of:
-        yield "all runs are what the config asks for"
+    print(*status.failures(f"{' '.join(map(str, flags.configfile))}{given}"), sep="\n")
+    return None
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from allcores.parallel import failures
 # Before the other imports: they take seconds, and the caller may die meanwhile.
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
+    lifetime.adopt_orphans()
 
 import faulthandler
 import os
@@ -142,11 +143,15 @@ if __name__ == "__main__":
     except (ValueError, OSError, failures.RankFailedError) as error:
         print(f"train.py: {error}", file=sys.stderr)
     except KeyboardInterrupt as error:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        # Nobody may read what it says.
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
+        signal.setitimer(signal.ITIMER_REAL, STOPPING)
         print(
             f"train.py: stopped by {error}; the same call goes on from the last checkpoint",
             file=sys.stderr,
         )
+    finally:
+        lifetime.end_descendants()
     # Everything is written; tearing down torch's modules would take another 0.7 s of every run.
     sys.stdout.flush()
     sys.stderr.flush()

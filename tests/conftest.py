@@ -34,8 +34,13 @@ from allcores.training import experiment  # noqa: E402
 from allcores.training.optimizers import OptimizerMaker  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
-# Nothing of the calling environment's own threads or allotment may reach what a test starts.
-ENVIRONMENT = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "OMP_", "MKL_"))}
+# Nothing of the calling environment's own threads or allotment may reach what a test starts; what
+# says how to be like another processor has to, as this process is, too.
+ENVIRONMENT = {
+    name: value
+    for name, value in os.environ.items()
+    if not name.startswith(("SLURM_", "OMP_")) and not name.endswith("_NUM_THREADS")
+}
 
 RUN = Run(
     # 53 training samples: no batch size or number of workers divides them.

@@ -1,12 +1,19 @@
 """A copy of the project with a study of its own, called as its users call it."""
 
+import atexit
+import contextlib
+import functools
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import yaml
 from conftest import ENVIRONMENT, ROOT, warm
+
+from allcores.machine import warm_start
 
 MINIATURE = """
 models:
@@ -31,11 +38,26 @@ recipe: fixed
 # For each model serial and ddp, two folds.
 RUNS = 8
 COPIED = ("Snakefile", "config", "workflow", "scripts", "profiles", "environment.yml")
-
+# What a project has of its own only once a test edits it.
+LINKED = ("scripts",)
 
 # What is there for a call of snakemake, and may be gone while a project is copied.
 GOING = shutil.ignore_patterns("warm_process_*")
 WARM = ROOT / "tests" / "warm"
+
+
+@functools.cache
+def shared_warm():
+    """The folder of warm processes for all calls of projects that have the library as it is.
+
+    To import torch, pandas and what draws figures takes most of the time of a tiny campaign.
+    """
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    with contextlib.chdir(folder.name):
+        for name in (warm_start.TORCH, warm_start.PANDAS):
+            warm_start.start(name, f"{name}.log", owner="tests")
+    return f"{folder.name}/.snakemake"
 
 
 class Project:
@@ -53,12 +75,16 @@ class Project:
             if forked
             else [sys.executable, "-m", "snakemake"]
         )
+        environment = ENVIRONMENT
+        # A model of its own could not be imported in a process that began elsewhere.
+        if forked and (self.folder / "scripts").is_symlink() and not any(self.folder.glob("*.py")):
+            environment = ENVIRONMENT | {"SHARED_WARM": shared_warm()}
         command += ["-s", self.folder / "Snakefile"]
         command += ["--configfile", self.config, *(["--cores", cores] if cores else []), *arguments]
         return subprocess.Popen(
             list(map(str, command)),
             cwd=cwd or self.folder,
-            env=ENVIRONMENT,
+            env=environment,
             text=True,
             stderr=subprocess.STDOUT,
             **{"stdout": subprocess.PIPE} | popen,
@@ -81,6 +107,11 @@ class Project:
 
     def edit(self, path, old, new):
         file = self.folder / path
+        top = self.folder / Path(path).parts[0]
+        if top.is_symlink():
+            source = top.resolve()
+            top.unlink()
+            shutil.copytree(source, top, ignore=shutil.ignore_patterns("__pycache__"))
         text = file.read_text()
         assert old in text
         file.write_text(text.replace(old, new))
@@ -91,11 +122,18 @@ class Project:
         self.config.write_text(yaml.safe_dump(config, sort_keys=False))
 
 
-def copy(folder):
+def copy(folder, linked=LINKED):
+    """A Project in a folder.
+
+    Args:
+        linked: what of it is a link, which nobody may write through; Project.edit() does not.
+    """
     folder.mkdir(exist_ok=True)
     for name in COPIED:
         source = ROOT / name
-        if source.is_dir():
+        if name in linked:
+            (folder / name).symlink_to(source)
+        elif source.is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
             shutil.copytree(source, folder / name, ignore=ignored, symlinks=True)
         else:

@@ -58,7 +58,7 @@ studies:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    project = copy(tmp_path_factory.mktemp("additions"))
+    project = copy(tmp_path_factory.mktemp("additions"), linked=())
     library = project.folder / "scripts" / "allcores"
     (library / "models" / "wide.py").write_text(MODEL)
     (library / "datasets" / "stripes.py").write_text(DATASET)

@@ -1,11 +1,14 @@
 """Arrays of any shape, tables, groups, numbers as targets: split, scaled, trained and scored."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 from conftest import DDP, RUN, using, vary
 from sklearn.model_selection import TimeSeriesSplit
+from test_strategies import ALL
 
 from allcores.data import storage
 from allcores.data.batches import Batches
@@ -145,7 +148,7 @@ def test_dates_and_names_are_no_categories(tmp_path, column, message):
         ({"inputs": np.zeros(4), "targets": np.arange(4)}, r"of the shape \(N, \.\.\.\)"),
         ({"inputs": np.full((4, 2), np.nan), "targets": np.arange(4)}, r"inputs\[0, 0\] is nan"),
         ({"inputs": np.zeros((4, 2)), "targets": np.full(4, np.inf)}, r"targets\[0\] is inf"),
-        ({"inputs": np.array([[1, 2e9 + i] for i in range(4)]), "targets": ONES}, r"\(column 1\)"),
+        ({"inputs": np.array([[1, 2e9 + i] for i in range(4)]), "targets": ONES}, "in column 1"),
         ({"inputs": 2e9 + np.arange(12).reshape(4, 1, 3), "targets": ONES}, "hardly tell apart"),
         (
             {"inputs": np.zeros((4, 2)), "targets": np.arange(4), "groups": np.zeros(3)},
@@ -301,11 +304,10 @@ def test_every_strategy_predicts_numbers(laboratory, tmp_path, name):
         **{"folds": 3, "fold": 0, "epochs": 2},
     )
     expected, weights = laboratory.conduct(run, "serial")
-    if not registry.strategies()[name].constants.get("needs_accelerator"):
-        same, of_one = laboratory.conduct(using(Choice(name, name, {}), 1, run), name)
-        for key, value in weights.items():
-            torch.testing.assert_close(of_one[key], value, rtol=1e-5, atol=1e-6)
-        assert same["r2"] == pytest.approx(expected["r2"], abs=1e-4)
+    same, of_one = laboratory.conduct(using(ALL[name], 1, run), name)
+    for key, value in weights.items():
+        torch.testing.assert_close(of_one[key], value, rtol=1e-5, atol=1e-6)
+    assert same["r2"] == pytest.approx(expected["r2"], abs=1e-4)
     assert expected["classes"] is None
 
 
@@ -357,15 +359,56 @@ def test_a_table_is_predicted_by_the_names_of_its_columns(laboratory, tmp_path):
     flags = new.assign(smokes=new["smokes"].astype(int))
     same = samples.read(saved(tmp_path, flags, "flags.csv"), predictor)
     assert np.array_equal(same.inputs, given.inputs)
-    with pytest.raises(ValueError, match=r"the column town holds 'Rom'.* ones: Bonn, Kiel, Ulm"):
-        samples.read(saved(tmp_path, new.assign(town="Rom"), "rome.csv"), predictor)
+    # Of one row or of many: a category that no training sample has is refused, or counts as none.
+    rome = new.assign(town=new["town"].mask(new.index == 1, "Rom"))
+    for rows, count in ((rome, "1 of 6"), (rome[1:2], "1 of 1")):
+        file = saved(tmp_path, rows, "rome.csv")
+        expected = rf"the column town holds 'Rom', in {count} rows; known: Bonn, Kiel, Ulm"
+        with pytest.raises(ValueError, match=expected):
+            samples.read(file, predictor)
+        found = samples.read(file, predictor, unknown_as_none=True)
+        towns = [column["name"] == "town" for column in predictor.columns]
+        assert not found.inputs[list(rows.index).index(1), towns].any()
     with pytest.raises(ValueError, match="the column age has no value in row 2"):
         gap = new.assign(age=new["age"].where(new.index != 2))
         samples.read(saved(tmp_path, gap, "gap.csv"), predictor)
     with pytest.raises(ValueError, match="has no rows"):
         samples.read(saved(tmp_path, new[:0], "none.csv"), predictor)
-    with pytest.raises(ValueError, match="the column ill holds perhaps; the run knows no, yes"):
-        samples.read(saved(tmp_path, new.assign(ill="perhaps"), "other.csv"), predictor)
+    # What is not needed refuses nothing.
+    other = samples.read(saved(tmp_path, new.assign(ill="perhaps"), "other.csv"), predictor)
+    assert other.true is None
+    (note,) = other.notes
+    assert "the column ill holds 'perhaps' in 6 rows, which the run does not know" in note
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "written", "expected"),
+    [
+        (["01", "A1", "A1"], ["01", "01", "01"], [0, 0, 0]),
+        (["1", "01", "A1"], ["01", "1", "01"], [0, 1, 0]),
+        (["0", "5", "0"], ["5.0", "0.0", "5"], [1, 0, 1]),
+        (["0.0", "0.5", "0.5"], ["0", "0.50", "0"], [0, 1, 0]),
+        (["True", "False", "True"], ["1", "0", "True"], [1, 0, 1]),
+        (["01", "02", "01"], ["02", "1", "01"], [1, 0, 0]),
+        (["a", "b", "b"], ["b", "B", "a"], None),
+        (["1", "2", "2"], ["1", "", "2"], None),
+    ],
+)
+def test_a_class_is_read_as_it_was_trained_on(tmp_path, trained_on, written, expected):
+    """Scored against another class, right answers would be wrong ones."""
+
+    def file(name, labels):
+        rows = [f"{number},{label}" for number, label in enumerate(labels)]
+        (tmp_path / name).write_text("\n".join(["x,y", *rows, ""]))
+        return str(tmp_path / name)
+
+    options = {"path": file("old.csv", trained_on), "target": "y"}
+    made = table.load(None, **options)
+    run = SimpleNamespace(dataset=Choice("it", "table", options))
+    predictor = SimpleNamespace(run=run, classes=made.classes, columns=made.columns, shape=(1,))
+    found = samples.read(file("new.csv", written), predictor)
+    assert (found.true if expected is None else list(found.true)) == expected
+    assert bool(found.notes) == (expected is None)
 
 
 def test_rare_classes_can_count_as_much_as_others():

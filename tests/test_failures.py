@@ -1,5 +1,6 @@
 """Runs and calls that go wrong: nothing is left running, nothing is lost, and it is said."""
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from conftest import ENVIRONMENT, ROOT, RUN, vary
 from project import copy
 from test_strategies import alive, started, wait_for
 
+from allcores.study.run import Choice
+
 # Calls a program through a shell, as Snakemake does, and waits.
 CALLER = """
 import os, subprocess, sys
@@ -23,7 +26,7 @@ process.wait()
 """
 
 
-@pytest.mark.parametrize("delay", [0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
+@pytest.mark.parametrize("delay", [0, 0.05, 0.2, 1.6])
 def test_a_caller_that_is_killed_takes_its_training_along(laboratory, delay):
     """Also while that is still importing."""
     laboratory.data()
@@ -84,6 +87,92 @@ def test_a_stopped_rank_is_named_after_the_time_out(laboratory):
     assert "is stopped by a signal" in output
 
 
+def test_a_run_whose_output_nobody_reads_goes_on_and_stops_when_it_is_told_to(laboratory):
+    """Its pipe is full after 40 lines; a rank that waits for a reader hears nothing."""
+    process = laboratory.train(vary(epochs=100_000))
+    fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+
+    def epochs():
+        file = laboratory.folder / "run" / "epochs.csv"
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    try:
+        wait_for(lambda: epochs() > 60)
+        told = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
+        assert time.monotonic() - told < 15
+        assert (laboratory.checkpoints("run") / "latest.allcores").exists()
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+FORKING = """
+import os, time
+from pathlib import Path
+
+import torch
+
+class Net(torch.nn.Linear):
+    def __init__(self, classes):
+        super().__init__(192, classes)
+
+    def forward(self, images):
+        if self.training and not Path("child").exists():
+            child = os.fork()
+            if not child:
+                os.setsid()
+                time.sleep(1000)
+            Path("child").write_text(str(child))
+        return super().forward(images.flatten(1))
+"""
+
+
+@pytest.mark.parametrize("forked", [True, False])
+@pytest.mark.parametrize("how", ["ends", "is killed"])
+def test_what_a_model_forks_ends_with_its_run(laboratory, how, forked):
+    (laboratory.folder / "mine.py").write_text(FORKING)
+    epochs = 2 if how == "ends" else 100_000
+    run = vary(model=Choice("mine", "mine:Net", {}), epochs=epochs)
+    process, file = laboratory.train(run, forked=forked), laboratory.folder / "child"
+    if how == "ends":
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, output
+    else:
+        wait_for(lambda: file.exists() and file.read_text())
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    wait_for(lambda: not alive(int(file.read_text())), seconds=5)
+
+
+LEAVING = """
+import os
+
+import torch
+
+class Net(torch.nn.Linear):
+    def __init__(self, classes):
+        super().__init__(192, classes)
+        self.steps = 0
+
+    def forward(self, images):
+        self.steps += self.training
+        if self.steps > 8:
+            os._exit(0)
+        return super().forward(images.flatten(1))
+"""
+
+
+def test_a_run_is_complete_when_it_has_its_epochs(laboratory):
+    (laboratory.folder / "mine.py").write_text(LEAVING)
+    process = laboratory.train(vary(model=Choice("mine", "mine:Net", {}), epochs=3))
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "worker 0 (rank 0) ended with status 0 before its training did" in output
+    assert not (laboratory.folder / "run" / "metrics.json").exists()
+
+
 FAILING = """
 from torch import nn
 
@@ -121,6 +210,11 @@ def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
     assert all("/own/" in run for run in missing)
     verdict = (study / "report.html").read_text()
     assert "INCOMPLETE: 2 runs of 4 failed and are missing here, for instance tiny/own" in verdict
+    assert "its log says why: results/mine/logs/train/tiny/own" in verdict
+    assert "2 runs trained, 0 of them diverged; 2 missing" in output
+    assert output.count("failed: train tiny/own/cosine/serial/w1t1/fold") == 2
+    assert "The same call goes on with what is missing." in output
+    assert f"Report of first: {study.relative_to(tmp_path)}/report.html" in output
     assert not (project.results / "studies" / "second").exists()
     # What was missing is tried again, and then all is there.
     project.edit("mine.py", "self.steps > 4", "self.steps < 0")

@@ -27,7 +27,7 @@ ARROWS = {
     "training": {"study", "machine", "data", "parallel"},
     "analysis": {"study", "machine", "data"},
     "serving": {"study", "data", "datasets", "training"},
-    "campaign": {"study", "data", "planning", "analysis"},
+    "campaign": {"study", "machine", "data", "planning", "analysis", "training"},
     "planning": {"study", "machine", "data", "parallel", "training"},
 }
 # The smaller the count of what is within sight, the sooner a thing is found.

@@ -112,14 +112,38 @@ def test_a_killed_rank_is_named_whatever_the_others_do(others):
     assert time.monotonic() - began < 5
 
 
-def test_a_rank_that_exits_is_reported():
+@pytest.mark.parametrize("status", [0, 7])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_rank_that_leaves_too_early_is_reported(status, workers):
+    """As one does whose model, or a library in C, calls exit()."""
+
     def target(world):
         if world.rank == 0:
-            os._exit(7)
+            os._exit(status)
         time.sleep(1000)
 
-    with pytest.raises(failures.RankFailedError, match=r"worker 0 .*\nexited with status 7"):
-        run(target, workers=2)
+    expected = rf"worker 0 \(rank 0\) ended with status {status} before its training did"
+    with pytest.raises(failures.RankFailedError, match=expected):
+        run(target, workers=workers)
+
+
+def test_an_error_of_any_length_is_told():
+    """A pipe holds 64 KiB: a rank would wait for ever until somebody reads on."""
+
+    def target(world):
+        if world.rank == 1:
+            raise RuntimeError(f"begin {'x' * 1_000_000} end")
+        world.all_reduce(torch.ones(1))
+
+    began = time.monotonic()
+    with pytest.raises(failures.RankFailedError) as failure:
+        run(target)
+    assert time.monotonic() - began < 5
+    text = str(failure.value)
+    assert text.startswith("worker 1 (rank 1) failed:\nTraceback")
+    assert "\n[...]\n" in text
+    assert text.endswith("x end\n")
+    assert len(text) < 30_000
 
 
 def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):
@@ -131,8 +155,7 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path, monkeypatch):
     run(target)
 
 
-@pytest.mark.parametrize("victim", [0, 1, 2])
-@pytest.mark.parametrize("how", ["stopped", "asleep"])
+@pytest.mark.parametrize(("victim", "how"), [(0, "stopped"), (2, "asleep")])
 def test_a_rank_that_hangs_is_named(victim, how):
     def target(world):
         for _ in range(3):
@@ -147,7 +170,7 @@ def test_a_rank_that_hangs_is_named(victim, how):
     began = time.monotonic()
     with pytest.raises(failures.RankFailedError) as failure:
         launch.run_ranks(target, 3, 0, 1, once_forked=int, timeout=2)
-    assert 2 < time.monotonic() - began < 8
+    assert 2 < time.monotonic() - began < 20
     said = {"stopped": "is stopped by a signal", "asleep": "hangs"}[how]
     assert "no rank made any progress for 2 s" in str(failure.value)
     assert f"worker {victim} (rank {victim})" in str(failure.value)
@@ -156,7 +179,7 @@ def test_a_rank_that_hangs_is_named(victim, how):
 
 def test_progress_of_any_rank_keeps_a_run_alive():
     def target(world):
-        for _ in range(40 if world.rank == 0 else 0):
+        for _ in range(25 if world.rank == 0 else 0):
             world.clock.enter("compute")
             time.sleep(0.1)
         world.barrier()

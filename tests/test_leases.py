@@ -10,8 +10,8 @@ import pytest
 from conftest import DDP, ENVIRONMENT, ROOT, RUN, using
 from test_strategies import wait_for
 
+from allcores.files import read_json
 from allcores.machine import leases
-from allcores.study.metrics_file import read_metrics
 from allcores.training import experiment
 from allcores.training.loop import train
 
@@ -156,7 +156,10 @@ def test_in_a_network_of_its_own_nothing_is_leased():
     run = subprocess.run(command, text=True, capture_output=True, env=environment)
     if "unshare" in run.stderr:
         pytest.skip("no network namespace can be made here")
-    assert run.stdout == "None\n"
+    assert run.stdout == (
+        "not pinned to cores: this container has a network of its own, and does not see the leases "
+        "of others\nNone\n"
+    )
 
 
 def test_more_cores_than_there_are_cannot_be_leased(machine):
@@ -208,7 +211,7 @@ def test_a_run_whose_cores_others_use_is_contended(laboratory, threads):
         burner.kill()
         burner.wait()
     assert process.returncode == 0, output
-    recorded = read_metrics(laboratory.folder / "run" / "metrics.json")["cores"]
+    recorded = read_json(laboratory.folder / "run" / "metrics.json")["cores"]
     if recorded["pinned"] is None:
         pytest.skip("the cores are leased to others")
     assert recorded["contended"]

@@ -18,9 +18,9 @@ import torch
 from conftest import ENVIRONMENT, LENET, RUN, same_weights, train_program, using, vary
 from test_strategies import ALL, SYNCHRONOUS, alive, children, program_of, wait_for
 
+from allcores.files import read_json
 from allcores.parallel import failures, nodes
 from allcores.study import registry
-from allcores.study.metrics_file import read_metrics
 from allcores.study.run import Choice
 
 HOST = os.uname().nodename
@@ -58,7 +58,7 @@ class Cluster:
     def ends_well(self):
         outputs = self.outputs()
         assert [launcher.returncode for launcher in self.launchers] == [0] * len(outputs), outputs
-        return read_metrics(self.folder / "metrics.json"), torch.load(self.folder / "weights.pt")
+        return read_json(self.folder / "metrics.json"), torch.load(self.folder / "weights.pt")
 
     def is_under_way(self):
         wait_for((self.checkpoints / "latest.allcores").exists)
@@ -137,7 +137,7 @@ def test_a_run_that_diverges_on_two_nodes_says_where(laboratory):
     cluster = Cluster(laboratory, vary(run, optimizer=Choice("SGD", "SGD", {"lr": 1e18})))
     outputs = cluster.outputs()
     assert [launcher.returncode for launcher in cluster.launchers] == [0, 0], outputs
-    metrics = read_metrics(cluster.folder / "metrics.json")
+    metrics = read_json(cluster.folder / "metrics.json")
     assert metrics["diverged"]["epoch"] == 1
     assert len(metrics["nodes"]) == 2
 

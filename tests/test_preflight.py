@@ -1,14 +1,16 @@
 """What does not fit together is told before anything is trained."""
 
 import subprocess
+from functools import partial
 
 import pytest
 from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, vary
 from project import copy
 
 from allcores.study import registry
-from allcores.study.run import Choice
+from allcores.study.run import Choice, digest
 from allcores.training import sanity
+from allcores.training.sanity import UnfitPartError
 
 # Each file of a package of the user's; "from torch import nn" stands above.
 OWN = {
@@ -209,10 +211,94 @@ def loss(**options):
     ],
 )
 def test_options_that_torch_refuses_are_found(changes, line):
-    found, _ = sanity.tried_out(vary(**changes), (3, 8, 8), 3)
-    assert line in found
-    assert "\n" not in found
-    assert sanity.tried_out(RUN, (3, 8, 8), 3)[0] is None
+    with pytest.raises(UnfitPartError) as found:
+        sanity.tried_out(vary(**changes), (3, 8, 8), 3)
+    assert line in found.value.problem
+    assert "\n" not in found.value.problem
+    assert sanity.tried_out(RUN, (3, 8, 8), 3)["weight_bytes"] > 0
+
+
+UNUSED = """
+class Net(nn.Linear):
+    def __init__(self, classes):
+        super().__init__(64, classes)
+        self.unused = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return super().forward(x.flatten(1))
+"""
+MIXED = UNUSED.replace("self.unused = nn.Linear(3, 3)", "self.late = nn.Linear(3, 3).double()")
+SPARSE = """
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(2, classes, sparse=True)
+
+    def forward(self, x):
+        return self.bag((x.flatten(1) > 0).long())
+"""
+COMPILED = """
+import torch
+
+def Net(classes):
+    return torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(64, classes)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "strategy", "options", "problem"),
+    [
+        (UNUSED, "ddp", {}, "waits for the gradient of every weight, and unused.weight gets none"),
+        (UNUSED, "ddp", {"find_unused_parameters": True}, None),
+        (UNUSED, "ring", {}, None),
+        (MIXED, "serial", {}, None),
+        (MIXED, "ring", {}, "makes one vector of all weights, which are float32 and float64"),
+        (MIXED, "shared_memory", {}, "one vector of all weights, which are float32 and float64"),
+        (SPARSE, "ddp", {}, "exchanges dense gradients; that of bag.weight is sparse"),
+        (SPARSE, "serial", {}, None),
+        (
+            OWN["plain"],
+            "accelerator",
+            {"device": "nothing"},
+            "cannot compute on the device 'nothing'",
+        ),
+        (COMPILED, "serial", {}, "is compiled by TorchScript"),
+    ],
+)
+def test_a_strategy_that_cannot_train_a_model_is_told_first(
+    mine, monkeypatch, model, strategy, options, problem
+):
+    name = f"mine_{digest(model)}"
+    (mine / f"{name}.py").write_text(f"from torch import nn\n{model}")
+    monkeypatch.syspath_prepend(str(mine))
+    registry.source_of.cache_clear()
+    run = vary(
+        model=Choice("own", f"{name}:Net", {}),
+        optimizer=Choice("SGD", "SGD", {"lr": 0.1}),
+        strategy=Choice("label", strategy, options),
+    )
+    try_out = partial(sanity.tried_out, run, (1, 8, 8), 3, [run.strategy])
+    if problem is None:
+        try_out()
+        return
+    with pytest.raises(UnfitPartError) as found:
+        try_out()
+    assert problem in found.value.problem
+    place = ("models", "own") if "compiled" in problem else ("strategies", "label")
+    assert found.value.place == place
+
+
+@pytest.mark.parametrize(
+    ("part", "choice", "place"),
+    [
+        ("schedule", Choice("mine", "onecycle", {"warm_up": 1.5}), ("schedules", "mine")),
+        ("optimizer", Choice("Adam", "Adam", {"lr": 1.0, "betas": [2, 3]}), ("models", "mlp")),
+    ],
+)
+def test_what_does_not_fit_is_told_at_its_place(part, choice, place):
+    with pytest.raises(UnfitPartError) as found:
+        sanity.tried_out(vary(**{part: choice}), (3, 8, 8), 3)
+    assert found.value.place[:2] == place
 
 
 def test_what_is_installed_is_found_without_importing_it():

@@ -57,7 +57,7 @@ def sentences(runs, facts):
 
 
 def test_adding_a_figure_is_adding_a_file(tmp_path):
-    project = copy(tmp_path / "project")
+    project = copy(tmp_path / "project", linked=())
     asked = {"models": ["mlp"], "strategies": ["serial"]}
     project.configure(lambda config: config["studies"]["first"].update(asked))
     (project.folder / "scripts/allcores/analysis/figures/memory.py").write_text(MINE)

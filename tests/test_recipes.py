@@ -7,6 +7,7 @@ import pytest
 import torch
 from conftest import LENET, vary
 
+from allcores.files import write_json
 from allcores.parallel import failures
 from allcores.study.run import AUTO, Run
 from allcores.training import models, recipes
@@ -21,7 +22,7 @@ def answered(file, speeds):
         dict(zip(keys, recipe, strict=True)) | {"images_per_second": speed}
         for recipe, speed in speeds.items()
     ]
-    file.write_text(json.dumps({"timings": timings}))
+    write_json(file, {"timings": timings})
     return file
 
 
@@ -75,7 +76,7 @@ def test_bf16_is_taken_only_where_it_is_clearly_faster(tmp_path):
 
 def test_each_processor_of_a_cluster_has_a_file_of_its_own(tmp_path, monkeypatch):
     file = tmp_path / "lenet_all.json"
-    file.write_text(json.dumps({"cache_key": recipes.cache_key(OPEN)}))
+    write_json(file, {"cache_key": recipes.cache_key(OPEN)})
     assert recipes.for_this_processor(file) == file
     monkeypatch.setattr(recipes.cores, "processor", lambda: "another one")
     other = recipes.for_this_processor(file)
@@ -164,9 +165,10 @@ def test_every_candidate_is_measured(laboratory, monkeypatch):
     recipes.calibrate(run, laboratory.data(), 1, file)
     found = json.loads(file.read_text())
     assert [{key: timing[key] for key in run.recipe} for timing in found["timings"]] == [
-        {key: recipe[key] for key in run.recipe} for recipe in recipes.candidates(run, 1)
+        {key: recipe[key] for key in run.recipe}
+        for recipe in recipes.candidates(run, 1, recipes._precisions())
     ]
-    assert len(found["timings"]) == 4
+    assert len(found["timings"]) == 2 * len(recipes._precisions())
     assert recipes.fill_in(run, file, 2).threads_per_worker == 1
 
 

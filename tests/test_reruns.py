@@ -3,16 +3,12 @@
 import ast
 import copy as copying
 import functools
-import json
-import os
 import shutil
 
-import numpy as np
 import pytest
 import yaml
-from project import GOING, MINIATURE, RUNS, Project, copy
+from project import MINIATURE, RUNS
 
-from allcores.data import storage
 from allcores.study import fingerprint, grid, identity, registry
 
 NONE, HALF, ALL = 0, RUNS // 2, RUNS
@@ -21,6 +17,7 @@ NONE, HALF, ALL = 0, RUNS // 2, RUNS
 MODULES = {
     "files": NONE,
     "study": NONE,
+    "study/run": ALL,
     "machine": NONE,
     "analysis": NONE,
     "datasets": NONE,
@@ -31,12 +28,12 @@ MODULES = {
     **dict.fromkeys(("strategies/ddp", "strategies/serial"), HALF),
     # the way from data to results, but for what watches, places or tells
     "data": ALL,
-    **dict.fromkeys(("data/jobs", "data/preparation"), NONE),
+    "data/preparation": NONE,
     "parallel": ALL,
     **dict.fromkeys(("parallel/failures", "parallel/heartbeat"), NONE),
     "parallel/supervision": NONE,
     # what only other runs have
-    **dict.fromkeys(("parallel/factors", "parallel/flat", "parallel/staleness"), NONE),
+    **dict.fromkeys(("parallel/flat", "parallel/staleness"), NONE),
     "training": ALL,
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
     **dict.fromkeys((f"training/{name}" for name in ("recipes", "sanity")), NONE),
@@ -65,7 +62,12 @@ def library(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "LIBRARY", folder)
 
     def forget():
-        for cached in (fingerprint._file, fingerprint._module, fingerprint._of):
+        for cached in (
+            fingerprint._file,
+            fingerprint._module,
+            fingerprint._definition,
+            fingerprint._of,
+        ):
             cached.cache_clear()
         return folder
 
@@ -202,154 +204,3 @@ def test_each_key_of_a_config(change, trains):
     change(config)
     before, after = identities(), identities(config)
     assert sum(after[path] != before.get(path) for path in after) == trains
-
-
-ARRAYS = """
-models:
-  mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
-datasets:
-  mine: {name: npz, path: mine.npz}
-studies:
-  first: {datasets: [mine], folds: 2, models: [mlp]}
-"""
-
-
-def save(project, seed=0, labels=None):
-    images = np.random.default_rng(seed).integers(0, 256, (40, 8, 8), np.uint8)
-    np.savez(project.folder / "mine.npz", images=images, labels=labels or [0, 1] * 20)
-
-
-# All that a rerun is seen by; the figures would take long.
-TABLE = "results/mine/studies/first/accuracy_table.html"
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    project = copy(tmp_path_factory.mktemp("arrays"))
-    project.config.write_text(ARRAYS)
-    save(project)
-    project.call(TABLE)
-    return project
-
-
-@pytest.fixture
-def project(finished, tmp_path):
-    """Another copy of the finished study."""
-    folder = tmp_path / "moved"
-    shutil.copytree(finished.folder, folder, symlinks=True, ignore=GOING)
-    return Project(folder)
-
-
-def test_data_that_are_touched_or_written_again_train_nothing(project):
-    (project.folder / "mine.npz").touch()
-    assert project.planned(TABLE) == {}
-    save(project)
-    assert project.planned(TABLE) == {}
-
-
-@pytest.mark.parametrize(
-    "change",
-    [lambda p: save(p, seed=1), lambda p: save(p, labels=[1, 0] * 20)],
-    ids=["inputs", "labels"],
-)
-def test_data_that_change_train_all(project, change):
-    change(project)
-    output = project.call(TABLE)
-    assert output.count("Train mlp") == 2
-    assert project.planned(TABLE) == {}
-
-
-def test_pixels_that_change_behind_snakemakes_back_are_refused(project):
-    """The prepared images and their sums, with old times, so that Snakemake sees nothing."""
-    shutil.rmtree(project.folder / ".snakemake")
-    info = project.results / "data" / "mine" / "dataset.json"
-    content = storage.read_info(info.parent)
-    content["sha256"]["inputs.npy"] = "0" * 64
-    times = info.stat().st_atime_ns, info.stat().st_mtime_ns
-    storage.write_info(info.parent, content)
-    os.utime(info, ns=times)
-    shutil.rmtree(project.results / "studies" / "first")
-    output = project.call(TABLE, expect=1)
-    assert "is of another run than the config's; different: the inputs" in output
-
-
-@pytest.mark.parametrize("with_metadata", [True, False])
-def test_results_that_were_copied_train_nothing(project, with_metadata):
-    if not with_metadata:
-        shutil.rmtree(project.folder / ".snakemake")
-    assert project.trains() == 0
-
-
-@pytest.mark.parametrize(
-    ("path", "old", "new", "different"),
-    [
-        ("mine.yaml", "lr: 0.05", "lr: 0.1", "optimizer"),
-        ("scripts/allcores/training/loop.py", "model.train()", "model.train(True)", "the code"),
-    ],
-)
-def test_results_of_another_run_are_refused_without_metadata(project, path, old, new, different):
-    shutil.rmtree(project.folder / ".snakemake")
-    project.edit(path, old, new)
-    shutil.rmtree(project.results / "studies" / "first")
-    output = project.call(TABLE, expect=1)
-    assert f"is of another run than the config's; different: {different}" in output
-
-
-@pytest.mark.parametrize(
-    "name", ["metrics.json", "weights.pt", "utilisation.csv", "predictions.parquet"]
-)
-def test_each_lost_file_of_a_run_is_noticed(project, name):
-    next((project.results / "runs").rglob(name)).unlink()
-    planned = project.planned()
-    assert (planned["train"], planned["report_first"]) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    "name", ["runs.csv", "speed_table.csv", "phases_figure.svg", "captions/speed_table.rst"]
-)
-def test_each_lost_file_of_a_study_is_noticed(project, name):
-    (project.results / "studies" / "first" / name).unlink()
-    assert project.planned() == {"report_first": 1, "all": 1, "total": 2}
-
-
-@pytest.mark.parametrize("key", ["curves", "exclusive"])
-def test_asking_for_more_trains_again_and_asking_for_less_does_not(project, key):
-    project.configure(put(*STUDY, key, True))
-    assert project.trains() == 2
-    project.call("--until", "train")
-    assert project.trains() == 0
-    metrics = json.loads(next((project.results / "runs").rglob("metrics.json")).read_text())
-    assert metrics["conditions"]["exclusive"] == (key == "exclusive")
-    assert (metrics["epochs"][0]["accuracy"] is not None) == (key == "curves")
-    project.configure(put(*STUDY, key, False))
-    assert project.trains() == 0
-    # And again, when the code has made another result without it.
-    project.edit("scripts/allcores/training/loop.py", "model.train()", "model.train(True)")
-    project.call("--until", "train")
-    assert project.trains() == 0
-    project.configure(put(*STUDY, key, True))
-    assert project.trains() == 2
-
-
-def test_a_lost_conditions_file_keeps_what_was_asked(project):
-    for file in (project.results / "runs").rglob("conditions.json"):
-        file.unlink()
-    assert project.trains() == 0
-    project.configure(put(*STUDY, "exclusive", True))
-    assert project.trains() == 2
-    shutil.rmtree(project.folder / ".snakemake")
-    shutil.rmtree(project.results / "studies" / "first")
-    output = project.call(TABLE, expect=1)
-    assert "different: exclusive. Delete it to train again" in output
-
-
-def test_another_config_of_the_same_labels_has_results_of_its_own(project):
-    """As the README has it: back and forth between two configs trains nothing twice."""
-    other = Project(project.folder)
-    other.config = project.folder / "config" / "other.yaml"
-    other.config.write_text(project.config.read_text().replace("lr: 0.05", "lr: 0.1"))
-    assert other.trains() == 2
-    table = TABLE.replace("mine", "other")
-    other.call(table)
-    assert (project.folder / table).exists()
-    assert project.planned(TABLE) == other.planned(table) == {}

@@ -13,9 +13,9 @@ import torch
 from conftest import LENET, MOBILENET, RUN, same_weights, using, vary
 
 from allcores.data import storage
+from allcores.files import read_json
 from allcores.machine import costs
 from allcores.study import identity
-from allcores.study.metrics_file import read_metrics
 from allcores.study.run import Choice
 from allcores.training import checkpoints, experiment, results
 from allcores.training.checkpoints import Checkpoints
@@ -74,7 +74,7 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run)
     assert f"resumed after epoch {done} of {run.epochs}" in output
     resumed = torch.load(laboratory.folder / "killed" / "weights.pt")
     assert same_weights(resumed, expected)
-    metrics = read_metrics(laboratory.folder / "killed" / "metrics.json")
+    metrics = read_json(laboratory.folder / "killed" / "metrics.json")
     assert len(metrics["epochs"]) == run.epochs
 
 
@@ -105,7 +105,7 @@ def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory
     kills = len(notes) - 1
     assert kills >= 1
     assert re.search(r"resumed after epoch 0 of 1 and \d+ of 2200 steps", "".join(notes))
-    metrics = read_metrics(laboratory.folder / "killed" / "metrics.json")
+    metrics = read_json(laboratory.folder / "killed" / "metrics.json")
     assert metrics["resumed"] == kills
     assert metrics["cpu_seconds"] == pytest.approx(
         sum(session["cpu_seconds"] for session in metrics["sessions"])
@@ -257,12 +257,12 @@ def test_results_overwrite_no_foreign_file(laboratory, name):
 
 def test_results_that_were_half_written_are_written_again(laboratory, monkeypatch):
     """The run was killed between its weights and its metrics."""
-    write_metrics = experiment.write_metrics
-    monkeypatch.setattr(experiment, "write_metrics", lambda *_: (_ for _ in ()).throw(MemoryError))
+    write_json = experiment.write_json
+    monkeypatch.setattr(experiment, "write_json", lambda *_: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(MemoryError):
         laboratory.conduct(RUN)
     assert (laboratory.folder / "run" / "weights.pt").exists()
-    monkeypatch.setattr(experiment, "write_metrics", write_metrics)
+    monkeypatch.setattr(experiment, "write_json", write_json)
     metrics, _ = laboratory.conduct(RUN)
     assert len(metrics["sessions"]) == 2
 
@@ -294,7 +294,7 @@ def test_a_resumed_run_records_all_its_sessions(laboratory):
     process = laboratory.train(run)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    metrics = read_metrics(laboratory.folder / "run" / "metrics.json")
+    metrics = read_json(laboratory.folder / "run" / "metrics.json")
     first, second = metrics["sessions"]
     assert metrics["started"] == first["started"] == pytest.approx(float(lines[0].split()[1]))
     assert first["ended"] == float(lines[-1].split()[1]) < second["started"]

@@ -67,7 +67,10 @@ def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
     images = opened(trained).inputs[:5]
     np.savez(tmp_path / "new.npz", images=images)
     done = predict(tmp_path, trained.folder / "runs", "new.npz")
-    assert done.stdout == "5 samples, averaged over 2 runs; written to predictions.csv\n"
+    said, *notes = done.stdout.splitlines()
+    assert said == "5 samples, averaged over 2 runs (2 of mlp); written to predictions.csv"
+    (note,) = notes
+    assert note.startswith("NOTE: 5 of 5 samples are among those that a run was trained on")
     both = [Predictor(trained.folder / "runs" / f"fold{fold}") for fold in (0, 1)]
     expected = np.mean([each.predictions(images) for each in both], axis=0)
     table = pd.read_csv(tmp_path / "predictions.csv")

@@ -18,11 +18,11 @@ from allcores.campaign import state
 from allcores.campaign.board import Look, lines
 from allcores.campaign.record import Record
 from allcores.campaign.state import DONE, RUNNING, WAITING, RunState
+from allcores.files import write_json
 from allcores.machine import cores
 from allcores.planning.estimate import Estimates
 from allcores.study import grid
 from allcores.study.grid import Table
-from allcores.study.metrics_file import write_metrics
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 # Fails until there is a file `mended`.
@@ -176,7 +176,7 @@ def finish(folder, run, seconds):
         "sessions": [{"started": now - seconds, "ended": now}],
         "peak_memory_bytes": 10**8,
     }
-    write_metrics(place / "metrics.json", metrics)
+    write_json(place / "metrics.json", metrics)
 
 
 def test_what_runs_have_taken_corrects_what_is_expected_of_others(tmp_path):

@@ -20,8 +20,8 @@ from allcores.analysis import selection
 from allcores.data import folds
 from allcores.data.batches import shards
 from allcores.datasets import digits
+from allcores.files import read_json, write_json
 from allcores.study import checks, grid, sweeps
-from allcores.study.metrics_file import read_metrics, write_metrics
 
 CONFIG = """
 models:
@@ -219,7 +219,7 @@ def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
         for folder, score in zip(folders[label], scores, strict=True):
             folder.mkdir()
             record = {"accuracy": score, "diverged": score is None, "cpu_seconds": 1.5}
-            write_metrics(folder / "metrics.json", record | {"epochs": []})
+            write_json(folder / "metrics.json", record | {"epochs": []})
     found = selection.choose(folders)
     assert found["kept"] == ["first"]
     assert selection.choose(folders, keeps=4)["kept"] == ["first", "equal", "worse"]
@@ -303,7 +303,7 @@ def test_halving_goes_on_with_the_best_from_where_they_were(tmp_path):
 
 
 def metrics(project, path):
-    return read_metrics(project.results / "runs" / path / "metrics.json")
+    return read_json(project.results / "runs" / path / "metrics.json")
 
 
 def weights(project, path):
@@ -325,7 +325,7 @@ def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(tmp_p
     logs = [log.read_text() for log in (project.results / "logs/calibrate").rglob("*.log")]
     assert sorted(log.startswith("as results/") for log in logs) == [False, True, True]
     records = list((project.results / "runs").rglob("metrics.json"))
-    assert len({json.dumps(read_metrics(each)["recipe"]) for each in records}) == 1
+    assert len({json.dumps(read_json(each)["recipe"]) for each in records}) == 1
     assert project.planned() == {}
     whole = [each for each in records if "_inner" in str(each) and "_after" not in str(each)]
     whole[0].unlink()

@@ -12,6 +12,7 @@ from allcores.data import storage
 from allcores.datasets import npz, table
 from allcores.serving import samples
 from allcores.serving.predictor import Predictor
+from allcores.study import fit
 from allcores.study.run import Choice
 
 
@@ -41,17 +42,95 @@ def test_a_long_column_is_read_as_a_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "is_blurred"),
+    ("values", "why"),
     [
-        (1_700_000_000 + np.arange(60), True),
-        (1_700_000_000 + np.arange(60) * 86_400, False),
-        (np.full(60, 0.1) + np.arange(60) * 1e-17, False),
-        (1000 + np.arange(60) / 64, False),
-        (np.zeros(60), False),
+        (1_700_000_000 + np.arange(60), "hardly tell apart"),
+        (1_700_000_000.0 + np.arange(60), "hardly tell apart"),
+        (10**17 + np.arange(60), "numbers from 100000000000000000 to 100000000000000059"),
+        (np.arange(60) * 1e30, "cannot compute with"),
+        (np.arange(60) * 1e-40, "cannot scale"),
+        (1_700_000_000 + np.arange(60) * 86_400, None),
+        (np.full(60, 0.1) + np.arange(60) * 1e-17, None),
+        (1000 + np.arange(60) / 64, None),
+        (np.zeros(60), None),
+        (np.arange(60) % 2 == 0, None),
     ],
 )
-def test_what_float32_cannot_tell_apart_is_blurred(values, is_blurred):
-    assert storage.blurred(values) == is_blurred
+def test_what_float32_cannot_serve_is_told(values, why):
+    found = storage.unfit(np.stack([np.arange(60), values], axis=1))
+    if values.dtype != bool:
+        assert storage.unfit(values[:, None]) == (found and (0, found[1]))
+    assert found is None if why is None else (found[0], why in found[1]) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("targets", "why"),
+    [
+        (10**17 + np.arange(6), "float64 cannot hold exactly"),
+        (np.arange(6) * 1e300, "squares are too large"),
+        (np.arange(6) * 1e-300, "differ by too little"),
+        (np.arange(6) * 1e12, None),
+        (np.full(6, 3.0), None),
+    ],
+)
+def test_targets_of_any_data_can_be_squared(tmp_path, targets, why):
+    options = {"dtype": np.float32, "train": 6, "classes": None}
+    made = storage.Samples((6, 1), [np.zeros((6, 1), np.float32)], targets, **options)
+    if why is None:
+        storage.write(tmp_path, made)
+    else:
+        with pytest.raises(ValueError, match=why):
+            storage.write(tmp_path, made)
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        (["a,y", *[f"{n},{n % 2}" for n in range(18)], "?,1"], "the column a counts as 19"),
+        (["a,y", *[f"{n} %,{n % 2}" for n in range(18)]], "the column a counts as 18"),
+        (["a,y", *[f'"1,{n:03}",{n % 2}' for n in range(18)]], "the column a counts as 18"),
+        (["a,y", "kg,0", *[f"{n},{n % 2}" for n in range(18)]], "the column a counts as 19"),
+        (["a,y", *[f"row{n},{n},{n % 2}" for n in range(18)]], "one field more than its header"),
+        (["a,y", *[f"{n},{n % 2}" for n in range(18)]], None),
+        (["a,y", *[f"{'xyz'[n % 3]},{n % 2}" for n in range(18)]], None),
+    ],
+)
+def test_what_may_not_be_meant_so_is_said(tmp_path, rows, note):
+    (tmp_path / "table.csv").write_text("\n".join([*rows, ""]))
+    options = {"path": str(tmp_path / "table.csv"), "target": "y"}
+    notes = table.load(None, **options).notes
+    assert (note in notes[0]) if note else notes == []
+    assert table.metadata(**options).notes == tuple(notes)
+
+
+def test_groups_that_are_the_classes_are_said(tmp_path):
+    frame = pd.DataFrame(
+        {"x": range(8), "y": [0, 1] * 4, "g": ["a", "b"] * 4, "h": [1, 1, 2, 2] * 2}
+    )
+    options = {"path": saved(tmp_path, frame), "target": "y"}
+    assert "the groups are the classes" in table.load(None, groups="g", **options).notes[0]
+    assert table.load(None, groups="h", **options).notes == []
+
+
+def test_a_first_part_in_time_of_one_class_is_said(tmp_path):
+    frame = pd.DataFrame({"x": range(40), "y": [0] * 12 + [0, 1] * 14, "day": range(40)})
+    dataset = {"name": "table", "path": saved(tmp_path, frame), "target": "y", "time": "day"}
+
+    def notes(folds):
+        study = {"datasets": ["it"], "folds": folds}
+        return list(fit.notes({"datasets": {"it": dataset}, "studies": {"one": study}}, "one"))
+
+    assert notes(2) == []
+    (note,) = notes(3)
+    assert "the first part in time, of 10 samples, is all of one class" in note
+
+
+@pytest.mark.parametrize("values", [["a"] * 6, ["a", "b"] * 3])
+def test_a_category_column_of_parquet_is_one_of_texts(tmp_path, values):
+    frame = pd.DataFrame({"c": pd.Categorical(values), "x": range(6), "y": [0, 1] * 3})
+    frame.to_parquet(tmp_path / "table.parquet")
+    made = table.load(None, path=str(tmp_path / "table.parquet"), target="y")
+    assert [column["category"] for column in made.columns] == [*sorted(set(values)), None]
 
 
 def test_seconds_of_an_hour_are_told_from_those_of_a_year(tmp_path):

@@ -7,8 +7,8 @@ import sys
 from conftest import ENVIRONMENT, ROOT, train_program
 
 from allcores.data import storage
+from allcores.files import read_json
 from allcores.study import commandline, registry
-from allcores.study.metrics_file import read_metrics
 
 
 def train(*flags, cwd):
@@ -36,7 +36,7 @@ def test_by_hand_it_prints_accuracy_and_seconds(tmp_path):
     assert "epoch 2/2" in run.stdout
     assert "held-out samples" in run.stdout
     (path,) = tmp_path.glob("results/by_hand/*/metrics.json")
-    metrics = read_metrics(path)
+    metrics = read_json(path)
     assert metrics["train_samples"] == 200
     # What the config says of the model holds where no flag says otherwise.
     assert metrics["settings"]["batch_size"] == 32

@@ -12,8 +12,7 @@ from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
 from allcores.data import storage
 from allcores.data.folds import Assignable, read_folds, write_folds
-from allcores.files import sha256
-from allcores.study.metrics_file import read_metrics
+from allcores.files import read_json, sha256
 from allcores.study.run import Choice, Run
 from allcores.training import experiment
 
@@ -22,7 +21,7 @@ SLOW = vary(epochs=3, model=MOBILENET)
 
 def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
     metrics, _ = laboratory.conduct(SLOW, curves=True)
-    written = read_metrics(laboratory.folder / "run" / "metrics.json")
+    written = read_json(laboratory.folder / "run" / "metrics.json")
     assert written == json.loads(json.dumps(metrics))
     assert Run.from_json(json.dumps(written["settings"])) == SLOW
     confusion = np.array(written["confusion"])
@@ -146,7 +145,7 @@ def test_a_run_that_diverges_stops_and_is_recorded_as_such(laboratory, run):
     assert re.search(
         r"diverged: the loss is not finite in epoch 1, step \d+, learning rate", output
     )
-    metrics = read_metrics(laboratory.folder / "run" / "metrics.json")
+    metrics = read_json(laboratory.folder / "run" / "metrics.json")
     assert metrics["diverged"]["epoch"] == 1
     assert metrics["accuracy"] is metrics["loss"] is metrics["confusion"] is None
     assert metrics["epochs"] == []
@@ -203,10 +202,10 @@ def test_an_edited_result_is_noticed(laboratory):
     content["accuracy"] = 1.0
     path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match="was changed after the training that wrote it"):
-        read_metrics(path)
+        read_json(path)
     path.write_text("{")
     with pytest.raises(ValueError, match="was changed"):
-        read_metrics(path)
+        read_json(path)
 
 
 def test_two_threads_use_two_cores_and_no_more(laboratory):
@@ -214,7 +213,7 @@ def test_two_threads_use_two_cores_and_no_more(laboratory):
     process = laboratory.train(vary(run, threads_per_worker=2, epochs=30))
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    metrics = read_metrics(laboratory.folder / "run" / "metrics.json")
+    metrics = read_json(laboratory.folder / "run" / "metrics.json")
     assert metrics["machine"]["threads_per_process"] == 2
     pinned = metrics["cores"]["pinned"]
     if pinned is None:

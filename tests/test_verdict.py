@@ -258,9 +258,10 @@ def test_no_line_goes_through_one_size():
 
 
 def test_what_is_missing_and_what_diverged_is_said():
-    missing = pd.DataFrame({"run": ["digits/lenet/fold0"]})
+    missing = pd.DataFrame({"run": ["digits/lenet/fold0"], "log": [None]})
     (said,) = verdict.of_missing(missing, runs_of(RUNS))
     assert said.startswith("INCOMPLETE: 1 run of 5 failed and is missing here, for instance digits")
+    assert said.endswith("it was not begun, as something that it needs failed.")
     broken = RUNS[1] | {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
     (said,) = verdict.of_missing(missing[:0], runs_of([RUNS[0], broken]))
     assert (

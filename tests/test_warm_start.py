@@ -255,7 +255,7 @@ def test_without_a_warm_process_a_run_starts_by_itself(
 @pytest.fixture
 def copied(tmp_path, monkeypatch):
     """A copy of the project's programs, of which the warm process is one."""
-    scripts = copy(tmp_path / "project").folder / "scripts"
+    scripts = copy(tmp_path / "project", linked=()).folder / "scripts"
     monkeypatch.setattr(warm_start, "PROGRAMS", scripts)
     return scripts
 

@@ -62,7 +62,9 @@ def assert_is_self_contained(page):
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
-    assert page.index("Held-out accuracy, each") < page.index("<svg") < page.index(">Methods<")
+    assert (
+        page.index("Best held-out accuracy of each") < page.index("<svg") < page.index(">Methods<")
+    )
     assert page.count("<svg") == page.count("<figcaption>") == 8
     methods = page.partition(">Methods<")[2]
     assert "mlp (hidden [16], SGD with learning rate 0.05, batches of 16, 2 epochs" in methods
@@ -82,48 +84,12 @@ def test_folds_are_the_same_for_every_model_and_strategy(finished):
         assert rows == {(10, 10, 10)}
 
 
-def test_nothing_to_do(project):
-    assert project.planned() == {}
-
-
 def test_a_hyperparameter_reruns_that_model_and_the_aggregates(project):
     project.edit("mine.yaml", "lr: 0.003", "lr: 0.004")
     planned = project.planned()
     assert planned["train"] == RUNS / 2
     assert planned["report_first"] == 1
     assert "prepare_dataset" not in planned
-
-
-@pytest.mark.parametrize(
-    ("change", "new"),
-    [
-        (lambda c: c["models"].update(more=c["models"]["mlp"] | {"name": "mlp"}), 0),
-        (lambda c: c["studies"]["first"]["strategies"].append("data_parallel"), 4),
-        (lambda c: c["studies"]["first"].update(workers=[1, 2]), 4),
-        (lambda c: c["studies"]["first"].update(seeds=[0, 1]), RUNS),
-        (lambda c: c["studies"].update(second=c["studies"]["first"]), 0),
-        (lambda c: c["studies"]["first"].update(folds=3), 12),
-    ],
-    ids=["unused model", "strategy", "workers", "seed", "equal study", "folds"],
-)
-def test_what_is_new_is_trained_and_nothing_else(project, change, new):
-    project.configure(change)
-    assert project.trains() == new
-
-
-def test_a_new_model_trains_only_its_runs(project):
-    def change(config):
-        config["models"]["wide"] = config["models"]["mlp"] | {"name": "mlp", "hidden": [32]}
-        config["studies"]["first"]["models"].append("wide")
-
-    project.configure(change)
-    assert project.trains() == RUNS / 2
-
-
-def test_the_order_of_keys_does_not_matter(project):
-    config = yaml.safe_load(project.config.read_text())
-    project.config.write_text(yaml.safe_dump(config, sort_keys=True) + "# a comment\n")
-    assert project.planned() == {}
 
 
 LIBRARY = "scripts/allcores"
@@ -133,18 +99,8 @@ LIBRARY = "scripts/allcores"
     ("path", "old", "new", "runs"),
     [
         (f"{LIBRARY}/strategies/ddp.py", "bucket_mb=25", "bucket_mb=26", RUNS / 2),
-        (f"{LIBRARY}/models/lenet.py", "kernel_size=5", "kernel_size=3", RUNS / 2),
-        (f"{LIBRARY}/training/loop.py", "model.train()", "model.train(True)", RUNS),
         (f"{LIBRARY}/training/loop.py", "The training loop", "The loop", 0),
-        (
-            f"{LIBRARY}/analysis/style.py",
-            "PANEL_WIDTH, PANEL_HEIGHT = 3.6",
-            "PANEL_WIDTH, PANEL_HEIGHT = 4",
-            0,
-        ),
-        (f"{LIBRARY}/study/commandline.py", "default=5", "default=6", 0),
-        ("workflow/rules/train.smk", "exec {LAUNCHER}", "exec  {LAUNCHER}", 0),
-        ("profiles/default/config.yaml", "keep-going: true", "keep-going: false", 0),
+        ("workflow/rules/train.smk", "exec {CALL.launcher}", "exec  {CALL.launcher}", 0),
     ],
     ids=lambda value: value.removeprefix(LIBRARY) if isinstance(value, str) else None,
 )
@@ -158,36 +114,21 @@ def test_an_edited_plot_is_plotted_again(project):
     assert project.planned() == {"report_first": 1, "all": 1, "total": 2}
 
 
-def test_other_cores_and_fresh_file_times_rerun_nothing(project):
+def test_other_cores_comments_and_fresh_file_times_rerun_nothing(project):
+    config = yaml.safe_load(project.config.read_text())
+    project.config.write_text(yaml.safe_dump(config, sort_keys=True) + "# a comment\n")
     now = time.time()
     for file in project.folder.rglob("*"):
         if file.is_file() and "results" not in file.parts and ".snakemake" not in file.parts:
             os.utime(file, (now, now))
     for file in (project.results / "data").rglob("*.*"):
         os.utime(file, (now, now))
-    assert project.trains(cores="4") == 0
+    assert project.planned(cores="4") == {}
 
 
-def one_result(project):
-    return next((project.results / "runs").rglob("metrics.json"))
-
-
-def test_an_edited_result_is_noticed_and_refused(project):
-    path = one_result(project)
-    path.write_text(path.read_text().replace('"accuracy"', '"acuracy"'))
-    planned = project.planned()
-    assert planned["report_first"] == 1
-    assert "train" not in planned
-    output = project.call(expect=1)
-    assert "was changed after the training that wrote it. Delete it to train again" in output
-
-
-def test_another_working_directory(finished, tmp_path):
-    planned = finished.planned(cwd=tmp_path)
+def test_another_working_directory_and_a_config_on_the_command_line(finished, tmp_path):
+    planned = finished.planned("--config", "models={mlp: {epochs: 3}}", cwd=tmp_path)
     assert planned["train"] == RUNS
-
-
-def test_config_on_the_command_line(finished):
     assert finished.trains("--config", "models={mlp: {epochs: 3}}") == RUNS / 2
 
 
@@ -205,10 +146,9 @@ def test_mistakes_are_told_before_any_job(tmp_path):
 def test_cells_that_need_more_cores_than_there_are_stop_the_call(tmp_path):
     project = copy(tmp_path)
     project.configure(lambda config: config["studies"]["first"].update(workers=[1, 3]))
-    for cores in "1", "2":
-        output = project.call(expect=1, cores=cores)
-        assert "ddp with 3 workers x 1 threads needs 3 cores" in output
-        assert f"this call has {cores}: give it --cores 3" in output
+    output = project.call(expect=1)
+    assert "ddp with 3 workers x 1 threads needs 3 cores" in output
+    assert "this call has 2: give it --cores 3" in output
     assert not (tmp_path / "results").exists()
     assert project.trains(cores=None) == 12, "a dry run need not say them"
 
@@ -216,10 +156,8 @@ def test_cells_that_need_more_cores_than_there_are_stop_the_call(tmp_path):
 def test_more_nodes_than_there_are_stop_the_call(tmp_path):
     project = copy(tmp_path)
     project.configure(lambda config: config["studies"]["first"].update(nodes=2))
-    for cores in "1", "2":
-        output = project.call(expect=1, cores=cores)
-        assert "studies.first.nodes: found 2; this call has 1: ask a cluster" in output
-    assert project.trains(cores=None) == RUNS, "a dry run need not say them"
+    output = project.call(expect=1)
+    assert "studies.first.nodes: found 2; this call has 1: ask a cluster" in output
     project.configure(lambda config: config["studies"]["first"].update(strategies=["hogwild"]))
     output = project.call("-n", expect=1, cores=None)
     assert "the workers of hogwild share memory, so they are on one node; found 2 nodes" in output

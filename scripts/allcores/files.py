@@ -1,10 +1,14 @@
-"""Atomic writes of files, and cached digests of their content."""
+"""Files that are whole or not there: atomic writes, JSON with a checksum, digests of content."""
 
 import contextlib
 import hashlib
 import json
 import os
 from pathlib import Path
+
+# The key of a JSON file's own checksum.
+CHECKSUM = "checksum"
+TOGETHER = 2.0  # seconds
 
 
 def write_text(path, text):
@@ -23,6 +27,43 @@ def sha256(path):
 def checksum(content):
     """The SHA-256 of what JSON can hold, however its keys are ordered."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def write_json(path, content):
+    """Write a mapping as JSON with a checksum of its own, so that damage and edits are noticed."""
+    text = json.dumps(content | {CHECKSUM: checksum(content)}, indent=1, allow_nan=False)
+    write_text(path, text)
+
+
+def read_json(path):
+    """The mapping that write_json() wrote, without its checksum.
+
+    Raises:
+        ValueError: the file is damaged, or was changed since.
+        OSError: it cannot be read.
+    """
+    try:
+        content = json.loads(Path(path).read_text())
+        is_sound = content.pop(CHECKSUM) == checksum(content)
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        is_sound = False
+    if not is_sound:
+        raise ValueError(
+            f"{path} is damaged, or was changed since it was written. Delete it to make it again"
+        )
+    return content
+
+
+def written_together(files):
+    """Whether files were last changed at about the same time, as those of one job are.
+
+    Whatever changes one of them later, an editor or a failing disk, gives it another time.
+
+    Raises:
+        OSError: one of them is not there.
+    """
+    times = [Path(file).stat().st_mtime for file in files]
+    return max(times) - min(times) < TOGETHER
 
 
 class KeptDigests:

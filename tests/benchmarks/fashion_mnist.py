@@ -13,7 +13,7 @@ from pathlib import Path
 
 from measure import ROOT, report
 
-from allcores.study.metrics_file import read_metrics
+from allcores.files import read_json
 
 # Where Debian's package dataset-fashion-mnist has the original files; else they are downloaded.
 ORIGINALS = Path("/usr/share/datasets/fashion-mnist")
@@ -37,7 +37,7 @@ def ours(folder):
     subprocess.run([*command, "--quiet", "all", "--configfile", config], cwd=folder, check=True)
     (file,) = Path(folder).rglob("runs/**/metrics.json")
     found, seconds = [], 0.0
-    for epoch in read_metrics(file)["epochs"]:
+    for epoch in read_json(file)["epochs"]:
         seconds += epoch["seconds"]
         found.append((seconds, epoch["accuracy"]))
     return found

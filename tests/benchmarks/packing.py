@@ -12,8 +12,8 @@ from pathlib import Path
 
 from measure import ROOT, report
 
+from allcores.files import read_json
 from allcores.machine import cores
-from allcores.study.metrics_file import read_metrics
 
 CONFIG = """
 models:
@@ -40,7 +40,7 @@ if __name__ == "__main__":
         began = time.time()
         with (Path(folder) / "log").open("w") as log:
             subprocess.run(command, cwd=folder, check=True, stdout=log, stderr=log)
-        runs = [read_metrics(p) for p in Path(folder, "results").rglob("metrics.json")]
+        runs = [read_json(p) for p in Path(folder, "results").rglob("metrics.json")]
     assert len(runs) == 30
     makespan = max(run["ended"] for run in runs) - began
     first = min(run["started"] for run in runs)

@@ -14,10 +14,10 @@ from measure import ROOT, in_turn, report
 
 from allcores.data import preparation, storage
 from allcores.data.folds import Assignable, write_folds
+from allcores.files import read_json
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
 from allcores.study import commandline
-from allcores.study.metrics_file import read_metrics
 
 REPEATS = 7
 
@@ -34,7 +34,7 @@ def start_up(run, folder, warm=None):
     command += ["--data", f"{folder}/data", "--fold-of", f"{folder}/folds.json"]
     command += ["--output", output, "--checkpoints", f"{folder}/checkpoints"]
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
-    return read_metrics(output / "metrics.json")["start_up_seconds"]
+    return read_json(output / "metrics.json")["start_up_seconds"]
 
 
 def imports_of_torch(folder):

@@ -1,13 +1,35 @@
 """Call snakemake, with the library of the project that it is called for."""
 
+import atexit
+import os
 import sys
+from pathlib import Path
 
 # The process that this one is forked from has imported parts of another.
 for name in [name for name in sys.modules if name.partition(".")[0] == "allcores"]:
     del sys.modules[name]
 sys.path[:] = [path for path in sys.path if not path.endswith(("/scripts", "/tests/warm"))]
 
-from snakemake.cli import main  # noqa: E402
+
+def share(folder, snakefile):
+    """Let the call's programs be forked from the warm processes in a folder, which are there."""
+    sys.path.insert(0, str(Path(snakefile).parent / "scripts"))
+    from allcores.machine import warm_start
+
+    def start(name, log, at_once=False):
+        place = warm_start.folder(name)
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(Path(folder) / warm_start.folder(name, "tests").name)
+        return atexit.register(place.unlink)
+
+    warm_start.start = start
+
 
 if __name__ == "__main__":
-    main(sys.argv[1:-2])  # without --die-with-parent
+    arguments = sys.argv[1:-2]  # without --die-with-parent
+    shared = os.environ.pop("SHARED_WARM", None)
+    if shared:
+        share(shared, arguments[arguments.index("-s") + 1])
+    from snakemake.cli import main
+
+    main(arguments)

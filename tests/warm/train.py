@@ -5,8 +5,11 @@ import runpy
 import sys
 from pathlib import Path
 
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+if str(SCRIPTS) not in sys.path:  # in a process that starts by itself
+    sys.path.insert(0, str(SCRIPTS))
 # As the library does where it is imported.
 sys.path.append(os.getcwd())  # noqa: PTH109
 
 if __name__ == "__main__":
-    runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "train.py"), run_name="__main__")
+    runpy.run_path(str(SCRIPTS / "train.py"), run_name="__main__")

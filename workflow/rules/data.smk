@@ -1,4 +1,4 @@
-# Images and folds.
+# Data and folds, made where they are not there, or are not what they were.
 
 
 # On a cluster these run where snakemake was called: other nodes often have no network.
@@ -8,10 +8,9 @@ localrules:
     assign_inner_folds,
 
 
-DATA = DataJobs(config, FOLDER, warm(PANDAS))
-
-
 rule prepare_dataset:
+    input:
+        DATA.check_dataset,
     output:
         inputs="<results>/data/{dataset}/inputs.npy",
         targets="<results>/data/{dataset}/targets.npy",
@@ -36,6 +35,7 @@ rule assign_folds:
     input:
         targets="<results>/data/{dataset}/targets.npy",
         info="<results>/data/{dataset}/dataset.json",
+        check=DATA.check_folds,
     output:
         "<results>/data/{dataset}/{folds}folds_seed{seed}.json",
     log:

@@ -1,69 +1,62 @@
 # What each study ends with: tidy CSVs, tables, figures and a report, made in one process. Each file in
 # scripts/allcores/analysis/tables/ and figures/ declares one, with what it is made from.
 
-INNER = SelectionJobs(CONFIG, TABLE, FOLDER, warm(PANDAS))
-
 
 # Where a study selects, which of its runs are final is known when all candidates have been scored.
 checkpoint select_candidate:
     input:
-        lambda wildcards: INNER.inputs(wildcards.selection, checkpoints),
+        lambda wildcards: SELECTIONS.inputs(wildcards.selection, checkpoints),
     output:
-        FOLDER.selection(),
+        CALL.folder.selection(),
     log:
         "<results>/logs/select_candidate/{selection}.log",
     localrule: True
     conda:
         "../../environment.yml"
     params:
-        code=lambda wildcards: INNER.code(wildcards.selection),
+        code=lambda wildcards: SELECTIONS.code(wildcards.selection),
         # A function of input is not recorded.
-        command=lambda wildcards, input, output: INNER.command(wildcards.selection, output[0]),
+        command=lambda wildcards, input, output: SELECTIONS.command(wildcards.selection, output[0]),
     message:
         "Choose between the candidates of {wildcards.selection}"
     shell:
         "exec {params.command} > {log:q} 2>&1"
 
 
-for JOB in STUDIES:
+for JOB in CALL.studies:
 
     rule:
         name:
-            f"report_{JOB.study}"
+            f"report_{JOB.name}"
         input:
             **JOB.of_other,
             **JOB.inputs(checkpoints),
-            selections=[FOLDER.selection(each.path) for each in JOB.selections],
+            selections=[CALL.folder.selection(each.path) for each in JOB.selections],
+            check=JOB.check,
         output:
             **JOB.tidy,
             page=report(
                 JOB.page,
                 caption="../report/page.rst",
-                category=JOB.study,
+                category=JOB.name,
                 labels={"what": "0 report", "kind": "page"},
             ),
             shown=[
-                report(file, caption=str(caption), category=JOB.study, labels=labels)
+                report(file, caption=str(caption), category=JOB.name, labels=labels)
                 for file, caption, labels in JOB.shown
             ],
             beside=JOB.beside,
         log:
-            f"<results>/logs/report/{JOB.study}.log",
+            f"<results>/logs/report/{JOB.name}.log",
         # On a cluster it runs where snakemake was called.
         localrule: True
         conda:
             "../../environment.yml"
         params:
-            # Recorded: each of them decides what is in the report.
-            code=JOB.code(),
-            facts=repr(JOB.facts),
-            products=[product.name for product in JOB.products],
-            missing=JOB.missing,
+            made_of=JOB.made_of,
             # A function of input is not recorded.
-            command=lambda wildcards, input, job=JOB: job.command(
-                calls.again(*CALLED_WITH), warm(PANDAS)
-            ),
+            command=lambda wildcards, input, job=JOB: job.command(AGAIN),
         message:
-            f"Make the tables and figures of the study {JOB.study}"
+            f"Make the tables and figures of the study {JOB.name}"
         shell:
             "exec {params.command} > {log:q} 2>&1"

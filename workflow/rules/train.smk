@@ -1,23 +1,34 @@
-# calibrate measures a model's fastest recipe where the config says `auto`; train is one training.
+# What is `auto` in a config comes first: choose chooses between strategies, calibrate between ways of
+# computing. train is one training.
 
-RUNS = RunJobs(
-    CONFIG,
-    TABLE,
-    FOLDER,
-    ESTIMATES,
-    cores_of_a_run(),
-    warm(TORCH),
-    bool(LAUNCHER),
-    on_cluster(),
-)
+
+rule choose:
+    input:
+        CALL.choosing,
+    output:
+        CALL.folder.planned("chosen.json"),
+    log:
+        "<results>/logs/choose.log",
+    localrule: True
+    conda:
+        "../../environment.yml"
+    threads: CALL.most_cores
+    params:
+        # A function of input is not recorded.
+        command=CALL.choose_command,
+    message:
+        "Choose how to train, by a few seconds of each way"
+    shell:
+        "exec {params.command} > {log:q} 2>&1"
 
 
 rule calibrate:
     input:
         info="<results>/data/{dataset}/dataset.json",
         share=RUNS.recipe_to_share,
+        check=RUNS.check_recipe,
     output:
-        FOLDER.recipe,
+        CALL.folder.recipe,
     log:
         "<results>/logs/calibrate/{dataset}/{model}_{measured}.log",
     priority: 1e9
@@ -27,10 +38,8 @@ rule calibrate:
     resources:
         nodes=1,
         slurm_extra="--exclusive",
-        mem_mb=lambda wildcards, attempt: 2
-        * attempt
-        * ESTIMATES.memory_mb(RUNS.with_recipe(wildcards)),
-        runtime=lambda wildcards, attempt: attempt * ESTIMATES.minutes(RUNS.with_recipe(wildcards)),
+        mem_mb=RUNS.memory_of_recipe,
+        runtime=RUNS.minutes_of_recipe,
     params:
         # A function of output is not recorded: any run with that cache key will do.
         command=RUNS.calibration,
@@ -40,7 +49,7 @@ rule calibrate:
     message:
         "Measure how {wildcards.model} is fastest"
     shell:
-        f"exec {LAUNCHER} {{params.command}} --cores {CORES_ON_NODE} > {{log:q}} 2>&1"
+        f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_on_node} > {{log:q}} 2>&1"
 
 
 rule train:
@@ -70,4 +79,4 @@ rule train:
         "Train {wildcards.model} with {wildcards.strategy}, see {log}"
     shell:
         # exec, so that killing Snakemake ends the training and not a shell around it.
-        f"exec {LAUNCHER} {{params.command}} --cores {CORES_ON_NODE} > {{log:q}} 2>&1"
+        f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_on_node} > {{log:q}} 2>&1"

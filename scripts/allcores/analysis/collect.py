@@ -2,37 +2,36 @@
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from allcores.analysis import metrics, tidy
 from allcores.data import folds, storage
+from allcores.files import read_json
 from allcores.study import identity
-from allcores.study.metrics_file import read_metrics
 
-# The folds of samples, which many runs share, by the file that they come from.
-_folds = {}
+# The datasets and folds of samples, which many runs share, by the place that they come from.
+_datasets, _folds = {}, {}
 
 
-def read(path, run, data_folder, curves=False, exclusive=False):
+def read(path, run, data_folder, asked):
     """The metrics at path.
 
     Args:
         run: the Run that they should be of.
         data_folder: where the prepared datasets are.
-        curves, exclusive: whether the study asks for them, see conditions.Conditions.
+        asked: Conditions that the study asks for.
 
     Raises:
         ValueError: they were edited, or are of another run than the config's. Snakemake retrains
             when something changes; this catches what it cannot see, such as copied results or a
             deleted `.snakemake`.
     """
-    metrics = read_metrics(path)
+    metrics = read_json(path)
     found, wanted = metrics["identity"], wanted_identity(run, data_folder, metrics["identity"])
     different = identity.differences(found, wanted)
-    if curves and not metrics["conditions"]["curves"]:
+    if asked.curves and not metrics["conditions"]["curves"]:
         different += [] if metrics["diverged"] else ["curves"]
-    if exclusive and not metrics["conditions"]["exclusive"]:
+    if asked.exclusive and not metrics["conditions"]["exclusive"]:
         different.append("exclusive")
     if different:
         raise ValueError(
@@ -43,29 +42,33 @@ def read(path, run, data_folder, curves=False, exclusive=False):
 
 
 def wanted_identity(run, data_folder, found):
-    """The identity that a run should have, on the prepared data; without them, on those of `found`.
+    """The identity that a run should have, on the prepared data; on those of `found` if they are
+    gone.
 
     Args:
         found: the identity in the run's metrics.json.
+
+    Raises:
+        ValueError: the prepared data are damaged, or the folds are of other data.
     """
     folder = Path(data_folder) / run.dataset.label
-    try:
-        info = storage.read_info(folder)
-        fold_of = _fold_of(run, folder, info)
-    except (ValueError, FileNotFoundError):
+    if not (folder / "dataset.json").exists():
         return found | identity.before_data(run)
-    return identity.whole(run, info, fold_of)
+    dataset, fold_of = _opened(run, folder)
+    return identity.whole(run, dataset.info, fold_of)
 
 
-def _fold_of(run, folder, info):
+def _opened(run, folder):
+    """The storage.Dataset in a folder, and the fold of each sample."""
+    if folder not in _datasets:
+        _datasets[folder] = storage.open_dataset(folder)
+    dataset = _datasets[folder]
     key = folder, run.folds_file, run.fold if run.inner_folds else None
     if key not in _folds:
-        assignable = folds.Assignable(
-            np.load(folder / "targets.npy")[: info["train"]],
-            np.load(folder / "groups.npy") if "groups.npy" in info["sha256"] else None,
-        )
-        _folds[key] = folds.of_run(run, assignable, folder / str(run.folds_file))
-    return _folds[key]
+        file = folder / str(run.folds_file)
+        kept = file if file.exists() else None  # assigned anew, they are the same
+        _folds[key] = folds.of_run(run, folds.Assignable.of(dataset), kept)
+    return dataset, _folds[key]
 
 
 def utilisation(runs):
@@ -75,10 +78,10 @@ def utilisation(runs):
         runs: [(metrics.json, folder), ...].
     """
     return pd.concat(
-        pd.DataFrame(tidy.identify(metrics), index=[0]).merge(
-            pd.read_csv(f"{folder}/utilisation.csv"), how="cross"
+        pd.DataFrame(tidy.identify(each), index=[0]).merge(
+            pd.read_csv(metrics.written(each, folder, "utilisation.csv")), how="cross"
         )
-        for metrics, folder in runs
+        for each, folder in runs
     )
 
 

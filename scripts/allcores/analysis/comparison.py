@@ -9,7 +9,9 @@ from scipy import stats
 from allcores.analysis import tidy
 
 SIGNIFICANT = 0.05
-ROUNDING = 1e-6  # what differs by less, of numbers above 1 by that share, is equal
+# Scores that differ by less than that share of their scale are equal: only the order of additions
+# makes them differ.
+ROUNDING = 1e-6
 DIFFERS, NOT_FOUND = "differs", "cannot be told apart"
 IDENTICAL, UNKNOWN = "identical in every pair", "cannot be said: no spread"
 
@@ -33,7 +35,7 @@ def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
         are NaN where there is no spread to judge it by: for one pair, or differences all the same.
     """
     count, mean = len(differences), float(np.mean(differences))
-    if np.ptp(differences) < ROUNDING:
+    if np.ptp(differences) <= ROUNDING * np.max(np.abs(differences)):
         return mean, math.nan, math.nan, math.nan
     error = math.sqrt((1 / count + held_out_per_trained) * np.var(differences, ddof=1))
     reach = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error
@@ -72,12 +74,13 @@ def holm(p_values):
     return corrected
 
 
-def compare(runs, base, same):
+def compare(runs, base, same, metric):
     """How the score of each cell of runs differs from that of a baseline.
 
     Args:
         runs, base: one row per run, as in runs.csv.
         same: the columns in which a cell and its baseline agree; runs are paired by fold and seed.
+        metric: metrics.Metric, of the scores.
 
     Returns:
         One row per cell: pairs; difference: score minus the baseline's; low, high: its 95 %
@@ -88,7 +91,7 @@ def compare(runs, base, same):
     paired = runs.merge(base, on=[*same, *tidy.REPEAT], suffixes=("", "_base"))
     rows = []
     for cell, pairs in paired.groupby(tidy.CELL, sort=False):
-        differences = _without_rounding(pairs["score"], pairs["score_base"])
+        differences = without_rounding(pairs["score"], pairs["score_base"], metric)
         mean, low, high, p = corrected_t_test(differences, held_out_per_trained(pairs))
         rows.append(
             dict(zip(tidy.CELL, cell, strict=True))
@@ -108,14 +111,18 @@ def compare(runs, base, same):
     return table
 
 
-def _without_rounding(scores, base):
-    """Their differences; 0 where only the order of additions differs."""
+def without_rounding(scores, base, metric):
+    """Their differences; 0 where they are equal up to rounding.
+
+    An error has the unit of the targets, or is near 0 where a model is good: its scale is its own
+    size. What is 1 at best has that scale.
+    """
     differences = scores - base
-    return differences.where(differences.abs() >= ROUNDING * np.maximum(1, base.abs()), 0.0)
+    scale = 1.0 if metric.sign > 0 else np.maximum(scores.abs(), abs(base))
+    return differences.where(differences.abs() > ROUNDING * scale, 0.0)
 
 
 def _finding(row):
     if not np.isnan(row["p_corrected"]):
         return DIFFERS if row["p_corrected"] < SIGNIFICANT else NOT_FOUND
-    same = row["pairs"] > 1 and abs(row["difference"]) < ROUNDING
-    return IDENTICAL if same else UNKNOWN
+    return IDENTICAL if row["pairs"] > 1 and row["difference"] == 0 else UNKNOWN

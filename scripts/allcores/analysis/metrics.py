@@ -162,10 +162,22 @@ def predictions(run, folder):
     """
     import pandas as pd  # which the workflow, that asks for names only, is spared
 
-    file = Path(folder) / "predictions.parquet"
-    if sha256(file) != run["predictions_sha256"]:
+    return pd.read_parquet(written(run, folder, "predictions.parquet"))
+
+
+def written(run, folder, name):
+    """The path of a file of a run's results, which is what the run wrote.
+
+    Args:
+        run, folder: as of predictions().
+
+    Raises:
+        ValueError: it was changed since.
+    """
+    file = Path(folder) / name
+    if sha256(file) != run["files"][name]:
         raise ValueError(f"{file} is not what the run wrote. Delete {folder} to train again")
-    return pd.read_parquet(file)
+    return file
 
 
 def measured(run, folder, wanted):

@@ -13,23 +13,21 @@ LEAD, LEADING = 2, 3
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
 
 
-def write(path, frames, of_study, runs, facts, again):
-    """Write the page; the study's figures must be there as SVG, beside it.
+def write(study, frames, again):
+    """Write the page of a study.Study; its figures must be there as SVG, beside it.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
-        of_study: the study's products.
-        runs: its Runs.
-        facts: products.Facts.
         again: the command that makes all of this again.
 
     Returns:
         The sentences of the verdict.
     """
-    spoken_of = [product.name for product in of_study if product.spoken_from]
-    said = verdict.sentences(frames, spoken_of, facts)
+    facts = study.facts
+    spoken_of = [product.name for product in study.products if product.spoken_from]
+    said = verdict.sentences(frames, spoken_of, facts, study.notes)
     lead = list(bottom_line.sentences(frames, facts))[:LEAD]
-    blocks = _blocks(Path(path).parent, frames, of_study, facts)
+    blocks = _blocks(Path(study.place), frames, study.products, facts)
     candidates = [block for block in blocks if block["leading"]]
     leading = sorted(candidates, key=lambda block: block["leading"])[:LEADING]
     rest = [block for block in blocks if block not in leading]
@@ -43,10 +41,10 @@ def write(path, frames, of_study, runs, facts, again):
             {"name": name, "blocks": [block for block in rest if block["section"] == name]}
             for name in sorted({block["section"] for block in rest})
         ],
-        methods=list(methods.paragraphs(frames, runs, facts)),
+        methods=list(methods.paragraphs(frames, study.runs, facts)),
         again=again,
     )
-    Path(path).write_text(page)
+    Path(study.page).write_text(page)
     return said
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 
 from allcores.analysis import metrics, tidy
+from allcores.files import read_json
 from allcores.study import grid
-from allcores.study.metrics_file import read_metrics
 
 # Before the name of each key that is swept over, where those are columns.
 SWEPT = "swept_"
@@ -39,7 +39,7 @@ def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
         return {"kept": [only], "candidates": {}}
     candidates = {}
     for label, folders in inner.items():
-        runs = [read_metrics(Path(folder, "metrics.json")) for folder in folders]
+        runs = [read_json(Path(folder, "metrics.json")) for folder in folders]
         places = zip(runs, folders, strict=True)
         scores = [metrics.measured(*each, [metric])[metric.name] for each in places]
         candidates[label] = {
@@ -64,13 +64,13 @@ def candidates(job, all_metrics, measured):
     key.
 
     Args:
-        job: the jobs.StudyJob.
+        job: the study.Study.
         measured: as of tidy.runs().
     """
     swept = job.config.get(grid.SWEPT, {})
     rows = []
     for each in job.selections:
-        found = json.loads(Path(job.folder.selection(each.path)).read_text())
+        found = read_json(job.folder.selection(each.path))
         of_run = tidy.identify(
             {"settings": json.loads(job.table.runs[job.folder.chosen(each)].to_json())}
         )

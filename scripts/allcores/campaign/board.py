@@ -1,118 +1,134 @@
-"""What one sees of a call while it lasts: how far it is, and below it each run that is going on."""
+"""What one sees of a call while it lasts: how far it is, and below it each job that is going on."""
 
 import contextlib
 import copy
-import dataclasses
 import logging
 import sys
 import threading
+import time
 
 from tqdm import tqdm
 
-from allcores.campaign import state
-from allcores.campaign.record import Record, write_code
+from allcores.campaign import journal, state
 from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING
 from allcores.planning.prediction import duration
 
-# Seconds from one look to the next: on a terminal, and where each is a line more.
-EVERY, EVERY_LINE = 1.0, 30.0
-MOST_RUNS = 12  # shown at once
+# Seconds from one look to the next: on a terminal, and where each is a line more; but looking takes
+# this share of a core's time at most.
+EVERY, EVERY_LINE, SHARE = 1.0, 30.0, 0.02
+MOST_JOBS = 12  # shown at once
 # What is expected is thought over when so many times as many runs are done.
 LEARN = 1.2
 AFTER = 4.0  # seconds that tables, figures and report take
+# What jobs do beside training, by the names of their rules.
+DOING = {
+    "choose": "choosing how to train",
+    "prepare_dataset": "preparing",
+    "assign_folds": "assigning folds of",
+    "assign_inner_folds": "assigning inner folds of",
+    "calibrate": "measuring how it computes fastest:",
+    "select_candidate": "choosing a candidate:",
+}
 
 
-def begin(folder, table, logs, estimates, available, spread, logger):
-    """Write down what a call is to do, and show how far it is.
-
-    Args:
-        folder, table: the ResultsFolder and the grid.Table of the config.
-        logs: the log files of the runs that the call is to make.
-        estimates: estimate.Estimates of the runs.
-        available: number of cores; None: a cluster's.
-        spread: whether the runs are on several machines.
-        logger: Snakemake's.
-
-    Returns:
-        The Board.
-    """
-    runs = [run for run in table.runs.values() if folder.log(run) in logs]
-    for each in table.choices.values():  # some of them will go on
-        if not folder.kept(each):
-            runs += [table.runs[path] for path in each.going_on if not folder.has(path)]
-    look = Look(folder, table, runs, copy.copy(estimates), available, spread)
-    write_code(folder, runs)
-    board = Board(look, logger)
-    if runs:
-        board.start()
-    return board
-
-
-class Look:
+class Progress:
     """What lines() says of a call now; what its runs have taken corrects what others will.
 
     Args:
-        runs: that the call may make.
-        folder, table, estimates, available, spread: as of begin().
+        folder: the ResultsFolder.
+        table: the grid.Table of its config.
+        runs: Runs that the call may make.
+        estimates: estimate.Estimates of them.
+        available: number of cores; None: a cluster's.
+
+    Attributes:
+        journal: journal.Journal of the call, set when it begins.
     """
 
-    def __init__(self, folder, table, runs, estimates, available, spread):
-        self.folder, self.table, self.runs, self.estimates = folder, table, runs, estimates
-        self.record = Record.of_this_process(available, spread, self.expected())
-        self.record.write(folder)
-        self.learned = 0  # from so many runs
+    def __init__(self, folder, table, runs, estimates, available):
+        self.folder, self.table, self.runs, self.available = folder, table, runs, available
+        self.estimates = copy.copy(estimates)
+        self.to_make = {run.path for run in runs}
+        self.finished, self.learned, self.is_news = set(), 0, False
 
     def expected(self):
+        """Path of each run -> seconds it is expected to last."""
         return {run.path: self.estimates.seconds(run) for run in self.runs}
 
+    def notice(self, job):
+        """Take in a journal.Job that has changed its state."""
+        if job.rule == "train" and job.state == journal.FINISHED:
+            self.finished.add(job.title)
+        if job.rule == "calibrate" and job.state == journal.FINISHED:
+            self.is_news = True
+
+    def is_done(self, path):
+        """Whether a run is: it has ended in this call, or was not to be made."""
+        return path in self.finished or path not in self.to_make
+
     def __call__(self):
-        found = state.states(self.folder, self.table, self.record)
-        done = state.counts(found)[DONE]
-        if not self.record.trained_since:
-            since = state.first_start(self.folder, found, self.record)
-            if since:
-                self.note(trained_since=since)
-        if done > LEARN * self.learned:
-            self.learned = done
+        if self.is_news or len(self.finished) > LEARN * self.learned:
+            self.learned, self.is_news = len(self.finished), False
             self.estimates.read_again()
-            self.note(expected=self.expected())
-        return lines(found, self.table, self.record, self.record.cores)
+            self.journal.expect(self.expected())
+        jobs = list(self.journal.jobs.values())
+        of_runs = list(state.states(self.folder, self.table, jobs, self.is_done))
+        return list(
+            lines(of_runs, jobs, self.folder, self.table, self.journal.call, self.available)
+        )
 
-    def note(self, **changes):
-        self.record = dataclasses.replace(self.record, **changes)
-        self.record.write(self.folder)
 
-
-def lines(found, table, record, available, is_over=False):
-    """A line on the whole call, and one for each run that is going on.
+def lines(of_runs, jobs, folder, table, call, available, is_over=False):
+    """A line on the whole call, and one for each job that is going on.
 
     Args:
-        found: list of state.RunState.
-        record: record.Record of the call; None: there was none.
+        of_runs: list of state.RunState.
+        jobs: journal.Jobs of the call.
+        call: journal.Call; None: there was none.
         available: number of cores; None: a cluster's.
         is_over: whether no call is going on, so that nothing is left to wait for.
     """
-    counts = state.counts(found)
-    running = [one for one in found if one.state == RUNNING]
-    busy = sum(table.runs[one.path].cores for one in running)
-    told = ", ".join(f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING))
-    told += f"; {busy} of {available} cores busy" if available else f"; {busy} cores busy"
-    if record and record.expected and counts[RUNNING] + counts[WAITING] and not is_over:
-        left = state.seconds_left(found, table, record, available or max(1, busy))
-        told += f"; about {duration(left + AFTER)} left"
-    yield told
-    for one in running[:MOST_RUNS]:
-        loss = f", loss {one.loss}" if one.loss else ""
-        yield (
-            f"  epoch {one.epochs} of {table.runs[one.path].trained_epochs}{loss}, "
-            f"{duration(one.elapsed)}: {one.path}"
-        )
-    if len(running) > MOST_RUNS:
-        yield f"  and {len(running) - MOST_RUNS} more"
+    counts = state.counts(of_runs)
+    training = [one for one in of_runs if one.state == RUNNING]
+    others = [job for job in jobs if job.state == journal.RUNNING and job.rule != "train"]
+    others = [] if is_over else others
+    busy = sum(one.cores for one in training) + sum(job.cores for job in others)
+    parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
+    parts += [f"{job.rule} of {job.title} failed" for job in jobs if _has_failed(job)]
+    line = ", ".join(parts)
+    line += f"; {min(busy, available)} of {available} cores busy" if available else ""
+    if call and call.expected and counts[RUNNING] + counts[WAITING] and not is_over:
+        began = min([job.began for job in jobs if job.rule == "train"], default=time.time())
+        left = state.seconds_left(of_runs, folder, table, call, available or max(1, busy), began)
+        line += f"; about {duration(left + AFTER)} left"
+    yield line
+    shown = [_training(one, folder, table) for one in training]
+    shown += [f"  {_doing(job)}, {duration(time.time() - job.began)}" for job in others]
+    yield from shown[:MOST_JOBS]
+    if len(shown) > MOST_JOBS:
+        yield f"  and {len(shown) - MOST_JOBS} more"
+
+
+def _has_failed(job):
+    return job.state == journal.FAILED and job.rule != "train"
+
+
+def _training(one, folder, table):
+    run = table.runs[one.path]
+    epochs, loss = state.epochs_of(folder.log(run))
+    told = f", loss {loss}" if loss else ""
+    return f"  epoch {epochs} of {run.trained_epochs}{told}, {duration(one.elapsed)}: {one.path}"
+
+
+def _doing(job):
+    """A job in words; those that make all of a study are named after it."""
+    if job.rule.startswith("report_"):
+        return f"making the tables and figures of {job.rule.removeprefix('report_')}"
+    return f"{DOING.get(job.rule, job.rule)} {job.title}"
 
 
 class Board(threading.Thread):
-    """Shows lines() until it is closed: on a terminal they stay at its foot, below what is logged.
+    """Shows lines until it is closed: on a terminal they stay at its foot, below what is logged.
 
     Args:
         look: called for the lines.
@@ -128,17 +144,21 @@ class Board(threading.Thread):
                 handler.emit = _above(handler.emit)
 
     def run(self):
-        while not self.over.wait(EVERY if self.stays else EVERY_LINE):
+        pause = every = EVERY if self.stays else EVERY_LINE
+        while not self.over.wait(pause):
+            began = time.perf_counter()
             with contextlib.suppress(OSError):  # files come and go
-                self.show(list(self.look()))
+                self.show(self.look())
+            pause = max(every, (time.perf_counter() - began) / SHARE)
 
-    def show(self, told):
+    def show(self, shown):
+        """Show these lines in the place of those before."""
         if not self.stays:
-            print(told[0], file=sys.stderr, flush=True)
+            print(shown[0], file=sys.stderr, flush=True)
             return
-        while len(self.bars) < len(told):
+        while len(self.bars) < len(shown):
             self.bars.append(tqdm(bar_format="{desc}", position=len(self.bars), leave=False))
-        for bar, line in zip(self.bars, told + [""] * len(self.bars), strict=False):
+        for bar, line in zip(self.bars, shown + [""] * len(self.bars), strict=False):
             bar.set_description_str(line[: bar.ncols or None])
 
     def close(self):

@@ -1,12 +1,53 @@
 """Why a run would be trained again: which setting, which file of code, which data."""
 
 import json
+from collections import defaultdict
 from pathlib import Path
 
-from allcores.analysis import collect
-from allcores.campaign import record
 from allcores.data import preparation, storage
-from allcores.study.metrics_file import read_metrics
+from allcores.files import read_json, write_text
+from allcores.study import fingerprint
+
+# Of code, by its fingerprint: what it was made of.
+CODE = "code"
+
+
+def lines(folder, table):
+    """A line for each reason for which runs would be trained, with the runs that it is of.
+
+    Args:
+        folder: the ResultsFolder.
+        table: the grid.Table of its config.
+    """
+    runs_of = defaultdict(list)
+    for path in folder.wanted(table):
+        of_run = reasons(folder, table.runs[path], table)
+        if of_run:
+            runs_of["\n    ".join(of_run)].append(path)
+    for reason, paths in runs_of.items():
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        yield f"{paths[0]}{more}:\n    {reason}"
+    if not runs_of:
+        yield "all runs are what the config asks for"
+
+
+def write_code(folder, runs):
+    """Write down of which definitions the code of Runs consists, once for each fingerprint."""
+    for code, run in {fingerprint.of_run(run): run for run in runs}.items():
+        file = _code_file(folder, code)
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_text(file, json.dumps(_definitions(run)))
+
+
+def _definitions(run):
+    """Module and name -> hash of all that the code of a Run consists of."""
+    covered = fingerprint.covered_by_run(run).items()
+    return {f"{module} {name}": digest for (module, name), digest in covered}
+
+
+def _code_file(folder, code):
+    return Path(folder.called(CODE)) / f"{code.split()[-1]}.json"
 
 
 def reasons(folder, run, table):
@@ -16,14 +57,21 @@ def reasons(folder, run, table):
         folder: the ResultsFolder.
         table: the run's grid.Table.
     """
+    from allcores.analysis import collect  # a call of snakemake is spared pandas
+
     if not folder.has(run.path):
         return ["has not been trained"]
     try:
-        metrics = read_metrics(Path(folder.run(run.path), "metrics.json"))
+        metrics = read_json(Path(folder.run(run.path), "metrics.json"))
     except ValueError as error:
         return [str(error)]
+    if damaged := folder.damaged(run.path):
+        return [f"{damaged} is not what the run wrote"]
     found = metrics["identity"]
-    wanted = collect.wanted_identity(run, folder.dataset(""), found)
+    try:
+        wanted = collect.wanted_identity(run, folder.dataset(""), found)
+    except ValueError as error:
+        return [f"data: {error}"]
     lines = list(_of_settings(json.loads(found["settings"]), json.loads(wanted["settings"])))
     if found["code"] != wanted["code"]:
         lines.append(f"code: {_of_code(folder, run, found['code'])}")
@@ -60,10 +108,10 @@ def _of_settings(found, wanted, where=""):
 def _of_code(folder, run, code):
     """The definitions that have changed, been added or are gone, by their files."""
     try:
-        before = json.loads(record.code_file(folder, code).read_text())
+        before = json.loads(_code_file(folder, code).read_text())
     except (OSError, ValueError):
         return "of another version, of which nothing was written down"
-    now = record.definitions(run)
+    now = _definitions(run)
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     files = {}
     for key in changed:

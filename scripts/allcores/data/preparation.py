@@ -30,6 +30,8 @@ def prepare(choice, downloads, folder):
         if not _is_sound(folder, made_from(choice)):
             load = registry.datasets()[choice.name].load()
             samples = load(Path(downloads) / choice.name, **choice.options)
+            for note in samples.notes:
+                print(f"NOTE: {note}", flush=True)
             storage.write(folder, samples, made_from(choice))
 
 

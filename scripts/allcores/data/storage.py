@@ -4,14 +4,20 @@ A dataset is a folder of inputs.npy, targets.npy and dataset.json; of images als
 where samples belong together groups.npy, and where one comes after the other times.npy.
 """
 
-import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from allcores.files import KeptDigests, checksum, sha256, write_text
+from allcores.files import KeptDigests, read_json, sha256, write_json
+
+# Rounding of float64, relative to a number's size, that computing a column may leave.
+ROUNDING = 64 * np.finfo(np.float64).eps
+# Inputs up to that size, and spreads down to its inverse, can be scaled in float32.
+LARGEST = 1e30
+# Targets up to that size can be squared and added up in float64, which holds integers up to EXACT.
+LARGEST_TARGET, EXACT = 1e100, 2**53
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,8 @@ class Metadata:
         classes: how many there are; None: the targets are numbers.
         groups: into how many the training part falls; None: every sample is for itself.
         times: how many different ones the training part has; None: it has no order.
+        alike: of a training part in order, how many of the first samples are of one class.
+        notes: sentences on what may not be meant so.
     """
 
     train: int
@@ -34,23 +42,75 @@ class Metadata:
     classes: int | None
     groups: int | None = None
     times: int | None = None
+    alike: int = 0
+    notes: tuple = ()
 
-    @property
-    def outputs(self):
-        """How many a network has: one per class, or one for a number."""
-        return self.classes or 1
+    @classmethod
+    def of(cls, samples):
+        """That of Samples."""
+        counts = None
+        if samples.classes is not None:
+            counts = np.bincount(samples.targets[: samples.train], minlength=len(samples.classes))
+        return cls(
+            train=samples.train,
+            test=samples.shape[0] - samples.train,
+            smallest_class=None if counts is None else int(counts.min()),
+            shape=tuple(samples.shape[1:]),
+            classes=None if counts is None else len(counts),
+            groups=None if samples.groups is None else len(np.unique(samples.groups)),
+            times=None if samples.times is None else len(np.unique(samples.times)),
+            alike=_alike(samples),
+            notes=tuple(samples.notes),
+        )
 
 
-def blurred(values):
-    """Which columns of (N, ...) numbers float32 would blur, as the seconds of an hour since 1970.
+def notes_on_groups(groups, targets):
+    """A sentence, if the groups of samples are their classes; (N,) each."""
+    pairs = {(group, target) for group, target in zip(groups, targets, strict=True)}
+    if len(pairs) == len(set(groups)) == len(set(targets)):
+        yield "the groups are the classes: no class that is held out is trained on"
 
-    Its steps there are more than a hundredth of the standard deviation. What differs by float64's
-    own rounding alone does not count.
+
+def _alike(samples):
+    """Metadata.alike of Samples."""
+    if samples.times is None or samples.classes is None:
+        return 0
+    in_order = np.asarray(samples.targets)[np.argsort(samples.times, kind="stable")]
+    others = np.flatnonzero(in_order != in_order[0])
+    return int(others[0]) if len(others) else len(in_order)
+
+
+def unfit(values):
+    """(column, why) of the first column of numbers that float32 cannot serve; None: it serves all.
+
+    Args:
+        values: (N, F), finite, of any type.
     """
-    values = np.asarray(values, np.float64)
-    largest, spread = np.abs(values).max(axis=0), np.ptp(values, axis=0)
-    steps = np.spacing(largest.astype(np.float32))
-    return (spread > 1e-12 * largest) & (steps > 0.01 * values.std(axis=0))
+    values = np.asarray(values)
+    if values.dtype.kind == "b":
+        return None
+    least, most = values.min(axis=0), values.max(axis=0)
+    if values.dtype.kind in "iu":  # exact, where float64 may round
+        offsets = (values - least).astype(np.float64)
+        noise = np.zeros(values.shape[1])
+    else:
+        offsets = values.astype(np.float64) - least
+        # What differs by float64's own rounding alone does not differ.
+        noise = ROUNDING * np.maximum(np.abs(least), np.abs(most)).astype(np.float64)
+    differs, spread = offsets.max(axis=0) > noise, offsets.std(axis=0)
+    largest = np.maximum(np.abs(least.astype(np.float64)), np.abs(most.astype(np.float64)))
+    with np.errstate(over="ignore"):
+        steps = np.spacing(largest.astype(np.float32)).astype(np.float64)
+    for is_so, why in (
+        (largest > LARGEST, "which float32 cannot compute with"),
+        (differs & (spread < 1 / LARGEST), "which float32 cannot scale"),
+        # As the seconds of an hour since 1970.
+        (differs & (steps > 0.01 * spread), "which float32 can hardly tell apart"),
+    ):
+        if is_so.any():
+            column = int(np.flatnonzero(is_so)[0])
+            return column, f"numbers from {least[column]:.12g} to {most[column]:.12g}, {why}"
+    return None
 
 
 @dataclass
@@ -70,6 +130,7 @@ class Samples:
         columns: of a table, what each feature is: [{"name": str, "category": the text of which it
             is the indicator, or None}, ...]; None: it is no table.
         dtype: of the chunks.
+        notes: sentences on what may not be meant so.
     """
 
     shape: tuple
@@ -81,6 +142,7 @@ class Samples:
     times: np.ndarray | None = None
     columns: list | None = None
     dtype: type = np.uint8
+    notes: list = field(default_factory=list)
 
 
 @dataclass
@@ -95,7 +157,7 @@ class Dataset:
         groups: as of Samples, int64.
         times: of the training samples, (train,) int64, from 0 without a gap; None: as of Samples.
         info: the content of dataset.json: made_from, shape, dtype, train, classes,
-            columns, sha256.
+            columns, notes, sha256.
     """
 
     inputs: np.ndarray
@@ -161,6 +223,7 @@ def write(folder, source, made_from=""):
         "train": source.train,
         "classes": source.classes and [str(name) for name in source.classes],
         "columns": source.columns,
+        "notes": source.notes,
         "dtype": np.dtype(source.dtype).name,
         "sha256": {name: sha256(file) for name, file in beside.items()},
     }
@@ -176,6 +239,8 @@ def _checked(source):
     Raises:
         ValueError: they do not fit the inputs.
     """
+    if source.classes is None:
+        _refuse_targets(source.targets)
     targets = np.asarray(source.targets, np.float64 if source.classes is None else np.int64)
     if len(targets) != source.shape[0]:
         raise ValueError(f"{source.shape[0]} samples, but {len(targets)} targets")
@@ -188,6 +253,23 @@ def _checked(source):
             f"{source.train} of {len(targets)} samples to train on; expected 1 at least"
         )
     return targets
+
+
+def _refuse_targets(targets):
+    """Raise a ValueError where float64 cannot hold numbers, or the sum of their squares."""
+    targets = np.asarray(targets)
+    if len(targets) == 0:
+        return
+    least, most = targets.min(), targets.max()
+    if targets.dtype.kind in "iu" and max(abs(int(least)), abs(int(most))) > EXACT:
+        why = "which float64 cannot hold exactly; expected them less what they have in common"
+    elif max(abs(float(least)), abs(float(most))) > LARGEST_TARGET:
+        why = f"whose squares are too large; expected them below {LARGEST_TARGET:g}"
+    elif 0 < float(most) - float(least) < 1 / LARGEST_TARGET:
+        why = "which differ by too little; expected a smaller unit"
+    else:
+        return
+    raise ValueError(f"the targets are numbers from {least:.12g} to {most:.12g}, {why}")
 
 
 def _write_inputs(path, source):
@@ -241,28 +323,21 @@ def open_dataset(folder):
 
 
 def write_info(folder, info):
-    """Write dataset.json with a checksum of its own."""
-    content = info | {"checksum": checksum(info)}
-    write_text(Path(folder) / "dataset.json", json.dumps(content, indent=1))
+    """Write dataset.json."""
+    write_json(Path(folder) / "dataset.json", info)
 
 
 def read_info(folder):
     """What dataset.json says.
 
     Raises:
-        ValueError: there is none, or it was edited.
+        ValueError: there is none, or it is damaged.
     """
     file = Path(folder) / "dataset.json"
     try:
-        info = json.loads(file.read_text())
-        sound = info.pop("checksum") == checksum(info)
+        return read_json(file)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} holds no prepared dataset: {file} is missing") from None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        sound = False
-    if not sound:
-        raise ValueError(f"{file} is damaged. Delete the folder {folder} to prepare it anew")
-    return info
 
 
 def channel_statistics(pixel_sums, shape):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format
 
-from allcores.data.storage import Metadata, Samples, blurred
+from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
 
 ALLOWED = {"task": ("classification", "regression")}
 PARTS = ("", "test_")
@@ -28,17 +28,7 @@ MOST_COLOURS = 4
 def metadata(path, task="classification"):
     if not Path(path).exists():
         return None  # another check tells
-    file = _File(path, task)
-    counts = None if file.is_regression else np.bincount(file.targets[0])
-    return Metadata(
-        train=len(file.targets[0]),
-        test=sum(map(len, file.targets[1:])),
-        smallest_class=None if counts is None else int(counts.min()),
-        shape=file.shapes[0][1:],
-        classes=None if counts is None else len(counts),
-        groups=None if file.groups is None else len(np.unique(file.groups)),
-        times=None if file.times is None else len(np.unique(file.times)),
-    )
+    return Metadata.of(load(None, path=path, task=task))
 
 
 def load(folder, *, path, task="classification"):
@@ -57,6 +47,9 @@ def load(folder, *, path, task="classification"):
         groups=file.groups,
         times=file.times,
         dtype=file.dtype,
+        notes=[]
+        if file.groups is None or file.is_regression
+        else list(notes_on_groups(file.groups, file.targets[0])),
     )
 
 
@@ -107,8 +100,8 @@ class _File:
         name, shape = f"{PARTS[part]}{self.kind}", self.shapes[part]
         array = _read(self.path, name).reshape(shape)
         count = max(1, CHUNK * shape[0] // array.size)
-        if self.dtype == np.float32 and array.dtype.itemsize == 8:
-            self._refuse_blurred(name, array[:: -(-shape[0] // count)])
+        if self.dtype == np.float32:
+            self._refuse_unfit(name, array[:: -(-shape[0] // count)])
         for start in range(0, shape[0], count):
             chunk = array[start : start + count].astype(self.dtype)
             if self.dtype == np.float32 and not np.isfinite(chunk).all():
@@ -120,17 +113,16 @@ class _File:
                 )
             yield chunk
 
-    def _refuse_blurred(self, name, some):
+    def _refuse_unfit(self, name, samples):
         """Some samples from all over the file say it, by column, or by the whole of signals."""
-        columns = some if some.ndim == 2 else some.reshape(-1, 1)
-        with np.errstate(invalid="ignore", over="ignore"):  # what is not finite is told later
-            lost = np.flatnonzero(blurred(columns))
-        if len(lost):
-            low, high = columns[:, lost[0]].min(), columns[:, lost[0]].max()
+        columns = samples if samples.ndim == 2 else samples.reshape(-1, 1)
+        columns = columns[np.isfinite(columns).all(axis=1)]  # what is not is told of later
+        found = unfit(columns) if len(columns) else None
+        if found:
+            column, why = found
             raise ValueError(
-                f"{self.path}: {name} holds numbers from {low:.12g} to {high:.12g} (column "
-                f"{lost[0]}), which float32 can hardly tell apart; expected them less what they "
-                "have in common"
+                f"{self.path}: {name} holds (in column {column}) {why}; expected them in another "
+                "unit, or less what they have in common"
             )
 
     def _shape(self, name):

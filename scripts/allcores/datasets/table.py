@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.data.storage import Metadata, Samples, blurred
+from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
 
 ALLOWED = {"task": ("classification", "regression"), "missing": ("error", "mean")}
 READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
@@ -19,6 +19,9 @@ LARGE = 1 << 25
 # A column of texts with more categories than that, or than half its rows, if those are not few,
 # holds names or dates.
 MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
+# A column of texts of which a larger share could be numbers was perhaps meant to be one.
+MOSTLY = 0.8
+SHOWN = 5  # values in a message
 
 
 def metadata(path, target, task="classification", drop=(), groups=None, time=None, missing="error"):
@@ -30,16 +33,7 @@ def metadata(path, target, task="classification", drop=(), groups=None, time=Non
     if Path(path).stat().st_size > LARGE:
         return None
     options = {"path": path, "target": target, "task": task, "drop": drop}
-    made = load(None, **options, groups=groups, time=time, missing=missing)
-    return Metadata(
-        train=made.train,
-        test=0,
-        smallest_class=None if made.classes is None else int(np.bincount(made.targets).min()),
-        shape=made.shape[1:],
-        classes=made.classes and len(made.classes),
-        groups=None if made.groups is None else len(np.unique(made.groups)),
-        times=None if made.times is None else len(np.unique(made.times)),
-    )
+    return Metadata.of(load(None, **options, groups=groups, time=time, missing=missing))
 
 
 def load(
@@ -87,9 +81,9 @@ def load(
         refuse_missing(path, features, "`missing: mean` would put the mean there")
     columns = columns_of(path, features)
     inputs = encoded(path, features, columns)
-    _refuse_blurred(path, features, columns)
+    _refuse_unfit(path, features, columns)
     if task == "regression":
-        targets, classes = numbers(path, frame[target]), None
+        targets, classes = _whole(path, frame[target]), None
     else:
         targets, classes = _classes(path, frame[target])
         if len(classes) < 2:
@@ -104,6 +98,10 @@ def load(
         times=_times(path, frame[time]) if time else None,
         columns=columns,
         dtype=np.float32,
+        notes=[
+            *_notes(frame, features),
+            *(notes_on_groups(frame[groups], targets) if groups and classes else []),
+        ],
     )
 
 
@@ -128,6 +126,8 @@ def read(path, texts=()):
             options = {"low_memory": False, "dtype": dict.fromkeys(texts, str)}
             header = pd.read_csv(path, header=None, nrows=1, dtype=str).loc[0].dropna()
         frame = getattr(pd, reader)(path, **options).rename(columns=str)
+        for name in frame.columns[frame.dtypes == "category"]:  # as Parquet keeps some
+            frame[name] = frame[name].astype(object).infer_objects()
     except Exception as error:  # whatever pandas and pyarrow say of a damaged file
         raise ValueError(f"{path}: cannot be read as {Path(path).suffix[1:]} ({error})") from None
     if len(header) and header.duplicated().any():
@@ -156,25 +156,55 @@ def columns_of(path, features):
             )
         categories = sorted(told.astype(str).unique())
         if len(categories) > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(told) / 2)):
+            hint = _of_almost_numbers(told)
             raise ValueError(
                 f"{path}: the column {name} has {len(categories):,} different texts in "
                 f"{len(told):,} rows, {categories[0]!r} for instance, which are no categories; "
-                "expected fewer, or `drop`"
+                f"expected fewer, or `drop`{hint and f'. {hint}'}"
             )
         columns += [{"name": str(name), "category": category} for category in categories]
     return columns
 
 
-def encoded(path, features, columns):
+def _of_almost_numbers(texts):
+    """What keeps a column of texts from being one of numbers; "": it is none by far."""
+    import pandas as pd
+
+    plain = texts.astype(str).str.strip()
+    is_number = pd.to_numeric(plain, errors="coerce").notna()
+    if is_number.mean() > MOSTLY:
+        other = texts[~is_number]
+        return f"Of {len(texts):,} values all but {len(other):,} are numbers: {other.iloc[0]!r}"
+    bare = pd.to_numeric(plain.str.replace(r"[%,\s$€£]", "", regex=True), errors="coerce")
+    if bare.notna().mean() > MOSTLY:
+        return f"The values are numbers with signs that no number has: {texts.iloc[0]!r}"
+    return ""
+
+
+def _notes(frame, features):
+    """Sentences on what may not be meant so."""
+    import pandas as pd
+
+    if not isinstance(frame.index, pd.RangeIndex):
+        yield "its rows have one field more than its header; the first was taken for their name"
+    for name, values in features.items():
+        is_text = pd.api.types.is_string_dtype(values.dropna())
+        hint = _of_almost_numbers(values.dropna()) if is_text else ""
+        if hint:
+            count = values.nunique()
+            yield f"the column {name} counts as {count} categories, not as a number. {hint}"
+
+
+def encoded(path, features, columns, unknown_as_none=False):
     """The rows of a table as (N, F) float32, NaN where a number is missing.
 
     Args:
         features: pandas.DataFrame with those columns, and perhaps others.
-        columns: from columns_of() of this table or an earlier one; a category that is not among
-            them has no indicator.
+        columns: from columns_of() of this table or an earlier one.
+        unknown_as_none: whether a category that is not among them counts as none of them.
 
     Raises:
-        ValueError: a column is missing, or not of the kind that it was.
+        ValueError: a column is missing, not of the kind that it was, or has unknown categories.
     """
     inputs = np.empty((len(features), len(columns)), np.float32)
     texts = {}
@@ -187,27 +217,29 @@ def encoded(path, features, columns):
             continue
         if name not in texts:
             known = {each["category"] for each in columns if each["name"] == name}
-            texts[name] = _texts(path, features[name], known)
+            texts[name] = _texts(features[name], known)
+            if not unknown_as_none:
+                _refuse_unknown(path, texts[name], known)
         inputs[:, position] = texts[name] == column["category"]
     return inputs
 
 
-def _texts(path, values, known):
-    """A column of categories as texts; what is missing stays so.
-
-    Raises:
-        ValueError: none of them is known.
-    """
+def _texts(values, known):
+    """A column of categories as texts; what is missing stays so."""
     if known <= {"False", "True"} and values.dtype.kind in "iuf":
         values = values.map({0: "False", 1: "True"})
-    texts = values.astype(str).where(values.notna())
-    told = set(texts.dropna())
-    if told and not told & known:
+    return values.astype(str).where(values.notna())
+
+
+def _refuse_unknown(path, texts, known):
+    unknown = texts[texts.notna() & ~texts.isin(known)]
+    if len(unknown):
+        shown = sorted(set(unknown))
+        more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
         raise ValueError(
-            f"{path}: the column {values.name} holds {min(told)!r}, for instance, and none of "
-            f"the known ones: {', '.join(sorted(known))}"
+            f"{path}: the column {texts.name} holds {', '.join(map(repr, shown[:SHOWN]))}{more}, "
+            f"in {len(unknown)} of {len(texts)} rows; known: {', '.join(sorted(known))}"
         )
-    return texts
 
 
 def _times(path, values):
@@ -267,16 +299,21 @@ def _refuse_unnamed(path, features):
             )
 
 
-def _refuse_blurred(path, features, columns):
+def _refuse_unfit(path, features, columns):
     for name in (column["name"] for column in columns if column["category"] is None):
-        told = numbers(path, features[name])
-        told = told[~np.isnan(told)]
-        if len(told) and blurred(told):
+        values = _whole(path, features[name])
+        found = unfit(values[~np.isnan(values)][:, None]) if not np.isnan(values).all() else None
+        if found:
             raise ValueError(
-                f"{path}: the column {name} holds numbers from {told.min():.12g} to "
-                f"{told.max():.12g}, which float32 can hardly tell apart; expected them less what "
-                "they have in common, or `drop`"
+                f"{path}: the column {name} holds {found[1]}; expected them in another unit, or "
+                "less what they have in common, or `drop`"
             )
+
+
+def _whole(path, values):
+    """A column of numbers; integers stay so, which float64 might round."""
+    is_whole = values.dtype.kind in "iu" and isinstance(values.dtype, np.dtype)
+    return values.to_numpy() if is_whole else numbers(path, values)
 
 
 def refuse_missing(path, frame, remedy):

@@ -14,10 +14,8 @@ from allcores.machine import cores
 
 SYSTEM = Path("/sys/devices/system/cpu")
 SOCKETS = Path("/proc/net/unix")
-NETWORK = Path("/proc/self/ns/net")
-# PROC_DYNAMIC_FIRST in <linux/proc_ns.h>; those that a booted system has handed out are beyond it
-# by hundreds.
-FIRST_NUMBER, FEW = 0xF0000000, 160
+# A setting that only the network namespace has which the machine was started with.
+OF_FIRST_NETWORK = Path("/proc/sys/net/core/dev_weight")
 # An abstract socket of this name is the lock of a core: it exists as long as a process holds it,
 # leaves no file behind, and every user of the machine sees it, but no other container (unix(7)).
 NAME = "allcores-core-{}"
@@ -34,10 +32,13 @@ def leased(count):
         A job that a batch system gives some cores, and does not say which, takes idle ones.
     """
     before = os.sched_getaffinity(0)
-    chosen, locks = None, []
-    if cores.quota() >= len(before) and SOCKETS.exists() and _is_machines_network():
-        told = cores.allowed() == len(before)
-        chosen = _take(count, before if told else idle(before), locks)
+    chosen, locks, obstacle = None, [], _obstacle(before)
+    if not obstacle:
+        is_told = cores.allowed() == len(before)
+        chosen = _take(count, before if is_told else idle(before), locks)
+        obstacle = "" if chosen else f"fewer than {count} cores are free"
+    if obstacle:
+        print(f"not pinned to cores: {obstacle}", flush=True)
     try:
         os.sched_setaffinity(0, chosen or before)
         yield chosen
@@ -74,13 +75,15 @@ def _idle_seconds():
     return {int(line[0][3:]): int(line[4]) / ticks for line in lines if line[0][3:].isdigit()}
 
 
-def _is_machines_network():
-    """Whether this process is in the network namespace that the machine was started with.
-
-    Others have abstract sockets of their own. Linux gives the first namespaces the first numbers:
-    the network's is one of the fixed ones (Linux 6.18 on) or among the first that are handed out.
-    """
-    return NETWORK.stat().st_ino < FIRST_NUMBER + FEW
+def _obstacle(cpus):
+    """Why runs on those cpus could not see each other's leases; "": they can."""
+    if cores.quota() < len(cpus):
+        return f"a quota of {cores.quota():g} cores does not say which"
+    if not SOCKETS.exists():
+        return f"there is no {SOCKETS}"
+    if not OF_FIRST_NETWORK.exists():
+        return "this container has a network of its own, and does not see the leases of others"
+    return ""
 
 
 def _taken():

@@ -1,10 +1,12 @@
 """Processes that end with the one that called them."""
 
+import contextlib
 import ctypes
 import os
 import signal
+from pathlib import Path
 
-PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 # The environment variable with the id of the process that stands for this one where it was called.
 CLIENT = "ALLCORES_CLIENT"
 
@@ -23,10 +25,33 @@ def die_with_parent(parent=None, number=signal.SIGKILL):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_with_caller(arguments):
+def die_with_caller(arguments, number=signal.SIGKILL):
     """die_with_parent(), if the arguments of a program hold --die-with-parent and a process id.
 
     A program asks for that before it imports anything that takes long.
     """
     if "--die-with-parent" in arguments:
-        die_with_parent(int(arguments[arguments.index("--die-with-parent") + 1]))
+        die_with_parent(int(arguments[arguments.index("--die-with-parent") + 1]), number)
+
+
+def adopt_orphans():
+    """Become the parent of every descendant whose own parent ends (prctl(2)): a model may start
+    processes that outlive the rank that started them."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_descendants():
+    """Kill all descendants of this process, which has adopted orphans, and wait for them."""
+    while children := _children():
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+        for child in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child, 0)
+
+
+def _children():
+    """Process ids of this process's children, whichever of its threads forked them (proc(5))."""
+    files = Path("/proc/self/task").glob("*/children")
+    return [int(number) for file in files for number in file.read_text().split()]

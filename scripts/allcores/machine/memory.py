@@ -4,19 +4,43 @@ import psutil
 
 from allcores.machine import cores
 
+# The files of a control group: its limit, what it has taken, and the line of memory.stat for what
+# only caches files; of version 2 and of version 1 (RHEL 8 and before).
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
 
 def free_mb():
     """Megabytes that the machine has free, or the control group of this process if that is less."""
     free = psutil.virtual_memory().available
-    folder = cores.own_cgroup()
-    for group in (folder, *folder.parents):
-        limit, used = group / "memory.max", group / "memory.current"
-        if limit.exists() and limit.read_text().strip() != "max":
-            free = min(free, int(limit.read_text()) - int(used.read_text()) + _reclaimable(group))
+    groups = [(group, VERSION_2) for group in _with_parents(cores.own_cgroup(), cores.CGROUP)]
+    own, root = _of_version_1()
+    groups += [(group, VERSION_1) for group in _with_parents(own, root)]
+    for group, (limit, used, cached) in groups:
+        if (group / limit).exists() and (group / limit).read_text().strip() != "max":
+            room = int((group / limit).read_text()) - int((group / used).read_text())
+            free = min(free, room + _reclaimable(group, cached))
     return max(1, free // 1_000_000)
 
 
-def _reclaimable(group):
-    """Bytes of a control group that only cache files."""
+def _with_parents(group, root):
+    return [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
+
+
+def _of_version_1():
+    """(the folder of this process's memory group of version 1, that of them all).
+
+    In a container its own group may be mounted as that of them all.
+    """
+    root, place = cores.CGROUP / "memory", ""
+    for line in cores.MEMBERSHIP.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            place = path.lstrip("/")
+    return (root / place if (root / place).is_dir() else root), root
+
+
+def _reclaimable(group, name):
+    """Bytes of a control group that only cache files, by the line of that name."""
     lines = (group / "memory.stat").read_text().splitlines()
-    return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+    return sum(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))

@@ -33,7 +33,12 @@ from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
 
-from allcores.machine.lifetime import CLIENT, die_with_parent
+from allcores.machine.lifetime import (
+    CLIENT,
+    adopt_orphans,
+    die_with_parent,
+    end_descendants,
+)
 
 PROGRAMS = Path(__file__).parents[2]
 SOCKET = "socket"
@@ -139,6 +144,7 @@ def serve(folder, listener, caller, at_once, warm_up):
     signal.signal(signal.SIGTERM, partial(_stop, int(caller)))
     try:
         die_with_parent(int(caller), signal.SIGTERM)
+        adopt_orphans()
         listener = socket.socket(fileno=int(listener))
         imported = _Imported(warm_up) if at_once == "True" else None
         while True:
@@ -155,6 +161,7 @@ def serve(folder, listener, caller, at_once, warm_up):
         traceback.print_exc()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        end_descendants()
         os._exit(0)  # tearing down torch's modules would take another 0.7 s
 
 
@@ -203,7 +210,9 @@ class _Imported:
 def _state(file):
     try:
         stat = Path(file).stat()
-        return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+        # Not the time of its last change of status: uv links packages out of its cache, so that
+        # removing another environment changes that.
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
     except OSError:
         return None
 
@@ -231,6 +240,7 @@ def _fork(target, *arguments):
 def _keep(listener, connection, client, imported):
     """Run a program: pass on signals to it, and how it ended; end it if its client has ended."""
     listener.close()
+    adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     _name(f"keep {client}")
     length, files, _, _ = socket.recv_fds(connection, 8, 3)
@@ -245,11 +255,12 @@ def _keep(listener, connection, client, imported):
     while ended not in select.select([connection, ended], [], [])[0]:
         number = connection.recv(1)
         if not number:
-            os.kill(program, signal.SIGKILL)
+            end_descendants()
             os._exit(0)
         kill = os.killpg if number[0] in (signal.SIGSTOP, signal.SIGCONT) else os.kill
         kill(program, number[0])
     status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    end_descendants()
     connection.sendall(f"{status}\n".encode())
     os._exit(0)
 

@@ -5,7 +5,7 @@ from math import prod
 
 from torch import nn
 
-ALLOWED = {"width": 0.01}
+ALLOWED = {"width": 0.01, "hidden": 1}
 
 
 def mlp(shape, classes, hidden=(256, 256), width=1.0):

@@ -28,6 +28,8 @@ from allcores.parallel.world import COLLECTIVE_TIMEOUT, World
 
 # Seconds to spin at a barrier before sleeping.
 SPIN = 1e-3
+# Characters of the text by which a rank says why it failed; of a longer one the middle is left out.
+LONGEST_CAUSE = 20_000
 
 
 def run_ranks(
@@ -134,6 +136,7 @@ def _run_rank(target, world, rendezvous, report, nodes):
         world.join(rendezvous)
         target(world)
         dist.destroy_process_group()
+        report.send(supervision.Report(time.time(), None))
     except DivergedError as error:
         _fail(report, error)
     except OSError as error:  # a full disk, a folder that is gone: the line says it all
@@ -143,6 +146,9 @@ def _run_rank(target, world, rendezvous, report, nodes):
 
 
 def _fail(report, cause):
-    report.send((time.time(), cause))
+    if isinstance(cause, str) and len(cause) > LONGEST_CAUSE:
+        half = LONGEST_CAUSE // 2
+        cause = f"{cause[:half]}\n[...]\n{cause[-half:]}"
+    report.send(supervision.Report(time.time(), cause))
     sys.stdout.flush()
     os._exit(1)  # no orderly shutdown: it could wait for the other ranks

@@ -53,6 +53,19 @@ class Sign:
 
 
 @dataclass(frozen=True)
+class Report:
+    """What a rank says at its end.
+
+    Attributes:
+        when: seconds since 1970.
+        cause: why it failed, a text or a DivergedError; None: it did not.
+    """
+
+    when: float
+    cause: object
+
+
+@dataclass(frozen=True)
 class Failure:
     """How a rank failed: a signal outweighs an error, of two errors the earlier tells the cause.
 
@@ -71,7 +84,7 @@ class Supervisor:
     """Watches until every rank of a run, on all nodes, has ended well.
 
     Args:
-        ranks: of this node, rank -> (process, pipe on which it reports why it failed).
+        ranks: of this node, rank -> (process, pipe on which it reports how it ended).
         title: function of a rank that says what it is.
         heartbeats: the heartbeat.Heartbeats of these ranks, in their order.
         pause: the pause.Pause of this node's workers.
@@ -84,6 +97,8 @@ class Supervisor:
         self.ranks, self.title, self.heartbeats, self.pause = ranks, title, heartbeats, pause
         self.nodes, self.timeout, self.save_every = nodes, timeout, save_every
         self.running = {process.sentinel: rank for rank, (process, _) in ranks.items()}
+        self.pipes = {pipe: rank for rank, (_, pipe) in ranks.items()}  # those that are open
+        self.reports = {}  # rank -> Report
         self.idle, self.before, self.looked = 0.0, None, -LOOK  # the first look is at once
         self.have_ended = False
         self.woken = os.eventfd(0, os.EFD_CLOEXEC)  # by a signal
@@ -131,13 +146,18 @@ class Supervisor:
     def _look(self):
         links = {link.connection: link for link in self.nodes.links if not link.is_done}
         remaining = max(0.0, self.looked + LOOK - time.monotonic())
-        ready = connection.wait([*self.running, *links, self.woken], remaining)
+        # Reports are read at once: a rank whose words nobody reads would wait in its pipe for ever.
+        ready = connection.wait([*self.running, *self.pipes, *links, self.woken], remaining)
         for each in ready:
             if each in links:
                 self._take(links[each], *links[each].receive())
-        ended = [self.running.pop(each) for each in ready if each in self.running]
+            elif each in self.pipes:
+                self._read(each)
+        # A process that a model has started keeps the sentinel of its rank, which may have ended.
+        ended = [each for each, rank in self.running.items() if self._has_ended(rank)]
+        ended = [self.running.pop(each) for each in ended]
         self.have_ended = self.have_ended or bool(ended)
-        if any(_exit_code(self.ranks[rank]) != 0 for rank in ended):
+        if not all(self._has_ended_well(rank) for rank in ended):
             self._fail()
         if self.woken in ready:
             os.eventfd_read(self.woken)
@@ -148,6 +168,29 @@ class Supervisor:
         for link in links.values():
             if time.monotonic() - link.heard > SILENCE:
                 raise RankFailedError(f"{link.title} was not heard of for {SILENCE:g} s")
+
+    def _read(self, pipe):
+        """The report of a rank, if it has made one before it closed its pipe."""
+        rank = self.pipes[pipe]
+        try:
+            self.reports[rank] = pipe.recv()
+        except EOFError:
+            del self.pipes[pipe]
+
+    def _has_ended(self, rank):
+        process, _ = self.ranks[rank]
+        return process.exitcode is not None
+
+    def _has_ended_well(self, rank):
+        process, _ = self.ranks[rank]
+        self._read_rest(rank)
+        return process.exitcode == 0 and rank in self.reports
+
+    def _read_rest(self, rank):
+        """What a rank has said last; what it has forked may keep its pipe open."""
+        _, pipe = self.ranks[rank]
+        while pipe in self.pipes and pipe.poll():
+            self._read(pipe)
 
     def _tell(self, *message):
         for link in self.nodes.links:
@@ -182,7 +225,7 @@ class Supervisor:
         time.sleep(GRACE)
         if self.nodes.node == 0:
             failures += self._complaints()
-        mine = _failure(self.ranks, self.title)
+        mine = self._own_failure()
         failures += [mine] if mine else []
         worst = min(failures, key=lambda failure: (failure.weight, failure.when))
         if self.nodes.node:
@@ -191,6 +234,18 @@ class Supervisor:
             while link.connection.poll(max(0.0, until - time.monotonic())):
                 self._take(link, *link.receive())
         raise worst.error
+
+    def _own_failure(self):
+        """The Failure of this node's ranks that weighs most, or None.
+
+        A killed rank sends nothing; the others then complain about their lost connection.
+        """
+        failures = []
+        for rank, (process, _) in self.ranks.items():
+            self._read_rest(rank)
+            failure = _failure(process, self.reports.get(rank), self.title(rank))
+            failures += [failure] if failure else []
+        return min(failures, key=lambda failure: (failure.weight, failure.when), default=None)
 
     def _complaints(self):
         """What other nodes say of their failures; each waits for its own ranks' complaints, too."""
@@ -269,36 +324,25 @@ class Supervisor:
             self.pause.answer(furthest)
 
 
-def _exit_code(rank):
-    process, _ = rank
-    process.join()
-    return process.exitcode
+def _failure(process, report, title):
+    """The Failure of a rank, or None.
 
-
-def _failure(ranks, title):
-    """The Failure of this node's ranks that weighs most, or None.
-
-    A killed rank sends nothing; the others then complain about their lost connection.
+    Args:
+        report: its Report; None: it has made none.
     """
-    found = []
-    for rank, (process, report) in ranks.items():
-        if process.exitcode is not None and process.exitcode < 0:
-            name = signal.Signals(-process.exitcode).name
-            error = RankFailedError(f"{title(rank)} (process {process.pid}) was killed by {name}")
-            return Failure(error, 0, time.time())
-        try:
-            if report.poll():
-                when, cause = report.recv()
-                is_diverged = isinstance(cause, DivergedError)
-                error = cause if is_diverged else RankFailedError(f"{title(rank)} failed:\n{cause}")
-                found.append(Failure(error, 1 if is_diverged else 2, when))
-        except EOFError:  # it closed its end without a word
-            if process.exitcode:
-                error = RankFailedError(
-                    f"{title(rank)} failed:\nexited with status {process.exitcode}"
-                )
-                found.append(Failure(error, 2, 0.0))
-    return min(found, key=lambda failure: (failure.weight, failure.when), default=None)
+    if process.exitcode is not None and process.exitcode < 0:
+        name = signal.Signals(-process.exitcode).name
+        error = RankFailedError(f"{title} (process {process.pid}) was killed by {name}")
+        return Failure(error, 0, time.time())
+    if report and isinstance(report.cause, DivergedError):
+        return Failure(report.cause, 1, report.when)
+    if report and report.cause:
+        return Failure(RankFailedError(f"{title} failed:\n{report.cause}"), 2, report.when)
+    if process.exitcode is not None and not report:
+        # As os._exit() does, in a model or a library.
+        text = f"{title} ended with status {process.exitcode} before its training did"
+        return Failure(RankFailedError(text), 2, 0.0)
+    return None
 
 
 def _who_hangs(signs, seconds):

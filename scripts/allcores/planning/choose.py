@@ -5,11 +5,11 @@ to a core, and ten take four cores each.
 """
 
 import json
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
-from allcores.files import write_text
+from allcores.files import read_json, write_json
+from allcores.machine import warm_start
 from allcores.planning import plan
 from allcores.study import grid, registry
 from allcores.study.run import AUTO, digest
@@ -51,38 +51,33 @@ def _kept(config, name, file, available):
     Raises:
         OSError, ValueError, KeyError, TypeError: nothing that still fits.
     """
-    found = json.loads(Path(file).read_text())[name]
+    found = read_json(file)[name]
     if found["settings"] != _settings(config, name) or (available and found["cores"] > available):
         raise ValueError("it is for other settings, or for more cores")
     return found["ways"]
 
 
-def chosen(config, folder, available, is_told, written):
-    """The config with what was chosen before, or is by scripts/plan.py now.
+def with_reference(config):
+    """The config with the reference in the place of what is to be chosen, to see how many runs
+    there will be."""
+    way = _way(config, REFERENCE, 1)
+    ways = {
+        name: _nested(dict.fromkeys(_parts(config["studies"][name]), way))
+        for name in studies_of(config)
+    }
+    return _with(config, ways)
+
+
+def command(folder, available, file):
+    """The call of scripts/plan.py that chooses, for the shell.
 
     Args:
-        folder: its ResultsFolder.
-        available: number of cores of the call; None: a cluster's.
-        is_told: whether the call says how many; what was chosen for more than there are is kept, if
-            it does not.
-        written: called with the config, it returns a file with it.
-
-    Raises:
-        ValueError: nothing is known and cannot be found out.
+        folder: the ResultsFolder.
+        available: number of cores to choose for.
+        file: of the config.
     """
-    if not studies_of(config):
-        return config
-    file = folder.planned(FILE)
-    found = known(config, file, available if is_told else None)
-    if found:
-        return found
-    if available is None:
-        raise ValueError("`strategies: [auto]`: first call scripts/plan.py with --cores N")
-    command = [sys.executable, PROGRAM, "--results", folder.path, "--cores", str(available)]
-    planning = subprocess.run([*command, "--configfile", written(config)], stdout=sys.stderr)
-    if planning.returncode:
-        raise ValueError("`strategies: [auto]`: no way of training was chosen, see above")
-    return known(config, file, available)
+    words = [*warm_start.command(PROGRAM, None), "--results", folder.path]
+    return shlex.join(map(str, [*words, "--cores", available, "--configfile", file]))
 
 
 def choose(config, planner, available, file):
@@ -96,7 +91,7 @@ def choose(config, planner, available, file):
     chosen = {}
     for name in studies_of(config):
         try:
-            chosen[name] = json.loads(Path(file).read_text())[name]
+            chosen[name] = read_json(file)[name]
             _kept(config, name, file, available)
         except (OSError, ValueError, KeyError, TypeError):
             ways = _ways(config, name, planner, available)
@@ -106,7 +101,7 @@ def choose(config, planner, available, file):
                 "ways": ways,
             }
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    write_text(file, json.dumps(chosen, indent=1))
+    write_json(file, chosen)
     return known(config, file, available)
 
 
@@ -150,7 +145,7 @@ def _ways(config, name, planner, available):
     """
     study = config["studies"][name]
     only = config | {"studies": {name: study}}
-    parts = [(dataset, model) for dataset in study["datasets"] for model in study["models"]]
+    parts = _parts(study)
 
     def table_of(ways):
         return grid.expand(_with(only, {name: _nested(ways)})).to_plan()
@@ -174,6 +169,10 @@ def _ways(config, name, planner, available):
             first = next(i for i, end in ends.items() if end <= soon)
             ways |= {part: candidates[part][first]}
     return _nested(ways)
+
+
+def _parts(study):
+    return [(dataset, model) for dataset in study["datasets"] for model in study["models"]]
 
 
 def _measured(candidates, part, ways, table_of, planner):

@@ -12,11 +12,11 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
+from allcores.files import read_json
 from allcores.machine import cores
 from allcores.planning import plan, preflight
 from allcores.planning.cells import Cell, Sizes
 from allcores.planning.prediction import FORKED_MB, claimed
-from allcores.study import metrics_file
 from allcores.training import recipes
 
 START_UP, FORKED_START_UP = 3.0, 0.5  # seconds
@@ -137,7 +137,7 @@ class Estimates:
             if not self.folder.has(path):
                 continue
             try:
-                metrics = metrics_file.read_metrics(f"{self.folder.run(path)}/metrics.json")
+                metrics = read_json(f"{self.folder.run(path)}/metrics.json")
             except (OSError, ValueError):  # whoever collects it says so
                 continue
             wanted = json.loads(self.table.runs[path].to_json())

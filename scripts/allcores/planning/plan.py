@@ -1,12 +1,11 @@
 """What a campaign will take, from what a second of training has shown of each of its cells."""
 
 import dataclasses
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from allcores.files import write_text
+from allcores.files import read_json, write_json
 from allcores.machine import cores, lean_torch
 from allcores.planning import packing, prediction, scaling
 from allcores.planning.cells import Cell, Sizes
@@ -30,7 +29,7 @@ class Samples:
     def __init__(self, file):
         self.file = Path(file)
         try:
-            known = json.loads(self.file.read_text())
+            known = read_json(self.file)
             self.known = {key: Sample(**sample) for key, sample in known.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             self.known = {}
@@ -43,7 +42,7 @@ class Samples:
         self.known[_key(cell)] = sample
         self.file.parent.mkdir(parents=True, exist_ok=True)
         content = {key: dataclasses.asdict(sample) for key, sample in self.known.items()}
-        write_text(self.file, json.dumps(content, indent=1))
+        write_json(self.file, content)
 
 
 def _key(cell):

@@ -5,7 +5,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from allcores.files import write_text
+from allcores.files import read_json, write_json
 from allcores.study import checks, fingerprint, identity, registry, yamlfile
 from allcores.study.run import digest
 
@@ -16,36 +16,65 @@ def findings(table, files, cache, command):
     """Try out the runs of a grid.Table; returns a line for each problem that prevents training.
 
     Args:
-        files: the config's YAML files; findings give the file and line of the model.
+        files: the config's YAML files; findings give file and line of what does not fit.
         command: how to call scripts/check_models.py, a list.
-        cache: JSON file of what was counted in the trials that have succeeded; new ones are added.
+        cache: JSON file of what the trials that have succeeded were of, and what was counted in
+            them; new ones are added.
     """
-    sound = counts(cache)
-    trials = dict(filter(None, map(trial, table.runs.values())))
-    new = {key: trial for key, trial in trials.items() if key not in sound}
+    known = _known(cache)
+    new = {
+        key: trial
+        for key, trial in _trials(table).items()
+        if key not in known or not set(trial["strategies"]) <= set(known[key]["strategies"])
+    }
     if not new:
         return []
     answers = dict(zip(new, _try_out(list(new.values()), command), strict=False))
-    found = {
-        (("models", new[key]["model"]), problem) for key, (problem, _) in answers.items() if problem
+    problems = {
+        (tuple(answer["place"]), answer["problem"])
+        for answer in answers.values()
+        if answer["problem"]
     }
-    sound |= {key: counted for key, (problem, counted) in answers.items() if not problem}
+    for key, answer in answers.items():
+        if not answer["problem"]:
+            strategies = new[key]["strategies"] + known.get(key, {}).get("strategies", [])
+            known[key] = {"counts": answer["counts"], "strategies": sorted(set(strategies))}
     Path(cache).parent.mkdir(parents=True, exist_ok=True)
-    write_text(cache, json.dumps(sound, indent=1))
-    return checks.located(found, yamlfile.places(files)[0])
+    write_json(cache, known)
+    return checks.located(problems, yamlfile.places(files)[0])
 
 
 def counts(cache):
     """Key of each trial that has succeeded -> what was counted in it."""
+    return {key: trial["counts"] for key, trial in _known(cache).items()}
+
+
+def _known(cache):
     try:
-        return dict(json.loads(Path(cache).read_text()))
-    except (OSError, ValueError, TypeError):  # none yet, or damaged: it only saves time
+        return read_json(cache)
+    except (OSError, ValueError):  # none yet, or damaged: it only saves time
         return {}
 
 
+def _trials(table):
+    """Key -> what is to be tried out, of all runs of a grid.Table of whose data enough is known."""
+    trials = {}
+    for run in table.runs.values():
+        key, asked = trial(run) or (None, None)
+        if key is None:
+            continue
+        strategies = trials.setdefault(key, asked | {"strategies": []})["strategies"]
+        component = registry.strategies()[run.strategy.name]
+        # A lone worker is trained without one, unless the strategy is only of one.
+        is_used = run.processes > 1 or component.constants.get("one_worker") or run.strategy.options
+        if is_used and run.strategy.to_json() not in strategies:
+            strategies.append(run.strategy.to_json())
+    return trials
+
+
 def trial(run):
-    """(key, what sanity.tried_out() is to be asked) of a Run; None: too little is known of its
-    dataset. All runs that differ in nothing else are one trial."""
+    """(key, what sanity.tried_out() is to be asked) of a Run, without strategies; None: too little
+    is known of its dataset. All runs that differ in nothing else are one trial."""
     metadata = registry.metadata(run.dataset)
     if metadata is None:
         return None
@@ -77,5 +106,7 @@ def _try_out(trials, command):
     )
     answers = [json.loads(line) for line in process.stdout.splitlines()]
     if len(answers) < len(trials):
-        answers.append(("the model ends the process that it is tried out in", {}))
+        place = ("models", trials[len(answers)]["model"])
+        problem = "the model ends the process that it is tried out in"
+        answers.append({"problem": problem, "place": place})
     return answers

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import shutil
+import signal
 import statistics
 import sys
 import time
@@ -10,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
 import numpy as np
 
 from allcores.data import storage
-from allcores.machine.lifetime import die_with_parent
+from allcores.machine import lifetime
 from allcores.parallel.failures import RankFailedError
 from allcores.planning.prediction import Sample
 from allcores.training import recipes
@@ -26,6 +28,7 @@ EPOCH_SECONDS, SECONDS, MOST_EPOCHS = 0.5, 0.7, 9
 # A first step that lasts longer, in seconds, is the only one that is measured.
 LONG_STEP = 10.0
 TINY_RATE = 1e-9
+PREFIX = "allcores-plan-"  # of a folder's name
 # Images that are held out when a single step is trained.
 FEW = 2
 # Bytes that the samples of a sample take at most, and how many images are held out.
@@ -46,8 +49,8 @@ def measure(cell, sizes, copies):
     """
     images = max(1, MOST_BYTES // int(np.prod(cell.shape)))
     whole = max(1, min(sizes.train, images) // cell.run.batch_size)  # steps
-    with TemporaryDirectory(prefix="allcores-plan-") as folder:
-        first = _trained(cell, Path(folder), steps=1, epochs=1, held_out=FEW)[0]
+    with _folder() as folder:
+        first = _trained(cell, folder, steps=1, epochs=1, held_out=FEW)[0]
         took = first["training_seconds"]
         steps = max(1, min(whole, round(EPOCH_SECONDS / took)))
         # The first step takes about twice as long as the others.
@@ -55,10 +58,21 @@ def measure(cell, sizes, copies):
         held_out = FEW if took > LONG_STEP else min(HELD_OUT, sizes.held_out)
         alone = first
         if took <= LONG_STEP:
-            alone = _trained(cell, Path(folder), steps, epochs, held_out)[0]
-        busy = _trained(cell, Path(folder), steps, epochs, held_out, copies) if copies > 1 else []
-        weights = (Path(folder) / "copy_0" / "output" / "weights.pt").stat().st_size
+            alone = _trained(cell, folder, steps, epochs, held_out)[0]
+        busy = _trained(cell, folder, steps, epochs, held_out, copies) if copies > 1 else []
+        weights = (folder / "copy_0" / "output" / "weights.pt").stat().st_size
     return _sample(cell, steps, first, alone, busy, held_out, weights)
+
+
+@contextmanager
+def _folder():
+    """A folder of this process; what killed processes have left is deleted first."""
+    for folder in Path(gettempdir()).glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
+    with TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
+        yield Path(folder)
 
 
 def _sample(cell, steps, first, alone, busy, held_out, weights):
@@ -165,13 +179,19 @@ class _Child:
 def _train(run, data, folder, sender):
     from allcores.training.experiment import conduct
 
-    die_with_parent()
+    lifetime.die_with_parent()
+    lifetime.adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # its parent ends, and it with that
     try:
         with _silence():
             metrics = conduct(run, data, None, folder / "checkpoints", folder / "output")
         sender.send((metrics, None))
+    except KeyboardInterrupt:
+        sender.send((None, "it was stopped"))
     except Exception as error:
         sender.send((None, str(error) or traceback.format_exc()))
+    lifetime.end_descendants()
     os._exit(0)  # nothing is left to be done, and torch takes its time
 
 
@@ -194,10 +214,10 @@ def _silence():
 
 def calibrate(run, sizes, available, file):
     """Measure the recipe of a run, on made-up images: see recipes.calibrate()."""
-    with TemporaryDirectory(prefix="allcores-plan-") as folder:
-        _write_samples(Path(folder) / "data", sizes, 2, 1)
+    with _folder() as folder:
+        _write_samples(folder / "data", sizes, 2, 1)
         try:
             with _silence():
-                recipes.calibrate(run, Path(folder) / "data", available, file)
+                recipes.calibrate(run, folder / "data", available, file)
         except RankFailedError as error:
             raise ValueError(f"{run.model.label}: {error}") from None

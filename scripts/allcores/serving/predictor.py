@@ -9,7 +9,7 @@ import torch
 
 from allcores.data.batches import Batches
 from allcores.data.scaling import Scaling
-from allcores.study.metrics_file import read_metrics
+from allcores.files import read_json, sha256
 from allcores.study.run import Run
 from allcores.training import evaluation, models
 
@@ -25,28 +25,60 @@ class Predictor:
         classes: their names, list of str; None: it predicts a number.
         shape, dtype: of a sample; images are "uint8", (C, H, W).
         columns: what the features of a table are, see storage.Samples; None: it is no table.
+        data: the SHA-256 of the inputs of its dataset.
+        targets: what its targets are, a text: equal for runs that predict the same.
 
     Raises:
-        ValueError: there is no such run, its record was edited, or it diverged.
+        ValueError: there is no such run, its files were changed, or it diverged.
     """
 
     def __init__(self, folder):
         record = Path(folder, "metrics.json")
         if not record.is_file():
             raise ValueError(f"{folder} holds no results of a run: {record} is missing")
-        metrics = read_metrics(record)
+        metrics = read_json(record)
         if metrics["diverged"]:
             raise ValueError(f"{folder}: the run diverged and has no weights")
         asked = Run.from_json(json.dumps(metrics["settings"]))
+        self.folder, self.metrics = Path(folder), metrics
         self.run = dataclasses.replace(asked, **metrics["recipe"])
-        if "scaling" not in metrics:
+        if "files" not in metrics:
             raise ValueError(f"{folder}: the run was made by an older version; make it again")
+        identity = metrics["identity"]
+        self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
         self.classes, self.columns = metrics["classes"], metrics["columns"]
         self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]
         self.scaling = Scaling.from_json(metrics["scaling"])
         self.model = models.build(self.run, self.shape, len(self.classes or [None]))
-        self.model.load_state_dict(torch.load(Path(folder, "weights.pt"), weights_only=True))
+        weights = self._written("weights.pt")
+        self.model.load_state_dict(torch.load(weights, weights_only=True))
         self.model.eval()
+
+    def _written(self, name):
+        """The path of a file that is what the run wrote.
+
+        Raises:
+            ValueError: it is gone, or was changed since.
+        """
+        file = self.folder / name
+        if not file.is_file() or sha256(file) != self.metrics["files"][name]:
+            raise ValueError(f"{file} is gone, or is not what the run wrote; make the run again")
+        return file
+
+    @property
+    def held_out(self):
+        """Positions in its dataset of the samples that it was scored on, and not trained on."""
+        from pyarrow import parquet
+
+        columns = parquet.read_table(self._written("predictions.parquet"), columns=["sample"])
+        return columns["sample"].to_numpy()
+
+    @property
+    def data_folder(self):
+        """Where its prepared dataset is, if it lies among the results of a config."""
+        label = self.run.dataset.label
+        above = [place for place in self.folder.absolute().parents if place.name == "runs"]
+        return above[0].with_name("data") / label if above else self.folder / "data"
 
     @torch.inference_mode()
     def scores(self, inputs):

@@ -1,14 +1,19 @@
 """New samples for a trained network: arrays, a table, a folder of images, a prepared dataset."""
 
+import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
+import pandas as pd
 
 from allcores.data import storage
 from allcores.data.preparation import files_below
 from allcores.datasets import image_folder, table
+
+SHOWN = 5  # values in a message
 
 
 @dataclass(frozen=True)
@@ -19,20 +24,23 @@ class Samples:
         names: of the samples, (n,): their files, or numbers from 0.
         inputs: (n, ...) uint8 images, or float32.
         true: the class of each, (n,) int64, or number, float64; None: it is not known.
+        notes: sentences on what may not be meant so.
     """
 
     names: list
     inputs: np.ndarray
     true: np.ndarray | None
+    notes: tuple = ()
 
 
-def read(path, predictor):
+def read(path, predictor, unknown_as_none=False):
     """The Samples at a path: a .npz with `images` or `inputs` and perhaps `labels` or `targets`, a
     .npy, a .csv or .parquet, a folder of images, perhaps in one folder per class, or the folder of
     a prepared dataset.
 
     Args:
         predictor: Predictor of the run, which knows what it was trained on.
+        unknown_as_none: see table.encoded().
 
     Raises:
         ValueError: there is nothing of that kind.
@@ -46,7 +54,7 @@ def read(path, predictor):
     if path.is_dir():
         return _from_files(path, predictor.shape, predictor.classes)
     if path.suffix in table.READERS and predictor.columns:
-        return _from_table(path, predictor)
+        return _from_table(path, predictor, unknown_as_none)
     if path.suffix not in (".npz", ".npy") or not path.is_file():
         raise ValueError(
             f"{path}: expected a .npz, a .npy, a folder of images or of a dataset, or, where the "
@@ -55,7 +63,7 @@ def read(path, predictor):
     try:
         found = np.load(path)
         arrays = {"inputs": found} if path.suffix == ".npy" else dict(found)
-    except (ValueError, OSError, BadZipFile) as error:
+    except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: not what numpy writes ({error})") from None
     return _from_arrays(path, arrays, predictor)
 
@@ -93,34 +101,67 @@ def _from_arrays(path, arrays, predictor):
     return Samples(list(range(count)), inputs, true)
 
 
-def _from_table(path, predictor):
+def _from_table(path, predictor, unknown_as_none):
     """The features that the run was trained on; its target, too, if there is such a column."""
+    options = predictor.run.dataset.options
+    target = options.get("target")
     # As they were written when the run was trained: another table may have numbers only.
     texts = {column["name"] for column in predictor.columns if column["category"] is not None}
     truths = {each["name"] for each in predictor.columns if each["category"] in ("False", "True")}
-    frame = table.read(path, texts - truths)
+    texts = texts - truths | ({target} if predictor.classes is not None else set())
+    frame = table.read(path, texts)
     if frame.empty:
         raise ValueError(f"{path}: has no rows")
-    inputs, true = table.encoded(path, frame, predictor.columns), None
-    options = predictor.run.dataset.options
+    inputs = table.encoded(path, frame, predictor.columns, unknown_as_none)
     if options.get("missing", "error") == "error":
         names = {column["name"] for column in predictor.columns}
         table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
-    target = options.get("target")
-    if target not in frame or frame[target].isna().any():
-        return Samples(list(range(len(inputs))), inputs, None)
-    if predictor.classes is None:
-        true = table.numbers(path, frame[target])
+    true, notes = None, ()
+    if target in frame:
+        known = predictor.classes
+        true, problem = _numbers(frame[target]) if known is None else _classes(frame[target], known)
+        notes = (f"the column {target} {problem}: what is predicted is not scored",) * bool(problem)
+    return Samples(list(range(len(inputs))), inputs, true, notes)
+
+
+def _numbers(values):
+    """(the true numbers, why there are none)."""
+    try:
+        found = table.numbers("", values)
+    except ValueError:
+        return None, "holds values that are no numbers"
+    return (None, "has gaps") if np.isnan(found).any() else (found, None)
+
+
+def _classes(values, classes):
+    """(the number of the true class of each row, why there is none).
+
+    A class is written as it was when the run was trained; of numbers 5.0 is what 5 is.
+    """
+    if values.isna().any():
+        return None, "has gaps"
+    texts = values.astype(str).str.strip()
+    if set(classes) == {"False", "True"}:
+        texts = texts.replace({"0": "False", "1": "True"})
+    number_of = {_number_of_class(name): position for position, name in enumerate(classes)}
+    if None in number_of:
+        place_of = {name: position for position, name in enumerate(classes)}
+        places = texts.map(place_of)
     else:
-        known = {name: number for number, name in enumerate(predictor.classes)}
-        unknown = sorted(set(frame[target].astype(str)) - set(known))
-        if unknown:
-            raise ValueError(
-                f"{path}: the column {target} holds {unknown[0]}; the run knows "
-                f"{', '.join(predictor.classes)}"
-            )
-        true = frame[target].astype(str).map(known).to_numpy(np.int64)
-    return Samples(list(range(len(inputs))), inputs, true)
+        places = pd.to_numeric(texts, errors="coerce").map(number_of)
+    unknown = texts[places.isna()]
+    if len(unknown):
+        shown = ", ".join(map(repr, sorted(set(unknown))[:SHOWN]))
+        return None, f"holds {shown} in {len(unknown)} rows, which the run does not know"
+    return places.to_numpy(np.int64), None
+
+
+def _number_of_class(name):
+    """The number of which a class's name was made; None: it was a text, as the code 01 is."""
+    try:
+        return None if re.match("-?0[0-9]", name) else float(name)
+    except ValueError:
+        return None
 
 
 def _from_files(folder, shape, classes):

@@ -22,6 +22,14 @@ class Accelerator(Strategy):
         super().__init__(model, make_optimizer.of(self.there)(self.there.parameters()), world)
         self.model, self.trained = _RoundTrip(self.there, device), self.there
 
+    @classmethod
+    def refusal(cls, model, *, device="cuda"):
+        try:
+            torch.empty(1, device=device)
+        except (RuntimeError, AssertionError) as error:  # torch asserts that it has CUDA
+            return f"cannot compute on the device {device!r}: {str(error).splitlines()[0]}"
+        return super().refusal(model)
+
     def step(self, lr):
         self.update(lr)
         self.optimizer.zero_grad()

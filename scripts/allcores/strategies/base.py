@@ -44,7 +44,7 @@ class Strategy:
             weights of serial training, bit for bit; "always": with several, too, up to rounding
             (of models without batch norm and dropout). None: nothing is promised.
         element_wise: True for one that updates the model as one vector, which suits optimizers
-            that treat every element alone.
+            that treat every element alone, and weights of one dtype.
         reference: True for one that computes elsewhere than on the cores: studied once, however
             many there are.
         asynchronous: True for one whose workers do not wait for each other; its record() says how
@@ -76,9 +76,41 @@ class Strategy:
         So a lone worker pays for no vector of gradients, no bucket and no copy. With options it may
         have to do what they say.
         """
-        if world.size == 1 and cls.equals_serial and not cls.asynchronous and not options:
+        if cls.is_alone(world.size, options):
             return Alone(model, make_optimizer, world)
         return cls(model, make_optimizer, world, **options)
+
+    @classmethod
+    def is_alone(cls, processes, options):
+        """Whether create() gives Alone for so many processes."""
+        may_be = cls.equals_serial and not cls.asynchronous and not cls.one_worker
+        return processes == 1 and may_be and not options
+
+    @classmethod
+    def refusal(cls, model, **options):
+        """Why this strategy cannot train a model, in words; None: it can, as far as one sees.
+
+        Args:
+            model: after a backward().
+            options: of the strategy.
+        """
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        dtypes = {str(parameter.dtype).removeprefix("torch.") for parameter in trained.values()}
+        if cls.element_wise and len(dtypes) > 1:
+            return f"makes one vector of all weights, which are {' and '.join(sorted(dtypes))}"
+        sparse = [name for name, p in trained.items() if p.grad is not None and p.grad.is_sparse]
+        if sparse and not cls.one_worker:
+            return f"exchanges dense gradients; that of {sparse[0]} is sparse"
+        without = [name for name, parameter in trained.items() if parameter.grad is None]
+        option = cls.option_for_missing_gradients(**options)
+        if without and option:
+            return f"waits for the gradient of every weight, and {without[0]} gets none: {option}"
+        return None
+
+    @classmethod
+    def option_for_missing_gradients(cls, **options):
+        """How to say that a weight may have no gradient; None: that is no matter."""
+        return None
 
     @staticmethod
     def exchange(workers, servers):

@@ -26,17 +26,33 @@ POWERSGD_WARM_UP = 2
 class DDP(Strategy):
     """Average the gradients over the workers inside backward(), then update locally.
 
+    `find_unused_parameters: true` is for models in which a weight does not always take part; it
+    costs a walk through the graph of each step.
+
     The phase "communicate" is what backward() does not hide: from the gradient of the first
     parameter, the last to be computed, to the end of backward().
     """
 
     equals_serial = "always"
 
-    def __init__(self, model, make_optimizer, world, *, bucket_mb=25, hook="none", powersgd_rank=1):
+    def __init__(
+        self,
+        model,
+        make_optimizer,
+        world,
+        *,
+        bucket_mb=25,
+        hook="none",
+        powersgd_rank=1,
+        find_unused_parameters=False,
+    ):
         super().__init__(model, make_optimizer(model.parameters()), world)
         # forward_sync_buffers=False: batch-norm statistics stay the worker's until synchronize().
         self.model = torch.nn.parallel.DistributedDataParallel(
-            model, forward_sync_buffers=False, bucket_cap_mb=bucket_mb
+            model,
+            forward_sync_buffers=False,
+            bucket_cap_mb=bucket_mb,
+            find_unused_parameters=find_unused_parameters,
         )
         if hook != "none":
             self.model.register_comm_hook(*_hook(hook, powersgd_rank))
@@ -57,6 +73,10 @@ class DDP(Strategy):
         self.model().backward()
         del self.module.forward
         self.optimizer.zero_grad()
+
+    @classmethod
+    def option_for_missing_gradients(cls, *, find_unused_parameters=False, **options):
+        return None if find_unused_parameters else "expected find_unused_parameters: true"
 
     @staticmethod
     def exchange(workers, servers):

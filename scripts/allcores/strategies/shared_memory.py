@@ -8,8 +8,7 @@ worker. Nothing is sent: with W workers and n weights each reads n numbers of gr
 writes n / W weights.
 
 A slice is worked through in blocks that a cache can hold: averaged and updated before they leave
-it. Of a large linear layer with few samples even the gradients need not be read: see
-parallel/factors.py.
+it.
 
 On several nodes it has two levels. Within each it is as said, up to the average; then worker r of a
 node, which has slice r, adds up that slice with the workers r of the other nodes, over a connection
@@ -25,12 +24,10 @@ Training Trillion Parameter Models", stage 1, whose all-gather is not needed her
 
 import copy
 import math
-from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 
-from allcores.parallel.factors import Factors, of_large_layers
 from allcores.parallel.flat import Flat, split
 from allcores.strategies.base import Strategy
 
@@ -45,15 +42,11 @@ class Block(NamedTuple):
         where: its place in the vector.
         weights: (m,), for the optimizer.
         gradients: everybody's, (m,) each.
-        factors: of the weight of a large layer that the block is a part of, or None.
-        begin: where in that weight the block begins.
     """
 
     where: slice
     weights: torch.nn.Parameter
     gradients: tuple[torch.Tensor, ...]
-    factors: Factors | None
-    begin: int
 
 
 class SharedMemory(Strategy):
@@ -71,7 +64,6 @@ class SharedMemory(Strategy):
 
         self.flat = Flat(model, weights=world.shared.zeros, gradient=row)
         self.shown = {parameter: parameter.grad for parameter in self.flat.parameters}
-        self.factors = of_large_layers(model, self.flat.places, world)
         self.missing = set(self.shown)
         for parameter in self.shown:
             parameter.grad = None
@@ -97,23 +89,13 @@ class SharedMemory(Strategy):
         one_by_one = self.world.nodes == 1 and not self.clips
         average = torch.empty(length if one_by_one else len(mine), dtype=weights.dtype)
         blocks = []
-        for where, factors, begin in self._cut(mine, length):
+        for first in range(mine.start, mine.stop, length) or [mine.start]:  # it may be empty
+            where = slice(first, min(first + length, mine.stop))
             parameter = torch.nn.Parameter(weights[where])
             begin_of_average = 0 if one_by_one else where.start - mine.start
             parameter.grad = average[begin_of_average:][: len(parameter)]
-            gradients = self.gradients[:, where].unbind()
-            blocks.append(Block(where, parameter, gradients, factors, begin))
+            blocks.append(Block(where, parameter, self.gradients[:, where].unbind()))
         return blocks
-
-    def _cut(self, mine, length):
-        """(place, factors, begin in their weight) of each block; none has two layers' weights."""
-        large = [(self.flat.places[weight], factors) for weight, factors in self.factors.items()]
-        edges = {edge for place, _ in large for edge in (place.start, place.stop) if edge in mine}
-        for begin, end in pairwise([mine.start, *sorted(edges - {mine.start}), mine.stop]):
-            around = [(p.start, factors) for p, factors in large if p.start <= begin < p.stop]
-            start, factors = around[0] if around else (0, None)
-            for first in range(begin, end, length) or [begin]:  # a slice may be empty
-                yield slice(first, min(first + length, end)), factors, first - start
 
     def _show(self, parameter):
         """Write a gradient to shared memory as soon as backward() has computed it.
@@ -121,8 +103,6 @@ class SharedMemory(Strategy):
         Letting autograd accumulate into shared memory would cost a pass to read it and one to clear
         it.
         """
-        if parameter.grad is None:  # it is had from factors only
-            return
         torch.div(parameter.grad, self.world.workers, out=self.shown[parameter])
         parameter.grad = None
         self.missing.discard(parameter)
@@ -132,15 +112,11 @@ class SharedMemory(Strategy):
         return math.log2(workers), 1  # barriers; each adds up its slice of all gradients
 
     def step(self, lr):
-        for weight, factors in self.factors.items():
-            factors.show(has_rest=weight not in self.missing)
-        for parameter in self.missing - set(self.factors):  # backward() gave it no gradient
+        for parameter in self.missing:  # backward() gave it no gradient
             self.shown[parameter].zero_()
         self.missing = set(self.shown)
         self.world.clock.enter("wait")
         self.world.barrier_on_node()  # all gradients are there
-        for factors in self.factors.values():
-            factors.gather()
         (group,) = self.optimizer.param_groups
         averaged = self._averaged()
         for blocks in [list(averaged)] if self.clips else ([block] for block in averaged):
@@ -156,10 +132,7 @@ class SharedMemory(Strategy):
         sums = []
         for block in self.blocks:
             self.world.clock.enter("average")
-            if block.factors:
-                block.factors.multiply(block.begin, block.gradients, block.weights.grad)
-            else:
-                _add_up(block.gradients, block.weights.grad)
+            _add_up(block.gradients, block.weights.grad)
             if self.world.nodes == 1:
                 yield block
             else:

@@ -1,5 +1,6 @@
 """Check a config before anything starts: a line per finding, with its place and the remedy."""
 
+import math
 import os
 from itertools import chain
 from pathlib import Path
@@ -22,7 +23,7 @@ SINGULAR = {
 }
 
 
-def findings(config, files=(), cores=None, nodes=None):
+def findings(config, files=(), cores=None, nodes=None, flag="--cores"):
     """Everything that is wrong with a config, a line per finding; [] if it can be run.
 
     Args:
@@ -31,57 +32,35 @@ def findings(config, files=(), cores=None, nodes=None):
             file and line.
         cores: number of cores that the runs will share, on each node; None: unknown.
         nodes: number of nodes; None: unknown.
+        flag: by which more cores are asked for.
     """
     lines, found = yamlfile.places(files)
     config, of_sweeps = sweeps.resolved(config)
-    if of_sweeps:
-        return located(found + of_sweeps, lines)
-    found = found + schema.violations(config)
+    found = found + of_sweeps + schema.violations(config)
+    told = {path for path, _ in found}
     try:
-        for each in chain(_of_entries(config), _of_studies(config, cores, nodes)):
-            found.append(each)
+        for path, text in chain(_of_entries(config), _of_studies(config, cores, nodes, flag)):
+            if path not in told:  # or it would be said again, in other words
+                found.append((path, text))
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, OSError):
         # What the schema does not know may be anything, and that has been told then.
         if not found:
             raise
-    return located({(sweeps.original(config, path), text) for path, text in found}, lines)
-
-
-def read(files, cores=None, given=()):
-    """The config in YAML files, merged as Snakemake does.
-
-    Args:
-        cores: as of findings().
-        given: what --config gave, KEY=VALUE texts.
-
-    Raises:
-        ValueError: it cannot be run; a line per finding.
-    """
-    from snakemake.utils import update_config
-
-    config = {}
-    for file in files:
-        update_config(config, yamlfile.read(file))
-    if given:
-        from snakemake.cli import parse_config
-
-        update_config(config, yamlfile.typed(parse_config(list(given))))
-    problems = findings(config, files, cores)
-    if problems:
-        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
-    return sweeps.expanded(config)
+    return located([(sweeps.original(config, path), text) for path, text in found], lines)
 
 
 def located(found, lines):
     """A line for each (path, text), with file and line where they are known."""
-    placed = {
+    placed = sorted(
         (yamlfile.place(path, lines), ".".join(map(str, path)) or "the config", _in_a_line(text))
         for path, text in found
-    }
-    return [
-        f"{file}:{line}: {where}: {text}" if file else f"{where}: {text}"
-        for (file, line), where, text in sorted(placed)
-    ]
+    )
+    return list(
+        dict.fromkeys(
+            f"{file}:{line}: {where}: {text}" if file else f"{where}: {text}"
+            for (file, line), where, text in placed
+        )
+    )
 
 
 def _in_a_line(text):
@@ -165,25 +144,31 @@ def _of_allowed(path, value, allowed):
     """A value against what its component's file says.
 
     Args:
-        allowed: a tuple of values; [least, most]; the least whole number; the least number.
+        allowed: a tuple of values; [least, most]; the least whole number; the least number; of a
+            list, that of each element. None: anything.
     """
-    if isinstance(allowed, tuple) and value not in allowed:
-        yield path, f"found {value!r}; {choices(value, allowed)}"
-    elif isinstance(allowed, list) and not (is_number(value) and allowed[0] <= value <= allowed[1]):
-        yield path, f"found {value!r}; expected a number from {allowed[0]:g} to {allowed[1]:g}"
-    elif isinstance(allowed, int) and not (is_integer(value) and value >= allowed):
-        yield path, f"found {value!r}; expected a whole number from {allowed}"
-    elif isinstance(allowed, float) and not (is_number(value) and value >= allowed):
-        yield path, f"found {value!r}; expected a number from {allowed:g}"
+    if isinstance(value, list) and not isinstance(allowed, tuple):
+        for position, element in enumerate(value):
+            yield from _of_allowed((*path, position), element, allowed)
+    elif isinstance(allowed, tuple):
+        if value not in allowed:
+            yield path, f"found {value!r}; {choices(value, allowed)}"
+    elif allowed is not None:
+        least, most = allowed if isinstance(allowed, list) else (allowed, math.inf)
+        is_right = is_integer if isinstance(least, int) else is_number
+        if not (is_right(value) and least <= value <= most):
+            kind = "a whole number" if isinstance(least, int) else "a number"
+            end = "" if most == math.inf else f" to {most:g}"
+            yield path, f"found {value!r}; expected {kind} from {least:g}{end}"
 
 
-def _of_studies(config, cores, nodes):
+def _of_studies(config, cores, nodes, flag):
     for name, given in mapping(config.get("studies")).items():
         given = grid.STUDY_DEFAULTS | mapping(given)
-        yield from _of_study(config, ("studies", name), given, cores, nodes)
+        yield from _of_study(config, ("studies", name), given, cores, nodes, flag)
 
 
-def _of_study(config, path, given, cores, nodes):
+def _of_study(config, path, given, cores, nodes, flag):
     sound = True
     for section, known in {**SECTIONS, "models": dict}.items():
         defined = mapping(config.get(section))
@@ -206,7 +191,7 @@ def _of_study(config, path, given, cores, nodes):
         yield from _of_optimizers(config, path, given)
         yield from fit.findings(config, path, given)
         yield from _of_nodes(config, path, given, nodes or float("inf"))
-        yield from _of_cores(config, path, given, cores or float("inf"))
+        yield from _of_cores(config, path, given, cores or float("inf"), flag)
 
 
 def _of_paths(config, given):
@@ -302,7 +287,7 @@ def _of_nodes(config, path, given, available):
             )
 
 
-def _of_cores(config, path, given, cores):
+def _of_cores(config, path, given, cores, flag):
     """Snakemake would silently cut a run's threads to --cores, and tables would mislabel it."""
     key = "cores" if "cores" in given else "workers"
     for strategy, nodes, workers, servers, threads in _layouts(config, given):
@@ -319,7 +304,7 @@ def _of_cores(config, path, given, cores):
                 f"{strategy.label} with {workers} workers"
                 f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
                 f"{needed} cores{f' on each of {nodes} nodes' if nodes > 1 else ''}; this call has "
-                f"{cores}: give it --cores {needed}, or ask for fewer workers or threads",
+                f"{cores}: give it {flag} {needed}, or ask for fewer workers or threads",
             )
 
 

@@ -1,10 +1,9 @@
 """What is asked of a run beside its weights: what is scored, and how it is measured."""
 
-import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from allcores.files import write_text
+from allcores.files import read_json, write_json
 
 FILE = "conditions.json"
 
@@ -12,7 +11,7 @@ FILE = "conditions.json"
 def is_ours(folder):
     """Whether a folder has a file that Conditions.write() wrote."""
     try:
-        Conditions(**json.loads((Path(folder) / FILE).read_text()))
+        Conditions(**read_json(Path(folder) / FILE))
     except (OSError, ValueError, TypeError):
         return False
     return True
@@ -26,14 +25,16 @@ class Conditions:
         curves: whether the weights after every epoch are scored, not only the last ones.
         exclusive: whether nothing else runs on the machine at the same time.
         generation: how often the run was repeated because an earlier one lacked one of these.
+        made_of: identity.made_of() of the run; "": it was not asked for one.
     """
 
     curves: bool = False
     exclusive: bool = False
     generation: int = 0
+    made_of: str = ""
 
     def write(self, folder):
-        write_text(Path(folder) / FILE, json.dumps(asdict(self)))
+        write_json(Path(folder) / FILE, asdict(self))
 
     @classmethod
     def of(cls, folder):
@@ -42,10 +43,11 @@ class Conditions:
         Raises:
             OSError, ValueError, TypeError, KeyError: neither file can be read, or not ours.
         """
-        if (folder / FILE).exists():
-            return cls(**json.loads((folder / FILE).read_text()))
-        found = json.loads((folder / "metrics.json").read_text())["conditions"]
-        return cls(**{field.name: found[field.name] for field in fields(cls)})
+        try:
+            return cls(**read_json(folder / FILE))
+        except (OSError, ValueError, TypeError):  # gone or damaged
+            recorded = read_json(folder / "metrics.json")["conditions"]
+            return cls(**{field.name: recorded[field.name] for field in fields(cls)})
 
     @classmethod
     def asked(cls, folder, curves, exclusive):

@@ -19,9 +19,14 @@ from allcores.study import registry
 PACKAGE = "allcores"
 # Statements of a module that are no definitions: whoever imports it runs them.
 EFFECTS = ""
-# What watches, names, places or ends a run and has no part in its numbers.
+# What watches, names, places or ends a run and has no part in its numbers. study/run.py has: it
+# says which fold is held out, and how many epochs are trained.
 WITHOUT_PART = (
-    *(f"{PACKAGE}.{wing}." for wing in ("machine", "study")),
+    f"{PACKAGE}.machine.",
+    *(
+        f"{PACKAGE}.study.{name}"
+        for name in ("conditions", "fingerprint", "identity", "registry", "results_folder")
+    ),
     f"{PACKAGE}.files",
     *(f"{PACKAGE}.parallel.{name}" for name in ("failures", "heartbeat", "supervision")),
     *(f"{PACKAGE}.training.{name}" for name in ("checkpoints", "progress")),
@@ -170,13 +175,20 @@ def _reached(roots):
         if name is None:  # the module as a value: anything in it may be meant
             waiting += [(module, each) for each in source.definitions]
         elif name in source.definitions or name == EFFECTS:
-            nodes = source.definitions.get(name, [])
-            found[module, name] = _hash(nodes)
-            waiting += _references(source, nodes)
-            waiting += [(each, EFFECTS) for each in (*_packages(module), module)]
+            found[module, name], references = _definition(module, name)
+            waiting += references
         elif name in source.imports:
             waiting.append(source.imports[name])
     return found
+
+
+@functools.cache
+def _definition(module, name):
+    """(the hash of what a name of a module of this library is, what that leads to)."""
+    source = _module(module)
+    nodes = source.definitions.get(name, [])
+    effects = [(each, EFFECTS) for each in (*_packages(module), module)]
+    return _hash(nodes), list(dict.fromkeys([*_references(source, nodes), *effects]))
 
 
 def _packages(module):

@@ -1,6 +1,7 @@
 """Check that splits, losses and augmentation of a study fit what is known of its datasets."""
 
 import math
+import os
 
 from allcores.study import grid, registry
 from allcores.study.run import AUTO
@@ -25,12 +26,12 @@ def findings(config, path, given):
 def _of_tables(config, given):
     """Files that can be read at once, and hold something that cannot be used."""
     for label in listed(given.get("datasets")):
+        if not _is_described(config, label):
+            continue  # another check tells why
         try:
             registry.metadata(grid.choice(config, "datasets", label))
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             yield ("datasets", label), str(error)
-        except (KeyError, TypeError, ArithmeticError, OSError):
-            continue  # another check tells why
 
 
 def of_numbers(config, given):
@@ -209,9 +210,43 @@ def _of_selection(config, path, given):
             )
 
 
+def notes(config, study):
+    """Sentences on what may not be meant so, of the data of a study and how they are split."""
+    given = config["studies"][study]
+    for label in given["datasets"]:
+        metadata = _known(config, label)
+        if metadata is None:
+            continue
+        yield from (f"{label}: {note}" for note in metadata.notes)
+        folds = given["folds"]
+        if metadata.times and is_integer(folds):
+            first = metadata.train - folds * (metadata.train // (folds + 1))
+            if metadata.alike >= first:
+                yield (
+                    f"{label}: the first part in time, of {first} samples, is all of one class: "
+                    "the first fold is held out of a training on that alone"
+                )
+
+
+def _is_described(config, label):
+    """Whether a dataset has all the options that it takes, and no others, and its file is there."""
+    choice = grid.choice(config, "datasets", label)
+    component = registry.datasets().get(choice.name)
+    if component is None:
+        return False
+    needed = {name for name, default in component.options.items() if default is ...}
+    path = choice.options.get("path")
+    if path is not None and not (isinstance(path, str) and "\0" not in path):
+        return False
+    is_there = path is None or os.access(path, os.R_OK)
+    return is_there and needed <= set(choice.options) <= set(component.options)
+
+
 def _known(config, label):
     """The Metadata of a dataset; None: nothing is known, or another check tells why."""
+    if not _is_described(config, label):
+        return None
     try:
         return registry.metadata(grid.choice(config, "datasets", label))
-    except (KeyError, TypeError, ArithmeticError, OSError, ValueError):
+    except (ValueError, OSError, TypeError, ArithmeticError):
         return None

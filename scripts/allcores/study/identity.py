@@ -28,6 +28,15 @@ def before_data(run):
     }
 
 
+def made_of(run, made_from):
+    """A digest of all that decides the weights of a Run, as far as it is known before its data are.
+
+    Args:
+        made_from: what its dataset is made from, see data.preparation.made_from().
+    """
+    return hashlib.sha256(_text([before_data(run), made_from]).encode()).hexdigest()[:32]
+
+
 def whole(run, info, fold_of):
     """The identity of a Run on a dataset.
 

@@ -1,7 +1,9 @@
 """Where the results of a config lie, and what is there."""
 
+import atexit
 import dataclasses
 import fcntl
+import functools
 import json
 import os
 import re
@@ -9,7 +11,8 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from allcores.study.conditions import Conditions
+from allcores.files import KeptDigests, read_json, written_together
+from allcores.study import conditions
 from allcores.study.run import PATH, digest
 
 # What else lies in results/.
@@ -78,6 +81,22 @@ class ResultsFolder:
         """Whether the results of a run are there."""
         return all(Path(self.run(path), file).exists() for file in RUN_FILES)
 
+    def damaged(self, path):
+        """A file of a run's results, all of them there, that is not what it wrote; None: all are.
+
+        Their content is looked at only where they were not written together.
+        """
+        place = Path(self.run(path))
+        if written_together(place / name for name in RUN_FILES):
+            return None
+        try:
+            written = read_json(place / "metrics.json")["files"]
+        except (ValueError, KeyError):
+            return place / "metrics.json"
+        digests = _digests(self.path)
+        wrong = [place / name for name in written if digests.of(place / name) != written[name]]
+        return wrong[0] if wrong else None
+
     def without_missing(self, table):
         """A grid.Table without the runs that have no results, and without what depends on them."""
         lost = {path for path in self.wanted(table) if not self.has(path)}
@@ -121,7 +140,7 @@ class ResultsFolder:
         """The labels of the candidates that go on after a grid.Selection; None: that is not known
         yet."""
         try:
-            kept = json.loads(Path(self.selection(selection.path)).read_text())["kept"]
+            kept = read_json(self.selection(selection.path))["kept"]
             return kept if set(kept) <= set(selection.final) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -177,19 +196,28 @@ class ResultsFolder:
     def conditions_of(self, run, table):
         """The Conditions that a Run of a grid.Table is to be made under."""
         asked = run.path in table.curves, run.path in table.exclusive
-        return Conditions.asked(self.run(run.path), *asked)
+        return conditions.Conditions.asked(self.run(run.path), *asked)
+
+
+@functools.cache
+def _digests(folder):
+    """Those of results that were copied, or of which a file was touched, kept for the next call."""
+    digests = KeptDigests(Path(folder) / "digests.json")
+    atexit.register(digests.save)
+    return digests
 
 
 def name_of(files, project):
-    """The name of a config, under which its results lie: the path of its file without the suffix.
+    """The name of a config, under which its results lie in results/.
+
+    It is the name of its file without the suffix, with the folders below `config`, if it lies in
+    one of that name: "mine" for mine.yaml, config/mine.yaml and /home/me/study/mine.yaml,
+    "miniature/kfold" for config/miniature/kfold.yaml; "default" for the project's own config. Of
+    several files it is their names with a + between.
 
     Args:
-        files: the config's; several make one name. Those in config/ of the project or of the
-            working directory are named from there on.
+        files: the config's.
         project: the folder of the project.
-
-    Returns:
-        "default" for the project's own config, "mine" for config/mine.yaml, "miniature/kfold".
 
     Raises:
         ValueError: something else lies under that name, or it is no name for a folder.
@@ -197,7 +225,7 @@ def name_of(files, project):
     default = Path(project).resolve() / "config" / "config.yaml"
     if [Path(file).resolve() for file in files] == [default]:
         return "default"
-    name = "+".join(_name_of_file(Path(file).resolve(), Path(project).resolve()) for file in files)
+    name = "+".join(_name_of_file(Path(file).absolute()) for file in files)
     first, *inner = name.split("/")
     if (
         first in RESERVED
@@ -210,6 +238,14 @@ def name_of(files, project):
             f"only, which is none of {', '.join((*RESERVED, *PARTS))}"
         )
     return name
+
+
+def _name_of_file(file):
+    below = file.parts[:-1]
+    if "config" in below:
+        last = len(below) - 1 - below[::-1].index("config")
+        return "/".join([*below[last + 1 :], file.stem])
+    return file.stem
 
 
 def note_origin(files, folder):
@@ -234,10 +270,3 @@ def foreign(files, folder):
         f"{folder} holds the results of {known.read_text()!r}; this call is of {here!r}: give the "
         f"file another name, or delete {known} if it is the same study"
     ]
-
-
-def _name_of_file(file, project):
-    for folder in (Path.cwd() / "config", Path.cwd(), project / "config", project):
-        if file.is_relative_to(folder):
-            return file.relative_to(folder).with_suffix("").as_posix()
-    return f"{file.stem}_{digest(str(file))}"

@@ -11,7 +11,7 @@ All else knows nothing of either.
 """
 
 import copy
-import itertools
+import math
 import random
 import re
 from dataclasses import dataclass
@@ -27,6 +27,7 @@ RECIPE, RECOMMENDED = ("recipe", "recommended"), "RECOMMENDED"
 # What stands for something else than a number, or for how a model computes.
 NAMES = ("name", "import", "precision", "memory_format")
 LONGEST_LABEL = 60
+MOST_CANDIDATES = 10_000  # of an entry
 
 
 @dataclass(frozen=True)
@@ -47,35 +48,48 @@ class Swept:
 
 
 def findings(config):
-    """(path, text) for each list of which no sweep can be made, and for what is not recommended."""
-    yield from _not_recommended(config)
+    """[(path, text), ...] for each list of which no sweep can be made, and for what is not
+    recommended."""
+    problems = list(_not_recommended(config))
     config = _with_recommended(config)
     for label, entry in mapping(config.get("models")).items():
-        found = list(_lists(label, mapping(entry)))
-        for swept in found:
-            path = ("models", label, *swept.path)
-            if any(isinstance(value, dict) for value in swept.values):
-                yield path, f"found {swept.values}; expected values, not keys and values"
-            elif swept.key in NAMES:
-                yield path, "names cannot be swept over: give each of them an entry of its own"
-            elif not swept.values:
-                yield path, "found []; expected a value, or a list of values to sweep over"
-            elif len({repr(value) for value in swept.values}) < len(swept.values):
-                yield path, f"found {swept.values}; nothing may be listed twice"
-        sample = mapping(entry).get(SAMPLE)
-        if sample is None:
-            continue
-        count = sample.get("count") if isinstance(sample, dict) else sample
-        total = len(list(itertools.product(*(swept.values for swept in found))))
-        path = ("models", label, SAMPLE)
-        if not found:
-            yield path, "there is no list in this entry to draw from"
-        elif not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= total:
-            yield path, f"found {sample!r}; expected a number from 1 to {total}, of candidates"
-        elif isinstance(sample, dict) and not _is_count_and_seed(sample):
-            yield path, f"found {sample!r}; expected a number, or count and a seed"
-    for label, candidate in _clashes(config):
-        yield ("models", label), f"a candidate would be called {candidate!r}, as another model is"
+        lists = list(_lists(label, mapping(entry)))
+        problems += _of_lists(label, lists)
+        problems += _of_sample(label, lists, mapping(entry).get(SAMPLE))
+    return problems or [
+        (("models", label), f"a candidate would be called {name!r}, as another model is")
+        for label, name in _clashes(config)
+    ]
+
+
+def _of_lists(label, lists):
+    for swept in lists:
+        path = ("models", label, *swept.path)
+        if any(isinstance(value, dict) for value in swept.values):
+            yield path, f"found {swept.values}; expected values, not keys and values"
+        elif swept.key in NAMES:
+            yield path, "names cannot be swept over: give each of them an entry of its own"
+        elif not swept.values:
+            yield path, "found []; expected a value, or a list of values to sweep over"
+        elif len({repr(value) for value in swept.values}) < len(swept.values):
+            yield path, f"found {swept.values}; nothing may be listed twice"
+
+
+def _of_sample(label, lists, sample):
+    """Whether as many candidates are asked for as there are, and no more than one can train."""
+    path, total = ("models", label, SAMPLE), math.prod(len(swept.values) for swept in lists)
+    most = min(total, MOST_CANDIDATES)
+    if sample is None:
+        if total > most:
+            yield path[:2], f"makes {total:,} candidates; draw {most:,} at most by `sample`"
+        return
+    count = sample.get("count") if isinstance(sample, dict) else sample
+    if not lists:
+        yield path, "there is no list in this entry to draw from"
+    elif not is_integer(count) or not 1 <= count <= most:
+        yield path, f"found {sample!r}; expected a number from 1 to {most}, of candidates"
+    elif isinstance(sample, dict) and not _is_count_and_seed(sample):
+        yield path, f"found {sample!r}; expected a number, or count and a seed"
 
 
 def _not_recommended(config):
@@ -146,7 +160,7 @@ def _clashes(config):
     taken = set(models)
     for label, entry in models.items():
         found = list(_lists(label, mapping(entry)))
-        for values in itertools.product(*(swept.values for swept in found)) if found else ():
+        for values in _drawn(found, entry.get(SAMPLE)) if found else ():
             name = _label(label, found, values)
             if name in taken:
                 yield label, name
@@ -154,12 +168,27 @@ def _clashes(config):
 
 
 def resolved(config):
-    """(the expanded config, findings()); as it is where it is no config, which the schema tells."""
+    """(the expanded config, or stand_in() if there are findings, and these); as it is where it is
+    no config, which the schema tells."""
     try:
-        found = list(findings(config))
-        return (config if found else expanded(config)), found
+        problems = findings(config)
+        return (stand_in(config) if problems else expanded(config)), problems
     except (KeyError, TypeError, AttributeError):
         return config, []
+
+
+def stand_in(config):
+    """A config of whose sweeps one cannot be made, with one candidate in the place of each, to find
+    what else is wrong."""
+    config = _with_recommended(config)
+    models, swept = {}, {}
+    for label, entry in mapping(config.get("models")).items():
+        lists = [each for each in _lists(label, mapping(entry)) if each.values]
+        models[label] = entry
+        if lists:
+            models[label] = _candidate(entry, label, lists, [each.values[0] for each in lists])
+            swept[label] = {"family": label, "values": {}}
+    return config | {"models": models, SWEPT: swept}
 
 
 def expanded(config):
@@ -234,13 +263,26 @@ def _component(key, chosen):
 
 
 def _drawn(found, sample):
-    """The values of each candidate: all combinations, or as many of them as are asked for."""
-    every = list(itertools.product(*(swept.values for swept in found)))
+    """The values of each candidate: all combinations, or as many of them as are asked for.
+
+    Combinations are numbered as itertools.product() gives them, and numbers are drawn: there may be
+    more of them than a machine has room for.
+    """
+    total = math.prod(len(swept.values) for swept in found)
     if sample is None:
-        return every
+        return [_combination(found, number) for number in range(total)]
     asked = sample if isinstance(sample, dict) else {"count": sample}
-    chosen = random.Random(asked.get("seed", 0)).sample(range(len(every)), asked["count"])
-    return [every[position] for position in sorted(chosen)]
+    chosen = random.Random(asked.get("seed", 0)).sample(range(total), asked["count"])
+    return [_combination(found, number) for number in sorted(chosen)]
+
+
+def _combination(found, number):
+    """The values of the combination with that number, the last list's changing fastest."""
+    values = []
+    for swept in reversed(found):
+        number, position = divmod(number, len(swept.values))
+        values.append(swept.values[position])
+    return tuple(reversed(values))
 
 
 def _candidate(entry, label, found, values):

@@ -46,14 +46,15 @@ def evaluate(run, dataset, scaling, samples, held_out, weights):
 
 def shipped(epochs):
     """Which epoch's weights, counted from 0, a run ships: the best on its validation part, or the
-    last.
+    last. A loss that is no number is worse than any that is one.
 
     Args:
         epochs: the record of each.
     """
     if "validation_loss" not in epochs[-1]:
         return len(epochs) - 1
-    return min(range(len(epochs)), key=lambda each: epochs[each]["validation_loss"])
+    judged = [epoch["validation_loss"] for epoch in epochs]
+    return min(range(len(epochs)), key=lambda each: (math.isnan(judged[each]), judged[each]))
 
 
 def is_over(run, epochs):

@@ -14,17 +14,17 @@ import torch
 from allcores.data import folds, storage
 from allcores.data.folds import split
 from allcores.data.scaling import Scaling
-from allcores.files import sha256
+from allcores.files import sha256, write_json
 from allcores.machine import cores, costs, leases
 from allcores.parallel import launch, nodes
 from allcores.parallel.failures import DivergedError
 from allcores.study import identity, registry
 from allcores.study.conditions import Conditions
-from allcores.study.metrics_file import write_metrics
+from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Run
 from allcores.training import results
 from allcores.training.checkpoints import Checkpoints, SeenFromAfar, rendezvous, save_weights
-from allcores.training.evaluation import evaluate, shipped
+from allcores.training.evaluation import evaluate, is_over, shipped
 from allcores.training.loop import train
 from allcores.training.progress import Record
 
@@ -114,6 +114,7 @@ def conduct(
             scores, weights, said, began = {}, {}, None, time.perf_counter()
             if not diverged:
                 epochs = checkpoints.latest()["epochs"]
+                assert is_over(run, epochs), "all ranks have said that they are done"
                 final = shipped(epochs)
                 others = [each for each in range(len(epochs)) if each != final]
                 for epoch in [*(others if conditions.curves else []), final]:
@@ -123,12 +124,12 @@ def conduct(
             evaluation_seconds = time.perf_counter() - began
             # Large ones take seconds, which are the run's.
             save_weights({} if diverged else weights, output / "weights.pt")
-            file = output / "predictions.parquet"
-            task.write_predictions(file, None if diverged else said)
+            task.write_predictions(output / "predictions.parquet", None if diverged else said)
             watch.finish()
             of_nodes = met.collect(_of_node(watch))
 
         asked, trained, info = asked or run, checkpoints.latest() or {}, task.dataset.info
+        conditions = replace(conditions, made_of=identity.made_of(asked, info["made_from"]))
         as_asked = identity.whole(asked, info, task.fold_of)
         metrics = {
             "identity": task.decisive if asked == run else as_asked,
@@ -142,7 +143,6 @@ def conduct(
             "shape": info["shape"][1:],
             "dtype": info["dtype"],
             "scaling": task.scaling.to_json(),
-            "predictions_sha256": sha256(file),
             "evaluation_seconds": evaluation_seconds,
             **_together(of_nodes),
             "nodes": of_nodes,
@@ -152,7 +152,8 @@ def conduct(
         record.write(trained.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
         conditions.write(output)
-        write_metrics(output / "metrics.json", metrics)
+        files = {name: sha256(output / name) for name in RUN_FILES if name != "metrics.json"}
+        write_json(output / "metrics.json", metrics | {"files": files})
         if not run.stop_after:
             checkpoints.remove()
     return metrics

@@ -86,6 +86,8 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         mean_loss = float(world.all_reduce(total_loss)) / world.workers / len(samples)
         strategy.synchronize()
         clock.stop()
+        if not math.isfinite(mean_loss):  # though that of each batch was
+            raise DivergedError(epoch + 1, None, lr)
 
         schedule.end_epoch(mean_loss)
         epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})

@@ -49,6 +49,11 @@ def build(run, shape, outputs):
         )
     fitting = {name: value for name, value in given.items() if name in taken}
     model = make(**fitting, **run.model.options)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ValueError(
+            "the model is compiled by TorchScript, whose weights cannot be shared out; expected "
+            "the torch.nn.Module before torch.jit.script or trace"
+        )
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"the model is no torch.nn.Module but {type(model).__name__}")
     _materialise(model, shape)

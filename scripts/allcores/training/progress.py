@@ -1,6 +1,7 @@
 """Progress of a run: a bar on a terminal, a printed line per epoch everywhere; files to be read."""
 
 import os
+import select
 import sys
 import time
 
@@ -9,6 +10,7 @@ from tqdm import tqdm
 from allcores.files import write_text
 from allcores.machine.costs import program_start
 
+PATIENCE = 1.0  # seconds until a line must have been taken
 # What is told of an epoch, where it is known.
 TOLD = ("loss", "validation_loss", "lr")
 
@@ -76,7 +78,7 @@ class Progress:
     def __init__(self, run, samples, batches, world, record):
         self.run, self.samples, self.silent = run, samples, world.rank != 0
         self.record = record
-        self.start_up = None
+        self.start_up, self.patience = None, PATIENCE
         self.bar = tqdm(
             total=run.trained_epochs * batches,
             unit=" batches",
@@ -120,7 +122,12 @@ class Progress:
         self.bar.close()
 
     def _say(self, line):
-        if not self.silent:
+        if self.silent:
+            return
+        # A line that nobody takes, the pipe being full, is left out: it would hold up the training.
+        is_taken = bool(select.select([], [sys.stdout], [], self.patience)[1])
+        self.patience = PATIENCE if is_taken else 0.0
+        if is_taken:
             self.bar.clear()
             print(line, flush=True)
             self.bar.refresh()

@@ -15,7 +15,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from allcores.files import write_text
+from allcores.files import read_json, write_json
 from allcores.machine import cores
 from allcores.study.run import AUTO, RECIPE
 
@@ -69,7 +69,7 @@ def for_this_processor(file):
     """
     file = Path(file)
     try:
-        measured_on = json.loads(json.loads(file.read_text())["cache_key"])["processor"]
+        measured_on = json.loads(read_json(file)["cache_key"])["processor"]
     except (OSError, ValueError, KeyError, TypeError):  # fill_in() tells
         return file
     if measured_on == cores.processor():
@@ -133,30 +133,37 @@ def take_over(known, run, available, file):
     if not is_of(known, run, available):
         return False
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    write_text(file, Path(known).read_text())
+    write_json(file, read_json(known))
     return True
 
 
 def share(other, run, file):
     """Write to a file, as a run's own, what was measured for another."""
-    content = json.loads(Path(other).read_text()) | {"cache_key": cache_key(run)}
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    write_text(file, json.dumps(content, indent=1))
+    write_json(file, read_json(other) | {"cache_key": cache_key(run)})
 
 
 def is_of(file, run, available):
     """Whether a file holds the fastest recipe of a run on this machine, for that many cores."""
     try:
-        content = json.loads(Path(file).read_text())
+        content = read_json(file)
         return content["cache_key"] == cache_key(run) and content["cores"] >= available
     except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def is_sound(file):
+    """Whether a file is there and holds what calibrate() wrote."""
+    try:
+        return "timings" in read_json(file)
+    except (OSError, ValueError):
         return False
 
 
 def cores_measured(file):
     """For how many cores a file holds the fastest recipe; 0: there is none, or it is damaged."""
     try:
-        return int(json.loads(Path(file).read_text())["cores"])
+        return int(read_json(file)["cores"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
 
@@ -164,7 +171,7 @@ def cores_measured(file):
 def pace(file):
     """Images per second of one core with the fastest recipe that a file holds; None: it is none."""
     try:
-        timings = json.loads(Path(file).read_text())["timings"]
+        timings = read_json(file)["timings"]
         return _fastest([each for each in timings if each["threads_per_worker"] == 1])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -181,7 +188,7 @@ def fill_in(run, file, available):
         ValueError: the file holds no measurement.
     """
     try:
-        fitting = json.loads(Path(file).read_text())["timings"]
+        fitting = read_json(file)["timings"]
         sound = all({*RECIPE, "images_per_second"} <= set(timing) for timing in fitting)
     except (ValueError, KeyError, TypeError):
         sound = False
@@ -227,7 +234,7 @@ def _measure_all(run, data_folder, available, most_threads, file, world):
     for timing in timings:
         print(f"{_name(timing)}  {timing['images_per_second']:,.0f} images/s", flush=True)
     measured = {"cache_key": cache_key(run), "cores": available, "timings": timings}
-    write_text(file, json.dumps(measured, indent=1))
+    write_json(file, measured)
 
 
 def _precisions():

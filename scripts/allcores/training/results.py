@@ -119,7 +119,7 @@ def refuse_foreign(output, checkpoint_folder):
     metrics = output / "metrics.json"
     names = [name for each in FILES for name in (each, f"{each}.part")]
     if metrics.exists():
-        names = [] if b'"sha256"' in metrics.read_bytes() else ["metrics.json"]
+        names = [] if b'"checksum"' in metrics.read_bytes() else ["metrics.json"]
     foreign = [output / name for name in names if (output / name).exists()]
     if conditions.is_ours(output):  # Snakemake deletes the other files before it runs a job again
         foreign = [file for file in foreign if file.name != conditions.FILE]

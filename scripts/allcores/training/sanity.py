@@ -1,5 +1,6 @@
-"""Try a run on two random samples before it starts: do its model, loss and optimizer fit?"""
+"""Try a run on two random samples before it starts: do its parts fit together?"""
 
+import contextlib
 import copy
 from multiprocessing import get_context
 
@@ -14,30 +15,54 @@ from allcores.training import losses, models, schedules
 STEPS = 10  # of a schedule, to see whether it can be made
 
 
-def tried_out(run, shape, classes):
-    """(why a run cannot be trained, in one line, or None; what its model computes and keeps).
+class UnfitPartError(Exception):
+    """A part of a run that does not fit the others.
+
+    Attributes:
+        place: of the part in the config: ("schedules", label).
+        problem: in one line.
+    """
+
+    def __init__(self, place, problem):
+        super().__init__(place, problem)
+        self.place, self.problem = place, problem
+
+
+@contextlib.contextmanager
+def _blaming(*place):
+    """Whatever is raised inside, which a user's code may be, is the fault of what is there."""
+    try:
+        yield
+    except UnfitPartError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or "no message"
+        named = text if type(error) is ValueError else f"{type(error).__name__}: {text}"
+        raise UnfitPartError(place, named) from error
+
+
+def tried_out(run, shape, classes, strategies=()):
+    """What the model of a run computes and keeps, after a step of training.
 
     Args:
         run: the Run, without `auto`.
         shape: of a sample, (C, H, W) of an image.
         classes: number of classes; None: the targets are numbers.
+        strategies: Choices of those by which it is to be trained in several processes.
 
     Returns:
-        The second is what counted() returns; empty where the run cannot be trained, or the
-        model cannot be watched.
+        What counted() returns; empty where the model cannot be watched.
+
+    Raises:
+        UnfitPartError: it cannot be trained.
     """
-    try:
-        counts = _try_out(run, shape, classes)
-    except Exception as error:  # a user's model may raise anything
-        text = " ".join(str(error).split()) or "no message"
-        named = f"{type(error).__name__}: {text}" if type(error) is not ValueError else text
-        return named, {}
-    return None, counts
+    with _blaming("models", run.model.label):
+        return _try_out(run, shape, classes, strategies)
 
 
 def check_in_child(run, data_folder):
-    """Call problem() for a prepared dataset, in a child process: this one forks the ranks later,
-    and must not have started threads by then.
+    """Try out a run on samples like those of a prepared dataset, in a child process: this one forks
+    the ranks later, and must not have started threads by then.
 
     Raises:
         ValueError: the run cannot be trained.
@@ -49,21 +74,26 @@ def check_in_child(run, data_folder):
     def try_out():
         die_with_parent()
         torch.set_num_threads(1)
-        sender.send(tried_out(run, info["shape"][1:], info["classes"] and len(info["classes"]))[0])
+        classes = info["classes"] and len(info["classes"])
+        try:
+            tried_out(run, info["shape"][1:], classes, [run.strategy] * (run.processes > 1))
+            sender.send(None)
+        except UnfitPartError as error:
+            sender.send(f"{error.place[1]}: {error.problem}")
 
     child = context.Process(target=try_out)
     child.start()
     sender.close()
     try:
-        found = receiver.recv()
+        problem = receiver.recv()
     except EOFError:
-        found = "the model ends the process that it is tried out in"
+        problem = f"{run.model.label}: the model ends the process that it is tried out in"
     child.join()
-    if found:
-        raise ValueError(f"{run.model.label}: {found}")
+    if problem:
+        raise ValueError(problem)
 
 
-def _try_out(run, shape, classes):
+def _try_out(run, shape, classes, strategies):
     """One step of training on two samples, on a copy of everything; then what is counted.
 
     Raises:
@@ -83,16 +113,22 @@ def _try_out(run, shape, classes):
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("the model has no parameters to train")
     targets = torch.randn(2) if classes is None else torch.arange(2) % classes
-    criterion = losses.build(run.loss.name, run.loss.options, classes, targets.numpy())
-    optimizer = registry.optimizers()[run.optimizer.name].load()(
-        model.parameters(), **run.optimizer.options
-    )
-    schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
-    loss = criterion(scores.float(), targets)
-    if loss.shape != ():
-        raise ValueError(f"the loss is {tuple(loss.shape)}; expected one number")
+    with _blaming("models", run.model.label, "optimizer"):
+        optimizer = registry.optimizers()[run.optimizer.name].load()(
+            model.parameters(), **run.optimizer.options
+        )
+    with _blaming("schedules", run.schedule.label):
+        schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
+    with _blaming("models", run.model.label, "loss"):
+        criterion = losses.build(run.loss.name, run.loss.options, classes, targets.numpy())
+        loss = criterion(scores.float(), targets)
+        if loss.shape != ():
+            raise ValueError(f"the loss is {tuple(loss.shape)}; expected one number")
     loss.backward()
-    optimizer.step()
+    for strategy in strategies:
+        _check_strategy(strategy, model)
+    with _blaming("models", run.model.label, "optimizer"):
+        optimizer.step()
     _try_out_one(run, copy.deepcopy(model), inputs[:1])
     model.eval()
     with torch.inference_mode():
@@ -102,6 +138,15 @@ def _try_out(run, shape, classes):
             return counted(model, inputs)
         except Exception:  # a compiled model, say
             return {}
+
+
+def _check_strategy(strategy, model):
+    """Whether a strategy, a Choice, can train a model that has its gradients."""
+    with _blaming("strategies", strategy.label):
+        made = registry.strategies()[strategy.name].load()
+        problem = made.refusal(model, **strategy.options)
+        if problem:
+            raise ValueError(f"cannot train this model: it {problem}")
 
 
 def _check_output(scores, outputs, when):

@@ -15,11 +15,13 @@ from allcores.study import registry
 
 # Former name of a schedule -> its present name.
 FORMER_NAMES = {"warm": "warm_restarts"}
-# Range of each option: least integer, least number, or [least, largest] number.
+# Range of each option: least integer, least number, or [least, largest] of either; of a list, that
+# of each element.
 ALLOWED = {
     "floor": 0.0,
-    "cycles": 1,
-    "growth": 1,
+    "cycles": [1, 1000],
+    "growth": [1, 100],
+    "milestones": [0.0, 1.0],
     "gamma": [0.0, 1.0],
     "factor": [0.0, 1.0],
     "patience": 0,

@@ -33,7 +33,8 @@ def table(runs, facts):
     fewest = ours["cores"] == ours.groupby(SAME)["cores"].transform("min")
     base = ours[fewest].drop_duplicates([*SAME, *tidy.REPEAT])
     others = runs.drop(index=base.index)
-    return comparison.compare(others, base, SAME).assign(metric=facts.metric.name)
+    compared = comparison.compare(others, base, SAME, facts.metric)
+    return compared.assign(metric=facts.metric.name)
 
 
 def sentences(comparison_table, facts):

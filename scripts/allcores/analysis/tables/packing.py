@@ -64,7 +64,7 @@ def table(runs, against_runs, facts):
             f"packed_{facts.metric.name}": beside["score"].mean(),
         }
     ).reset_index()
-    different = comparison.compare(packed, single, SAME)
+    different = comparison.compare(packed, single, SAME, facts.metric)
     found = ["pairs", "difference", "low", "high", "at_most", "p_corrected", "finding"]
     table = table.merge(different[[*SAME, *found]], on=SAME, how="left")
     training = ["one_by_one_training", "packed_training"]

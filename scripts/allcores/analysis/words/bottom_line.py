@@ -3,7 +3,14 @@
 import pandas as pd
 
 from allcores.analysis import comparison, style, tidy
-from allcores.analysis.words.wording import base_of, by_model, comma_separated, count, mark
+from allcores.analysis.words.wording import (
+    base_of,
+    by_model,
+    comma_separated,
+    count,
+    mark,
+    one_of,
+)
 
 
 def sentences(found, facts):
@@ -41,7 +48,7 @@ def sentences(found, facts):
 
 
 def _best_scores(runs, metric):
-    """The score of each model with its best schedule and way."""
+    """The best score of each model, and with which schedules and ways it is reached."""
     cells = runs[runs["score"].notna()].groupby(tidy.CELL, sort=False)
     rows = [
         dict(zip(tidy.CELL, cell, strict=True))
@@ -50,19 +57,23 @@ def _best_scores(runs, metric):
     ]
     if not rows:
         return
-    # Of equal ones the first in the config's order.
-    order = {"ascending": metric.sign < 0, "kind": "stable"}
-    table = pd.DataFrame(rows).sort_values("score", **order)
-    best = table.drop_duplicates(["dataset", "model", "train_size"])
-    shown = tidy.varying(best, ["dataset", "train_size"])
-    listed = "; ".join(
-        f"{style.title(['model', *shown], [row[c] for c in ['model', *shown]])} "
-        f"{metric.written(row['score'], 1)}"
-        + ("" if pd.isna(row["reach"]) else f" ± {metric.spread(row['reach'])}")
-        + f" ({row['schedule']}, {style.layout(row)})"
-        for _, row in best.iterrows()
-    )
-    yield f"Held-out {metric}, each with its best schedule and way: {listed}."
+    table = pd.DataFrame(rows)
+    models = ["dataset", "model", "train_size"]
+    shown = ["model", *tidy.varying(table, ["dataset", "train_size"])]
+    listed = []
+    for _, group in table.groupby(models, sort=False):
+        best = group["score"].max() if metric.sign > 0 else group["score"].min()
+        ties = group[comparison.without_rounding(group["score"], best, metric) == 0]
+        first = ties.iloc[0]
+        reach = "" if pd.isna(first["reach"]) else f" ± {metric.spread(first['reach'])}"
+        ways = [f"{row['schedule']}, {style.layout(row)}" for _, row in ties.iterrows()]
+        listed.append(
+            f"{style.title(shown, first[shown])} {metric.written(best, 1)}{reach} ({one_of(ways)})"
+        )
+    caution = ""
+    if len(table) > len(listed):
+        caution = " The best of several by a held-out score is optimistic."
+    yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
 
 
 def _for_one(one, base):

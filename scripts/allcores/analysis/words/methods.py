@@ -17,7 +17,7 @@ def paragraphs(frames, runs, facts):
     yield " ".join(
         [
             *_training(frames["runs"], runs, facts),
-            *_selection(frames["candidates"], facts.metric),
+            *_selection(frames["candidates"], frames["runs"], runs, facts.metric),
             *_comparison(frames, facts),
         ]
     )
@@ -37,10 +37,11 @@ def _training(rows, runs, facts):
     for dataset, of_dataset in rows.groupby("dataset", sort=False):
         means = ", the training part's mean in the place of missing numbers"
         yield f"{dataset}: {_split(of_dataset, facts)}{means if dataset in gaps else ''}."
-    seeds = count(rows["seed"].nunique(), "seed")
+    seeds = rows["seed"].nunique()
     folds = "" if rows["ordered"].all() else "folds, "
-    yield f"With {seeds}, each of which draws {folds}initial weights, orders and augmentations, "
-    yield f"these are {count(len(rows), 'run')}."
+    draws = "which draws" if seeds == 1 else "each of which draws"
+    yield f"With {count(seeds, 'seed')}, {draws} {folds}initial weights, orders and augmentations,"
+    yield f"{'this is' if len(rows) == 1 else 'these are'} {count(len(rows), 'run')}."
 
 
 def of_model(run):
@@ -112,18 +113,34 @@ def _range(values):
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _selection(candidates, metric):
+def _selection(candidates, rows, runs, metric):
+    """How candidates were chosen.
+
+    Args:
+        rows: a row per run.
+        runs: the study's study.run.Run.
+    """
     chosen = candidates[candidates["chosen"].notna()]
-    for model, rows in chosen.groupby("model", sort=False):
-        keys = [name.removeprefix(SWEPT) for name in rows if name.startswith(SWEPT)]
-        keys = [key for key in keys if rows[f"{SWEPT}{key}"].nunique() > 1]
-        yield f"{comma_separated(keys)} of {model} were chosen inside of each fold from "
-        yield f"{count(rows['candidate'].nunique(), 'candidate')}: the one with the best mean "
-        yield f"{metric} in {rows['inner_folds'].iloc[0]:.0f}-fold cross-validation within the "
-        yield "training part was trained on the whole of it (nested cross-validation)."
-        if rows["rung"].max() > 1:
+    for (model, dataset), of_model in chosen.groupby(["model", "dataset"], sort=False):
+        keys = [name.removeprefix(SWEPT) for name in of_model if name.startswith(SWEPT)]
+        keys = [key for key in keys if of_model[f"{SWEPT}{key}"].nunique() > 1]
+        folds = of_model["inner_folds"].iloc[0]
+        is_ordered = rows.loc[rows["dataset"] == dataset, "ordered"].any()
+        inner = (
+            f"{folds:.0f} inner folds, each held out of a training on those before it in time,"
+            if is_ordered
+            else f"{folds:.0f}-fold cross-validation"
+        )
+        candidates = set(of_model["candidate"])
+        held_back = {run.validation for run in runs if run.model.label in candidates} - {None}
+        part = "the whole of it but its validation part" if held_back else "the whole of it"
+        yield f"{comma_separated(keys)} of {model} {'was' if len(keys) == 1 else 'were'} chosen"
+        yield f"inside of each fold from {count(len(candidates), 'candidate')}: the one with the"
+        yield f"best mean {metric} in {inner} within the training part was trained on {part}"
+        yield "(nested cross-validation)."
+        if of_model["rung"].max() > 1:
             yield "Candidates were left out by successive halving, on"
-            yield f"{rows['rung'].max():.0f} rungs."
+            yield f"{of_model['rung'].max():.0f} rungs."
 
 
 def _comparison(frames, facts):

@@ -43,7 +43,7 @@ def of_missing(missing, runs):
         yield (
             f"INCOMPLETE: {count(len(missing), 'run')} of {len(missing) + len(runs)} failed and "
             f"{'is' if len(missing) == 1 else 'are'} missing here, for instance "
-            f"{missing['run'].iloc[0]}; its log says why."
+            f"{missing['run'].iloc[0]}; {_why_missing(missing.iloc[0])}."
         )
     diverged = runs[runs["diverged"].notna()]
     if len(diverged):
@@ -56,17 +56,25 @@ def of_missing(missing, runs):
         yield f"DIVERGED, the loss being no finite number any more, and left out below: {listed}."
 
 
-def sentences(found, spoken_of, facts):
+def _why_missing(row):
+    if isinstance(row["log"], str):
+        return f"its log says why: {row['log']}"
+    return "it was not begun, as something that it needs failed"
+
+
+def sentences(found, spoken_of, facts, notes=()):
     """The sentences, the bottom line first.
 
     Args:
         found: name of a tidy CSV or table -> its frame.
         spoken_of: names of the products that have sentences, in their order.
         facts: products.Facts.
+        notes: on the data.
     """
     said = [
         *bottom_line.sentences(found, facts),
         *of_missing(found["missing"], found["runs"]),
+        *(f"Is this meant so? {note}." for note in notes),
         *of_machine(found["runs"]),
     ]
     for name in spoken_of:

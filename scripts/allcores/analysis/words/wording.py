@@ -17,6 +17,12 @@ def comma_separated(values):
     return ", ".join(map(str, values))
 
 
+def one_of(values, most=3):
+    """The first of them, of which any will do: "a, or b, or 3 others"."""
+    rest = [f"{len(values) - most} others"] if len(values) > most + 1 else values[most:]
+    return ", or ".join([*values[:most], *rest])
+
+
 def count(number, noun):
     return f"{number} {noun}{'' if number == 1 else 's'}"
 

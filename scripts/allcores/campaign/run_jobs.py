@@ -1,13 +1,18 @@
-"""What the workflow has to know of each run before it is trained. No torch."""
+"""What the rules of train.smk ask: what each run is made from, and what it takes."""
 
-import json
+import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
+from allcores.campaign import snakemake_internals as internals
+from allcores.data import preparation
 from allcores.machine import warm_start
 from allcores.study import identity, registry, sweeps
 from allcores.study.commandline import CHECKPOINT_MINUTES, TIMEOUT
+from allcores.study.conditions import Conditions
+from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
@@ -27,42 +32,36 @@ class RunJobs:
         warm: the warm process that is asked for the programs, if any.
         launched: whether they are called on nodes by a launcher, which Snakemake does not see.
         on_cluster: whether they may come to nodes with different processors.
+        workflow: Snakemake's.
     """
 
     def __init__(
-        self, config, table, folder, estimates, cores, warm, launched=False, on_cluster=False
+        self, config, table, folder, estimates, cores, warm, launched, on_cluster, workflow
     ):
         self.config, self.table, self.folder, self.cores = config, table, folder, cores
-        self.estimates = estimates
+        self.estimates, self.workflow = estimates, workflow
         self.warm, self.launched, self.on_cluster = warm, launched, on_cluster
         self.turns = table.turns()
+        self.made_from = {}  # dataset -> what it is made from
+        self.of_recipe, self.first_of_family = {}, {}
+        for run in table.runs.values():
+            if run.has_auto:
+                self.of_recipe.setdefault(_recipe_of(run.wildcards, run.measured), run)
+            family = sweeps.family_of(config, run.model.label), run.dataset.label
+            self.first_of_family.setdefault(family, run.model.label)
 
     def run(self, wildcards):
         return self.table.runs[PATH.format(**wildcards)]
 
     def with_recipe(self, wildcards):
         """A run that is trained with the recipe of these wildcards."""
-        return next(
-            run
-            for run in self.table.runs.values()
-            if run.has_auto
-            and all(
-                str(value) == (run.wildcards | {"measured": run.measured})[key]
-                for key, value in wildcards.items()
-            )
-        )
+        return self.of_recipe[_recipe_of(wildcards, wildcards.measured)]
 
     def recipe_to_share(self, wildcards):
         """The recipe of the first candidate of the sweep that this one is of, so that all compute
         alike and differ in nothing but what varies; []: it is of none, or the first itself."""
         family = sweeps.family_of(self.config, wildcards.model)
-        alike = {family, *sweeps.candidates(self.config, family)}
-        runs = self.table.runs.values()
-        first = next(
-            run.model.label
-            for run in runs
-            if run.model.label in alike and run.dataset.label == wildcards.dataset
-        )
+        first = self.first_of_family[family, wildcards.dataset]
         if first == wildcards.model:
             return []
         return self.folder.recipe.format(**dict(wildcards.items()) | {"model": first})
@@ -73,6 +72,12 @@ class RunJobs:
             return 1
         file = self.folder.recipe.format(**wildcards)
         return max(self.most_cores(), recipes.cores_measured(file))
+
+    def memory_of_recipe(self, wildcards, attempt):
+        return 2 * self._memory_mb(self.with_recipe(wildcards), attempt)
+
+    def minutes_of_recipe(self, wildcards, attempt):
+        return self._minutes(self.with_recipe(wildcards), attempt)
 
     def recipe_key(self, wildcards):
         """What its recipe depends on; of the nodes of a cluster any may measure it."""
@@ -86,7 +91,7 @@ class RunJobs:
             *self._call(PROGRAM.with_name("calibrate.py")),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
-            *["--known", f"{self.folder.planned('recipes')}/{recipes.file_name(run)}"],
+            *["--known", self._recipe_files(run)[1]],
             *(["--share", input.share] if input.share else []),
             *["--output", output[0]],
         )
@@ -132,7 +137,61 @@ class RunJobs:
         return self.cores or max(run.cores_on_node for run in self.table.runs.values())
 
     def inputs(self, wildcards):
-        return self.folder.inputs_of(self.run(wildcards))
+        """Name -> file of what has to be there before a run begins.
+
+        Sees, too, that the run is trained again if it was made of something else, and is not if
+        Snakemake was interrupted just after its end: records of that are gone with .snakemake.
+        """
+        run = self.run(wildcards)
+        if internals.is_main_process(self.workflow) and self.folder.has(run.path):
+            place = self.folder.run(run.path)
+            files = [f"{place}/{name}" for name in RUN_FILES]
+            damaged = self.folder.damaged(run.path)
+            if damaged:
+                print(f"{damaged} is not what the run wrote: it is trained again", file=sys.stderr)
+            if damaged or self._found_made_of(place) != self.made_of(run):
+                internals.force(self.workflow, files)
+            elif internals.is_interrupted(self.workflow, files[0]):
+                internals.forget_interruption(self.workflow, files)
+        return self.folder.inputs_of(run)
+
+    def check_recipe(self, wildcards):
+        """Nothing; sees that a recipe that runs were trained with is what was measured.
+
+        Measured again it might be another one, and all of them would be trained again.
+        """
+        run = self.with_recipe(wildcards)
+        file, kept = (Path(each) for each in self._recipe_files(run))
+        if not internals.is_main_process(self.workflow) or recipes.is_sound(file):
+            return []
+        info = Path(self.folder.data(run), "dataset.json")
+        if not recipes.is_sound(kept) or not info.exists():
+            if file.exists():
+                internals.force(self.workflow, [str(file)])
+        elif not internals.is_dry_run(self.workflow):
+            print(f"{file} is damaged or gone; it is written again from {kept}", file=sys.stderr)
+            shutil.copyfile(kept, file)
+            os.utime(file, (info.stat().st_mtime, info.stat().st_mtime))
+        return []
+
+    def _recipe_files(self, run):
+        """Where the recipe of a Run is, and where what was measured is kept by its cache key."""
+        measured = self.folder.recipe.format(**run.wildcards, measured=run.measured)
+        return measured, f"{self.folder.planned('recipes')}/{recipes.file_name(run)}"
+
+    def made_of(self, run):
+        """See identity.made_of()."""
+        label = run.dataset.label
+        if label not in self.made_from:
+            self.made_from[label] = preparation.made_from(run.dataset)
+        return identity.made_of(run, self.made_from[label])
+
+    def _found_made_of(self, place):
+        """That of the results in a folder; None: they do not say, being damaged."""
+        try:
+            return Conditions.of(Path(place)).made_of
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
 
     def threads(self, wildcards, input):
         """Those of all nodes if Snakemake packs them, else of one. A run that must be alone claims
@@ -151,16 +210,22 @@ class RunJobs:
         return 1e8 - self.turns[run.path] if run.path in self.turns else self.estimates.seconds(run)
 
     def memory_mb(self, wildcards, attempt):
-        return attempt * self.estimates.memory_mb(self.run(wildcards))
+        return self._memory_mb(self.run(wildcards), attempt)
+
+    def _memory_mb(self, run, attempt):
+        return attempt * self.estimates.memory_mb(run)
 
     def minutes(self, wildcards, attempt):
-        return attempt * self.estimates.minutes(self.run(wildcards))
+        return self._minutes(self.run(wildcards), attempt)
+
+    def _minutes(self, run, attempt):
+        return attempt * self.estimates.minutes(run)
 
     def decisive(self, wildcards):
         """Everything but its data that retrains a run when it changes, as one line."""
         run = self.run(wildcards)
         generation = self.folder.conditions_of(run, self.table).generation
-        return f"{json.dumps(identity.before_data(run))} {generation}"
+        return f"{self.made_of(run)} {generation}"
 
     def command(self, wildcards, input, resources):
         """The call of scripts/train.py, for the shell."""
@@ -187,6 +252,11 @@ class RunJobs:
             # Not among its outputs: those of a failed job are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],
         )
+
+
+def _recipe_of(wildcards, measured):
+    """What of a run's wildcards says which recipe it is trained with."""
+    return wildcards["dataset"], wildcards["model"], measured
 
 
 def _srun(run, resources):

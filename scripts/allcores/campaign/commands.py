@@ -3,6 +3,13 @@
 import os
 import shlex
 import sys
+from pathlib import Path
+
+
+def program():
+    """How snakemake is called from here, as this process was."""
+    path = Path(sys.executable).with_name("snakemake")
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else "snakemake"
 
 
 def again(files, given):
@@ -12,7 +19,7 @@ def again(files, given):
         files: what --configfile gave.
         given: what --config gave.
     """
-    words = [".venv/bin/snakemake", "--cores", "all"]
+    words = [program(), "--cores", "all"]
     for file in files:
         words += ["--configfile", os.path.relpath(file)]
     for pair in given:

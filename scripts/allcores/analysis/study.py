@@ -1,0 +1,196 @@
+"""What a study ends with: of which runs, which files, and what the config says of it."""
+
+import contextlib
+import functools
+import hashlib
+import json
+from pathlib import Path
+
+from allcores.analysis import products
+from allcores.data import storage
+from allcores.files import read_json, sha256, write_json, written_together
+from allcores.study import fingerprint, fit, registry
+from allcores.study.conditions import Conditions
+from allcores.study.run import digest
+
+# The file in which a study notes what the others were made of.
+MADE = "made.json"
+# What is read of a run.
+READ = ("metrics.json", "utilisation.csv", "predictions.parquet")
+# Prefix of the name of a CSV of the study that this one is compared with.
+OTHER = "against_"
+# The CSV of what a plan predicts of each run.
+PREDICTED = "predicted"
+TIDY = (
+    "runs",
+    "epochs",
+    "staleness",
+    "classes",
+    "confusion",
+    "utilisation",
+    "candidates",
+    "missing",
+)
+
+
+@functools.cache
+def _templates():
+    """The SHA-256 of the pages' templates."""
+    files = sorted((registry.LIBRARY / "analysis" / "templates").iterdir())
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+class Study:
+    """A study of a config, with its results.
+
+    Args:
+        config: the whole config.
+        table: its grid.Table.
+        folder: its ResultsFolder.
+        name: the study's.
+
+    Attributes:
+        products: its tables and figures, products.Product.
+        facts: products.Facts.
+    """
+
+    def __init__(self, config, table, folder, name):
+        self.config, self.table, self.folder, self.name = config, table, folder, name
+        self.predicted = folder.planned(f"{PREDICTED}.csv")
+        # Which runs are final where the study selects, and when, no plan can know.
+        is_planned = Path(self.predicted).exists() and not self.selections
+        self.products = products.of_study(config, name, is_planned)
+        self.facts = products.facts_of(config, name)
+
+    @property
+    def place(self):
+        return self.folder.study(self.name)
+
+    @property
+    def data(self):
+        """The folder of the prepared datasets."""
+        return self.folder.dataset("")
+
+    @property
+    def selections(self):
+        return self.table.selections_of(self.name)
+
+    @property
+    def paths(self):
+        """Those of the runs that the study is about: where it selects, of those chosen so far."""
+        if self.selections:
+            return [path for path in map(self.folder.chosen, self.selections) if path]
+        return self.table.studies[self.name]
+
+    @property
+    def runs(self):
+        return [self.table.runs[path] for path in self.paths]
+
+    @property
+    def missing(self):
+        """Paths of the runs that failed, in a call that makes do without them."""
+        return self.table.missing.get(self.name, [])
+
+    @property
+    def notes(self):
+        """Sentences on its data and how they are split, which may not be meant so."""
+        notes = list(fit.notes(self.config, self.name))
+        for label in self.config["studies"][self.name]["datasets"]:
+            with contextlib.suppress(ValueError):  # not prepared yet
+                of_data = storage.read_info(self.folder.dataset(label))["notes"]
+                notes += [f"{label}: {note}" for note in of_data]
+        return list(dict.fromkeys(notes))
+
+    def log(self, path):
+        """The log of a run's training; None: there is none."""
+        log = self.folder.log(self.table.runs[path])
+        return log if Path(log).exists() else None
+
+    def conditions(self, run):
+        """The Conditions under which a Run was to be made."""
+        return Conditions(run.path in self.table.curves, run.path in self.table.exclusive)
+
+    def files_of(self, path):
+        """The files of a run that are read."""
+        return [f"{self.folder.run(path)}/{name}" for name in READ]
+
+    @property
+    def predictions(self):
+        """The file of what all its runs have predicted."""
+        return f"{self.place}/predictions.parquet"
+
+    @property
+    def of_other(self):
+        """Argument -> CSV of the study that this one is compared with, or of the plan."""
+        other = self.config["studies"][self.name].get("against")
+        names = {name for product in self.products for name in product.made_from}
+        return {
+            name: self.folder.csv(other, name.removeprefix(OTHER))
+            for name in sorted(names)
+            if name.startswith(OTHER)
+        } | ({PREDICTED: self.predicted} if PREDICTED in names else {})
+
+    @property
+    def tidy(self):
+        """Name -> file of each tidy CSV."""
+        return {name: self.folder.csv(self.name, name) for name in TIDY}
+
+    @property
+    def page(self):
+        return f"{self.place}/report.html"
+
+    @property
+    def beside(self):
+        """The files that Snakemake's report does not show: other formats, captions."""
+        names = ["verdict.rst", "predictions.parquet", MADE]
+        for product in self.products:
+            names += [*product.files[1:], f"captions/{product.name}.rst"]
+        return [f"{self.place}/{name}" for name in names]
+
+    @property
+    def shown(self):
+        """(file, file of its caption, labels) of what Snakemake's report shows."""
+        for product in self.products:
+            caption = Path.cwd() / self.place / "captions" / f"{product.name}.rst"
+            labels = {"what": product.title, "kind": product.kind}
+            yield f"{self.place}/{product.files[0]}", caption, labels
+
+    @property
+    def files(self):
+        """All that it ends with."""
+        shown = [file for file, *_ in self.shown]
+        return [*self.tidy.values(), self.page, *shown, *self.beside]
+
+    @functools.cached_property
+    def made_of(self):
+        """A digest of all that decides what is in these files, beside the runs' results."""
+        code = fingerprint.of_script("report", *(product.module for product in self.products))
+        names = [product.name for product in self.products]
+        runs = self.table.studies.get(self.name, [])
+        parts = [code, _templates(), repr(self.facts), names, self.missing, runs]
+        return digest(json.dumps(parts))
+
+    def write_made(self):
+        """Note beside the files what they were made of, and what is in them."""
+        digests = {file: sha256(file) for file in self.files if Path(file).name != MADE}
+        write_json(f"{self.place}/{MADE}", {"made_of": self.made_of, "files": digests})
+
+    @property
+    def is_outdated(self):
+        """Whether all files are there, and were made of something else or changed since.
+
+        Their content is looked at only where they were not written together.
+        """
+        try:
+            made = read_json(f"{self.place}/{MADE}")
+            if made["made_of"] != self.made_of or set(made["files"]) | {
+                f"{self.place}/{MADE}"
+            } != set(self.files):
+                return True
+            if written_together(self.files):
+                return False
+            return any(sha256(file) != digest for file, digest in made["files"].items())
+        except ValueError:
+            return True
+        except OSError:  # gone, which Snakemake sees
+            return False

@@ -1,0 +1,327 @@
+"""A call of snakemake: its config as runs, and what happens when it begins and when it ends."""
+
+import atexit
+import contextlib
+import functools
+import gc
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from snakemake.utils import update_config
+
+from allcores.campaign import closing, commands, journal, why
+from allcores.campaign import snakemake_internals as internals
+from allcores.campaign.board import Board, Progress
+from allcores.campaign.data_jobs import DataJobs
+from allcores.campaign.events import Events
+from allcores.campaign.run_jobs import RunJobs
+from allcores.campaign.study_jobs import SelectionJobs, StudyJob
+from allcores.files import write_text
+from allcores.machine import lifetime, memory, slurm, warm_start
+from allcores.machine.warm_start import PANDAS, TORCH
+from allcores.planning import choose, preflight
+from allcores.planning.estimate import Estimates
+from allcores.study import checks, fit, grid, results_folder, sweeps, yamlfile
+from allcores.study.results_folder import RUN_FILES, ResultsFolder
+from allcores.study.run import PATH
+
+# The rules that come before all tables and figures.
+OF_RUNS = ("choose", "prepare_dataset", "assign_folds", "assign_inner_folds", "calibrate", "train")
+# Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
+# each has, and how many nodes there are.
+LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
+# Set for a call that makes tables of those runs that there are.
+WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
+
+
+class Call:
+    """What the rules share.
+
+    Args:
+        workflow: Snakemake's.
+        config: as Snakemake has merged it.
+
+    Attributes:
+        folder: the ResultsFolder.
+        config: with a way of training for each study, if that is known.
+        table: its grid.Table.
+        undecided: names of the studies whose way of training is to be chosen first.
+    """
+
+    def __init__(self, workflow, config):
+        # Snakemake keeps every job in memory and none of them is garbage: collecting less often
+        # saves a large dry run a tenth of its time, and not at all at the end saves every call
+        # 0.4 s.
+        gc.set_threshold(200_000)
+        atexit.register(gc.freeze)
+        atexit.register(self._go_on)
+        self.workflow, self.files = workflow, workflow.configfiles
+        self.is_main = internals.is_main_process(workflow)
+        self.local_cores = internals.local_cores(workflow)
+        self.launcher = os.environ.get(LAUNCHER, "")
+        self.open, self.journal, self.goes_on = contextlib.ExitStack(), None, False
+        update_config(config, yamlfile.typed(internals.given_values(workflow)))
+        self.given = config
+        try:
+            name = results_folder.name_of(self.files, workflow.basedir)
+        except ValueError as error:
+            sys.exit(str(error))
+        self.folder = ResultsFolder(f"results/{name}")
+        if self.is_main:  # what a job of a cluster is part of has been checked
+            self._check(*self._told(self.cores_of_a_run, self.nodes))
+            stop_at(results_folder.foreign(self.files, self.folder.path))
+        self._expand()
+        if self.local_cores is not None and not self.launcher:
+            internals.offer_memory(workflow, memory.free_mb())
+        self.is_forked = self.warm(TORCH) is not None and not self.launcher
+        self.estimates = Estimates(self.table, self.folder, self.most_cores, self.is_forked)
+
+    def _told(self, *counts):
+        """Those counts, or None of each where a dry run does not say how many cores."""
+        says = any(word.startswith(("--cores", "-c", "-j")) for word in sys.argv)
+        return counts if self.local_cores != 1 or says else (None,) * len(counts)
+
+    def _check(self, of_a_run, nodes):
+        flag = "--cpus-per-task" if "SLURM_JOB_ID" in os.environ else "--cores"
+        stop_at(checks.findings(self.given, self.files, of_a_run, nodes, flag))
+
+    def _expand(self):
+        """The runs, as far as they are known."""
+        config = sweeps.expanded(self.given)
+        # A job of a cluster goes by what the call that submitted it has chosen.
+        (asked,) = self._told(self.cores_of_a_run) if self.is_main else (None,)
+        known = choose.known(config, self.folder.planned(choose.FILE), asked)
+        self.undecided = [] if known else choose.studies_of(config)
+        self.config = known or choose.with_reference(config)
+        self.table = grid.expand(self.config)
+        if WITHOUT_MISSING in os.environ:
+            self.table = self.folder.without_missing(self.table)
+            if not self.table.studies:
+                sys.exit("nothing is complete enough for a table")
+
+    @property
+    def cores_of_a_run(self):
+        """As many as a run can have in this call; None where a cluster has them."""
+        return int(os.environ[NODE_CORES]) if self.launcher else self.local_cores
+
+    @property
+    def most_cores(self):
+        """The cores of this call; on a cluster, as many as the largest run takes on a node."""
+        return self.cores_of_a_run or max(run.cores_on_node for run in self.table.runs.values())
+
+    @property
+    def nodes(self):
+        """As many as a run can have in this call; None where a cluster has them."""
+        return int(os.environ[NODES]) if self.launcher else self.local_cores and 1
+
+    @property
+    def is_on_cluster(self):
+        return bool(self.launcher) or self.local_cores is None or not self.is_main
+
+    @property
+    def cores_on_node(self):
+        """The cores that a run has on each of its nodes, for the shell."""
+        return "$(({threads} / {resources.nodes}))" if self.launcher else "{threads}"
+
+    @property
+    def wildcard_constraints(self):
+        values = self.table.wildcards() | {"selection": self.table.choices}
+        patterns = {
+            name: "|".join(re.escape(str(each)) for each in of_name)
+            for name, of_name in values.items()
+        }
+        return patterns | {"folds": "[0-9]+", "inner": "[0-9]+"}
+
+    def warm(self, process):
+        """The name of a warm process, where there is one: see machine/warm_start.py."""
+        return process if self.local_cores is not None and self.is_main else None
+
+    @functools.cached_property
+    def data(self):
+        """What the rules of data.smk ask."""
+        return DataJobs(self.given, self.folder, self.warm(PANDAS), self.workflow)
+
+    @functools.cached_property
+    def runs(self):
+        """What the rules of train.smk ask."""
+        return RunJobs(
+            self.config,
+            self.table,
+            self.folder,
+            self.estimates,
+            self.cores_of_a_run,
+            self.warm(TORCH),
+            bool(self.launcher),
+            self.is_on_cluster,
+            self.workflow,
+        )
+
+    @functools.cached_property
+    def selections(self):
+        """What the rule select_candidate asks."""
+        return SelectionJobs(self.config, self.table, self.folder, self.warm(PANDAS), self.workflow)
+
+    @functools.cached_property
+    def studies(self):
+        """What the rules of each study's report ask."""
+        studies = [] if self.undecided else self.table.studies
+        return [
+            StudyJob(self.config, self.table, self.folder, study, self.workflow, self.warm(PANDAS))
+            for study in studies
+        ]
+
+    @functools.cached_property
+    def targets(self):
+        """All that a call ends with. The runs stand here as well as behind the tables, so that a
+        deleted result is noticed."""
+        if self.undecided:
+            return [self.folder.planned(choose.FILE)]
+        paths = (*self.table.asked, *self.folder.lost(self.table))
+        of_runs = [f"{self.folder.run(path)}/{file}" for path in paths for file in RUN_FILES]
+        return [*of_runs, *(file for job in self.studies for file in job.files)]
+
+    def choosing(self, wildcards):
+        """Nothing; what was chosen for other settings is chosen again."""
+        if self.undecided:
+            internals.force(self.workflow, [self.folder.planned(choose.FILE)])
+        return []
+
+    def choose_command(self, wildcards, input):
+        """The call of scripts/plan.py, for the shell."""
+        return choose.command(self.folder, self.most_cores, self.written(self.given))
+
+    def written(self, config):
+        """The file in which a whole config is kept, with what --config gave."""
+        file = Path(self.folder.config(config))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, json.dumps(config))
+        return file
+
+    def start(self, logger):
+        """Before the first job: check what can be checked, and begin to watch.
+
+        Args:
+            logger: Snakemake's.
+        """
+        signal.signal(signal.SIGTERM, lambda *_: internals.finish_running_jobs(self.workflow))
+        self._check(self.cores_of_a_run, self.nodes)
+        if self.local_cores is not None:
+            internals.start_at_once(self.workflow)
+            self._warm_up()
+        jobs = internals.jobs_to_run(self.workflow)
+        submitted = []
+        if self.workflow.executor_plugin.name == "slurm":
+            stop_at(list(slurm.unusable()), "Jobs cannot be submitted from here")
+            submitted = [job for job in jobs if not job.is_local]
+            stop_at(list(slurm.still_there(submitted)), "SLURM still has jobs of an earlier call")
+        if self.undecided and self.local_cores is None:
+            stop_at(["`strategies: [auto]`: first call scripts/plan.py with --cores N"])
+        command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
+        stop_at(preflight.findings(self.table, self.files, self.folder.tried_out, command))
+        self.estimates.read_again()  # what was counted in the models now
+        internals.reconsider(self.workflow, submitted)
+        stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
+        results_folder.note_origin(self.files, self.folder.path)
+        self.written(self.config)
+        self._watch(jobs, logger)
+
+    def _warm_up(self):
+        # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
+        prepares = not all(Path(self.folder.data(run)).exists() for run in self.table.runs.values())
+        logs = f"{self.folder.path}/logs/warm_process"
+        warm_start.start(TORCH, f"{logs}_{TORCH}.log")
+        warm_start.start(PANDAS, f"{logs}_{PANDAS}.log", at_once=prepares)
+
+    def _watch(self, jobs, logger):
+        paths = {PATH.format(**job.wildcards) for job in jobs if job.rule.name == "train"}
+        for selection in self.table.choices.values():  # some of them will go on
+            if not self.folder.kept(selection):
+                paths |= {path for path in selection.going_on if not self.folder.has(path)}
+        runs = [self.table.runs[path] for path in self.table.runs if path in paths]
+        why.write_code(self.folder, runs)
+        progress = Progress(self.folder, self.table, runs, self.estimates, self.local_cores)
+        record = journal.Call.of_this_process(
+            self.local_cores, self.is_on_cluster, progress.expected()
+        )
+        self.journal = progress.journal = journal.Journal(self.folder, record)
+        self.open.callback(self.journal.close)
+        events = Events(self.journal, self._title, progress.notice)
+        logger.addHandler(events)
+        self.open.callback(logger.removeHandler, events)
+        notes = [note for name in self.table.studies for note in fit.notes(self.config, name)]
+        for note in dict.fromkeys(notes):
+            logger.warning(f"NOTE: {note}")
+        logger.info(f"Results go to {self.folder.path}")
+        board = Board(progress, logger)
+        board.start()
+        self.open.callback(board.close)
+
+    def _title(self, rule, wildcards):
+        """What a job is, for whoever watches."""
+        if rule == "train":
+            return PATH.format(**wildcards)
+        return " ".join(map(str, wildcards.values()))
+
+    def end(self):
+        """After the last job."""
+        self.open.close()
+        if self.undecided:
+            print("What `auto` stands for is chosen; going on with it", file=sys.stderr, flush=True)
+            self.goes_on = True
+        else:
+            self._say_goodbye()
+
+    def _go_on(self):
+        """Begin anew, as this process was called, once Snakemake has ended, if that is asked for.
+
+        What is registered at exit first is called last: nothing of this call is left by then.
+        """
+        if self.goes_on:
+            os.execv(sys.executable, [sys.executable, "-m", "snakemake", *sys.argv[1:]])
+
+    def fail(self, logs):
+        """After a job has failed, or the call was told to stop.
+
+        Args:
+            logs: files of Snakemake's log.
+        """
+        self.open.close()
+        is_stopped = internals.is_told_to_finish(self.workflow) or any(
+            "on user request" in Path(log).read_text() for log in logs
+        )
+        if not is_stopped:
+            self._make_tables_of_the_others()
+        self._say_goodbye()
+
+    def _say_goodbye(self):
+        if self.is_main and WITHOUT_MISSING not in os.environ:
+            print(*closing.lines(self.folder, self.table, self.journal), sep="\n", file=sys.stderr)
+
+    def _make_tables_of_the_others(self):
+        """The tables and figures of the runs that there are, with the holes marked."""
+        if not self.is_main or WITHOUT_MISSING in os.environ or self.undecided:
+            return
+        if not any(map(self.folder.has, self.table.runs)):
+            return
+        of_results = [rule.name for rule in self.workflow.rules if rule.name not in OF_RUNS]
+        called = internals.given_files(self.workflow), internals.given_pairs(self.workflow)
+        command = commands.within(
+            self.workflow.main_snakefile, self.local_cores or 1, of_results, *called
+        )
+        subprocess.run(
+            command,
+            env=os.environ | {WITHOUT_MISSING: "1"},
+            preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
+        )
+
+
+def stop_at(findings, what="The configuration cannot be run"):
+    """End this process with a line for each finding, if there are any."""
+    if findings:
+        # Not a WorkflowError: Snakemake would put lines of the Snakefile below the findings.
+        sys.exit("\n".join([f"{what}:", *findings]))

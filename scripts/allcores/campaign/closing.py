@@ -1,0 +1,56 @@
+"""The last lines of a call: what there is now, what failed, what diverged, and what to do."""
+
+from pathlib import Path
+
+from allcores.campaign import journal, state
+from allcores.files import read_json
+
+MOST = 5  # of a kind, each in a line of its own
+LAST_LINES = 3  # of the log of a job that failed
+
+
+def lines(folder, table, of_call):
+    """The lines.
+
+    Args:
+        folder: the ResultsFolder.
+        table: the grid.Table of its config.
+        of_call: journal.Journal of the call; None: it ended before its first job.
+    """
+    if of_call is None:
+        return
+    jobs = list(of_call.jobs.values())
+    trained = [job for job in jobs if job.rule == "train" and job.state == journal.FINISHED]
+    failed = [job for job in jobs if job.state == journal.FAILED]
+    missing = [path for path in folder.wanted(table) if not folder.has(path)]
+    diverged = [job.title for job in trained if _has_diverged(folder, job.title)]
+    yield f"\n{len(trained)} runs trained, {len(diverged)} of them diverged; {len(missing)} missing"
+    yield from _listed([f"  diverged: {path}" for path in diverged])
+    yield from _listed(["\n".join(failure(job)) for job in failed])
+    if missing:
+        yield "The same call goes on with what is missing."
+    for name in table.studies:
+        page = Path(folder.study(name), "report.html")
+        if page.exists():
+            yield f"Report of {name}: {page}"
+
+
+def _has_diverged(folder, path):
+    try:
+        return bool(read_json(f"{folder.run(path)}/metrics.json")["diverged"])
+    except (OSError, ValueError):  # whoever reads it next says so
+        return False
+
+
+def _listed(parts):
+    yield from parts[:MOST]
+    if len(parts) > MOST:
+        yield f"  and {len(parts) - MOST} more"
+
+
+def failure(job):
+    """Lines on a journal.Job that failed: which, the end of its log, and where that is."""
+    yield f"  failed: {job.rule} {job.title}"
+    log = state.text_of(job.log).splitlines()
+    yield from (f"    {line}" for line in log[-LAST_LINES:])
+    yield f"    its log: {job.log}" if log else "    it left no log"

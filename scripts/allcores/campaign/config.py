@@ -1,0 +1,29 @@
+"""The config of programs that are called as snakemake is."""
+
+from snakemake.utils import update_config
+
+from allcores.campaign import snakemake_internals
+from allcores.study import checks, sweeps, yamlfile
+
+
+def read(files, cores=None, given=()):
+    """The config in YAML files, merged as Snakemake does, its sweeps expanded.
+
+    Args:
+        files: later ones override earlier ones.
+        cores: number of cores that the runs will share; None: unknown.
+        given: what --config gave, KEY=VALUE texts.
+
+    Raises:
+        ValueError: it cannot be run; a line per finding.
+        OSError: a file cannot be read.
+    """
+    config = {}
+    for file in files:
+        update_config(config, yamlfile.read(file))
+    if given:
+        update_config(config, yamlfile.typed(snakemake_internals.parsed_pairs(given)))
+    problems = checks.findings(config, files, cores)
+    if problems:
+        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
+    return sweeps.expanded(config)

@@ -1,0 +1,166 @@
+"""What the rules of data.smk ask: the datasets and folds that runs need, made once and kept whole.
+
+Every run is made from them, so that Snakemake would train all again if it made them again. Where
+they are damaged or gone and results are there, they are made again before it builds its graph:
+the same, and as old as before.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from allcores.campaign import snakemake_internals as internals
+from allcores.data import folds, preparation, storage
+from allcores.data.folds import Assignable
+from allcores.machine import warm_start
+from allcores.study import fingerprint, grid, registry
+
+PROGRAMS = registry.LIBRARY.parent
+FILES = ("inputs.npy", "targets.npy", "dataset.json")
+# When a dataset was made that was made again: before anything that was made from it.
+LONG_AGO = 1_000_000_000  # seconds since 1970
+
+
+class DataJobs:
+    """The datasets and folds of a config as jobs, each asked for by the wildcards of its files.
+
+    Args:
+        config: the merged config.
+        folder: its ResultsFolder.
+        warm: the warm process that is asked for the programs, if any.
+        workflow: Snakemake's.
+    """
+
+    def __init__(self, config, folder, warm, workflow):
+        self.config, self.folder, self.warm, self.workflow = config, folder, warm, workflow
+        self.datasets = {}  # label -> the sound storage.Dataset, or None
+
+    def choice(self, label):
+        return grid.choice(self.config, "datasets", label)
+
+    def settings(self, wildcards):
+        return self.choice(wildcards.dataset).to_json()
+
+    def code(self, wildcards):
+        return fingerprint.of_dataset(self.choice(wildcards.dataset).name)
+
+    def sources(self, wildcards):
+        """A dataset made from files of the user's is made anew when one of them changes."""
+        return preparation.sources(self.choice(wildcards.dataset))
+
+    def check_dataset(self, wildcards):
+        """Nothing; sees that a dataset that results were made from is what it was.
+
+        What was made from other files, options or code is made anew, whether or not Snakemake has
+        a record of that.
+        """
+        self.dataset(wildcards.dataset)
+        return []
+
+    def check_folds(self, wildcards):
+        """Nothing; the same for the folds of a dataset."""
+        file = Path(self._folds_file(wildcards))
+        dataset = self.dataset(wildcards.dataset)
+        if dataset is None or not internals.is_main_process(self.workflow):
+            return []
+        inner = getattr(wildcards, "inner", None)
+        problem = _problem_of_folds(file, dataset, int(wildcards.folds), inner)
+        if problem and self._mends(wildcards.dataset, problem):
+            write = [file, Assignable.of(dataset), int(wildcards.folds)]
+            if inner:
+                folds.write_inner_folds(*write, int(inner), int(wildcards.seed))
+            else:
+                folds.write_folds(*write, int(wildcards.seed))
+            place = file.parent
+            latest = max((place / name).stat().st_mtime for name in FILES)
+            os.utime(file, (latest, latest))
+        return []
+
+    def dataset(self, label):
+        """The prepared dataset of a label, which is mended if need be; None: Snakemake makes it."""
+        if label not in self.datasets:
+            self.datasets[label] = self._sound(label)
+        return self.datasets[label]
+
+    def _sound(self, label):
+        place, choice = Path(self.folder.dataset(label)), self.choice(label)
+        if not internals.is_main_process(self.workflow):
+            return None
+        try:
+            dataset = storage.open_dataset(place)
+        except ValueError as error:
+            if not self._mends(label, str(error)):
+                return None
+            if subprocess.run(shlex.split(self._preparing(label, None))).returncode:
+                return None  # the rule's log will say why
+            for name in FILES:
+                os.utime(place / name, (LONG_AGO, LONG_AGO))
+            return storage.open_dataset(place)
+        if dataset.info["made_from"] != preparation.made_from(choice):
+            internals.force(self.workflow, [f"{place}/{name}" for name in FILES])
+            return None
+        return dataset
+
+    def _mends(self, label, problem):
+        """Whether something of a dataset is to be made again, because results were made from it."""
+        if not any(Path(self.folder.run(label)).rglob("metrics.json")):
+            return False
+        problem = problem.partition(". Delete")[0]
+        if internals.is_dry_run(self.workflow):
+            print(
+                f"{problem}. It will be made again, which trains nothing, whatever stands below",
+                file=sys.stderr,
+            )
+            return False
+        print(f"{problem}. It is made again", file=sys.stderr, flush=True)
+        return True
+
+    def preparing(self, wildcards, input):
+        """The call of scripts/prepare_dataset.py, for the shell."""
+        return self._preparing(wildcards.dataset, self.warm)
+
+    def _preparing(self, label, warm):
+        return _command(
+            "prepare_dataset.py",
+            warm,
+            *["--settings", self.choice(label).to_json()],
+            *["--downloads", self.config.get("downloads", "results/downloads")],
+            *["--output", self.folder.dataset(label)],
+        )
+
+    def assigning(self, wildcards, output):
+        """The call of scripts/assign_folds.py, for the shell."""
+        return _command(
+            "assign_folds.py",
+            self.warm,
+            *["--data", self.folder.dataset(wildcards.dataset)],
+            *["--folds", wildcards.folds],
+            *["--seed", wildcards.seed],
+            *(["--inner", wildcards.inner] if hasattr(wildcards, "inner") else []),
+            *["--output", output[0]],
+        )
+
+    def _folds_file(self, wildcards):
+        name = f"{wildcards.folds}folds_seed{wildcards.seed}"
+        inner = f"_inner{wildcards.inner}" if hasattr(wildcards, "inner") else ""
+        return f"{self.folder.dataset(wildcards.dataset)}/{name}{inner}.json"
+
+
+def _problem_of_folds(file, dataset, count, inner):
+    """Why a file of folds cannot be used; None: it can."""
+    assignable = Assignable.of(dataset)
+    try:
+        if inner:
+            folds.read_inner_folds(file, assignable, None)
+        else:
+            folds.read_folds(file, assignable, count)
+    except (ValueError, OSError) as error:
+        return str(error)
+    return None
+
+
+def _command(program, warm, *arguments):
+    words = [*warm_start.command(PROGRAMS / program, warm), *arguments]
+    return shlex.join(map(str, words))

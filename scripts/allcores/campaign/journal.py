@@ -1,0 +1,120 @@
+"""What a call of snakemake writes down, for whoever watches it: what it is to do, and what it does.
+
+Two files: call.json, written when the call begins and when it learns how long runs take, and
+jobs.jsonl, to which each change of a job adds a line.
+"""
+
+import contextlib
+import json
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from allcores.files import write_text
+
+CALL, JOBS = "call.json", "jobs.jsonl"
+# The states of a job that has begun.
+RUNNING, FINISHED, FAILED = "running", "finished", "failed"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of snakemake.
+
+    Attributes:
+        started: seconds since 1970.
+        host, pid: where it runs.
+        cores: onto which it packs its runs; None: a cluster has them.
+        is_spread: whether its runs are on several machines.
+        expected: path of each run that it is to make -> seconds it is expected to last.
+    """
+
+    started: float
+    host: str
+    pid: int
+    cores: int | None
+    is_spread: bool
+    expected: dict
+
+    @classmethod
+    def of_this_process(cls, cores, is_spread, expected):
+        return cls(time.time(), platform.node(), os.getpid(), cores, is_spread, expected)
+
+    @property
+    def is_going_on(self):
+        """Whether its process is there; None: it is on another machine."""
+        if self.host != platform.node():
+            return None
+        with contextlib.suppress(OSError):
+            return b"snakemake" in Path(f"/proc/{self.pid}/cmdline").read_bytes()
+        return False
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job of a call that has begun.
+
+    Attributes:
+        rule: its name.
+        title: of what it is: the path of a run, for rule train.
+        state: RUNNING, FINISHED or FAILED.
+        began, since: when it did, and when it came into that state, in seconds since 1970.
+        cores: that it keeps from others.
+        log: its log file; "": it has none.
+    """
+
+    rule: str
+    title: str
+    state: str
+    began: float
+    since: float
+    cores: int
+    log: str
+
+
+class Journal:
+    """The files of the latest call of a ResultsFolder, which this process writes."""
+
+    def __init__(self, folder, call):
+        self.folder, self.call, self.jobs = folder, call, {}
+        Path(folder.called(CALL)).parent.mkdir(parents=True, exist_ok=True)
+        write_text(folder.called(CALL), json.dumps(asdict(call)))
+        self.file = Path(folder.called(JOBS)).open("w", buffering=1)
+
+    def expect(self, expected):
+        """Note how long each run is expected to last now, as Call.expected."""
+        self.call = replace(self.call, expected=expected)
+        write_text(self.folder.called(CALL), json.dumps(asdict(self.call)))
+
+    def note(self, number, job):
+        """Note a Job's new state.
+
+        Args:
+            number: by which this call knows it.
+        """
+        self.jobs[number] = job
+        self.file.write(json.dumps([number, asdict(job)]) + "\n")
+
+    def close(self):
+        self.file.close()
+
+
+def read_call(folder):
+    """The latest Call of a ResultsFolder; None: there was none."""
+    try:
+        return Call(**json.loads(Path(folder.called(CALL)).read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def read_jobs(folder):
+    """The Jobs of the latest call that have begun; a damaged line does not count."""
+    jobs = {}
+    with contextlib.suppress(OSError):
+        for line in Path(folder.called(JOBS)).read_text().splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                number, job = json.loads(line)
+                jobs[number] = Job(**job)
+    return list(jobs.values())

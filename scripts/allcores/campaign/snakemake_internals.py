@@ -1,0 +1,123 @@
+"""All that this project uses of Snakemake and Snakemake does not promise, with what it is for.
+
+Written for the version that pyproject.toml pins. After an upgrade run tests/test_internals.py: each
+function here has a test that fails when what it relies on has changed.
+"""
+
+import threading
+
+
+def is_main_process(workflow):
+    """Whether this process was called by the user, and is not a job's on a cluster.
+
+    Without it each job would check the config, and warm processes would start for one job.
+    """
+    return workflow.is_main_process
+
+
+def is_dry_run(workflow):
+    """Whether nothing is to be run; known while the graph of jobs is built, not before.
+
+    Without it a dry run would make damaged data again.
+    """
+    return workflow.dryrun
+
+
+def given_files(workflow):
+    """What --configfile gave; empty: the project's own config is read."""
+    return workflow.overwrite_configfiles
+
+
+def given_pairs(workflow):
+    """What --config gave, KEY=VALUE texts; to say how all of this is called again."""
+    return workflow.config_settings.config_args or []
+
+
+def given_values(workflow):
+    """What --config gave, as a dict whose numbers may be texts."""
+    return workflow.config_settings.config or {}
+
+
+def parsed_pairs(pairs):
+    """KEY=VALUE texts as --config reads them, for programs that take the same flag."""
+    from snakemake.cli import parse_config
+
+    return parse_config(list(pairs))
+
+
+def local_cores(workflow):
+    """The cores that this call packs jobs onto; None where a cluster has them.
+
+    workflow.cores, which is promised, raises an error there.
+    """
+    return workflow.global_resources["_cores"].value
+
+
+def offer_memory(workflow, megabytes):
+    """Let runs be packed by memory, too, unless the user has said --resources mem_mb=...
+
+    workflow.register_resource() is promised, whether a resource was given is not.
+    """
+    if "mem_mb" not in workflow.global_resources:
+        workflow.register_resource("mem_mb", megabytes)
+
+
+def force(workflow, files):
+    """Have the jobs that make these files run, if they are in the graph that is being built.
+
+    As --forcerun, but from within: records of parameters are gone with .snakemake, and what a
+    result was made of is known from the result itself.
+    """
+    workflow.dag.forcefiles.update(files)
+
+
+def forget_interruption(workflow, files):
+    """Take finished files for finished, though Snakemake was interrupted before it noted that.
+
+    It would delete them and run their job again.
+    """
+    from snakemake.io import IOFile
+
+    for file in files:
+        workflow.persistence.cleanup_metadata(IOFile(file))
+
+
+def is_interrupted(workflow, file):
+    """Whether Snakemake has not noted that the job that makes a file came to its end."""
+    return bool(workflow.persistence._filter_incomplete_keys([file]))
+
+
+def jobs_to_run(workflow):
+    """The jobs of a call that is about to begin."""
+    return list(workflow.dag.needrun_jobs())
+
+
+def reconsider(workflow, jobs):
+    """Ask the rules anew for priorities, and for the resources of some jobs: what was counted in
+    the models has changed what is expected of them."""
+    workflow.dag.update_priority()
+    for job in jobs:
+        job.reset_params_and_resources()
+
+
+def start_at_once(workflow):
+    """Let the scheduler start any number of jobs at a time.
+
+    Its limit per second works by timers, each of which sets the next, and every job that ends sets
+    one more: after 1,000 jobs it looks 1,000 times a second for what it could start.
+    """
+    workflow.scheduler.job_rate_limiter = None
+
+
+def finish_running_jobs(workflow):
+    """Start no further job and end with those that are running, as on SIGTERM.
+
+    Snakemake's own handler takes a lock that the interrupted thread may hold already.
+    """
+    workflow.scheduler._user_kill = "graceful"
+    threading.Thread(target=workflow.scheduler.exit_gracefully).start()
+
+
+def is_told_to_finish(workflow):
+    """Whether finish_running_jobs() was called, or Snakemake's own handler of SIGTERM."""
+    return workflow.scheduler._user_kill is not None

@@ -1,0 +1,66 @@
+"""How far the runs of a config are, from what its calls have written down."""
+
+import time
+
+from allcores.campaign import board, closing, commands, journal, state
+from allcores.machine import cores
+
+
+class Status:
+    """Looks at a ResultsFolder and at the runs of a grid.Table in it."""
+
+    def __init__(self, folder, table):
+        self.folder, self.table = folder, table
+
+    def _look(self):
+        """(the journal.Call, its Jobs, whether it is over, list of RunState)."""
+        call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
+        is_over = call is None or call.is_going_on is False
+        of_runs = state.states(
+            self.folder,
+            self.table,
+            jobs,
+            lambda path: state.is_whole(self.folder, path),
+            is_over,
+        )
+        return call, jobs, is_over, list(of_runs)
+
+    def lines(self):
+        """A line on all, and one for each job that is going on."""
+        call, jobs, is_over, of_runs = self._look()
+        available = call.cores if call else cores.allowed()
+        yield from board.lines(of_runs, jobs, self.folder, self.table, call, available, is_over)
+        if call and is_over:
+            yield "no call of snakemake is going on here"
+
+    def failures(self, called):
+        """Why jobs failed, and how to run just one again.
+
+        Args:
+            called: what follows --configfile.
+        """
+        _, jobs, _, of_runs = self._look()
+        failed = {one.path for one in of_runs if one.state == state.FAILED}
+        for job in jobs:
+            if job.state != journal.FAILED or (job.rule == "train" and job.title not in failed):
+                continue
+            yield from ("", *closing.failure(job))
+            if job.rule == "train":
+                target = f"{self.folder.run(job.title)}/metrics.json"
+                again = f"{commands.program()} --cores all {target} --configfile {called}"
+                yield f"    again: {again}"
+
+    def watch(self):
+        """Show the lines every second, until no call is going on."""
+        shown = board.Board(None)
+        try:
+            while True:
+                call, _, is_over, of_runs = self._look()
+                shown.show(list(self.lines()))
+                # Of a call on another machine only its runs can be seen.
+                is_seen = any(one.state == state.RUNNING for one in of_runs)
+                if is_over or (call.is_going_on is None and not is_seen):
+                    break
+                time.sleep(board.EVERY)
+        finally:
+            shown.close()

@@ -1,0 +1,149 @@
+"""What Snakemake does not promise, and this project uses, still is as it was: a test for each."""
+
+import subprocess
+import sys
+
+import pytest
+from conftest import ENVIRONMENT, ROOT
+
+from allcores.campaign import snakemake_internals as internals
+
+SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "2", "--scheduler", "greedy"]
+# `make` writes its output and, if asked to, kills Snakemake before that can note it.
+SNAKEFILE = """
+import os, sys
+
+sys.path.insert(0, SCRIPTS)
+from allcores.campaign import snakemake_internals as internals
+
+print("main", internals.is_main_process(workflow), file=sys.stderr)
+print("cores", internals.local_cores(workflow), file=sys.stderr)
+print("files", internals.given_files(workflow), file=sys.stderr)
+print("pairs", internals.given_pairs(workflow), file=sys.stderr)
+print("values", internals.given_values(workflow), file=sys.stderr)
+internals.offer_memory(workflow, 100)
+
+
+def check(wildcards):
+    print("dry", internals.is_dry_run(workflow), file=sys.stderr)
+    if "FORCE" in os.environ:
+        internals.force(workflow, ["made"])
+    if internals.is_interrupted(workflow, "made"):
+        print("interrupted", file=sys.stderr)
+        if "FORGET" in os.environ:
+            internals.forget_interruption(workflow, ["made"])
+    return []
+
+
+rule all:
+    input:
+        "made",
+        "other",
+
+
+rule make:
+    input:
+        check,
+    output:
+        "made",
+    priority: 3
+    resources:
+        mem_mb=lambda wildcards, attempt: 70,
+    shell:
+        "touch made; sleep 0.3; if [ -n \\"${{DIE:-}}\\" ]; then kill -9 $PPID; fi"
+
+
+rule another:
+    output:
+        "other",
+    resources:
+        mem_mb=70,
+    shell:
+        "test -e made && touch {output}"
+
+
+onstart:
+    jobs = internals.jobs_to_run(workflow)
+    print("to run", sorted(job.rule.name for job in jobs), file=sys.stderr)
+    internals.reconsider(workflow, jobs)
+    internals.start_at_once(workflow)
+    print("told", internals.is_told_to_finish(workflow), file=sys.stderr)
+    if "FINISH" in os.environ:
+        internals.finish_running_jobs(workflow)
+
+
+onsuccess:
+    print("well", file=sys.stderr)
+
+
+onerror:
+    print("told", internals.is_told_to_finish(workflow), file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def call(tmp_path):
+    (tmp_path / "Snakefile").write_text(SNAKEFILE.replace("SCRIPTS", repr(str(ROOT / "scripts"))))
+
+    def snakemake(*arguments, expect=0, **environment):
+        run = subprocess.run(
+            [*SNAKEMAKE, *arguments],
+            cwd=tmp_path,
+            env=ENVIRONMENT | environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert run.returncode == expect, run.stdout
+        return run.stdout
+
+    return snakemake
+
+
+def test_what_a_call_was_given(call):
+    said = call("-n", "--config", "one=1", "two={c: 2}")
+    assert "main True" in said
+    assert "cores 2" in said
+    assert "files []" in said
+    assert "pairs ['one=1', 'two={c: 2}']" in said
+    assert "values {'one': 1, 'two': {'c': '2'}}" in said, (
+        "numbers inside of what it gave are texts"
+    )
+    assert "dry True" in said
+    assert internals.parsed_pairs(["one=1", "two={c: 2}"]) == {"one": 1, "two": {"c": "2"}}
+
+
+def test_jobs_are_packed_by_memory_and_run_by_priority(call):
+    said = call()
+    assert "dry False" in said
+    assert "to run ['all', 'another', 'make']" in said
+    assert "told False" in said
+    # With room for one of them: `another` fails if it is not the second.
+    assert said.index("rule make") < said.index("rule another")
+    assert "well" in said
+
+
+def test_what_is_forced_runs_again(call):
+    call()
+    assert "Nothing to be done" in call()
+    said = call(FORCE="1")
+    assert "rule make" in said
+    assert "rule another" not in said
+
+
+def test_a_job_that_was_finished_is_not_run_again_because_snakemake_was_killed(call, tmp_path):
+    call("made", expect=-9, DIE="1")
+    call("--unlock")
+    assert (tmp_path / "made").exists()
+    before = (tmp_path / "made").stat().st_ino
+    assert "rule make" in call("-n", "--rerun-incomplete"), "or there would be nothing to forget"
+    said = call("--rerun-incomplete", FORGET="1")
+    assert "interrupted" in said
+    assert "rule make" not in said
+    assert (tmp_path / "made").stat().st_ino == before
+
+
+def test_no_job_is_started_once_it_is_told_to_finish(call, tmp_path):
+    said = call(expect=1, FINISH="1")
+    assert "told True" in said
+    assert not (tmp_path / "other").exists()

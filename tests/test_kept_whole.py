@@ -1,0 +1,312 @@
+"""Results and data are kept whole: what is damaged, or of something else, is made again."""
+
+import functools
+import os
+import shutil
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import yaml
+from project import GOING, Project, copy
+from snakemake.iocontainers import Wildcards
+
+from allcores.analysis import collect
+from allcores.campaign.data_jobs import DataJobs
+from allcores.campaign.run_jobs import RunJobs
+from allcores.data import storage
+from allcores.files import read_json, sha256, write_json
+from allcores.planning.estimate import Estimates
+from allcores.study import grid
+from allcores.study.conditions import Conditions
+from allcores.study.results_folder import RUN_FILES, ResultsFolder
+
+ARRAYS = """
+models:
+  mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
+datasets:
+  mine: {name: npz, path: mine.npz}
+studies:
+  first: {datasets: [mine], folds: 2, models: [mlp]}
+"""
+
+
+def studying(key, value):
+    """A change of a config's study."""
+    return lambda config: config["studies"]["first"].update({key: value})
+
+
+def save(project, seed=0, labels=None):
+    images = np.random.default_rng(seed).integers(0, 256, (40, 8, 8), np.uint8)
+    np.savez(project.folder / "mine.npz", images=images, labels=labels or [0, 1] * 20)
+
+
+# All that a rerun is seen by; the figures would take long.
+TABLE = "results/mine/studies/first/accuracy_table.html"
+DATA = ("inputs.npy", "targets.npy", "dataset.json")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    project = copy(tmp_path_factory.mktemp("arrays"))
+    project.config.write_text(ARRAYS)
+    save(project)
+    project.call(TABLE)
+    return project
+
+
+@pytest.fixture
+def project(finished, tmp_path, monkeypatch):
+    """Another copy of the finished study, where this process is, too."""
+    folder = tmp_path / "moved"
+    shutil.copytree(finished.folder, folder, symlinks=True, ignore=GOING)
+    monkeypatch.chdir(folder)
+    return Project(folder)
+
+
+class Decisions:
+    """What the functions of the rules have Snakemake do, without the calls: they are asked as it
+    asks them while it builds its graph, and its records are not there.
+
+    Attributes:
+        runs, data: paths of the runs, and files, that are made again.
+    """
+
+    def __init__(self, project, is_dry=False):
+        persistence = SimpleNamespace(_filter_incomplete_keys=lambda keys: set())
+        self.workflow = SimpleNamespace(
+            is_main_process=True,
+            dryrun=is_dry,
+            dag=SimpleNamespace(forcefiles=set()),
+            persistence=persistence,
+        )
+        config = yaml.safe_load(project.config.read_text())
+        self.table, self.folder = grid.expand(config), ResultsFolder("results/mine")
+        self.of_data = DataJobs(config, self.folder, None, self.workflow)
+        estimates = Estimates(self.table, self.folder, 2, False)
+        settings = None, None, False, False, self.workflow
+        self.of_runs = RunJobs(config, self.table, self.folder, estimates, *settings)
+        for run in self.table.runs.values():
+            inputs = self.of_runs.inputs(Wildcards(fromdict=run.wildcards))
+            if "folds" in inputs:
+                of_folds = {"dataset": run.dataset.label, "folds": run.folds, "seed": run.seed}
+                self.of_data.check_folds(Wildcards(fromdict=of_folds))
+            if "recipe" in inputs:
+                of_recipe = {"measured": run.measured, "model": run.model.label}
+                self.of_runs.check_recipe(
+                    Wildcards(fromdict=of_recipe | {"dataset": run.dataset.label})
+                )
+        forced = {str(path) for path in self.workflow.dag.forcefiles}
+        self.runs = {
+            path for path in self.table.runs if f"{self.folder.run(path)}/weights.pt" in forced
+        }
+        self.data = {path for path in forced if "/runs/" not in path}
+
+    @property
+    def decisive(self):
+        """Path of each run -> what Snakemake compares of it with its own records."""
+        return {
+            path: self.of_runs.decisive(Wildcards(fromdict=run.wildcards))
+            for path, run in self.table.runs.items()
+        }
+
+
+def spoil(file, how):
+    """Damage a file: flip a bit in the middle, cut it short, delete it."""
+    content = bytearray(file.read_bytes())
+    if how == "delete":
+        return file.unlink()
+    if how == "cut":
+        del content[len(content) // 2 :]
+    else:
+        content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    later = time.time() + 60
+    os.utime(file, (later, later))
+
+
+HOW = ("flip", "cut", "delete")
+
+
+def test_data_that_are_touched_or_written_again_train_nothing(project):
+    (project.folder / "mine.npz").touch()
+    assert project.planned(TABLE) == {}
+    save(project)
+    assert Decisions(project).runs == set()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda p: save(p, seed=1), lambda p: save(p, labels=[1, 0] * 20)],
+    ids=["inputs", "labels"],
+)
+def test_data_that_change_train_all_whatever_snakemake_remembers(project, change):
+    change(project)
+    made_again = Decisions(project)
+    assert len(made_again.runs) == 2
+    assert made_again.data == {f"results/mine/data/mine/{name}" for name in DATA}
+
+
+def test_changed_data_are_noticed_once_snakemakes_records_are_gone(project):
+    """A study that is finished, and of which a new report would publish the old numbers."""
+    before = (project.folder / TABLE).read_text()
+    shutil.rmtree(project.folder / ".snakemake")
+    assert project.planned(TABLE) == {}
+    save(project, seed=1)
+    output = project.call(TABLE)
+    assert output.count("Train mlp") == 2
+    assert (project.folder / TABLE).read_text() != before
+    assert project.planned(TABLE) == {}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", [*DATA, "2folds_seed0.json"])
+def test_damaged_data_are_made_again_and_train_nothing(project, name, how):
+    file, other = project.results / "data/mine" / name, project.results / "data/mine/dataset.json"
+    before, oldest = file.read_bytes(), next((project.results / "runs").rglob("weights.pt")).stat()
+    shutil.rmtree(project.folder / ".snakemake")
+    spoil(file, how)
+    damaged = file.read_bytes() if file.exists() else None
+    Decisions(project, is_dry=True)
+    assert (file.read_bytes() if file.exists() else None) == damaged
+    made_again = Decisions(project)
+    assert file.read_bytes() == before
+    assert made_again.runs == made_again.data == set()
+    assert other.stat().st_mtime <= file.stat().st_mtime <= oldest.st_mtime
+
+
+def test_a_damaged_file_of_folds_trains_nothing(project):
+    """All results of its dataset were lost to it once."""
+    shutil.rmtree(project.folder / ".snakemake")
+    spoil(project.results / "data/mine/2folds_seed0.json", "flip")
+    assert "It will be made again" in project.call("-n", TABLE)
+    output = project.call(TABLE)
+    assert "2folds_seed0.json is not what was assigned" in output
+    assert "Nothing to be done" in output
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_damaged_recipe_is_taken_from_its_copy(project, how):
+    (recipe,) = (project.results / "recipes").rglob("*.json")
+    before = recipe.read_bytes()
+    spoil(recipe, how)
+    made_again = Decisions(project)
+    assert recipe.read_bytes() == before
+    assert made_again.runs == made_again.data == set()
+    # Without the copy it is measured again.
+    spoil(recipe, "flip")
+    shutil.rmtree(project.results / "plan")
+    assert Decisions(project).data == {str(recipe.relative_to(project.folder))}
+
+
+@pytest.mark.parametrize("how", HOW[:2])
+@pytest.mark.parametrize("name", RUN_FILES)
+def test_a_damaged_result_is_trained_again(project, name, how):
+    assert Decisions(project).runs == set()
+    file = next((project.results / "runs").rglob(name))
+    spoil(file, how)
+    assert {Path(path).parts[-2] for path in Decisions(project).runs} == {file.parts[-3]}
+
+
+def test_a_file_of_results_that_was_only_touched_trains_nothing(project):
+    for name in RUN_FILES:
+        for file in (project.results / "runs").rglob(name):
+            os.utime(file, (time.time() + 9 * len(name), time.time() + 9 * len(name)))
+    assert Decisions(project).runs == set()
+
+
+@pytest.mark.parametrize("with_metadata", [True, False])
+def test_results_that_were_copied_train_nothing(project, with_metadata):
+    if not with_metadata:
+        shutil.rmtree(project.folder / ".snakemake")
+    assert project.planned(TABLE) == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("mine.yaml", "lr: 0.05", "lr: 0.1"),
+        ("scripts/allcores/training/loop.py", "model.train()", "model.train(True)"),
+    ],
+)
+def test_results_of_another_run_are_trained_again_without_metadata(project, path, old, new):
+    shutil.rmtree(project.folder / ".snakemake")
+    project.edit(path, old, new)
+    assert project.planned(TABLE)["train"] == 2
+
+
+def test_each_lost_file_is_noticed(project):
+    """Of a run and of its study, which share their fate: made again, and nothing else."""
+    first, second = sorted((project.results / "runs").rglob("weights.pt"))
+    first.unlink()
+    second.with_name("utilisation.csv").unlink()
+    planned = project.planned()
+    assert (planned["train"], planned["report_first"]) == (2, 1)
+
+
+def test_asking_for_more_trains_again_and_asking_for_less_does_not(project):
+    before = Decisions(project).decisive
+    for key in ("curves", "exclusive"):
+        project.configure(studying(key, True))
+        assert not set(Decisions(project).decisive.values()) & set(before.values())
+        project.configure(studying(key, False))
+        assert Decisions(project).decisive == before
+    project.configure(studying("curves", True))
+    project.call("--until", "train")
+    with_curves = Decisions(project).decisive
+    for file in (project.results / "runs").rglob("metrics.json"):
+        metrics = read_json(file)
+        assert metrics["epochs"][0]["accuracy"] is not None
+        assert not metrics["conditions"]["exclusive"]
+    project.configure(studying("curves", False))
+    assert Decisions(project).decisive == with_curves
+    # And again, when the code has made another result without it.
+    for file in (project.results / "runs").rglob("conditions.json"):
+        write_json(file, read_json(file) | {"curves": False, "generation": 1})
+    project.configure(studying("curves", True))
+    assert not set(Decisions(project).decisive.values()) & set(with_curves.values())
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_spoilt_conditions_file_keeps_what_was_asked(project, how):
+    before = Decisions(project).decisive
+    for file in (project.results / "runs").rglob("conditions.json"):
+        spoil(file, how)
+    made_again = Decisions(project)
+    assert (made_again.runs, made_again.decisive) == (set(), before)
+
+
+def test_results_of_another_run_are_refused(project):
+    """Of other data, behind Snakemake's back; of other conditions; of damaged data."""
+    table = grid.expand(yaml.safe_load(project.config.read_text()))
+    run, folder = next(iter(table.runs.values())), ResultsFolder("results/mine")
+    read = functools.partial(collect.read, f"{folder.run(run.path)}/metrics.json", run)
+    assert read(folder.dataset(""), Conditions())["train_samples"] == 20
+    with pytest.raises(ValueError, match="different: exclusive"):
+        read(folder.dataset(""), Conditions(exclusive=True))
+    other = project.folder / "other" / "mine"
+    shutil.copytree(folder.dataset("mine"), other)
+    info = storage.read_info(other)
+    np.save(other / "inputs.npy", 1 - np.load(other / "inputs.npy"))
+    info["sha256"]["inputs.npy"] = sha256(other / "inputs.npy")
+    storage.write_info(other, info)
+    with pytest.raises(ValueError, match="different: the inputs"):
+        read(other.parent, Conditions())
+    damaged = shutil.copytree(folder.dataset("mine"), project.folder / "damaged" / "mine")
+    spoil(damaged / "targets.npy", "flip")
+    with pytest.raises(ValueError, match="is not what was prepared"):
+        read(damaged.parent, Conditions())
+    # Data that are gone hide nothing: what the run says of them stands.
+    assert read(project.folder / "gone", Conditions())["train_samples"] == 20
+
+
+def test_another_config_of_the_same_labels_has_results_of_its_own(project):
+    """As the README has it: back and forth between two configs trains nothing twice."""
+    other = Project(project.folder)
+    other.config = project.folder / "config" / "other.yaml"
+    other.config.write_text(project.config.read_text().replace("lr: 0.05", "lr: 0.1"))
+    table = TABLE.replace("mine", "other")
+    assert other.trains(table) == 2
+    assert project.planned(TABLE) == {}
