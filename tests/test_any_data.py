@@ -1,4 +1,4 @@
-"""Arrays of any shape, tables, groups, numbers as targets: split, scaled, trained and scored."""
+"""Arrays of any shape, tables, numbers as targets: scaled, trained and scored."""
 
 from types import SimpleNamespace
 
@@ -7,12 +7,10 @@ import pandas as pd
 import pytest
 import torch
 from conftest import DDP, RUN, using, vary
-from sklearn.model_selection import TimeSeriesSplit
 from test_strategies import ALL
 
 from allcores.data import storage
 from allcores.data.batches import Batches
-from allcores.data.folds import FIRST, Assignable, assign_inner_folds, hold_back, split
 from allcores.data.scaling import Scaling
 from allcores.datasets import npz, table
 from allcores.serving import samples
@@ -160,83 +158,6 @@ def test_arrays_that_cannot_be_used_are_told(tmp_path, arrays, message):
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         list(npz.load(None, path=tmp_path / "mine.npz", task="regression").chunks)
-
-
-@pytest.mark.parametrize("targets", [np.arange(40) % 2, np.arange(40) / 7])
-def test_no_group_is_on_both_sides(targets):
-    groups = np.arange(40) // 4
-    fold_of = Assignable(targets, groups).folds(5, seed=0)
-    info = {"train": 40, "shape": [40, 3]}
-    for fold in range(5):
-        train, held_out = split(info, fold_of, fold, None, 0)
-        assert not set(groups[train]) & set(groups[held_out])
-        assert len(held_out)
-    with pytest.raises(ValueError, match="groups"):
-        Assignable(np.arange(40) % 2, np.zeros(40, int)).folds(2, seed=0)
-
-
-def test_what_is_held_out_comes_later_than_what_is_trained_on():
-    times = np.random.default_rng(0).permutation(np.arange(43) // 2)
-    assignable = Assignable(np.zeros(43, int), times=times)
-    fold_of = assignable.folds(5, seed=0)
-    info = {"train": 43, "shape": [43, 3]}
-    for fold in range(5):
-        train, held_out = split(info, fold_of, fold, None, 0, ordered=True)
-        assert times[train].max() < times[held_out].min()
-        assert len(held_out) == pytest.approx(43 / 6, abs=2)
-        rest, judged = hold_back(assignable, train, 0.2, seed=0)
-        assert times[rest].max() < times[judged].min()
-        assert set(rest) | set(judged) == set(train)
-        assert len(judged) == pytest.approx(len(train) / 5, abs=2)
-    train, held_out = split(info, fold_of, 4, None, 0, ordered=True)
-    assert sorted([*train, *held_out]) == list(range(43))
-    inner_of = assign_inner_folds(assignable, 5, 2, seed=0)
-    for fold in (1, 4):
-        outer, _ = split(info, fold_of, fold, None, 0, ordered=True)
-        inner, scored = split(info, inner_of[fold], 1, None, 0, ordered=True)
-        assert sorted([*inner, *scored]) == list(outer)
-        assert times[inner].max() < times[scored].min()
-    with pytest.raises(ValueError, match="2 folds, one after the other, take more than 2 times"):
-        Assignable(np.zeros(6, int), times=np.array([0, 0, 0, 1, 1, 1])).folds(2, seed=0)
-
-
-@pytest.mark.parametrize("sizes", [[10, 1, 1, 1], [1, 1, 1, 10], [1, 10, 1, 1], [1, 9, 1, 9, 1]])
-def test_no_fold_is_empty_as_long_as_there_are_more_times(sizes):
-    times = np.repeat(np.arange(len(sizes)), sizes)
-    fold_of = Assignable(np.zeros(len(times), int), times=times).folds(3, seed=0)
-    assert list(np.unique(fold_of)) == [FIRST, 0, 1, 2]
-    assert (np.diff(fold_of) >= 0).all()
-    assert all(len(set(fold_of[times == each])) == 1 for each in times)
-
-
-def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
-    """As TimeSeriesSplit does it, where every row has a time of its own."""
-    count = 38
-    days = pd.date_range("2026-01-01", periods=count).strftime("%Y-%m-%d").to_numpy()
-    order = np.random.default_rng(1).permutation(count)
-    x = np.random.default_rng(2).standard_normal(count)
-    frame = pd.DataFrame({"x": x, "y": 2 * x, "day": days}).iloc[order]
-    options = {"path": saved(tmp_path, frame), "target": "y", "task": "regression", "time": "day"}
-    choice = Choice("days", "table", options)
-    assert registry.metadata(choice).times == count
-    dataset = storage.open_dataset(laboratory.data(choice))
-    assert list(dataset.times) == list(order)
-    for fold, (train, held_out) in enumerate(TimeSeriesSplit(5).split(np.zeros(count))):
-        fold_of = Assignable.of(dataset).folds(5, seed=0)
-        mine = split(dataset.info, fold_of, fold, None, 0, ordered=True)
-        assert [set(dataset.times[part]) for part in mine] == [set(train), set(held_out)]
-    run = vary(dataset=choice, loss=MSE, **PLAIN, **{"folds": 5, "fold": 2, "validation": 0.25})
-    found, _ = laboratory.conduct(run)
-    assert (found["train_samples"], found["validation_samples"]) == (15, 5)
-    assert found["held_out_samples"] == 6
-    with pytest.raises(ValueError, match="expected one of them"):
-        table.load(None, **(options | {"groups": "x"}))
-    with pytest.raises(ValueError, match="a number is infinite"):
-        endless = frame.assign(day=[np.inf, *range(1, count)])
-        table.load(None, **(options | {"path": saved(tmp_path, endless)}))
-    with pytest.raises(ValueError, match="neither numbers nor dates"):
-        frame["day"] = "soon"
-        table.load(None, **(options | {"path": saved(tmp_path, frame)}))
 
 
 def test_a_folder_of_arrays_is_what_an_archive_is(tmp_path, monkeypatch):

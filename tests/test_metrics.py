@@ -9,8 +9,9 @@ from project import copy
 from sklearn import metrics as of_sklearn
 
 from allcores.analysis import comparison, metrics, tidy
-from allcores.analysis.jobs import SelectionJobs
 from allcores.analysis.metrics import Metric
+from allcores.campaign.study_jobs import SelectionJobs
+from allcores.files import read_json
 from allcores.study import checks, grid, sweeps
 from allcores.study.results_folder import ResultsFolder
 
@@ -107,7 +108,7 @@ def test_every_sample_is_predicted_once_out_of_its_fold_and_groups_stay_together
 
 def test_the_leading_metric_is_what_the_verdict_is_about(finished):
     said = (finished.results / "studies" / "first" / "verdict.rst").read_text()
-    assert "Held-out log loss, each with its best schedule and way: mlp 0." in said
+    assert "Best held-out log loss of each model: mlp 0." in said
     assert "mlp: log loss with ddp, 2 workers" in said
     assert "accuracy" not in said
     page = (finished.results / "studies" / "first" / "report.html").read_text()
@@ -125,17 +126,17 @@ def test_numbers_have_tables_of_their_own(finished):
     ]
     assert (study / "learning_curve_figure.png").exists()
     assert not list(study.glob("confusion*_figure*"))
-    assert "Held-out R²" in (study / "verdict.rst").read_text()
+    assert "Best held-out R² of each model: mlp 0." in (study / "verdict.rst").read_text()
 
 
 def test_predictions_that_were_edited_are_refused(laboratory):
-    record, _ = laboratory.conduct(RUN)
+    laboratory.conduct(RUN)
     place = laboratory.folder / "run"
+    record, file = read_json(place / "metrics.json"), place / "predictions.parquet"
     wanted = [Metric("macro_f1")]
     assert 0 <= metrics.measured(record, place, wanted)["macro_f1"] <= 1
-    file = place / "predictions.parquet"
-    found = pd.read_parquet(file)
-    found.assign(predicted=found["true"]).to_parquet(file)
+    predictions = pd.read_parquet(file)
+    predictions.assign(predicted=predictions["true"]).to_parquet(file)
     with pytest.raises(ValueError, match="is not what the run wrote"):
         metrics.measured(record, place, wanted)
 
@@ -154,17 +155,33 @@ def test_another_leading_metric_makes_choices_anew():
     assert len(codes) == 2
 
 
-def test_what_differs_by_rounding_is_equal():
+def finding(scores, base, metric):
     counts = {"held_out_samples": 5, "train_samples": 5, "seed": 0}
     cell = dict.fromkeys(tidy.CELL, "x") | counts
-    runs = pd.DataFrame([cell | {"split": f"fold {fold} of 2"} for fold in (0, 1)])
-    base = runs.assign(score=[56.1, 57.0])
+    runs = pd.DataFrame([cell | {"split": f"fold {fold} of 2"} for fold in range(len(base))])
+    compared = runs.assign(score=scores), runs.assign(score=base)
+    return comparison.compare(*compared, tidy.CELL, Metric(metric))["finding"].item()
 
-    def finding(scores):
-        return comparison.compare(runs.assign(score=scores), base, tidy.CELL)["finding"].item()
 
-    assert finding([56.1 + 2e-7, 57.0 - 1e-6]) == comparison.IDENTICAL
-    assert finding([56.2, 57.0]) != comparison.IDENTICAL
+def test_what_differs_by_rounding_is_equal():
+    base = [56.1, 57.0]
+    assert finding([56.1 + 2e-7, 57.0 - 1e-6], base, "rmse") == comparison.IDENTICAL
+    assert finding([56.2, 57.0], base, "rmse") != comparison.IDENTICAL
+    assert finding([0.5 + 1e-7, 0.6], [0.5, 0.6], "accuracy") == comparison.IDENTICAL
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e12])
+def test_another_unit_of_the_targets_changes_no_verdict(unit):
+    base = unit * np.array([5.0, 5.1, 4.9, 5.05, 5.2])
+    better = base * [0.9, 0.905, 0.91, 0.89, 0.9]
+    assert finding(better, base, "rmse") == finding(better / unit, base / unit, "rmse")
+    assert finding(better, base, "rmse") != comparison.IDENTICAL
+    assert finding(base * (1 + 1e-8), base, "rmse") == comparison.IDENTICAL
+
+
+def test_small_losses_differ():
+    assert finding([3e-8, 3.1e-8], [6e-8, 6.1e-8], "log_loss") != comparison.IDENTICAL
+    assert finding([3e-8, 3.1e-8], [6e-8, 6.1e-8], "brier") != comparison.IDENTICAL
 
 
 def test_less_is_better_where_it_is():

@@ -180,11 +180,12 @@ def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
     output = project.call(expect=1)
     assert "The configuration cannot be run:" in output
     lines = project.config.read_text().splitlines()
-    own, lenet = (1 + lines.index(f"  {name}:") for name in ("own", "lenet"))
+    own = 1 + lines.index("  own:")
+    decay = 1 + lines.index("    optimizer:", lines.index("  lenet:"))
     assert (
         f"mine.yaml:{own}: models.own: the model's output for 2 samples is (2, 3, 8, 9)" in output
     )
-    assert f"mine.yaml:{lenet}: models.lenet: Invalid weight_decay value: -1" in output
+    assert f"mine.yaml:{decay}: models.lenet.optimizer: Invalid weight_decay value: -1" in output
     assert "Traceback" not in output
     assert not list(tmp_path.rglob("metrics.json"))
 

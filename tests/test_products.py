@@ -3,7 +3,7 @@
 import pytest
 from project import copy
 
-from allcores.analysis import jobs, products
+from allcores.analysis import products, study
 
 FACTS = products.Facts(study="s", baseline="serial", target=0.5, references=())
 
@@ -17,7 +17,11 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     tables = {name for name, each in products.known().items() if each.kind == "table"}
     assert product.made_from
     for name in (*product.made_from, *(product.spoken_from or ())):
-        assert name.removeprefix(jobs.OTHER) in tables | {*jobs.TIDY, jobs.PREDICTED, "predictions"}
+        assert name.removeprefix(study.OTHER) in tables | {
+            *study.TIDY,
+            study.PREDICTED,
+            "predictions",
+        }
     module = products.load(product.name)
     assert callable(getattr(module, product.kind))
     assert product.kind == "figure" or callable(module.formats)

@@ -1,7 +1,6 @@
 """What one can see of a call: how far it is, what failed, and why something would run again."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -14,10 +13,9 @@ from conftest import ENVIRONMENT, vary
 from project import RUNS, copy
 from test_strategies import wait_for
 
-from allcores.campaign import state
-from allcores.campaign.board import Look, lines
-from allcores.campaign.record import Record
-from allcores.campaign.state import DONE, RUNNING, WAITING, RunState
+from allcores.campaign import board, journal, state
+from allcores.campaign.board import Progress
+from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING, RunState
 from allcores.files import write_json
 from allcores.machine import cores
 from allcores.planning.estimate import Estimates
@@ -86,7 +84,6 @@ def test_what_failed_is_told_with_its_reason_and_how_to_run_it_again(tmp_path):
     assert said[0] == f"nothing has been run yet: there is no {project.results}"
     assert said[1].startswith("0 done, 0 running, 0 failed, 2 to go")
     project.call(expect=1)
-    time.sleep(state.FRESH)
     said = status(project)
     assert said.startswith("0 done, 0 running, 2 failed, 0 to go")
     assert "no call of snakemake is going on here" in said
@@ -95,10 +92,10 @@ def test_what_failed_is_told_with_its_reason_and_how_to_run_it_again(tmp_path):
     assert len(again) == 2
     (tmp_path / "mended").touch()
     program, *arguments = again[0].split()
-    assert program == ".venv/bin/snakemake"
+    assert program == "snakemake", "what is called is not below this folder"
     command = [sys.executable, "-m", "snakemake", *arguments]
     subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, check=True, capture_output=True)
-    assert status(project).startswith("1 done, 0 running, 1 failed, 0 to go")
+    assert status(project).startswith("1 done, 0 running, 0 failed, 1 to go"), "of the last call"
 
 
 def test_why_a_run_would_run_again(tmp_path):
@@ -135,22 +132,54 @@ def test_a_run_that_is_going_on_is_seen_from_outside(tmp_path):
 
 
 @pytest.mark.parametrize("pace", [1.0, 2.0, 0.5])
-def test_the_time_left_follows_what_has_been_seen(pace):
-    runs = {f"run {n}": vary(epochs=10) for n in range(8)}
+def test_the_time_left_follows_what_has_been_seen(tmp_path, pace):
+    folder = ResultsFolder(str(tmp_path))
+    runs = {run.path: run for run in (vary(epochs=10, seed=seed) for seed in range(8))}
     table = Table(runs, {"one": list(runs)}, frozenset(), frozenset(), frozenset())
     # Two of 10 s each at a time; two are done, two are half done.
-    found = [RunState(path, WAITING) for path in runs]
-    found[:2] = [RunState(path, DONE, 10) for path in list(runs)[:2]]
-    found[2:4] = [RunState(path, RUNNING, 5, "0.1", 5.0) for path in list(runs)[2:4]]
-    record = Record(
-        time.time() - 15 * pace, "here", os.getpid(), 2, False, dict.fromkeys(runs, 10.0)
-    )
-    left = state.seconds_left(found, table, record, 2)
+    paths, began = list(runs), time.time() - 15 * pace
+    of_runs = [RunState(path, DONE) for path in paths[:2]]
+    of_runs += [RunState(path, RUNNING, time.time() - 5, 1) for path in paths[2:4]]
+    of_runs += [RunState(path, WAITING) for path in paths[4:]]
+    for path in paths[2:4]:
+        log = Path(folder.log(runs[path]))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text("epoch 4/10  loss 0.2\nepoch 5/10  loss 0.1\n")
+    call = journal.Call.of_this_process(2, False, dict.fromkeys(runs, 10.0))
+    left = state.seconds_left(of_runs, folder, table, call, 2, began)
     assert left == pytest.approx(25 * pace, rel=0.2)
-    told = list(lines(found, table, record, 2))
-    assert told[0].startswith("2 done, 2 running, 0 failed, 4 to go; 2 of 2 cores busy; about ")
-    assert told[1] == "  epoch 5 of 10, loss 0.1, 5.0 s: run 2"
-    assert state.seconds_left(found[:2], table, record, 2) == 0.0
+    shown = list(board.lines(of_runs, [], folder, table, call, 2))
+    assert shown[0].startswith("2 done, 2 running, 0 failed, 4 to go; 2 of 2 cores busy; about ")
+    assert shown[1] == f"  epoch 5 of 10, loss 0.1, 5.0 s: {paths[2]}"
+    assert state.seconds_left(of_runs[:2], folder, table, call, 2, began) == 0.0
+
+
+def job(rule, title, of_state, log=""):
+    return journal.Job(rule, title, of_state, time.time() - 5, time.time(), 1, log)
+
+
+def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
+    """A healthy run that is just ending is not a failed one; a calibration that failed is told."""
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
+    finished, running, failed, whole, *rest = list(table.runs)
+    jobs = [
+        job("train", finished, journal.FINISHED),
+        job("train", running, journal.RUNNING),
+        job("train", failed, journal.FAILED),
+        job("calibrate", "digits lenet w1", journal.FAILED),
+        job("report_three", "", journal.RUNNING),
+    ]
+    of_runs = list(state.states(folder, table, jobs, lambda path: path in (finished, whole)))
+    known = {one.path: one.state for one in of_runs}
+    assert known == {finished: DONE, running: RUNNING, failed: FAILED, whole: DONE} | dict.fromkeys(
+        rest, WAITING
+    )
+    shown = list(board.lines(of_runs, jobs, folder, table, None, 2))
+    assert shown[0].startswith("2 done, 1 running, 1 failed, ")
+    assert "calibrate of digits lenet w1 failed; 2 of 2 cores busy" in shown[0]
+    assert shown[2].startswith("  making the tables and figures of three, 5.0 s")
+    ended = state.states(folder, table, jobs, lambda path: path == finished, is_over=True)
+    assert {one.path: one.state for one in ended}[running] == WAITING
 
 
 STUDIES = """
@@ -183,19 +212,22 @@ def test_what_runs_have_taken_corrects_what_is_expected_of_others(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
     estimates = Estimates(table, folder, 2, forked=True)
     (first, *_), (lenet, *_, mlp) = table.of("three"), table.of("five")
-    look = Look(folder, table, list(table.runs.values()), estimates, 2, False)
-    before = look.record.expected
-    assert look.record.trained_since is None
-    time.sleep(0.01)
+    progress = Progress(folder, table, list(table.runs.values()), estimates, 2)
+    before = progress.expected()
+    call = journal.Call.of_this_process(2, False, before)
+    progress.journal = journal.Journal(folder, call)
+    assert progress()[0].startswith("0 done, 0 running, 0 failed, 13 to go")
     finish(folder, first, 2 * before[first.path])
-    told = next(iter(look()))
-    after = Record.read(folder).expected
+    ended = job("train", first.path, journal.FINISHED)
+    progress.journal.note(0, ended)
+    progress.notice(ended)
+    shown = progress()[0]
+    after = journal.read_call(folder).expected
     assert after[first.path] == pytest.approx(2 * before[first.path])
     for other in (lenet, mlp):  # of the same model, and of any
         assert after[other.path] == pytest.approx(2 * before[other.path])
-    started = time.time() - 2 * before[first.path]
-    assert Record.read(folder).trained_since == pytest.approx(started, abs=5)
-    assert told.startswith("1 done, 0 running, 0 failed, 12 to go")
+    assert shown.startswith("1 done, 0 running, 0 failed, 12 to go")
+    progress.journal.close()
 
 
 def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
@@ -205,7 +237,7 @@ def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
         file = Path(folder.recipe.format(**run.wildcards, measured=run.measured))
         file.parent.mkdir(parents=True, exist_ok=True)
         timing = {"threads_per_worker": 1, "images_per_second": pace}
-        file.write_text(json.dumps({"timings": [timing]}))
+        write_json(file, {"timings": [timing]})
         seconds.append(Estimates(table, folder, 2, forked=True).seconds(run))
     start_up = 2 * seconds[1] - seconds[0]
     assert 0 < start_up < 1

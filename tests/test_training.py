@@ -13,6 +13,7 @@ from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 from allcores.data import storage
 from allcores.data.folds import Assignable, read_folds, write_folds
 from allcores.files import read_json, sha256
+from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Choice, Run
 from allcores.training import experiment
 
@@ -22,6 +23,8 @@ SLOW = vary(epochs=3, model=MOBILENET)
 def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
     metrics, _ = laboratory.conduct(SLOW, curves=True)
     written = read_json(laboratory.folder / "run" / "metrics.json")
+    files = written.pop("files")
+    assert set(files) == {*RUN_FILES} - {"metrics.json"}
     assert written == json.loads(json.dumps(metrics))
     assert Run.from_json(json.dumps(written["settings"])) == SLOW
     confusion = np.array(written["confusion"])
@@ -201,10 +204,10 @@ def test_an_edited_result_is_noticed(laboratory):
     content = json.loads(path.read_text())
     content["accuracy"] = 1.0
     path.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="was changed after the training that wrote it"):
+    with pytest.raises(ValueError, match="is damaged, or was changed since it was written"):
         read_json(path)
     path.write_text("{")
-    with pytest.raises(ValueError, match="was changed"):
+    with pytest.raises(ValueError, match="is damaged"):
         read_json(path)
 
 

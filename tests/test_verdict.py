@@ -179,7 +179,7 @@ def test_rows_that_had_too_few_cores_are_marked():
 def said_first(metrics):
     found = {"speed_table": read_back(speeds(metrics)), "comparison_table": compared(metrics)}
     accurate, *said = bottom_line.sentences(found | {"runs": runs_of(metrics)}, FACTS)
-    assert accurate.startswith("Held-out accuracy, each with its best schedule and way: mlp")
+    assert accurate.startswith("Best held-out accuracy of each model: mlp")
     return said
 
 

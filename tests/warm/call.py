@@ -20,7 +20,7 @@ def share(folder, snakefile):
         place = warm_start.folder(name)
         place.parent.mkdir(exist_ok=True)
         place.symlink_to(Path(folder) / warm_start.folder(name, "tests").name)
-        return atexit.register(place.unlink)
+        return atexit.register(place.unlink, missing_ok=True)
 
     warm_start.start = start
 
@@ -32,4 +32,8 @@ if __name__ == "__main__":
         share(shared, arguments[arguments.index("-s") + 1])
     from snakemake.cli import main
 
-    main(arguments)
+    sys.argv[1:] = arguments
+    try:
+        main(arguments)
+    finally:
+        atexit._run_exitfuncs()  # which a forked process leaves out

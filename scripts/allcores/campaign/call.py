@@ -256,6 +256,8 @@ class Call:
         notes = [note for name in self.table.studies for note in fit.notes(self.config, name)]
         for note in dict.fromkeys(notes):
             logger.warning(f"NOTE: {note}")
+        for line in [] if self.undecided else choose.said(self.config):
+            logger.info(line)
         logger.info(f"Results go to {self.folder.path}")
         board = Board(progress, logger)
         board.start()

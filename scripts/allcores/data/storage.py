@@ -109,7 +109,9 @@ def unfit(values):
     ):
         if is_so.any():
             column = int(np.flatnonzero(is_so)[0])
-            return column, f"numbers from {least[column]:.12g} to {most[column]:.12g}, {why}"
+            digits = "d" if values.dtype.kind in "iu" else ".12g"
+            span = f"{least[column]:{digits}} to {most[column]:{digits}}"
+            return column, f"numbers from {span}, {why}"
     return None
 
 
