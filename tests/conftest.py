@@ -22,6 +22,7 @@ import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
 
+import hypothesis  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
@@ -70,6 +71,11 @@ MOBILENET = Choice("mobilenet", "mobilenet", {"width": 0.1})
 DDP = Choice("ddp", "ddp", {})
 
 
+# What hypothesis draws is the same in each call; pytest's first lines say so.
+hypothesis.settings.register_profile(
+    "fixed", derandomize=True, deadline=None, max_examples=40, database=None
+)
+hypothesis.settings.load_profile("fixed")
 # Nor do the processes that tests fork go through all that is imported.
 gc.freeze()
 

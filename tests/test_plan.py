@@ -242,7 +242,7 @@ def test_a_plan_is_made_once_and_stands_beside_what_is_measured(tmp_path):
     table = pd.read_csv(results / "prediction_table.csv")
     assert len(table) == 2 + 1
     # How well times are predicted depends on what else this machine does: see `make bench`.
-    assert (table[["predicted_training", "predicted_seconds"]] > 0).all(axis=None)
+    assert (table["predicted_seconds"] > 0).all()
     memory = table[["predicted_memory", "measured_memory"]].iloc[:-1]
     assert (memory["predicted_memory"] / memory["measured_memory"]).between(0.1, 10).all()
     assert f"for {RUNS // 2} runs; measured" in (results / "verdict.rst").read_text()

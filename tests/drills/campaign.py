@@ -1,0 +1,165 @@
+"""The campaign that is disturbed in a drill, and what must not depend on what was done to it."""
+
+import numpy as np
+import pandas as pd
+import torch
+import yaml
+
+from allcores.files import read_json
+
+CONFIG = """
+models:
+  mlp: {hidden: [16], batch_size: 16, epochs: 30, optimizer: {name: adam, lr: 0.01}}
+  lenet: {width: 0.5, batch_size: 16, epochs: 6, optimizer: {name: sgd, lr: 0.05, momentum: 0.9}}
+  own: {import: "own:Net", batch_size: 8, epochs: 20, optimizer: {name: sgd, lr: 0.05}}
+  swept:
+    name: mlp
+    hidden: [8]
+    batch_size: 16
+    epochs: 4
+    optimizer: {name: sgd, lr: [0.001, 0.5, 0.01, 0.1]}
+datasets:
+  tiny: {name: synthetic, count: 200, test: 0, size: 8, classes: 3}
+  costs: {name: table, path: costs.csv, target: cost, task: regression, time: day}
+strategies:
+  servers: {name: parameter_server, servers: 2}
+studies:
+  equal:
+    datasets: [tiny]
+    folds: 2
+    models: [mlp, lenet]
+    schedules: [warm_restarts]
+    strategies: [serial, data_parallel, ddp, ring, servers, local_sgd, gossip, shared_memory]
+    workers: [2]
+    curves: true
+    oversubscribe: true
+  chance:
+    datasets: [tiny]
+    folds: 2
+    models: [mlp]
+    strategies: [hogwild, async_parameter_server]
+    workers: [2]
+    oversubscribe: true
+  numbers: {datasets: [costs], folds: 3, models: [mlp], strategies: [serial, ring], workers: [2]}
+  mine: {datasets: [tiny], folds: 2, models: [own], strategies: [serial, ddp], workers: [2]}
+  sweep: {datasets: [tiny], folds: 2, models: [swept], select: 2, halving: 2}
+  auto: {datasets: [tiny], folds: 2, models: [mlp], strategies: [auto], candidates: [serial, ring]}
+recipe: fixed
+"""
+# In every way that `auto` may have chosen, so that what it trained can be compared.
+WAYS = """
+datasets: [tiny]
+folds: 2
+models: [mlp]
+strategies: [serial, ring]
+workers: [1, 2]
+threads_per_worker: [1, 2]
+oversubscribe: true
+"""
+# What is changed on the way, in two versions: the table, and a model of the user's own.
+VERSIONS = (0, 1)
+OWN = """
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self, channels, image_size, classes):
+        pixels = channels * image_size[0] * image_size[1]
+        super().__init__(nn.Flatten(), nn.Linear(pixels, {units}), nn.Linear({units}, classes))
+"""
+# Study -> what of it has versions.
+CHANGING = {"numbers": "data", "mine": "model"}
+# How often what happens depends on which worker is faster.
+BY_CHANCE = ("/hogwild/", "/async_parameter_server/")
+STUDIES_BY_CHANCE = ("chance", "auto")
+LEARNING = ["loss", "lr", "accuracy", "held_out_loss"]  # columns of epochs.csv
+# Of tables, the columns that hold no time; None: all.
+COLUMNS = {
+    "accuracy_table.csv": ["accuracy", "r2", "standard_deviation", "half_width_95"],
+    "candidates.csv": ["split", "candidate", "epochs", "score", "chosen"],
+    "comparison_table.csv": ["pairs", "difference", "low", "high", "p", "p_corrected", "finding"],
+    "per_class_table.csv": None,
+    "confusion.csv": None,
+}
+
+
+def write_data(folder, version):
+    """The table of a version: another one has another number in one place."""
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.standard_normal((90, 3)), columns=["a", "b", "c"])
+    frame["cost"] = frame.sum(axis=1) + 0.1 * random.standard_normal(90)
+    frame["day"] = np.arange(90)
+    frame.loc[7, "cost"] += version
+    frame.to_csv(folder / "costs.csv", index=False)
+
+
+def write_model(folder, version):
+    """The user's model of a version."""
+    (folder / "own.py").write_text(OWN.format(units=4 + version))
+
+
+def write_twin(project, version):
+    """The config of a project that is left alone, with data and model of a version."""
+    config = yaml.safe_load(CONFIG)
+    if version == VERSIONS[0]:
+        config["studies"]["ways"] = yaml.safe_load(WAYS)
+    else:
+        config["studies"] = {name: config["studies"][name] for name in CHANGING}
+    project.config.write_text(yaml.safe_dump(config, sort_keys=False))
+    write_data(project.folder, version)
+    write_model(project.folder, version)
+
+
+def differences(project, twins, versions):
+    """What of a project that came to its end is not as in those that were left alone.
+
+    Args:
+        project: the project.Project.
+        twins: version -> the Project that was left alone with data and model of that version.
+        versions: {"data": version, "model": version} that the project has.
+    """
+    runs = project.results / "runs"
+    for file in sorted(runs.rglob("metrics.json")):
+        path = str(file.parent.relative_to(runs))
+        changing = "data" if path.startswith("costs/") else "model" if "/own/" in path else None
+        twin = twins[versions[changing] if changing else VERSIONS[0]]
+        if not _equal_runs(file.parent, twin.results / "runs" / path):
+            yield path
+    for study in yaml.safe_load(CONFIG)["studies"]:
+        twin = twins[versions[CHANGING[study]] if study in CHANGING else VERSIONS[0]]
+        folders = [each.results / "studies" / study for each in (project, twin)]
+        counts = [len(pd.read_csv(folder / "runs.csv")) for folder in folders]
+        if counts[0] != counts[1]:
+            yield f"{study}: {counts[0]} runs of {counts[1]}"
+        if study not in STUDIES_BY_CHANCE:
+            yield from _different_tables(*folders)
+
+
+def _equal_runs(one, other):
+    weights, their_weights = (torch.load(folder / "weights.pt") for folder in (one, other))
+    metrics, their_metrics = (read_json(folder / "metrics.json") for folder in (one, other))
+    counted = ("train_samples", "held_out_samples", "diverged")
+    if any(metrics[key] != their_metrics[key] for key in counted):
+        return False
+    if any(name in str(one) for name in BY_CHANCE):
+        return all(torch.isfinite(tensor).all() for tensor in weights.values())
+    epochs, their_epochs = (pd.read_csv(folder / "epochs.csv") for folder in (one, other))
+    predictions = [pd.read_parquet(folder / "predictions.parquet") for folder in (one, other)]
+    return (
+        all(torch.equal(weights[key], their_weights[key]) for key in weights | their_weights)
+        and epochs[LEARNING].equals(their_epochs[LEARNING])
+        and predictions[0].equals(predictions[1])
+    )
+
+
+def _different_tables(folder, twin):
+    for name, columns in COLUMNS.items():
+        files = [folder / name, twin / name]
+        there = [file.exists() for file in files]
+        if not any(there):
+            continue
+        tables = [pd.read_csv(file) for file in files] if all(there) else [pd.DataFrame(), None]
+        if columns and all(there):
+            tables = [table[[each for each in columns if each in table]] for table in tables]
+        if not tables[0].equals(tables[1]):
+            yield f"{folder.name}/{name}"

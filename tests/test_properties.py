@@ -1,0 +1,236 @@
+"""What holds for anything: drawn by hypothesis, the same in each call (see conftest.py)."""
+
+import copy
+import io
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn import metrics as of_sklearn
+from sklearn.model_selection import StratifiedKFold
+from test_sweeps import CONFIG
+
+from allcores.analysis import comparison, metrics
+from allcores.data import folds
+from allcores.data.batches import count_batches, shards
+from allcores.data.folds import Assignable
+from allcores.datasets import table
+from allcores.parallel import flat, launch
+from allcores.strategies import ring
+from allcores.study import checks, grid, sweeps
+from allcores.study.run import Run
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 10**6) | st.floats() | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+def places(value, above=()):
+    """The path of each value in a config."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, each in inner if isinstance(value, dict | list) else ():
+        yield (*above, key)
+        if isinstance(each, dict | list):
+            yield from places(each, (*above, key))
+
+
+STUDIES = yaml.safe_load(CONFIG)
+STUDIES["studies"]["second"] = yaml.safe_load(
+    "{datasets: [wine], folds: 3, models: [mlp], strategies: [serial, ring], workers: [2]}"
+)
+
+
+@given(st.sampled_from(sorted(places(STUDIES), key=str)), ANYTHING)
+def test_whatever_a_config_says_is_checked_and_what_passes_can_be_expanded(path, value):
+    config = copy.deepcopy(STUDIES)
+    inner = config
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    findings = checks.findings(config)
+    assert all(isinstance(line, str) and "Traceback" not in line for line in findings)
+    if not findings:
+        expanded = grid.expand(sweeps.expanded(config))
+        for run in itertools.islice(expanded.runs.values(), 3):
+            assert Run.from_json(run.to_json()) == run
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=9), st.integers(1, 30), st.integers(0, 9))
+def test_candidates_are_drawn_from_grids_of_any_size(sizes, count, seed):
+    """Also of 10^9 of them, which no machine has room for."""
+    total = math.prod(sizes)
+    count = min(count, total)
+    found = [sweeps.Swept((f"key{n}",), list(range(size))) for n, size in enumerate(sizes)]
+    drawn = sweeps._drawn(found, {"count": count, "seed": seed})
+    assert len(set(drawn)) == count
+    assert drawn == sorted(drawn), "in the order of the grid"
+    if total <= 100:
+        every = list(itertools.product(*(range(size) for size in sizes)))
+        assert sweeps._drawn(found, None) == every
+        assert set(drawn) <= set(every)
+
+
+@given(st.lists(st.integers(0, 3), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 5))
+def test_folds_are_parts_with_their_share_of_each_class(labels, count, seed):
+    targets = np.array(labels)
+    assume(np.bincount(targets)[np.unique(targets)].min() >= count)
+    fold_of = Assignable(targets).folds(count, seed)
+    assert set(fold_of) == set(range(count))
+    for one in np.unique(targets):
+        sizes = np.bincount(fold_of[targets == one], minlength=count)
+        assert np.ptp(sizes) <= 1
+    expected = StratifiedKFold(count, shuffle=True, random_state=seed).split(targets, targets)
+    for fold, (_, held_out) in enumerate(expected):
+        assert set(np.flatnonzero(fold_of == fold)) == set(held_out)
+
+
+@given(st.lists(st.integers(0, 9), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 5))
+def test_groups_stay_together_also_inside(groups, count, seed):
+    groups = np.array(groups)
+    assume(len(np.unique(groups)) >= 2 * count)
+    assignable = Assignable(np.arange(len(groups)) / 7, groups)
+    fold_of = assignable.folds(count, seed)
+    inner_of = folds.assign_inner_folds(assignable, count, 2, seed)
+    for one in np.unique(groups):
+        assert len(set(fold_of[groups == one])) == 1
+        assert all(len(set(inner[groups == one])) == 1 for inner in inner_of)
+    assert set(fold_of) == set(range(count))
+
+
+@given(st.lists(st.integers(0, 12), min_size=10, max_size=60), st.integers(2, 4))
+def test_what_is_trained_on_lies_before_what_is_held_out(times, count):
+    times = np.array(times)
+    assume(len(np.unique(times)) > count)
+    fold_of = Assignable(np.zeros(len(times), int), times=times).folds(count, seed=0)
+    info = {"train": len(times), "shape": [len(times)]}
+    for fold in range(count):
+        trained, held_out = folds.split(info, fold_of, fold, None, 0, ordered=True)
+        assert times[trained].max() < times[held_out].min()
+
+
+@given(st.integers(1, 80), st.integers(1, 40), st.integers(1, 6), st.integers(0, 3))
+def test_workers_share_what_one_would_see(count, batch_size, workers, seed):
+    indices = np.arange(7, 7 + count)
+    alone = [set(batch.samples) for batch in shards(indices, batch_size, seed, 1, 0, 1)]
+    assert sorted(itertools.chain(*alone)) == list(indices)
+    assert len(alone) == count_batches(count, batch_size)
+    shared = [list(shards(indices, batch_size, seed, 1, rank, workers)) for rank in range(workers)]
+    for batch, parts in zip(alone, zip(*shared, strict=True), strict=True):
+        seen = [sample for part in parts if part.weight for sample in part.samples]
+        assert sorted(seen) == sorted(batch)
+        assert math.isclose(sum(part.weight for part in parts), workers)
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.integers(1, 9),
+    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+)
+def test_a_flat_vector_is_its_model(shapes, count, dtype):
+    model = torch.nn.ParameterList(torch.randn(shape, dtype=dtype) for shape in shapes)
+    before = [parameter.detach().clone() for parameter in model]
+    one = flat.Flat(model)
+    assert all(torch.equal(*pair) for pair in zip(model, before, strict=True))
+    parts = one.slices(count)
+    assert torch.equal(torch.cat([part.data for part in parts]), one.weights)
+    one.weights.fill_(3)
+    assert all((parameter == 3).all() for parameter in model)
+    assert sum(parameter.numel() for parameter in model) <= len(one.weights)
+
+
+LENGTHS = [0, 1, 2, 3, 5, 31, 32, 33, 1000]
+LENGTHS += [int(n) for n in np.random.default_rng(0).integers(1, 5000, 20)]
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_the_ring_averages_vectors_of_any_length(workers):
+    def target(world):
+        for length in LENGTHS:
+            for dtype in (torch.float32, torch.float64):
+                vectors = [
+                    torch.randn(length, generator=torch.Generator().manual_seed(rank), dtype=dtype)
+                    for rank in range(workers)
+                ]
+                vector = vectors[world.rank].clone()
+                average = ring.RingAverage(vector, world, piece_bytes=1001)
+                average.reduce_scatter()
+                average.all_gather()
+                torch.testing.assert_close(vector, torch.stack(vectors).mean(dim=0))
+
+    launch.run_ranks(target, workers, 0, 1, once_forked=int)
+
+
+@given(st.integers(2, 5), st.integers(2, 40), st.integers(0, 10**6))
+def test_metrics_are_scikit_learns(classes, count, seed):
+    random = np.random.default_rng(seed)
+    true = random.integers(0, classes, count)
+    probabilities = random.dirichlet(np.ones(classes), count)
+    predicted, certain = probabilities.argmax(axis=1), np.eye(classes)[true]
+    found = {
+        name: getattr(metrics, name)(true, predicted, probabilities)
+        for name in ("accuracy", "balanced_accuracy", "macro_f1", "log_loss", "brier", "roc_auc")
+    }
+    assert found["accuracy"] == (true == predicted).mean()
+    recalls = [(predicted[true == one] == one).mean() for one in np.unique(true)]
+    assert found["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+    assert found["log_loss"] == pytest.approx(-np.log((probabilities * certain).sum(axis=1)).mean())
+    assert found["brier"] == pytest.approx(((probabilities - certain) ** 2).sum(axis=1).mean())
+    assert math.isnan(found["roc_auc"]) == (len(np.unique(true)) < classes)
+    if classes == 2 and not math.isnan(found["roc_auc"]):
+        assert found["brier"] == pytest.approx(
+            2 * of_sklearn.brier_score_loss(true, probabilities[:, 1])
+        )
+
+
+NUMBERS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
+TEXTS = st.text("abXé,\"'", min_size=1, max_size=5)
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, TEXTS, st.booleans()), min_size=2, max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_a_table_is_encoded_alike_whatever_the_order_of_rows_and_columns(rows, random):
+    frame = pd.DataFrame(rows, columns=["number", "text", "truth"])
+    columns = table.columns_of("it", frame)
+    encoded = table.encoded("it", frame, columns)
+    assert (encoded[:, 0] == frame["number"].to_numpy(np.float32)).all()
+    for position, column in enumerate(columns[1:], 1):
+        values = frame[column["name"]].astype(str)
+        assert (encoded[:, position] == (values == column["category"])).all()
+    order = random.sample(range(len(frame)), len(frame))
+    shuffled = frame.iloc[order][["truth", "number", "text"]]
+    assert np.array_equal(table.encoded("it", shuffled, columns), encoded[order])
+    written = pd.read_csv(io.StringIO(frame.to_csv(index=False)), keep_default_na=False)
+    assert np.array_equal(table.encoded("it", written, columns), encoded)
+
+
+@given(
+    st.lists(st.floats(0.1, 10), min_size=2, max_size=8),
+    st.lists(st.floats(-0.5, 0.5), min_size=8, max_size=8),
+    st.sampled_from([1e-8, 1e-3, 1e6, 1e12]),
+)
+def test_statistics_do_not_depend_on_the_unit(scores, changes, unit):
+    base = pd.Series(scores)
+    other = base * (1 + np.array(changes[: len(base)]))
+
+    def judged(unit):
+        differences = comparison.without_rounding(unit * other, unit * base, metrics.Metric("rmse"))
+        return comparison.corrected_t_test(differences, 0.25)
+
+    mean, low, high, p = judged(1.0)
+    scaled = judged(unit)
+    assert scaled[:3] == pytest.approx(
+        (unit * mean, unit * low, unit * high), rel=1e-6, nan_ok=True
+    )
+    assert scaled[3] == pytest.approx(p, rel=1e-6, nan_ok=True)
