@@ -31,13 +31,10 @@ LOCKED = Choice("locked", "hogwild", {"state": "shared", "locked": True})
 @pytest.mark.parametrize(
     ("strategy", "model", "optimizer", "workers"),
     [
-        (ASYNC, "lenet", "momentum", 2),
         (ASYNC, "mlp", "momentum", 3),
         (HOGWILD, "lenet", "momentum", 2),
-        (HOGWILD, "lenet", "adam", 4),
-        (HOGWILD, "mlp", "momentum", 4),
         (SHARED, "mlp", "momentum", 4),
-        (LOCKED, "mlp", "adam", 4),
+        (LOCKED, "mlp", "adam", 3),
     ],
     ids=lambda value: getattr(value, "label", value),
 )

@@ -8,10 +8,12 @@ from allcores.parallel import launch
 from allcores.strategies import ring
 
 
-@pytest.mark.parametrize("piece_bytes", [ring.PIECE_BYTES, 100_001], ids=["whole", "in pieces"])
-@pytest.mark.parametrize("workers", range(1, 7))
+@pytest.mark.parametrize(
+    ("workers", "piece_bytes"),
+    [(1, ring.PIECE_BYTES), (2, ring.PIECE_BYTES), (3, 10_001), (6, ring.PIECE_BYTES)],
+)
 def test_the_ring_equals_all_reduce(tmp_path, workers, piece_bytes):
-    lengths = (0, 1, 2, workers - 1, workers, workers + 1, 10**6 + 3)
+    lengths = (0, 1, 2, workers - 1, workers, workers + 1, 10**5 + 3)
 
     def target(world):
         random = torch.Generator().manual_seed(world.rank)
@@ -48,7 +50,7 @@ def test_after_reduce_scatter_each_worker_has_one_finished_chunk():
 
 def test_no_memory_is_taken_per_step():
     def target(world):
-        average = ring.RingAverage(torch.zeros(3_000_000), world)
+        average = ring.RingAverage(torch.zeros(300_000), world)
         average.reduce_scatter()
         average.all_gather()
         with torch.profiler.profile(profile_memory=True) as profile:

@@ -1,17 +1,19 @@
 """What is left of a run when it is over: its predictions, and a network for new samples."""
 
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ENVIRONMENT, ROOT, RUN, Laboratory, vary
+from conftest import ENVIRONMENT, LENET, ROOT, RUN, Laboratory, vary
 from PIL import Image
 
 from allcores.data import storage
-from allcores.serving import samples
+from allcores.serving import ensemble, output, samples
 from allcores.serving.predictor import Predictor
+from allcores.study.run import Choice
 from allcores.training import metrics
 
 CHANNELS_LAST = {"memory_format": "channels_last"}
@@ -80,6 +82,42 @@ def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
     assert list(table["predicted"]) == [int(both[0].classes[n]) for n in expected.argmax(axis=1)]
 
 
+def test_what_does_not_belong_together_is_not_averaged(laboratory):
+    """Runs of other data, also where shape and classes are the same; of other models if asked."""
+    other = Choice("other", "synthetic", RUN.dataset.options | {"seed": 1})
+    laboratory.conduct(RUN, "runs/tiny/mlp")
+    laboratory.conduct(vary(RUN, model=LENET), "runs/tiny/lenet")
+    laboratory.conduct(vary(RUN, dataset=other), "runs/other")
+    runs = laboratory.folder / "runs"
+    with pytest.raises(ValueError, match=r"different dataset: .* \(other, tiny\); expected"):
+        ensemble.read(runs)
+    both = ensemble.read(runs / "tiny")
+    assert ensemble.said(both) == "averaged over 2 runs (1 of lenet, 1 of mlp)"
+    alone = ensemble.read(runs / "tiny", "lenet")
+    assert ensemble.said(alone) == f"by the run {runs / 'tiny' / 'lenet'}"
+    with pytest.raises(ValueError, match="has no run of 'vgg'; found lenet, mlp"):
+        ensemble.read(runs / "tiny", "vgg")
+
+
+def test_no_file_is_overwritten_that_is_somebody_elses(tmp_path):
+    file = tmp_path / "thesis.csv"
+    output.refuse_foreign(file)
+    file.write_text("chapter,words\n1,4000\n")
+    with pytest.raises(ValueError, match=r"thesis\.csv is there and was not written by predict"):
+        output.refuse_foreign(file)
+    file.write_text("sample,predicted\n0,1\n")
+    output.refuse_foreign(file)
+
+
+def test_damaged_weights_are_told(trained, tmp_path):
+    place = tmp_path / "run"
+    shutil.copytree(trained.folder / "runs" / "fold0", place)
+    weights = place / "weights.pt"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(ValueError, match=r"weights\.pt is gone, or is not what the run wrote"):
+        Predictor(place)
+
+
 def test_a_prepared_dataset_comes_with_its_classes(trained):
     dataset = opened(trained)
     predictor = Predictor(trained.folder / "runs" / "fold0")
@@ -119,6 +157,7 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
         ("damaged.npy", "not what numpy writes"),
         ("damaged.npz", "not what numpy writes"),
         ("none.npz", r"nothing of it 0; found \(0, 1, 8, 8\)"),
+        ("nothing.npz", "has no array inputs or images; found none"),
         ("beyond.npz", r"labels must be \(2,\) integers from 0 to"),
         ("labelled.npz", r"labels must be \(2,\) integers"),
     ],
@@ -131,6 +170,7 @@ def test_what_cannot_be_predicted_is_told(trained, tmp_path, given, message):
     np.savez(tmp_path / "labelled.npz", images=images[:2], labels=[1.5, 2])
     np.savez(tmp_path / "none.npz", images=np.zeros((0, 8, 8), np.uint8))
     np.savez(tmp_path / "beyond.npz", images=images[:2], labels=[0, 99])
+    np.savez(tmp_path / "nothing.npz")
     (tmp_path / "notes.txt").write_text("notes")
     (tmp_path / "damaged.npy").write_bytes(b"nothing")
     (tmp_path / "damaged.npz").write_bytes(b"PK\3\4 nothing")

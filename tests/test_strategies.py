@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import DDP, LENET, MOBILENET, RUN, optimizer_maker, same_weights, using, vary
+from conftest import DDP, LENET, RUN, optimizer_maker, same_weights, using, vary
 
 from allcores.parallel import launch
 from allcores.parallel.failures import RankFailedError
@@ -69,18 +69,53 @@ def close(mine, theirs, relative=1e-5):
     )
 
 
+def plain_steps(model, forward, step):
+    """Six steps of a net on batches of random numbers."""
+    torch.manual_seed(1)
+    for _ in range(6):
+        forward(torch.randn(5, 4)).square().sum().backward()
+        step()
+
+
+def small_net():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+
+
+def train_alone(strategy, file, world):
+    model = small_net()
+    make_optimizer = optimizer_maker("SGD", lr=0.1, momentum=0.9)
+    make = registry.strategies()[strategy.name].load()
+    strategy = make(model, make_optimizer, world, **strategy.options)
+    if world.is_server:
+        return strategy.serve()
+    plain_steps(model, strategy.model, lambda: strategy.step(0.1))
+    strategy.synchronize()
+    strategy.close()
+    torch.save(model.state_dict(), file)
+
+
 @each({n: choice for n, choice in ALL.items() if promises(n)} | SYNCHRONOUS | VARIANTS)
-@pytest.mark.parametrize("model", [RUN.model, MOBILENET], ids=["mlp", "mobilenet"])
-def test_with_one_worker_strategies_equal_serial(laboratory, reference, strategy, model):
-    _, serial = reference(vary(model=model))
-    _, other = laboratory.conduct(using(strategy, 1, model=model), "other")
-    assert same_weights(serial, other)
+def test_with_one_worker_a_strategy_computes_what_torch_does(tmp_path, strategy):
+    """The strategy itself: a run of one worker would be spared it."""
+    run = using(strategy, 1)
+    target = partial(train_alone, strategy, tmp_path / "weights")
+    launch.run_ranks(target, 1, run.servers, 1, once_forked=int)
+    model = small_net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step():
+        optimizer.step()
+        optimizer.zero_grad()
+
+    plain_steps(model, model, step)
+    assert same_weights(torch.load(tmp_path / "weights"), model.state_dict())
 
 
 @each(SYNCHRONOUS)
 @pytest.mark.parametrize(
     ("workers", "optimizer"),
-    [(2, "sgd"), (3, "momentum"), (5, "adam"), (2, "adamw"), (5, "momentum")],
+    [(2, "adamw"), (3, "momentum"), (5, "adam")],
 )
 def test_synchronous_strategies_follow_the_serial_trajectory(
     laboratory, reference, strategy, workers, optimizer
@@ -98,7 +133,7 @@ def test_synchronous_strategies_follow_the_serial_trajectory(
 
 
 @each({name: ALL[name] for name in ("ring", "parameter_server", "shared_memory")})
-@pytest.mark.parametrize("workers", [2, 3, 5])
+@pytest.mark.parametrize("workers", [3])
 def test_one_vector_serves_weights_that_lie_channels_last(laboratory, reference, strategy, workers):
     run = vary(model=LENET, memory_format="channels_last")
     _, serial = reference(run)
@@ -215,9 +250,10 @@ def test_every_strategy_tells_where_its_time_goes(laboratory, strategy):
     assert metrics["training_seconds"] < metrics["ended"] - metrics["started"]
 
 
-@each(ALL)
+@each({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
 def test_more_workers_than_cores_is_slow_and_not_stuck(laboratory, strategy):
-    metrics, _ = laboratory.conduct(using(strategy, 8, epochs=8))
+    """As those that promise serial training's weights show by them."""
+    metrics, _ = laboratory.conduct(using(strategy, 5, epochs=8))
     first, *later = [epoch["loss"] for epoch in metrics["epochs"]]
     assert len(later) == 7
     if promises(strategy.name):  # with another rule of updating this learning rate may not do

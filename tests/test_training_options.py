@@ -97,9 +97,12 @@ def test_what_weight_decay_spares_is_as_in_groups_of_torchs(name, options, is_fl
         torch.testing.assert_close(one, other)
 
 
-@each(ALL)
+@each({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
 @with_each(OPTIONS)
-def test_one_worker_still_equals_serial(laboratory, reference, strategy, options):
+def test_with_one_worker_an_option_does_what_it_does_for_serial(
+    laboratory, reference, strategy, options
+):
+    """With several they are not comparable; those that are have the test below."""
     _, plain = reference(vary(epochs=EPOCHS))
     _, serial = reference(vary(epochs=EPOCHS, **options))
     assert not same_weights(serial, plain), "the option does nothing"
@@ -118,6 +121,43 @@ def test_synchronous_strategies_still_follow(laboratory, reference, strategy, op
     _, serial = reference(vary(epochs=EPOCHS, **options))
     _, other = laboratory.conduct(using(strategy, 3, epochs=EPOCHS, **options), "other")
     assert close(other, serial)
+
+
+# A layer of 1.3 million weights, and one that is used twice.
+LARGE = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self, channels, image_size, classes):
+        super().__init__()
+        self.inputs = torch.nn.Linear(channels * image_size[0] * image_size[1], 1200)
+        self.inside = torch.nn.Linear(1200, 1200)
+        self.again = self.inside
+        self.outputs = torch.nn.Linear(1200, classes)
+
+    def forward(self, images):
+        inside = self.inside(self.inputs(images.flatten(1)).tanh()).tanh()
+        return self.outputs(self.again(inside))
+"""
+
+
+@each(SYNCHRONOUS)
+def test_a_large_layer_and_one_that_is_used_twice_train_with_every_option(
+    laboratory, reference, monkeypatch, strategy
+):
+    """Also those whose weights are averaged, which are a copy of the model."""
+    monkeypatch.syspath_prepend(str(laboratory.folder))
+    (laboratory.folder / "large_model.py").write_text(LARGE)
+    registry.source_of.cache_clear()
+    run = vary(model=Choice("large", "large_model:Net", {}), optimizer=SGD, epochs=1, batch_size=20)
+    for options in ({"ema": 0.8, "validation": 0.2}, {"clip_norm": CLIP_NORM, "swa": 0.5}):
+        if strategy.name == "local_sgd" and "clip_norm" in options:
+            continue
+        _, serial = reference(vary(run, **options))
+        name = "_".join(options)
+        _, other = laboratory.conduct(using(strategy, 2, run, **options), name)
+        assert close(other, serial)
 
 
 @each({name: choice for name, choice in ALL.items() if not is_asynchronous(choice)})
@@ -178,6 +218,17 @@ def test_without_a_better_epoch_it_waits_no_longer():
     assert not is_over(vary(run, patience=None), epochs)
     assert is_over(vary(run, epochs=4, patience=None), epochs)
     assert shipped([{}, {}]) == 1
+
+
+def test_a_loss_that_is_no_number_is_no_best_one():
+    def best(*losses):
+        return shipped([{"validation_loss": loss} for loss in losses])
+
+    nan = float("nan")
+    assert best(nan, 2.0, 1.0, nan) == 2
+    assert best(nan, nan) == 0
+    run = vary(epochs=9, validation=0.1, patience=2)
+    assert not is_over(run, [{"validation_loss": loss} for loss in (nan, nan, 5.0, 4.0, 6.0)])
 
 
 @pytest.mark.parametrize("part", [0.1, 0.25, 0.4, 0.5])

@@ -145,7 +145,7 @@ def test_a_program_that_is_killed_by_a_signal_looks_so(warm, tmp_path):
 def test_the_weights_are_those_of_a_cold_start(train, laboratory):
     """With processes of their own, with their sockets, with shared memory, with two threads."""
     by_itself = functools.partial(laboratory.train, forked=False)
-    runs = [using(strategy, 3, model=LENET) for strategy in (DDP, RING, SHARED_MEMORY)]
+    runs = [using(strategy, 3, model=LENET) for strategy in (DDP, SHARED_MEMORY)]
     for number, run in enumerate([*runs, vary(RUN, model=LENET, threads_per_worker=2)]):
         for name, process in {"warm": train, "cold": by_itself}.items():
             output = says(process(run, f"{name}{number}"))
@@ -171,7 +171,7 @@ def test_a_client_that_is_ended_takes_its_run_along(train, laboratory, number):
     says(train(vary(RUN, seed=1), "other"))
 
 
-@pytest.mark.parametrize("delay", [0, 0.01, 0.02, 0.05, 0.1, 0.2])
+@pytest.mark.parametrize("delay", [0, 0.02, 0.1])
 def test_a_client_that_is_killed_early_leaves_nothing(train, delay):
     says(train(vary(RUN, epochs=1), "first"))  # all is imported
     client = train(ENDLESS)
@@ -316,10 +316,10 @@ except ConnectionError:
     assert (tmp_path / "was_run").exists()
 
 
-def test_a_hundred_programs_at_once(warm, tmp_path):
+def test_many_programs_at_once(warm, tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import sys; sys.stdin.readline(); sys.exit(int(sys.argv[1]))")
-    clients = [warm(program, number, stdin=subprocess.PIPE) for number in range(100)]
+    clients = [warm(program, number, stdin=subprocess.PIPE) for number in range(30)]
     wait_for(lambda: all(program_of(client.pid) for client in clients))
     for number, client in enumerate(clients):
         output, _ = client.communicate("\n", timeout=60)

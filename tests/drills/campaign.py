@@ -32,6 +32,7 @@ studies:
     strategies: [serial, data_parallel, ddp, ring, servers, local_sgd, gossip, shared_memory]
     workers: [2]
     curves: true
+    exclusive: true
     oversubscribe: true
   chance:
     datasets: [tiny]
@@ -39,6 +40,7 @@ studies:
     models: [mlp]
     strategies: [hogwild, async_parameter_server]
     workers: [2]
+    exclusive: true
     oversubscribe: true
   numbers: {datasets: [costs], folds: 3, models: [mlp], strategies: [serial, ring], workers: [2]}
   mine: {datasets: [tiny], folds: 2, models: [own], strategies: [serial, ddp], workers: [2]}
@@ -54,6 +56,7 @@ models: [mlp]
 strategies: [serial, ring]
 workers: [1, 2]
 threads_per_worker: [1, 2]
+exclusive: true
 oversubscribe: true
 """
 # What is changed on the way, in two versions: the table, and a model of the user's own.
@@ -72,7 +75,7 @@ CHANGING = {"numbers": "data", "mine": "model"}
 # How often what happens depends on which worker is faster.
 BY_CHANCE = ("/hogwild/", "/async_parameter_server/")
 STUDIES_BY_CHANCE = ("chance", "auto")
-LEARNING = ["loss", "lr", "accuracy", "held_out_loss"]  # columns of epochs.csv
+LEARNING = ("loss", "lr", "accuracy", "held_out_loss")  # of an epoch
 # Of tables, the columns that hold no time; None: all.
 COLUMNS = {
     "accuracy_table.csv": ["accuracy", "r2", "standard_deviation", "half_width_95"],
@@ -143,11 +146,14 @@ def _equal_runs(one, other):
         return False
     if any(name in str(one) for name in BY_CHANCE):
         return all(torch.isfinite(tensor).all() for tensor in weights.values())
-    epochs, their_epochs = (pd.read_csv(folder / "epochs.csv") for folder in (one, other))
+    epochs, their_epochs = (
+        [[epoch.get(key) for key in LEARNING] for epoch in of_run["epochs"]]
+        for of_run in (metrics, their_metrics)
+    )
     predictions = [pd.read_parquet(folder / "predictions.parquet") for folder in (one, other)]
     return (
         all(torch.equal(weights[key], their_weights[key]) for key in weights | their_weights)
-        and epochs[LEARNING].equals(their_epochs[LEARNING])
+        and epochs == their_epochs
         and predictions[0].equals(predictions[1])
     )
 
