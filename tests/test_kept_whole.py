@@ -122,9 +122,7 @@ def spoil(file, how):
         del content[len(content) // 2 :]
     else:
         content[len(content) // 2] ^= 1
-    file.write_bytes(content)
-    later = time.time() + 60
-    os.utime(file, (later, later))
+    return file.write_bytes(content)
 
 
 HOW = ("flip", "cut", "delete")
@@ -244,6 +242,13 @@ def test_each_lost_file_is_noticed(project):
     second.with_name("utilisation.csv").unlink()
     planned = project.planned()
     assert (planned["train"], planned["report_first"]) == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["accuracy_table.csv", "made.json"])
+def test_a_damaged_table_is_made_again(project, name):
+    spoil(project.results / "studies" / "first" / name, "flip")
+    planned = project.planned()
+    assert (planned.get("train"), planned["report_first"]) == (None, 1)
 
 
 def test_asking_for_more_trains_again_and_asking_for_less_does_not(project):

@@ -5,6 +5,7 @@ import csv
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import LENET, RUN, same_weights, using, vary
@@ -314,3 +315,32 @@ def test_the_methods_paragraph_says_how_it_was_trained():
     loss = Choice("", "CrossEntropyLoss", {"label_smoothing": 0.2, "weight": "balanced"})
     said = methods.of_model(vary(loss=loss))
     assert "CrossEntropyLoss with label smoothing 0.2, class weights balanced" in said
+    assert "batches of 10, 1 epoch, " in methods.of_model(vary(epochs=1))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_methods_paragraph_says_how_candidates_were_chosen(ordered):
+    candidates = pd.DataFrame(
+        {
+            "model": "mlp",
+            "dataset": "tiny",
+            "candidate": ["mlp-lr0.1", "mlp-lr1.0"],
+            "swept_lr": [0.1, 1.0],
+            "inner_folds": 3,
+            "rung": 1,
+            "rungs": 1,
+            "chosen": [True, False],
+        }
+    )
+    rows = pd.DataFrame({"dataset": ["tiny"], "ordered": [ordered]})
+    of_one = vary(model=Choice("mlp-lr0.1", "mlp", {}), validation=0.1 if ordered else None)
+    said = " ".join(methods._selection(candidates, rows, [of_one], "accuracy"))
+    assert said.startswith("lr of mlp was chosen inside of each fold from 2 candidates: ")
+    if ordered:
+        assert "in 3 inner folds, each held out of a training on those before it in time," in said
+        assert "was trained on the whole of it but its validation part" in said
+    else:
+        assert (
+            "in 3-fold cross-validation within the training part was trained on the whole" in said
+        )
+        assert "validation part" not in said

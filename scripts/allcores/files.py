@@ -54,16 +54,17 @@ def read_json(path):
     return content
 
 
-def written_together(files):
-    """Whether files were last changed at about the same time, as those of one job are.
+def written_together(files, last):
+    """Whether files were last changed shortly before the last of them, as those of one job are.
 
-    Whatever changes one of them later, an editor or a failing disk, gives it another time.
+    Whatever changes one of them later, an editor or a failing disk, gives it a later time.
 
     Raises:
         OSError: one of them is not there.
     """
     times = [Path(file).stat().st_mtime for file in files]
-    return max(times) - min(times) < TOGETHER
+    end = Path(last).stat().st_mtime
+    return end - TOGETHER < min(times) and max(times) <= end
 
 
 class KeptDigests:

@@ -36,7 +36,7 @@ LIMIT, CALLS = 300.0, 6
 DISK = "400m"
 # What a user is told to do, and does.
 LOCKED = re.compile(r"--unlock|cannot be locked")
-TRAINED = re.compile(r"^(?:local)?rule train:", re.MULTILINE)
+TRAINED = re.compile(r"^Job \d+: Train ", re.MULTILINE)
 TO_DELETE = re.compile(r"(\S+) .*\. Delete it to")
 
 
@@ -138,9 +138,9 @@ class Campaign:
             if status is None:
                 tally.hung += 1
                 wrong.append(f"no end after {LIMIT:.0f} s: {output[-3000:]}")
-            if "Traceback (most recent" in output:
+            for traceback in _tracebacks(output):
                 tally.tracebacks += 1
-                wrong.append(output[output.index("Traceback (most recent") :][:3000])
+                wrong.append(traceback)
             if status == 0 or tally.hung or tally.calls == CALLS:
                 break
             tally.refused += self._follow(output)
@@ -165,6 +165,14 @@ class Campaign:
             Path(self.project.folder, file).unlink(missing_ok=True)
             return True
         return False
+
+
+def _tracebacks(output):
+    """Tracebacks in what a call has said; not those with which Snakemake itself meets a disk that
+    is full."""
+    for part in output.split("Traceback (most recent call last)")[1:]:
+        if "allcores" in part or "No space left on device" not in part:
+            yield part[:3000]
 
 
 def _temporary():

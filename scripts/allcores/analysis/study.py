@@ -187,7 +187,7 @@ class Study:
                 f"{self.place}/{MADE}"
             } != set(self.files):
                 return True
-            if written_together(self.files):
+            if written_together(self.files, f"{self.place}/{MADE}"):
                 return False
             return any(sha256(file) != digest for file, digest in made["files"].items())
         except ValueError:

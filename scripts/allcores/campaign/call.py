@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,7 @@ OF_RUNS = ("choose", "prepare_dataset", "assign_folds", "assign_inner_folds", "c
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
+LEAST_ROOM = 2**20  # bytes that are free where results go
 # Set for a call that makes tables of those runs that there are.
 WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
 
@@ -75,6 +77,7 @@ class Call:
         if self.is_main:  # what a job of a cluster is part of has been checked
             self._check(*self._told(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
+            stop_at(_full_disk())
         self._expand()
         if self.local_cores is not None and not self.launcher:
             internals.offer_memory(workflow, memory.free_mb())
@@ -320,6 +323,12 @@ class Call:
             env=os.environ | {WITHOUT_MISSING: "1"},
             preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
         )
+
+
+def _full_disk():
+    """A line, where there is no room; Snakemake would end in a traceback in many places."""
+    free = shutil.disk_usage(".").free
+    return [f"{Path.cwd()}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
 
 
 def stop_at(findings, what="The configuration cannot be run"):

@@ -87,7 +87,7 @@ class ResultsFolder:
         Their content is looked at only where they were not written together.
         """
         place = Path(self.run(path))
-        if written_together(place / name for name in RUN_FILES):
+        if written_together([place / name for name in RUN_FILES], place / "metrics.json"):
             return None
         try:
             written = read_json(place / "metrics.json")["files"]
