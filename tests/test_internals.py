@@ -1,14 +1,14 @@
 """What Snakemake does not promise, and this project uses, still is as it was: a test for each."""
 
 import subprocess
-import sys
 
 import pytest
-from conftest import ENVIRONMENT, ROOT
+from conftest import ENVIRONMENT, ROOT, warm
+from project import WARM
 
 from allcores.campaign import snakemake_internals as internals
 
-SNAKEMAKE = [sys.executable, "-m", "snakemake", "--cores", "2", "--scheduler", "greedy"]
+FLAGS = ["--cores", "2", "--scheduler", "greedy"]
 # `make` writes its output and, if asked to, kills Snakemake before that can note it.
 SNAKEFILE = """
 import os, sys
@@ -87,7 +87,7 @@ def call(tmp_path):
 
     def snakemake(*arguments, expect=0, **environment):
         run = subprocess.run(
-            [*SNAKEMAKE, *arguments],
+            [*warm(WARM / "process.py", WARM / "call.py"), *FLAGS, *arguments],
             cwd=tmp_path,
             env=ENVIRONMENT | environment,
             text=True,

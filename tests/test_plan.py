@@ -7,7 +7,7 @@ import sys
 import pandas as pd
 import pytest
 import yaml
-from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, vary
+from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, vary, warm
 from project import MINIATURE, RUNS, copy
 
 from allcores.machine import cores, memory
@@ -212,7 +212,7 @@ def test_the_memory_of_the_control_group_counts(tmp_path, monkeypatch):
 
 
 def call(project, *arguments, expect=0):
-    command = [sys.executable, project.folder / "scripts" / "plan.py", *map(str, arguments)]
+    command = [*warm(None, ROOT / "scripts" / "plan.py"), *map(str, arguments)]
     command += ["--configfile", str(project.config)]
     run = subprocess.run(
         command, cwd=project.folder, env=ENVIRONMENT, text=True, capture_output=True

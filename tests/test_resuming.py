@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import LENET, MOBILENET, RUN, same_weights, using, vary
+from conftest import LENET, RUN, same_weights, using, vary
 
 from allcores.data import storage
 from allcores.files import read_json
@@ -24,8 +24,8 @@ from allcores.training.checkpoints import Checkpoints
 # workers two in the last batch: batch norm cannot be trained on a single one.
 LONG = vary(
     dataset=Choice("even", "synthetic", RUN.dataset.options | {"count": 54}),
-    epochs=12,
-    model=MOBILENET,
+    epochs=30,
+    model=LENET,
     schedule=Choice("warm_restarts", "warm_restarts", {"cycles": 3}),
 )
 
@@ -60,9 +60,10 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run)
     _, expected = laboratory.conduct(run, "never_killed")
 
     folder = laboratory.checkpoints("killed")
-    process = laboratory.train(run, "killed", forked=False)
+    process = laboratory.train(run, "killed", forked=run is not LONG)
     while epochs_in(folder) < 3:
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     done = epochs_in(folder)
@@ -88,7 +89,7 @@ def number_of(file):
 
 def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory):
     """Killed each time soon after it has saved in the middle of its only epoch."""
-    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 4400})
+    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 2000})
     run = using(
         Choice("shared_memory", "shared_memory", {}), 2, dataset=many, epochs=1, model=LENET
     )
@@ -97,14 +98,14 @@ def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory
     latest, notes = laboratory.checkpoints("killed") / "latest.allcores", []
     while not (laboratory.folder / "killed" / "metrics.json").exists():
         before = number_of(latest)
-        process = laboratory.train(run, "killed", "--checkpoint-minutes", "0.01")
+        process = laboratory.train(run, "killed", "--checkpoint-minutes", "0.004")
         while process.poll() is None and number_of(latest) in (None, before):
             time.sleep(0.01)
         process.kill()
         notes.append(process.communicate()[0])
     kills = len(notes) - 1
     assert kills >= 1
-    assert re.search(r"resumed after epoch 0 of 1 and \d+ of 2200 steps", "".join(notes))
+    assert re.search(r"resumed after epoch 0 of 1 and \d+ of 1000 steps", "".join(notes))
     metrics = read_json(laboratory.folder / "killed" / "metrics.json")
     assert metrics["resumed"] == kills
     assert metrics["cpu_seconds"] == pytest.approx(
@@ -286,6 +287,7 @@ def test_a_resumed_run_records_all_its_sessions(laboratory):
     trace = laboratory.checkpoints("run") / "trace.allcores"
     while not trace.exists() or trace.read_text().count("\n") < 4:
         assert process.poll() is None
+        time.sleep(0.05)
     process.kill()
     process.communicate()
     with trace.open("a") as file:
