@@ -52,7 +52,7 @@ drill: $(READY)
 	$(BIN)/python tests/drills/kills.py $(KILLS)
 
 bench: $(READY)
-	@$(BIN)/python scripts/install.py run test bench
+	@$(BIN)/python scripts/install.py run test
 	$(BIN)/python tests/benchmarks/run_all.py
 
 test-slurm: $(READY)

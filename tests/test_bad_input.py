@@ -110,7 +110,7 @@ def test_the_config_that_is_spoilt_is_sound():
         ("plan.py --memory-mb 0", "plan.py: --memory-mb: found 0; expected a number from 1"),
         ("predict.py run data --threads 0", "predict.py: --threads: found 0; expected a number"),
         ("install.py nothing", "argument GROUP: invalid choice: 'nothing'"),
-        ("install.py --help", "GROUP       run, test, bench"),
+        ("install.py --help", "GROUP       run, test"),
     ],
 )
 def test_programs_tell_what_they_take(command, text):

@@ -11,25 +11,30 @@ from pathlib import Path
 
 import pandas as pd
 import yaml
-from measure import ROOT
+from measure import IS_SMOKE, ROOT, sized
 
 from allcores.analysis import occupancy
 
-MODELS = """
+MODELS = sized(
+    """
 lenet: {batch_size: 32, epochs: 40, optimizer: {name: adam, lr: 0.002}}
 mobilenet: {width: 0.125, batch_size: 32, epochs: 12, optimizer: {name: adamw, lr: 0.02}}
 vgg11: {width: 0.125, batch_size: 32, epochs: 10, optimizer: {name: sgd, lr: 0.05}}
 mlp: {batch_size: 64, epochs: 100, optimizer: {name: sgd, lr: 0.05}}
 resnet18: {batch_size: 64, epochs: 1, optimizer: {name: sgd, lr: 0.05}}
-"""
+""",
+    "mlp: {hidden: [8], batch_size: 64, epochs: 1, optimizer: {name: sgd, lr: 0.05}}",
+)
 # Numbers of runs: an even one leaves no core of two idle, of three the last is alone.
-FOLDS = (3, 6)
+FOLDS = sized((3, 6), (2,))
 WAYS = {
     "serial": {"strategies": ["serial"]},
     "serial, 2 threads": {"strategies": ["serial"], "cores": [2]},
     **{name: {"strategies": [name], "cores": [2]} for name in ("ddp", "ring", "shared_memory")},
-    "auto": {"strategies": ["auto"]},
+    "auto": {"strategies": ["auto"]} | sized({}, {"candidates": ["serial"]}),
 }
+if IS_SMOKE:
+    WAYS = {name: WAYS[name] for name in ("serial", "auto")}
 
 
 def makespan(folder, model, entry, folds, way):

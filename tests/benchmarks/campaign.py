@@ -11,22 +11,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from measure import ROOT, in_turn, ratios, report
+from measure import ROOT, in_turn, ratios, report, sized
 
 from allcores.analysis import occupancy
 from allcores.machine import cores
 
-REPEATS = 3
-CONFIG = """
+REPEATS = sized(3, 1)
+CONFIG = f"""
 models:
-  lenet: {batch_size: 32, epochs: 5, optimizer: {name: adam, lr: 0.003}}
+  lenet: {{batch_size: 32, epochs: {sized(5, 1)}, optimizer: {{name: adam, lr: 0.003}}}}
 studies:
   lenet:
     datasets: [digits]
-    folds: 5
+    folds: {sized(5, 2)}
     models: [lenet]
     schedules: [cosine, warm_restarts]
 """
@@ -45,14 +46,16 @@ def ours(*arguments):
         return seconds(folder, *arguments)
 
 
-def default_study():
-    """(what, unit, [measured]) of the project's own config."""
+def default_study(*arguments):
+    """(what, unit, [measured]) of the project's own config, unless arguments give another."""
     with tempfile.TemporaryDirectory() as folder:
-        yield "the default study, from the call to the end", "s", [seconds(folder)]
+        call = partial(seconds, folder, *arguments)
+        yield "the default study, from the call to the end", "s", [call()]
         yield "  its cores busy with runs while there are any", "%", [100 * is_busy(folder)]
-        yield "  called again, when all is there", "s", [seconds(folder) for _ in range(REPEATS)]
-        shutil.rmtree(f"{folder}/results/default/studies")
-        yield "  called again, to make its reports only", "s", [seconds(folder)]
+        yield "  called again, when all is there", "s", [call() for _ in range(REPEATS)]
+        (studies,) = Path(folder).glob("results/*/studies")
+        shutil.rmtree(studies)
+        yield "  called again, to make its reports only", "s", [call()]
 
 
 def is_busy(folder):
@@ -78,12 +81,13 @@ if __name__ == "__main__":
         config.write_text(CONFIG)
         ways = {"ours": lambda: ours("--configfile", config), "skorch": with_skorch}
         found = in_turn(ways, REPEATS)
+        of_default = list(default_study(*sized((), ("--configfile", config))))
     report(
         "campaign",
         [
             ("10 runs of LeNet: ours, with tables, figures, report", "s", found["ours"]),
             ("10 runs of LeNet: GridSearchCV, skorch, joblib", "s", found["skorch"]),
             ("  ours / skorch", "x", ratios(found["ours"], found["skorch"])),
-            *default_study(),
+            *of_default,
         ],
     )

@@ -6,7 +6,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from measure import ROOT, report
+from measure import ROOT, report, sized
 
 CONFIG = """
 models:
@@ -47,7 +47,7 @@ if __name__ == "__main__":
     report(
         "dry_run",
         [
-            ("dry run of 1,000 trainings", "s", [dry_run(1000) for _ in range(3)]),
-            ("dry run of 10,000 trainings", "s", [dry_run(10_000) for _ in range(3)]),
+            (f"dry run of {runs:,} trainings", "s", [dry_run(runs) for _ in range(sized(3, 1))])
+            for runs in sized((1000, 10_000), (40,))
         ],
     )

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from functools import partial
 
-from measure import in_a_process, in_turn, ratios, report
+from measure import IS_SMOKE, in_a_process, in_turn, ratios, report
 
 from allcores.machine import cores, lean_torch
 
@@ -31,6 +31,8 @@ CASES = {
     "vgg19": ("VGG-19", images(max(192, 2 * CORES), 32), max(64, CORES), 3),
     "resnet50": ("ResNet-50, 224 x 224", images(max(32, 2 * CORES), 224), max(16, CORES), 3),
 }
+if IS_SMOKE:
+    CASES = {"lenet": ("LeNet", images(64, 16), 32, 1)}
 EPOCHS = 2
 
 

@@ -7,6 +7,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
 import numpy as np
 import torch
+from measure import sized
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from skorch import NeuralNetClassifier
 from skorch.callbacks import LRScheduler
@@ -29,7 +30,7 @@ class LeNet(torch.nn.Module):
 
 if __name__ == "__main__":
     digits = load(None)
-    images = digits.chunks[0].astype(np.float32)
+    images = np.concatenate(list(digits.chunks)).astype(np.float32)
     images = (images - images.mean()) / images.std()
     net = NeuralNetClassifier(
         LeNet,
@@ -37,7 +38,7 @@ if __name__ == "__main__":
         optimizer=torch.optim.Adam,
         lr=0.003,
         batch_size=32,
-        max_epochs=5,
+        max_epochs=sized(5, 1),
         iterator_train__shuffle=True,
         train_split=None,
         verbose=0,
@@ -50,10 +51,10 @@ if __name__ == "__main__":
     search = GridSearchCV(
         net,
         {"callbacks__schedule": schedules},
-        cv=StratifiedKFold(5, shuffle=True, random_state=0),
+        cv=StratifiedKFold(sized(5, 2), shuffle=True, random_state=0),
         scoring="accuracy",
         n_jobs=cores.allowed(),
         refit=False,
     )
-    search.fit(images, digits.labels.astype(np.int64))
+    search.fit(images, digits.targets.astype(np.int64))
     print(search.cv_results_["mean_test_score"])

@@ -6,7 +6,7 @@ transforms on one image at a time.
 
 import time
 
-from measure import in_turn, ratios, report
+from measure import in_turn, ratios, report, sized
 
 from allcores.machine import cores, lean_torch
 
@@ -20,7 +20,7 @@ import usual  # noqa: E402
 from allcores.data.batches import Batches, shards  # noqa: E402
 from allcores.models.lenet import lenet  # noqa: E402
 
-BATCH_SIZE, IMAGES, REPEATS = 32, 1600, 7
+BATCH_SIZE, IMAGES, REPEATS = 32, sized(1600, 64), 7
 MEAN, STD = np.array([0.49, 0.48, 0.45]), np.array([0.25, 0.24, 0.26])
 
 torch.set_num_threads(1)

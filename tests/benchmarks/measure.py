@@ -1,6 +1,11 @@
-"""Measure alternatives side by side: in turn, several times, medians; print and keep as CSV."""
+"""Measure alternatives side by side: in turn, several times, medians; print and keep as CSV.
+
+With BENCH=smoke in its environment a benchmark does everything once and in miniature: that shows
+whether it runs, as `make test` does, and not how fast anything is.
+"""
 
 import csv
+import os
 import statistics
 import subprocess
 import sys
@@ -9,6 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 RESULTS = Path("results/bench")
+IS_SMOKE = os.environ.get("BENCH") == "smoke"
+
+
+def sized(usual, smoke):
+    """One of two sizes of a thing."""
+    return smoke if IS_SMOKE else usual
 
 
 def in_turn(alternatives, repeats):
@@ -21,10 +32,10 @@ def in_turn(alternatives, repeats):
         name -> list of the measurements.
     """
     found = {name: [] for name in alternatives}
-    for repeat in range(repeats + 1):
+    for repeat in range(sized(repeats + 1, 1)):
         for name, measure in alternatives.items():
             value = measure()
-            if repeat:
+            if repeat or IS_SMOKE:
                 found[name].append(value)
     return found
 

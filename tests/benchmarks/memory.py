@@ -6,7 +6,7 @@ The largest sum of the processes' proportional set sizes: pages that several sha
 import sys
 import tempfile
 
-from measure import in_a_process, report
+from measure import in_a_process, report, sized
 
 from allcores.machine import cores, lean_torch
 
@@ -15,15 +15,16 @@ lean_torch.import_torch()
 
 from conduct import conduct, images, run_of  # noqa: E402
 
-WORKERS = sorted({1, 2, 4, 8, cores.allowed()})
+MODEL, SIZE = sized(("vgg19", 32), ("lenet", 16))
+WORKERS = sized(sorted({1, 2, 4, 8, cores.allowed()}), [2])
 BATCH = max(16, *WORKERS)
 STRATEGIES = ("shared_memory", "ddp", "ring")
 
 
 def megabytes(strategy, workers):
     run = run_of(
-        "vgg19",
-        images(2 * BATCH, 32),
+        MODEL,
+        images(2 * BATCH, SIZE),
         *[f"--strategy={strategy}", f"--workers={workers}", f"--batch-size={BATCH}", "--epochs=3"],
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,8 @@
 """What each model's recipe brings: images per second of one worker, as `auto` measures them."""
 
-import json
 import tempfile
-from pathlib import Path
 
-from measure import report
+from measure import report, sized
 
 from allcores.machine import cores, lean_torch
 
@@ -15,6 +13,7 @@ lean_torch.import_torch()
 from conduct import images, run_of  # noqa: E402
 
 from allcores.data import preparation  # noqa: E402
+from allcores.files import read_json  # noqa: E402
 from allcores.training import recipes  # noqa: E402
 
 # What it is called, model, size of the images, images per step.
@@ -23,7 +22,7 @@ CASES = [
     ("MobileNet", "mobilenet", 32, 32),
     ("VGG-19", "vgg19", 32, 32),
     ("ResNet-50, 224 x 224", "resnet50", 224, 8),
-]
+][: sized(None, 1)]
 
 if __name__ == "__main__":
     rows = []
@@ -34,7 +33,7 @@ if __name__ == "__main__":
         with tempfile.TemporaryDirectory() as folder:
             preparation.prepare(dataset, folder, f"{folder}/data")
             recipes.calibrate(run, f"{folder}/data", CORES, f"{folder}/recipe.json")
-            timings = json.loads(Path(f"{folder}/recipe.json").read_text())["timings"]
+            timings = read_json(f"{folder}/recipe.json")["timings"]
         for timing in timings:
             how = [timing["precision"], timing["memory_format"], timing["threads_per_worker"]]
             what = f"{label}, {', '.join(map(str, how))} thread(s)"

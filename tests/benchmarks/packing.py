@@ -10,25 +10,27 @@ import tempfile
 import time
 from pathlib import Path
 
-from measure import ROOT, report
+from measure import ROOT, report, sized
 
 from allcores.files import read_json
 from allcores.machine import cores
 
-CONFIG = """
+MODELS = """
 models:
   short: {name: lenet, batch_size: 32, epochs: 2, optimizer: {name: adam, lr: 0.002}}
   medium: {name: lenet, batch_size: 32, epochs: 8, optimizer: {name: adam, lr: 0.002}}
   long: {name: vgg11, width: 0.125, batch_size: 32, epochs: 6, optimizer: {name: sgd, lr: 0.05}}
+"""
+CONFIG = f"""{MODELS}
 studies:
   mixed:
     datasets: [digits]
-    folds: 5
-    models: [short, medium, long]
+    folds: {sized(5, 2)}
+    models: {sized("[short, medium, long]", "[short]")}
     strategies: [serial, ddp]
     workers: [2]
 """
-
+RUNS = sized(30, 4)
 
 if __name__ == "__main__":
     available = cores.allowed()
@@ -41,7 +43,7 @@ if __name__ == "__main__":
         with (Path(folder) / "log").open("w") as log:
             subprocess.run(command, cwd=folder, check=True, stdout=log, stderr=log)
         runs = [read_json(p) for p in Path(folder, "results").rglob("metrics.json")]
-    assert len(runs) == 30
+    assert len(runs) == RUNS
     makespan = max(run["ended"] for run in runs) - began
     first = min(run["started"] for run in runs)
     area = sum(
@@ -53,7 +55,7 @@ if __name__ == "__main__":
     report(
         "packing",
         [
-            (f"30 runs on {available} cores, from the call of snakemake", "s", [makespan]),
+            (f"{RUNS} runs on {available} cores, from the call of snakemake", "s", [makespan]),
             ("from the start of the first run", "s", [makespan - (first - began)]),
             ("lower bound: core-seconds / cores", "s", [area / available]),
             ("makespan / lower bound", "x", [makespan / (area / available)]),

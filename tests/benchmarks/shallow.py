@@ -6,7 +6,7 @@ Little is computed and much is moved there, which is where data parallelism has 
 import sys
 import tempfile
 
-from measure import in_a_process, in_turn, ratios, report
+from measure import in_a_process, in_turn, ratios, report, sized
 
 from allcores.machine import cores, lean_torch
 
@@ -22,7 +22,7 @@ WAYS = [("serial", 1), ("shared_memory", 1), ("shared_memory", 2)]
 def measure(strategy, workers):
     flags = [f"--strategy={strategy}", f"--workers={workers}", "--batch-size=8", "--epochs=2"]
     with tempfile.TemporaryDirectory() as folder:
-        run = run_of("mlp", images(64, 224), *flags, "--precision=fp32")
+        run = run_of("mlp", images(*sized((64, 224), (16, 16))), *flags, "--precision=fp32")
         return images_per_second(conduct(run, folder))
 
 

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from measure import ratios, report
+from measure import ratios, report, sized
 
 from allcores.machine import cores
 from allcores.parallel import launch, nodes
 
 # LeNet's weights, MobileNet's, ResNet-50's.
-LENGTHS = (62_000, 3_200_000, 25_600_000)
-ROUNDS = 9
-SECONDS = 0.15  # at least, per measurement: what is short is repeated
+LENGTHS = sized((62_000, 3_200_000, 25_600_000), (1000,))
+ROUNDS = sized(9, 1)
+SECONDS = sized(0.15, 0.0)  # at least, per measurement: what is short is repeated
 
 
 def worker_counts():
     """2 and 4, and as many as there are cores."""
-    return sorted({2, 4, cores.allowed()} - {1})
+    return sized(sorted({2, 4, cores.allowed()} - {1}), [2])
 
 
 def for_each_length(alternatives):

@@ -3,6 +3,7 @@
 from functools import partial
 
 import torch
+from measure import sized
 from side_by_side import compare
 
 from allcores.machine import allocator, cores
@@ -19,9 +20,9 @@ CASES = [
     ("MobileNet", "mobilenet", 32, "channels_last"),
     ("VGG-19", "vgg19", 8, "channels_last"),
     ("VGG-19", "vgg19", 32, "channels_last"),
-]
+][: sized(None, 1)]
 # Each on a core of its own.
-WORKER_COUNTS = sorted({2, cores.allowed()} - {1})
+WORKER_COUNTS = sized(sorted({2, cores.allowed()} - {1}), [2])
 # The first exchanges nothing: each worker applies its own gradient to weights of its own.
 STRATEGIES = ("serial", "ddp", "ring", "shared_memory")
 
