@@ -19,7 +19,7 @@ class NoUpdate(torch.optim.Optimizer):
 
     clip_norm = None  # as OptimizerMaker says that nothing is clipped
 
-    def __init__(self, parameters):
+    def __init__(self, parameters, add_up=None):
         super().__init__(parameters, {})
 
     def step(self):

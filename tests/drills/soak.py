@@ -28,6 +28,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
 
 import psutil  # noqa: E402
 from campaign import CONFIG, VERSIONS, differences, write_data, write_model, write_twin  # noqa: E402
+from conftest import ENVIRONMENT  # noqa: E402
 from faults import AT_REST, DURING, processes  # noqa: E402
 from project import copy  # noqa: E402
 
@@ -132,9 +133,7 @@ class Campaign:
             output, status, _ = self.called()
         while True:
             tally.calls += 1
-            tally.trained += len(
-                re.findall(r"^rule train:|^localrule train:", output, re.MULTILINE)
-            )
+            tally.trained += len(TRAINED.findall(output))
             if status is None:
                 tally.hung += 1
                 wrong.append(f"no end after {LIMIT:.0f} s: {output[-3000:]}")
@@ -176,8 +175,8 @@ def _tracebacks(output):
 
 
 def _temporary():
-    """What the project keeps outside of its folder while it runs."""
-    return {path for place in ("/tmp", "/dev/shm") for path in Path(place).glob("allcores*")}
+    """What calls keep outside of the project's folder while they run."""
+    return set(Path(ENVIRONMENT["TMPDIR"]).iterdir())
 
 
 def prepare(folder):
@@ -197,6 +196,8 @@ def prepare(folder):
     write_data(place, VERSIONS[0])
     write_model(place, VERSIONS[0])
     shutil.copytree(twins[VERSIONS[0]].results / "plan", project.results / "plan")
+    ENVIRONMENT["TMPDIR"] = str(folder / "temporary")
+    Path(ENVIRONMENT["TMPDIR"]).mkdir()
     print("the campaign that is to be disturbed", flush=True)
     project.call()
     return Campaign(project, twins), is_mounted
