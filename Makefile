@@ -5,7 +5,7 @@
 #             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
 # make miniatures   all five
 # make test-processors   the promises of bits, as on other processors
-# make drill  a campaign that is killed 60 times ends like one that never was
+# make soak   an hour of kills, damage, full disks and changes: what comes out is what it was to be
 # make bench  how fast it is, here and now
 
 PYTHON ?= python3
@@ -17,7 +17,7 @@ STUDIES := cores scratch_vs_builtin data_size kfold hogwild
 SIZE ?= miniature
 
 
-.PHONY: run plan test lint bench test-slurm test-processors drill miniatures $(STUDIES)
+.PHONY: run plan test lint bench test-slurm test-processors soak miniatures $(STUDIES)
 
 run: $(READY)
 	$(BIN)/snakemake --cores $(CORES) --report results/default/report.html --report-after-run
@@ -46,10 +46,12 @@ lint: $(READY)
 test-processors: $(READY)
 	PROCESSORS=all $(BIN)/python -m pytest tests/test_processors.py
 
-# A campaign that is killed again and again ends like one that never was; KILLS=60 times.
-KILLS ?= 60
-drill: $(READY)
-	$(BIN)/python tests/drills/kills.py $(KILLS)
+# MINUTES=60 of disturbances, beside the two or three that the undisturbed campaigns take; SEED=1
+# does what another call with that seed has done.
+MINUTES ?= 60
+soak: $(READY)
+	$(BIN)/python tests/drills/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
+	    --markdown results/soak.md
 
 bench: $(READY)
 	@$(BIN)/python scripts/install.py run test

@@ -113,5 +113,7 @@ if __name__ == "__main__":
         if flags.without_missing:
             table = folder.without_missing(table)
         write_all(Study(config, table, folder, flags.study), flags.again)
-    except ValueError as error:  # results that are damaged, or of something else
+    except json.JSONDecodeError as error:
+        sys.exit(f"report.py: {flags.config}: is no JSON: {error}")
+    except (ValueError, OSError) as error:  # results that are damaged, or of something else
         sys.exit(f"report.py: {error}")

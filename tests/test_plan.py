@@ -211,6 +211,21 @@ def test_the_memory_of_the_control_group_counts(tmp_path, monkeypatch):
     assert memory.free_mb() == 6
 
 
+@pytest.mark.parametrize("place", ["memory/slurm/job", "memory"])
+def test_the_memory_of_a_control_group_of_version_1_counts(tmp_path, monkeypatch, place):
+    """As RHEL 7 and 8 have them; in a container its own group may lie where all are."""
+    (tmp_path / "membership").write_text("9:cpu,cpuacct:/\n4:memory:/slurm/job\n")
+    monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(cores, "own_cgroup", lambda: tmp_path)
+    group = tmp_path / place
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text("400000000\n")
+    (group / "memory.usage_in_bytes").write_text("150000000\n")
+    (group / "memory.stat").write_text("inactive_file 5\ntotal_inactive_file 50000000\n")
+    assert memory.free_mb() == 300
+
+
 def call(project, *arguments, expect=0):
     command = [*warm(None, ROOT / "scripts" / "plan.py"), *map(str, arguments)]
     command += ["--configfile", str(project.config)]
