@@ -109,7 +109,10 @@ def test_the_config_that_is_spoilt_is_sound():
         ("plan.py --cores 0", "plan.py: --cores: found 0; expected a number from 1"),
         ("plan.py --memory-mb 1", "plan.py: --memory-mb: found 1; expected a number from 100"),
         ("plan.py --memory-mb nan", "plan.py: --memory-mb: found nan; expected a number from 100"),
-        ("report.py --config results/x/configs/gone --study a --again b", "report.py: [Errno 2] No such file"),
+        (
+            "report.py --config results/x/configs/gone --study a --again b",
+            "report.py: [Errno 2] No such file",
+        ),
         (f"report.py --config {__file__} --study a --again b", "test_bad_input.py: is no JSON"),
         ("predict.py run data --threads 0", "predict.py: --threads: found 0; expected a number"),
         ("install.py nothing", "argument GROUP: invalid choice: 'nothing'"),

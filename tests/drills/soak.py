@@ -38,6 +38,7 @@ DISK = "400m"
 # What a user is told to do, and does.
 LOCKED = re.compile(r"--unlock|cannot be locked")
 TRAINED = re.compile(r"^Job \d+: Train ", re.MULTILINE)
+OF_SNAKEMAKE = r"No space left on device|KeyboardInterrupt"
 TO_DELETE = re.compile(r"(\S+) .*\. Delete it to")
 
 
@@ -167,16 +168,17 @@ class Campaign:
 
 
 def _tracebacks(output):
-    """Tracebacks in what a call has said; not those with which Snakemake itself meets a disk that
-    is full."""
+    """Tracebacks in what a call has said; not those with which Snakemake itself meets a full disk,
+    or Ctrl-C while it is being imported."""
     for part in output.split("Traceback (most recent call last)")[1:]:
-        if "allcores" in part or "No space left on device" not in part:
+        if "allcores" in part or not re.search(OF_SNAKEMAKE, part):
             yield part[:3000]
 
 
 def _temporary():
-    """What calls keep outside of the project's folder while they run."""
-    return set(Path(ENVIRONMENT["TMPDIR"]).iterdir())
+    """What the project keeps outside of its folder while it runs; Snakemake's own folders, which
+    are empty, stay where it is killed."""
+    return set(Path(ENVIRONMENT["TMPDIR"]).glob("allcores*"))
 
 
 def prepare(folder):

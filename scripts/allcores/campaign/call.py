@@ -75,6 +75,8 @@ class Call:
             sys.exit(str(error))
         self.folder = ResultsFolder(f"results/{name}")
         if self.is_main:  # what a job of a cluster is part of has been checked
+            # Until jobs run there is nothing to end in good order, and no need of a traceback.
+            signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
             self._check(*self._told(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
             stop_at(_full_disk())
@@ -211,6 +213,7 @@ class Call:
         Args:
             logger: Snakemake's.
         """
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Snakemake's scheduler sees to it
         signal.signal(signal.SIGTERM, lambda *_: internals.finish_running_jobs(self.workflow))
         self._check(self.cores_of_a_run, self.nodes)
         if self.local_cores is not None:
