@@ -1,5 +1,6 @@
 """Miniature studies on a real SLURM, brought up on this machine: make test-slurm."""
 
+import contextlib
 import json
 import os
 import re
@@ -307,4 +308,5 @@ def kill_node(slurm, name):
     assert namespace(daemon) != namespace(os.getpid())
     gone = [pid for pid in psutil.pids() if namespace(pid) == namespace(daemon)]
     for pid in gone:
-        psutil.Process(pid).kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended with another of them
+            psutil.Process(pid).kill()
