@@ -15,6 +15,9 @@ if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv, signal.SIGTERM)  # which lets it clean up
 
 import math
+import os
+import shutil
+import tempfile
 from pathlib import Path
 
 from allcores.machine import cores, lean_torch, memory
@@ -22,6 +25,7 @@ from allcores.study import commandline
 
 ROOT = Path(__file__).parents[1]
 LEAST_MEMORY = 100  # megabytes: of a run that is forked
+PREFIX = "allcores-plan-"  # of the name of a temporary folder
 
 
 def main(flags):
@@ -40,6 +44,8 @@ def main(flags):
     config = configs.read(flags.configfile, flags.cores, flags.config)
     name = flags.results or f"results/{results_folder.name_of(flags.configfile, ROOT)}"
     folder = results_folder.ResultsFolder(name)
+    for finding in [] if flags.results else results_folder.foreign(flags.configfile, name):
+        raise ValueError(finding)
     room = flags.memory_mb * 1e6
     planner = plan.Planner(folder, flags.cores, room, say)
     if choose.studies_of(config):
@@ -64,6 +70,22 @@ def main(flags):
         print(f"NOTE: {note}")
     print(*choose.said(config), sep="\n")
     print(*summary.said(runs, ways, studies, flags.cores, cores.allowed()), sep="\n")
+
+
+def temporary_folder():
+    """A folder for what this process keeps for a while; what killed ones have left is deleted."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
+        if not Path(f"/proc/{owner}").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
+    tempfile.tempdir = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
+    return tempfile.tempdir
+
+
+def end(folder):
+    """End what was started and remove the folder that it was in."""
+    lifetime.end_descendants()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def say(line):
@@ -94,12 +116,20 @@ if __name__ == "__main__":
     )
     add("--results", metavar="DIR", help="of the config (default: named after it, in results/)")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
+    flags = parser.parse_args()
     lifetime.adopt_orphans()
+    folder, process = temporary_folder(), os.getpid()
+
+    def stop(number, frame):
+        if os.getpid() == process:  # and not one that it has forked
+            end(folder)
+        os._exit(128 + number)  # Python drops exceptions in callbacks of fork()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
+        signal.signal(number, stop)
     try:
-        main(parser.parse_args())
+        main(flags)
     except (ValueError, OSError) as error:
         sys.exit(f"plan.py: {error}")
     finally:
-        lifetime.end_descendants()
+        end(folder)

@@ -33,7 +33,7 @@ def main(flags):
     table, score = output.of(given, predictions, predictors[0].classes)
     table.to_csv(flags.output, index=False)
     print(f"{len(table):,} samples, {ensemble.said(predictors)}{score}; written to {flags.output}")
-    for note in (*given.notes, *ensemble.notes(predictors, given.inputs)):
+    for note in (*given.notes, *ensemble.notes(predictors, given.inputs, flags.run)):
         print(f"NOTE: {note}")
 
 

@@ -31,6 +31,7 @@ if __name__ == "__main__":
     add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of its results")
     add("--selection", required=True, metavar="PATH", help="which one, by its path")
     add("--metric", required=True, metavar="NAME", help="that of the scores")
+    add("--made-of", required=True, metavar="DIGEST", help="of what decides, to be kept")
     add("--output", required=True, type=Path, metavar="FILE", help="for what was chosen")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
@@ -48,6 +49,6 @@ if __name__ == "__main__":
     if asked.before:
         earlier = read_json(folder.selection(asked.before.path))
         chosen["candidates"] = earlier["candidates"] | chosen["candidates"]
-    write_json(flags.output, chosen)
+    write_json(flags.output, chosen | {"made_of": flags.made_of})
     discard(folder, table, asked, scored, chosen["kept"])
     print(f"kept: {', '.join(chosen['kept'])}")

@@ -25,6 +25,8 @@ def main(flags):
     config = configs.read(flags.configfile, given=flags.config)
     name = f"results/{results_folder.name_of(flags.configfile, ROOT)}"
     folder = results_folder.ResultsFolder(name)
+    for finding in results_folder.foreign(flags.configfile, name):
+        raise ValueError(finding)
     config = choose.known(config, folder.planned(choose.FILE), None)
     if config is None:
         raise ValueError("`strategies: [auto]`: no way of training was chosen yet")

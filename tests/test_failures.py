@@ -214,6 +214,10 @@ def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
     assert "2 runs trained, 0 of them diverged; 2 missing" in output
     assert output.count("failed: train tiny/own/cosine/serial/w1t1/fold") == 2
     assert "The same call goes on with what is missing." in output
+    # The call that made the tables was part of this one, and says nothing of its own.
+    command = [sys.executable, ROOT / "scripts" / "status.py", "--configfile", project.config]
+    status = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
+    assert status.stdout.startswith("2 done, 0 running, 2 failed, 0 to go"), status.stderr
     assert f"Report of first: {study.relative_to(tmp_path)}/report.html" in output
     assert not (project.results / "studies" / "second").exists()
     # What was missing is tried again, and then all is there.

@@ -244,6 +244,21 @@ def test_each_lost_file_is_noticed(project):
     assert (planned["train"], planned["report_first"]) == (2, 1)
 
 
+def test_what_is_asked_beside_is_noticed_once_snakemakes_records_are_gone(project):
+    shutil.rmtree(project.folder / ".snakemake")
+    assert Decisions(project).runs == set()
+    project.configure(studying("curves", True))
+    assert len(Decisions(project).runs) == 2
+
+
+@pytest.mark.parametrize("name", ["dataset.json", "inputs.npy", "2folds_seed0.json"])
+def test_damaged_data_of_which_nothing_was_made_yet_are_made_by_their_rules(project, name):
+    shutil.rmtree(project.results / "runs")
+    spoil(project.results / "data" / "mine" / name, "cut")
+    files = {name} if name.endswith("0.json") else set(DATA)
+    assert Decisions(project).data == {f"results/mine/data/mine/{each}" for each in files}
+
+
 @pytest.mark.parametrize("name", ["accuracy_table.csv", "made.json"])
 def test_a_damaged_table_is_made_again(project, name):
     spoil(project.results / "studies" / "first" / name, "flip")

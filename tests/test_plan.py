@@ -1,14 +1,17 @@
 """What is predicted before anything is trained."""
 
 import json
+import signal
 import subprocess
 import sys
 
 import pandas as pd
+import psutil
 import pytest
 import yaml
 from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, vary, warm
 from project import MINIATURE, RUNS, copy
+from test_strategies import alive, wait_for
 
 from allcores.machine import cores, memory
 from allcores.planning import choose, packing, plan, prediction, preflight, scaling
@@ -293,9 +296,7 @@ def sessions(project):
 
 def test_auto_trains_what_was_chosen_and_runs_have_room_in_memory(tmp_path):
     project = copy(tmp_path)
-    change = {"strategies": ["auto"], "models": ["mlp"], "candidates": ["serial", "ring"]}
-    project.configure(lambda config: config["studies"]["first"].update(change))
-    project.configure(lambda config: config["studies"]["first"].pop("workers"))
+    project.configure(auto)
     # Each of them claims all of it.
     output = project.call("--resources", "mem_mb=1")
     assert "first: auto takes" in output
@@ -310,6 +311,61 @@ def test_auto_trains_what_was_chosen_and_runs_have_room_in_memory(tmp_path):
     assert one[1] <= other[0]
     assert project.planned() == {}
     assert project.planned(cores="1").get("train", 0) == (2 if way["workers"] > 1 else 0)
+
+
+PREFIX = "allcores-plan-"
+
+
+def auto(config):
+    change = {"strategies": ["auto"], "models": ["mlp"], "candidates": ["serial", "ring"]}
+    config["studies"]["first"].update(change)
+    del config["studies"]["first"]["workers"]
+
+
+def test_reading_a_workflow_starts_nothing(tmp_path):
+    """Also where something is to be measured first: a dry run says so."""
+    project = copy(tmp_path)
+    project.configure(auto)
+    assert project.planned() == {"choose": 1, "all": 1, "total": 2}
+    project.call("--lint")
+    project.call("--unlock")
+    assert not (tmp_path / "results").exists()
+    # What it cannot choose it says, and does not begin anew for ever.
+    assert "was not chosen in this call" in project.call("--until", "train")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("called", ["by hand", "for auto"])
+def test_a_plan_that_is_ended_leaves_nothing(tmp_path, monkeypatch, number, called):
+    """Nor does it go on; by hand it says nothing of its own code."""
+    project, temporary = copy(tmp_path), tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setitem(ENVIRONMENT, "TMPDIR", str(temporary))
+    project.configure(auto)
+    if called == "for auto":
+        process = project.snakemake(start_new_session=True)
+    else:
+        command = [sys.executable, ROOT / "scripts" / "plan.py", "--configfile", project.config]
+        process = subprocess.Popen(
+            list(map(str, command)),
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    wait_for(lambda: list(temporary.glob(f"{PREFIX}*/*")))
+    begun = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=60)
+    wait_for(lambda: not any(alive(each.pid) for each in begun), seconds=10)
+    if (called, number) == ("by hand", signal.SIGKILL):
+        # Nobody is left to remove the folder: the next plan does.
+        assert call(project, "--cores", 2)
+    else:
+        assert "Traceback" not in said
+    wait_for(lambda: not list(temporary.glob(f"{PREFIX}*")), seconds=5)
 
 
 def test_durations_are_written_as_people_do():

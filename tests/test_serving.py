@@ -99,6 +99,35 @@ def test_what_does_not_belong_together_is_not_averaged(laboratory):
         ensemble.read(runs / "tiny", "vgg")
 
 
+def test_only_what_a_run_was_trained_on_is_called_so(laboratory):
+    """Not all that it was not scored on: of a part of the samples, or of those that come before."""
+    run = vary(RUN, folds=3, fold=0, train_size=12)
+    laboratory.conduct(run, "runs/one")
+    place = laboratory.folder / "runs" / "one"
+    (note,) = ensemble.notes(ensemble.read(place), opened(laboratory).inputs, place)
+    assert note.startswith("12 of 73 samples are among those that the run was trained on")
+
+
+def test_a_run_that_diverged_is_left_out_of_others(laboratory):
+    laboratory.conduct(RUN, "runs/good")
+    lost = RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30})
+    laboratory.conduct(vary(RUN, optimizer=lost), "runs/lost")
+    predictors = ensemble.read(laboratory.folder / "runs")
+    assert [each.folder.name for each in predictors] == ["good"]
+    images = opened(laboratory).inputs[:1] + 1
+    (note,) = ensemble.notes(predictors, images, laboratory.folder / "runs")
+    assert note.endswith("runs/lost is left out: it diverged")
+
+
+def test_classes_that_are_equal_as_numbers_are_told_apart():
+    def places(values, classes):
+        return samples._classes(pd.Series(values), classes)[0].tolist()
+
+    assert places(["1.1", "1.10", "1.1"], ["1.1", "1.10"]) == [0, 1, 0]
+    assert places([9007199254740993], ["9007199254740992", "9007199254740993"]) == [1]
+    assert places([5.0, 7.0], ["5", "7"]) == [0, 1]
+
+
 def test_no_file_is_overwritten_that_is_somebody_elses(tmp_path):
     file = tmp_path / "thesis.csv"
     output.refuse_foreign(file)
@@ -125,6 +154,14 @@ def test_a_prepared_dataset_comes_with_its_classes(trained):
     assert np.array_equal(given.true, dataset.targets)
     assert np.array_equal(given.inputs, dataset.inputs)
     assert predictor.predictions(given.inputs).sum(axis=1) == pytest.approx(1.0)
+
+
+def test_a_prepared_dataset_of_other_classes_is_not_scored(trained):
+    other = Choice("other", "synthetic", RUN.dataset.options | {"classes": 4})
+    predictor = Predictor(trained.folder / "runs" / "fold0")
+    given = samples.read(trained.data(other), predictor)
+    assert given.true is None
+    assert given.notes == ("its classes are others: what is predicted is not scored",)
 
 
 def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):

@@ -182,6 +182,30 @@ def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
     assert {one.path: one.state for one in ended}[running] == WAITING
 
 
+def test_rungs_of_a_run_share_a_lock_and_are_one_job(tmp_path, monkeypatch):
+    folder = ResultsFolder(str(tmp_path))
+    rungs = {run.path: run for run in (vary(epochs=4, stop_after=n) for n in (2, None))}
+    first, last = rungs
+    assert folder.checkpoints(rungs[first]) == folder.checkpoints(rungs[last])
+    table = Table(rungs, {"one": list(rungs)}, frozenset(), frozenset(), frozenset())
+    monkeypatch.setattr(state, "_locked_files", lambda: {1})
+    monkeypatch.setattr(state, "_locked_since", lambda *_: 1.0)
+    jobs = [job("train", first, journal.RUNNING)]
+    of_runs = list(state.states(folder, table, jobs, lambda path: False))
+    assert {one.path: one.state for one in of_runs} == {first: RUNNING, last: WAITING}
+
+
+def test_what_cannot_be_written_down_ends_no_call(tmp_path):
+    """Only who watches needs it."""
+    folder = ResultsFolder(str(tmp_path))
+    call = journal.Call.of_this_process(2, False, {})
+    written = journal.Journal(folder, call)
+    written.file = Path("/dev/full").open("w", buffering=1)
+    written.note(0, job("train", "a", journal.RUNNING))
+    assert written.jobs[0].title == "a"
+    written.close()
+
+
 STUDIES = """
 models:
   lenet: &how {batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}

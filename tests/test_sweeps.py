@@ -1,6 +1,7 @@
 """Lists in a model's entry, and the choice between their candidates inside of each fold."""
 
 import json
+import shutil
 from functools import partial
 from math import inf, prod
 from statistics import fmean
@@ -325,6 +326,14 @@ def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(halve
     whole = [each for each in records if "_inner" in str(each) and "_after" not in str(each)]
     whole[0].unlink()
     assert halved.trains() == 1
+    # A choice says of itself by what it was made, whatever Snakemake remembers.
+    shutil.move(halved.folder / ".snakemake", halved.folder / "records")
+    config = halved.config.read_text()
+    halved.edit("mine.yaml", "halving: 2", "halving: 2, metrics: [log_loss]")
+    assert halved.planned()["select_candidate"] >= 2
+    halved.config.write_text(config)
+    shutil.rmtree(halved.folder / ".snakemake")
+    shutil.move(halved.folder / "records", halved.folder / ".snakemake")
     # Rungs that are new begin anew where the run that they are part of is done.
     halved.edit("mine.yaml", "0.1]", "0.1, 0.2, 0.3]")
     halved.call()

@@ -64,13 +64,26 @@ def test_what_float32_cannot_serve_is_told(values, why):
 
 
 @pytest.mark.parametrize(
+    "values",
+    [
+        # What rounding in float32 leaves of ones; numbers whose offsets their own type cannot hold.
+        np.float32(1) + np.spacing(np.float32(1)) * np.arange(60, dtype=np.float32),
+        np.array([-128, 127, 0, 5] * 15, np.int8),
+        np.array([-(2**63), 2**63 - 1, 0]),
+    ],
+)
+def test_numbers_are_judged_as_those_of_their_type(values):
+    assert storage.unfit(values[:, None]) is None
+
+
+@pytest.mark.parametrize(
     ("targets", "why"),
     [
         (10**17 + np.arange(6), "float64 cannot hold exactly"),
         (np.arange(6) * 1e300, "squares are too large"),
-        (np.arange(6) * 1e-300, "differ by too little"),
+        (np.arange(6) * 1e-300, "or by too little"),
         (np.arange(6) * 1e12, None),
-        (np.full(6, 3.0), None),
+        (np.full(6, 3.0), "which do not differ"),
     ],
 )
 def test_targets_of_any_data_can_be_squared(tmp_path, targets, why):
@@ -131,6 +144,28 @@ def test_a_category_column_of_parquet_is_one_of_texts(tmp_path, values):
     frame.to_parquet(tmp_path / "table.parquet")
     made = table.load(None, path=str(tmp_path / "table.parquet"), target="y")
     assert [column["category"] for column in made.columns] == [*sorted(set(values)), None]
+
+
+def test_codes_of_parquet_are_categories_also_where_all_could_be_numbers(tmp_path):
+    frame = pd.DataFrame({"c": ["00", "01", "02"] * 4, "y": [0, 1] * 6})
+    made = table.load(None, path=saved(tmp_path, frame, "codes.parquet"), target="y")
+    assert [column["category"] for column in made.columns] == ["00", "01", "02"]
+    assert "They are texts that could be numbers: '00'" in made.notes[0]
+
+
+def test_a_number_that_is_no_truth_is_refused(tmp_path):
+    columns = table.columns_of("it", pd.DataFrame({"c": [True, False]}))
+    with pytest.raises(ValueError, match="the column c holds '2', in 1 of 2 rows"):
+        table.encoded("it", pd.DataFrame({"c": [1, 2]}), columns)
+    assert table.encoded("it", pd.DataFrame({"c": [1, 0]}), columns).tolist() == [[0, 1], [1, 0]]
+
+
+def test_a_comma_at_the_end_of_each_line_names_no_rows(tmp_path):
+    (tmp_path / "mine.csv").write_text("a,b\n1,2,\n3,4,\n")
+    assert table.read(tmp_path / "mine.csv").to_dict("list") == {"a": [1, 3], "b": [2, 4]}
+    (tmp_path / "mine.csv").write_text("a,b\nx,1,2\ny,3,4\n")
+    frame = table.read(tmp_path / "mine.csv")
+    assert table.has_names(frame) and frame["a"].tolist() == [1, 3]
 
 
 def test_seconds_of_an_hour_are_told_from_those_of_a_year(tmp_path):

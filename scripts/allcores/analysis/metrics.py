@@ -68,7 +68,7 @@ def brier(true, predicted, probabilities):
 
 
 def r2(true, predicted, probabilities):
-    return _sklearn().r2_score(true, predicted) if len(true) > 1 else math.nan
+    return _sklearn().r2_score(true, predicted) if np.ptp(true) else math.nan
 
 
 def rmse(true, predicted, probabilities):

@@ -75,8 +75,7 @@ class Call:
             sys.exit(str(error))
         self.folder = ResultsFolder(f"results/{name}")
         if self.is_main:  # what a job of a cluster is part of has been checked
-            # Until jobs run there is nothing to end in good order, and no need of a traceback.
-            signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
+            signal.signal(signal.SIGINT, self._stop)
             self._check(*self._told(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
             stop_at(_full_disk())
@@ -198,14 +197,13 @@ class Call:
 
     def choose_command(self, wildcards, input):
         """The call of scripts/plan.py, for the shell."""
-        return choose.command(self.folder, self.most_cores, self.written(self.given))
+        return choose.command(self.folder, self.most_cores, self.folder.config(self.given))
 
-    def written(self, config):
-        """The file in which a whole config is kept, with what --config gave."""
+    def _write_config(self, config):
+        """Keep a whole config, with what --config gave, for programs to read."""
         file = Path(self.folder.config(config))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(config))
-        return file
 
     def start(self, logger):
         """Before the first job: check what can be checked, and begin to watch.
@@ -213,7 +211,6 @@ class Call:
         Args:
             logger: Snakemake's.
         """
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # Snakemake's scheduler sees to it
         signal.signal(signal.SIGTERM, lambda *_: internals.finish_running_jobs(self.workflow))
         self._check(self.cores_of_a_run, self.nodes)
         if self.local_cores is not None:
@@ -233,8 +230,10 @@ class Call:
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         results_folder.note_origin(self.files, self.folder.path)
-        self.written(self.config)
-        self._watch(jobs, logger)
+        self._write_config(self.given if self.undecided else self.config)
+        if WITHOUT_MISSING not in os.environ:  # that is part of another call, which says all
+            self._watch(jobs, logger)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Snakemake's scheduler sees to it
 
     def _warm_up(self):
         # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
@@ -278,16 +277,26 @@ class Call:
     def end(self):
         """After the last job."""
         self.open.close()
-        if self.undecided:
+        if not self.undecided:
+            self._say_goodbye()
+            return
+        config, file = sweeps.expanded(self.given), self.folder.planned(choose.FILE)
+        if choose.known(config, file, self.cores_of_a_run):
             print("What `auto` stands for is chosen; going on with it", file=sys.stderr, flush=True)
             self.goes_on = True
+            signal.signal(signal.SIGINT, self._stop)
         else:
-            self._say_goodbye()
+            print("What `auto` stands for was not chosen in this call", file=sys.stderr)
+
+    def _stop(self, number, frame):
+        """End at Ctrl-C where no job is running: in good order, and without a traceback."""
+        self.goes_on = False
+        sys.exit(130)
 
     def _go_on(self):
         """Begin anew, as this process was called, once Snakemake has ended, if that is asked for.
 
-        What is registered at exit first is called last: nothing of this call is left by then.
+        What is registered at exit first is called last: little of this call is left by then.
         """
         if self.goes_on:
             os.execv(sys.executable, [sys.executable, "-m", "snakemake", *sys.argv[1:]])
@@ -330,8 +339,9 @@ class Call:
 
 def _full_disk():
     """A line, where there is no room; Snakemake would end in a traceback in many places."""
-    free = shutil.disk_usage(".").free
-    return [f"{Path.cwd()}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
+    place = Path("results" if Path("results").exists() else ".").absolute()
+    free = shutil.disk_usage(place).free
+    return [f"{place}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
 
 
 def stop_at(findings, what="The configuration cannot be run"):

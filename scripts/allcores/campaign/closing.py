@@ -6,7 +6,7 @@ from allcores.campaign import journal, state
 from allcores.files import read_json
 
 MOST = 5  # of a kind, each in a line of its own
-LAST_LINES = 3  # of the log of a job that failed
+LAST_LINES, LONGEST = 3, 300  # of the log of a job that failed, and characters of a line
 
 
 def lines(folder, table, of_call):
@@ -21,8 +21,9 @@ def lines(folder, table, of_call):
         return
     jobs = list(of_call.jobs.values())
     trained = [job for job in jobs if job.rule == "train" and job.state == journal.FINISHED]
-    failed = [job for job in jobs if job.state == journal.FAILED]
-    missing = [path for path in folder.wanted(table) if not folder.has(path)]
+    failed = [job for job in jobs if job.state == journal.FAILED and not state.was_stopped(job)]
+    is_current = state.Current(folder, table)
+    missing = [path for path in folder.wanted(table) if not is_current(path)]
     diverged = [job.title for job in trained if _has_diverged(folder, job.title)]
     yield f"\n{len(trained)} runs trained, {len(diverged)} of them diverged; {len(missing)} missing"
     yield from _listed([f"  diverged: {path}" for path in diverged])
@@ -32,7 +33,8 @@ def lines(folder, table, of_call):
     for name in table.studies:
         page = Path(folder.study(name), "report.html")
         if page.exists():
-            yield f"Report of {name}: {page}"
+            is_new = page.stat().st_mtime >= of_call.call.started or not missing
+            yield f"Report of {name}{'' if is_new else ', of an earlier call'}: {page}"
 
 
 def _has_diverged(folder, path):
@@ -52,5 +54,5 @@ def failure(job):
     """Lines on a journal.Job that failed: which, the end of its log, and where that is."""
     yield f"  failed: {job.rule} {job.title}"
     log = state.text_of(job.log).splitlines()
-    yield from (f"    {line}" for line in log[-LAST_LINES:])
+    yield from (f"    {line[:LONGEST]}" for line in log[-LAST_LINES:])
     yield f"    its log: {job.log}" if log else "    it left no log"

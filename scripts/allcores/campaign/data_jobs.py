@@ -67,7 +67,12 @@ class DataJobs:
             return []
         inner = getattr(wildcards, "inner", None)
         problem = _problem_of_folds(file, dataset, int(wildcards.folds), inner)
-        if problem and self._mends(wildcards.dataset, problem):
+        if not problem or not (file.exists() or self._were_cut(wildcards)):
+            return []
+        if not self._has_results(wildcards.dataset):
+            if file.exists():
+                internals.force(self.workflow, [str(file)])
+        elif self._mends(problem):
             write = [file, Assignable.of(dataset), int(wildcards.folds)]
             if inner:
                 folds.write_inner_folds(*write, int(inner), int(wildcards.seed))
@@ -91,7 +96,11 @@ class DataJobs:
         try:
             dataset = storage.open_dataset(place)
         except ValueError as error:
-            if not self._mends(label, str(error)):
+            if not self._has_results(label):
+                if place.exists():
+                    internals.force(self.workflow, [f"{place}/{name}" for name in FILES])
+                return None
+            if not self._mends(str(error)):
                 return None
             if subprocess.run(shlex.split(self._preparing(label, None))).returncode:
                 return None  # the rule's log will say why
@@ -103,14 +112,22 @@ class DataJobs:
             return None
         return dataset
 
-    def _mends(self, label, problem):
-        """Whether something of a dataset is to be made again, because results were made from it."""
-        if not any(Path(self.folder.run(label)).rglob("metrics.json")):
-            return False
+    def _were_cut(self, wildcards):
+        """Whether results were made from so many folds of a dataset."""
+        runs = Path(self.folder.run(wildcards.dataset))
+        return any(runs.rglob(f"fold*of{wildcards.folds}*/*/metrics.json"))
+
+    def _has_results(self, label):
+        """Whether something was made from a dataset, which Snakemake would make again after it."""
+        return any(Path(self.folder.run(label)).rglob("metrics.json"))
+
+    def _mends(self, problem):
+        """Whether this call mends what results were made from, here and now."""
         problem = problem.partition(". Delete")[0]
         if internals.is_dry_run(self.workflow):
             print(
-                f"{problem}. It will be made again, which trains nothing, whatever stands below",
+                f"{problem}. It will be made again; if its files have not changed, that trains "
+                "nothing, whatever stands below",
                 file=sys.stderr,
             )
             return False

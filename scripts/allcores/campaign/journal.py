@@ -86,7 +86,8 @@ class Journal:
     def expect(self, expected):
         """Note how long each run is expected to last now, as Call.expected."""
         self.call = replace(self.call, expected=expected)
-        write_text(self.folder.called(CALL), json.dumps(asdict(self.call)))
+        with contextlib.suppress(OSError):  # as in note()
+            write_text(self.folder.called(CALL), json.dumps(asdict(self.call)))
 
     def note(self, number, job):
         """Note a Job's new state.
@@ -95,10 +96,12 @@ class Journal:
             number: by which this call knows it.
         """
         self.jobs[number] = job
-        self.file.write(json.dumps([number, asdict(job)]) + "\n")
+        with contextlib.suppress(OSError):  # a full disk ends what needs it, not whoever watches
+            self.file.write(json.dumps([number, asdict(job)]) + "\n")
 
     def close(self):
-        self.file.close()
+        with contextlib.suppress(OSError):
+            self.file.close()
 
 
 def read_call(folder):

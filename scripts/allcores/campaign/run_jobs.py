@@ -149,7 +149,9 @@ class RunJobs:
             damaged = self.folder.damaged(run.path)
             if damaged:
                 print(f"{damaged} is not what the run wrote: it is trained again", file=sys.stderr)
-            if damaged or self._found_made_of(place) != self.made_of(run):
+            found = self._found_conditions(place)
+            is_other = found is None or found.made_of != self.made_of(run)
+            if damaged or is_other or found.generation < self._generation(run):
                 internals.force(self.workflow, files)
             elif internals.is_interrupted(self.workflow, files[0]):
                 internals.forget_interruption(self.workflow, files)
@@ -186,10 +188,10 @@ class RunJobs:
             self.made_from[label] = preparation.made_from(run.dataset)
         return identity.made_of(run, self.made_from[label])
 
-    def _found_made_of(self, place):
-        """That of the results in a folder; None: they do not say, being damaged."""
+    def _found_conditions(self, place):
+        """Those of the results in a folder; None: they do not say, being damaged."""
         try:
-            return Conditions.of(Path(place)).made_of
+            return Conditions.of(Path(place))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
@@ -224,8 +226,10 @@ class RunJobs:
     def decisive(self, wildcards):
         """Everything but its data that retrains a run when it changes, as one line."""
         run = self.run(wildcards)
-        generation = self.folder.conditions_of(run, self.table).generation
-        return f"{self.made_of(run)} {generation}"
+        return f"{self.made_of(run)} {self._generation(run)}"
+
+    def _generation(self, run):
+        return self.folder.conditions_of(run, self.table).generation
 
     def command(self, wildcards, input, resources):
         """The call of scripts/train.py, for the shell."""

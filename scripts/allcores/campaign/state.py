@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allcores.campaign import journal
+from allcores.data import preparation
 from allcores.files import read_json
+from allcores.study import identity
+from allcores.study.conditions import Conditions
 from allcores.study.results_folder import SUFFIX
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 # What is expected counts as much as seeing this share of the work done.
 TRUST = 0.05
+# What a run says that was told to stop.
+GOES_ON = "goes on from the last checkpoint"
 EPOCH = re.compile(r"^epoch (\d+)/(\d+)  loss (\S+)", re.MULTILINE)
 
 
@@ -48,14 +53,22 @@ def states(folder, table, jobs, is_done, is_over=False):
         is_over: whether that call has ended, so that none of its jobs is running.
     """
     of_run, locked = {job.title: job for job in jobs if job.rule == "train"}, _locked_files()
+    # Rungs of one run share its checkpoints, and their lock.
+    busy = {
+        folder.checkpoints(table.runs[job.title])
+        for job in of_run.values()
+        if job.state == journal.RUNNING and job.title in table.runs
+    }
     for path in folder.wanted(table):
         job = of_run.get(path)
         if job and job.state == journal.RUNNING and not is_over:
             yield RunState(path, RUNNING, job.began, job.cores)
         elif is_done(path):
             yield RunState(path, DONE)
-        elif job and job.state == journal.FAILED:
+        elif job and job.state == journal.FAILED and not was_stopped(job):
             yield RunState(path, FAILED, job.began)
+        elif folder.checkpoints(table.runs[path]) in busy:
+            yield RunState(path, WAITING)
         elif locked and (since := _locked_since(folder, table.runs[path], locked)):
             # Trained by another call, or by hand.
             yield RunState(path, RUNNING, since, table.runs[path].cores)
@@ -63,12 +76,38 @@ def states(folder, table, jobs, is_done, is_over=False):
             yield RunState(path, WAITING)
 
 
-def is_whole(folder, path):
-    """Whether a run has all its results, and its metrics.json is what it wrote."""
-    try:
-        return folder.has(path) and bool(read_json(f"{folder.run(path)}/metrics.json"))
-    except (ValueError, OSError):
-        return False
+class Current:
+    """Says of paths whether their results are there, whole, and of what a grid.Table asks for now.
+
+    Args:
+        folder: the ResultsFolder.
+        table: the grid.Table.
+    """
+
+    def __init__(self, folder, table):
+        self.folder, self.table = folder, table
+        self.made_from = {}  # label of a dataset -> what it is made from
+
+    def __call__(self, path):
+        run, place = self.table.runs[path], Path(self.folder.run(path))
+        try:
+            found = self.folder.has(path) and read_json(place / "metrics.json")
+            conditions = found and Conditions.of(place)
+        except (OSError, ValueError, TypeError, KeyError):
+            return False
+        if not found or conditions.made_of != identity.made_of(run, self._made_from(run.dataset)):
+            return False
+        return conditions.generation >= self.folder.conditions_of(run, self.table).generation
+
+    def _made_from(self, dataset):
+        if dataset.label not in self.made_from:
+            self.made_from[dataset.label] = preparation.made_from(dataset)
+        return self.made_from[dataset.label]
+
+
+def was_stopped(job):
+    """Whether the journal.Job of a run ended because it was told to: it has not failed."""
+    return job.rule == "train" and GOES_ON in text_of(job.log).rpartition("train.py:")[2]
 
 
 def _locked_files():

@@ -11,23 +11,20 @@ class Status:
 
     def __init__(self, folder, table):
         self.folder, self.table = folder, table
+        self.is_current = state.Current(folder, table)
 
     def _look(self):
         """(the journal.Call, its Jobs, whether it is over, list of RunState)."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
-        of_runs = state.states(
-            self.folder,
-            self.table,
-            jobs,
-            lambda path: state.is_whole(self.folder, path),
-            is_over,
-        )
+        of_runs = state.states(self.folder, self.table, jobs, self.is_current, is_over)
         return call, jobs, is_over, list(of_runs)
 
     def lines(self):
         """A line on all, and one for each job that is going on."""
-        call, jobs, is_over, of_runs = self._look()
+        return self._lines(*self._look())
+
+    def _lines(self, call, jobs, is_over, of_runs):
         available = call.cores if call else cores.allowed()
         yield from board.lines(of_runs, jobs, self.folder, self.table, call, available, is_over)
         if call and is_over:
@@ -55,12 +52,13 @@ class Status:
         shown = board.Board(None)
         try:
             while True:
-                call, _, is_over, of_runs = self._look()
-                shown.show(list(self.lines()))
+                began = time.perf_counter()
+                call, jobs, is_over, of_runs = self._look()
+                shown.show(list(self._lines(call, jobs, is_over, of_runs)))
                 # Of a call on another machine only its runs can be seen.
                 is_seen = any(one.state == state.RUNNING for one in of_runs)
                 if is_over or (call.is_going_on is None and not is_seen):
                     break
-                time.sleep(board.EVERY)
+                time.sleep(max(board.EVERY, (time.perf_counter() - began) / board.SHARE))
         finally:
             shown.close()

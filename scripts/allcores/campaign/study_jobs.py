@@ -1,5 +1,6 @@
 """What the rules of report.smk ask: choices between candidates, and what each study ends with."""
 
+import json
 import shlex
 
 from allcores.analysis import metrics
@@ -8,6 +9,7 @@ from allcores.campaign import snakemake_internals as internals
 from allcores.files import read_json
 from allcores.machine import warm_start
 from allcores.study import fingerprint, registry
+from allcores.study.run import digest
 
 PROGRAMS = registry.LIBRARY.parent
 
@@ -76,20 +78,24 @@ class SelectionJobs:
 
     def inputs(self, path, checkpoints):
         """What it is judged by; between which candidates is known when the one before is made."""
-        file = self.folder.selection(path)
-        try:
-            read_json(file)
-        except ValueError:  # damaged
-            internals.force(self.workflow, [file])
-        except OSError:  # not made yet
-            pass
         selection = self.table.choices[path]
         before = selection.before and checkpoints.select_candidate.get(
             selection=selection.before.path
         )
+        file = self.folder.selection(path)
+        try:
+            if read_json(file).get("made_of") != self._made_of(path):
+                internals.force(self.workflow, [file])
+        except (ValueError, OSError):  # damaged, gone, or not made yet
+            internals.force(self.workflow, [file])
         inner = self.folder.scored(selection).values()
         scores = [f"{self.folder.run(each)}/metrics.json" for paths in inner for each in paths]
         return [*(before.output if before else []), *scores]
+
+    def _made_of(self, path):
+        """A digest of all that decides a choice beside the scores."""
+        scored = self.folder.scored(self.table.choices[path])
+        return digest(json.dumps([self.code(path), scored]))
 
     def code(self, path):
         """The fingerprint of the program that chooses, and what it chooses by."""
@@ -102,5 +108,5 @@ class SelectionJobs:
         """The call of scripts/select_candidate.py, for the shell."""
         words = warm_start.command(PROGRAMS / "select_candidate.py", self.warm)
         words = [*words, "--config", self.folder.config(self.config), "--selection", path]
-        words += ["--metric", self._metric(path)]
+        words += ["--metric", self._metric(path), "--made-of", self._made_of(path)]
         return shlex.join(map(str, [*words, "--output", output]))

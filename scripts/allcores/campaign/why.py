@@ -20,8 +20,15 @@ def lines(folder, table):
         table: the grid.Table of its config.
     """
     runs_of = defaultdict(list)
+    known = {}  # label of a dataset -> whether it would be another one now
+
+    def is_other(dataset):
+        if dataset.label not in known:
+            known[dataset.label] = _is_other(folder, dataset)
+        return known[dataset.label]
+
     for path in folder.wanted(table):
-        of_run = reasons(folder, table.runs[path], table)
+        of_run = reasons(folder, table.runs[path], table, is_other)
         if of_run:
             runs_of["\n    ".join(of_run)].append(path)
     for reason, paths in runs_of.items():
@@ -50,12 +57,13 @@ def _code_file(folder, code):
     return Path(folder.called(CODE)) / f"{code.split()[-1]}.json"
 
 
-def reasons(folder, run, table):
+def reasons(folder, run, table, is_other):
     """Lines that say why a Run would be trained; none if it would not be.
 
     Args:
         folder: the ResultsFolder.
         table: the run's grid.Table.
+        is_other: function of a dataset, a Choice, that says whether it would be another one now.
     """
     from allcores.analysis import collect  # a call of snakemake is spared pandas
 
@@ -71,11 +79,12 @@ def reasons(folder, run, table):
     try:
         wanted = collect.wanted_identity(run, folder.dataset(""), found)
     except ValueError as error:
-        return [f"data: {error}"]
+        # Damaged data are made again, which trains nothing if they are of the same files.
+        return [f"data: {error}"] if is_other(run.dataset) else []
     lines = list(_of_settings(json.loads(found["settings"]), json.loads(wanted["settings"])))
     if found["code"] != wanted["code"]:
         lines.append(f"code: {_of_code(folder, run, found['code'])}")
-    if _has_other_data(folder, run):
+    if is_other(run.dataset):
         lines.append("data: the dataset is made anew, from other files, options or code")
     for part in ("torch", "inputs", "targets", "folds"):
         if found.get(part) != wanted[part]:
@@ -87,12 +96,12 @@ def reasons(folder, run, table):
     return lines
 
 
-def _has_other_data(folder, run):
+def _is_other(folder, dataset):
     try:
-        made_from = storage.read_info(folder.data(run))["made_from"]
-        return made_from != preparation.made_from(run.dataset)
-    except (OSError, ValueError, KeyError):
-        return True
+        made_from = storage.read_info(folder.dataset(dataset.label))["made_from"]
+    except (OSError, ValueError):  # gone or damaged: the same will be made again
+        return False
+    return made_from != preparation.made_from(dataset)
 
 
 def _of_settings(found, wanted, where=""):

@@ -12,8 +12,8 @@ import numpy as np
 
 from allcores.files import KeptDigests, read_json, sha256, write_json
 
-# Rounding of float64, relative to a number's size, that computing a column may leave.
-ROUNDING = 64 * np.finfo(np.float64).eps
+# Rounding, in steps between numbers of that size, that computing a column may leave.
+ROUNDING = 64
 # Inputs up to that size, and spreads down to its inverse, can be scaled in float32.
 LARGEST = 1e30
 # Targets up to that size can be squared and added up in float64, which holds integers up to EXACT.
@@ -91,12 +91,14 @@ def unfit(values):
         return None
     least, most = values.min(axis=0), values.max(axis=0)
     if values.dtype.kind in "iu":  # exact, where float64 may round
-        offsets = (values - least).astype(np.float64)
+        # Modulo 2^64, which offsets never reach; in their own type they could.
+        offsets = (values.astype(np.uint64) - least.astype(np.uint64)).astype(np.float64)
         noise = np.zeros(values.shape[1])
     else:
         offsets = values.astype(np.float64) - least
-        # What differs by float64's own rounding alone does not differ.
-        noise = ROUNDING * np.maximum(np.abs(least), np.abs(most)).astype(np.float64)
+        # What differs by rounding alone does not differ.
+        size = np.maximum(np.abs(least), np.abs(most)).astype(np.float64)
+        noise = ROUNDING * np.finfo(values.dtype).eps * size
     differs, spread = offsets.max(axis=0) > noise, offsets.std(axis=0)
     largest = np.maximum(np.abs(least.astype(np.float64)), np.abs(most.astype(np.float64)))
     with np.errstate(over="ignore"):
@@ -260,15 +262,15 @@ def _checked(source):
 def _refuse_targets(targets):
     """Raise a ValueError where float64 cannot hold numbers, or the sum of their squares."""
     targets = np.asarray(targets)
-    if len(targets) == 0:
+    if len(targets) < 2:
         return
     least, most = targets.min(), targets.max()
     if targets.dtype.kind in "iu" and max(abs(int(least)), abs(int(most))) > EXACT:
         why = "which float64 cannot hold exactly; expected them less what they have in common"
     elif max(abs(float(least)), abs(float(most))) > LARGEST_TARGET:
         why = f"whose squares are too large; expected them below {LARGEST_TARGET:g}"
-    elif 0 < float(most) - float(least) < 1 / LARGEST_TARGET:
-        why = "which differ by too little; expected a smaller unit"
+    elif float(most) - float(least) < 1 / LARGEST_TARGET:
+        why = "which do not differ, or by too little; expected a smaller unit"
     else:
         return
     raise ValueError(f"the targets are numbers from {least:.12g} to {most:.12g}, {why}")

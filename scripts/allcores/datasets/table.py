@@ -24,6 +24,10 @@ MOSTLY = 0.8
 SHOWN = 5  # values in a message
 
 
+# Of a table for which has_names().
+NAMED = "its rows have one field more than its header; the first was taken for their name"
+
+
 def metadata(path, target, task="classification", drop=(), groups=None, time=None, missing="error"):
     """None: the file is large, and is read when it is its turn.
 
@@ -126,6 +130,8 @@ def read(path, texts=()):
             options = {"low_memory": False, "dtype": dict.fromkeys(texts, str)}
             header = pd.read_csv(path, header=None, nrows=1, dtype=str).loc[0].dropna()
         frame = getattr(pd, reader)(path, **options).rename(columns=str)
+        if _ends_with_commas(frame) and reader == "read_csv":
+            frame = pd.read_csv(path, index_col=False, **options).rename(columns=str)
         for name in frame.columns[frame.dtypes == "category"]:  # as Parquet keeps some
             frame[name] = frame[name].astype(object).infer_objects()
     except Exception as error:  # whatever pandas and pyarrow say of a damaged file
@@ -133,6 +139,18 @@ def read(path, texts=()):
     if len(header) and header.duplicated().any():
         raise ValueError(f"{path}: has the column {header[header.duplicated()].iloc[0]} twice")
     return frame
+
+
+def has_names(frame):
+    """Whether the rows of a table have one field more than its header, which names them."""
+    import pandas as pd
+
+    return not isinstance(frame.index, pd.RangeIndex)
+
+
+def _ends_with_commas(frame):
+    """Whether that one field more is an empty one, at the end of each line."""
+    return has_names(frame) and len(frame.columns) and frame.iloc[:, -1].isna().all()
 
 
 def columns_of(path, features):
@@ -174,6 +192,8 @@ def _of_almost_numbers(texts):
     is_number = pd.to_numeric(plain, errors="coerce").notna()
     if is_number.mean() > MOSTLY:
         other = texts[~is_number]
+        if other.empty:
+            return f"They are texts that could be numbers: {texts.iloc[0]!r}"
         return f"Of {len(texts):,} values all but {len(other):,} are numbers: {other.iloc[0]!r}"
     bare = pd.to_numeric(plain.str.replace(r"[%,\s$€£]", "", regex=True), errors="coerce")
     if bare.notna().mean() > MOSTLY:
@@ -185,8 +205,8 @@ def _notes(frame, features):
     """Sentences on what may not be meant so."""
     import pandas as pd
 
-    if not isinstance(frame.index, pd.RangeIndex):
-        yield "its rows have one field more than its header; the first was taken for their name"
+    if has_names(frame):
+        yield NAMED
     for name, values in features.items():
         is_text = pd.api.types.is_string_dtype(values.dropna())
         hint = _of_almost_numbers(values.dropna()) if is_text else ""
@@ -227,7 +247,8 @@ def encoded(path, features, columns, unknown_as_none=False):
 def _texts(values, known):
     """A column of categories as texts; what is missing stays so."""
     if known <= {"False", "True"} and values.dtype.kind in "iuf":
-        values = values.map({0: "False", 1: "True"})
+        names = {0: "False", 1: "True"}
+        values = values.map(lambda value: names.get(value, value), na_action="ignore")
     return values.astype(str).where(values.notna())
 
 

@@ -53,5 +53,8 @@ def end_descendants():
 
 def _children():
     """Process ids of this process's children, whichever of its threads forked them (proc(5))."""
-    files = Path("/proc/self/task").glob("*/children")
-    return [int(number) for file in files for number in file.read_text().split()]
+    children = []
+    for file in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+            children += map(int, file.read_text().split())
+    return children

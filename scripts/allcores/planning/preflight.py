@@ -64,9 +64,10 @@ def _trials(table):
         if key is None:
             continue
         strategies = trials.setdefault(key, asked | {"strategies": []})["strategies"]
-        component = registry.strategies()[run.strategy.name]
-        # A lone worker is trained without one, unless the strategy is only of one.
-        is_used = run.processes > 1 or component.constants.get("one_worker") or run.strategy.options
+        # A lone worker is trained without most of them: see Strategy.is_alone().
+        constants = registry.strategies()[run.strategy.name].constants
+        own = constants.get("one_worker") or constants.get("asynchronous")
+        is_used = run.processes > 1 or own or run.strategy.options
         if is_used and run.strategy.to_json() not in strategies:
             strategies.append(run.strategy.to_json())
     return trials

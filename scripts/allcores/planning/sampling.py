@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import shutil
 import signal
 import statistics
 import sys
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -28,7 +27,6 @@ EPOCH_SECONDS, SECONDS, MOST_EPOCHS = 0.5, 0.7, 9
 # A first step that lasts longer, in seconds, is the only one that is measured.
 LONG_STEP = 10.0
 TINY_RATE = 1e-9
-PREFIX = "allcores-plan-"  # of a folder's name
 # Images that are held out when a single step is trained.
 FEW = 2
 # Bytes that the samples of a sample take at most, and how many images are held out.
@@ -49,7 +47,8 @@ def measure(cell, sizes, copies):
     """
     images = max(1, MOST_BYTES // int(np.prod(cell.shape)))
     whole = max(1, min(sizes.train, images) // cell.run.batch_size)  # steps
-    with _folder() as folder:
+    with TemporaryDirectory() as folder:
+        folder = Path(folder)
         first = _trained(cell, folder, steps=1, epochs=1, held_out=FEW)[0]
         took = first["training_seconds"]
         steps = max(1, min(whole, round(EPOCH_SECONDS / took)))
@@ -62,17 +61,6 @@ def measure(cell, sizes, copies):
         busy = _trained(cell, folder, steps, epochs, held_out, copies) if copies > 1 else []
         weights = (folder / "copy_0" / "output" / "weights.pt").stat().st_size
     return _sample(cell, steps, first, alone, busy, held_out, weights)
-
-
-@contextmanager
-def _folder():
-    """A folder of this process; what killed processes have left is deleted first."""
-    for folder in Path(gettempdir()).glob(f"{PREFIX}*"):
-        owner = folder.name.removeprefix(PREFIX).partition("-")[0]
-        if not Path(f"/proc/{owner}").exists():
-            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
-    with TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-") as folder:
-        yield Path(folder)
 
 
 def _sample(cell, steps, first, alone, busy, held_out, weights):
@@ -169,6 +157,7 @@ class _Child:
         try:
             metrics, problem = self.answer.recv()
         except EOFError:
+            self.process.join()
             metrics, problem = None, f"it ended with status {self.process.exitcode}"
         self.process.join()
         if problem or metrics["diverged"]:
@@ -214,7 +203,8 @@ def _silence():
 
 def calibrate(run, sizes, available, file):
     """Measure the recipe of a run, on made-up images: see recipes.calibrate()."""
-    with _folder() as folder:
+    with TemporaryDirectory() as folder:
+        folder = Path(folder)
         _write_samples(folder / "data", sizes, 2, 1)
         try:
             with _silence():

@@ -5,14 +5,17 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.data import storage
+from allcores.data import folds, storage
+from allcores.data.folds import Assignable
+from allcores.files import read_json
 from allcores.serving.predictor import Predictor
 
 
 def read(folder, model=None):
     """The Predictors of the runs in a folder and those below it.
 
-    Runs by which candidates were judged are left out, unless there are only such.
+    Runs by which candidates were judged are left out, unless there are only such, and so are those
+    that diverged.
 
     Args:
         model: label; those of that model alone. None: of all.
@@ -22,7 +25,9 @@ def read(folder, model=None):
     """
     folder = Path(folder)
     folders = sorted(file.parent for file in folder.rglob("metrics.json")) or [folder]
-    predictors = [Predictor(each) for each in folders]
+    diverged = set(_diverged(folder))
+    ended = [each for each in folders if each not in diverged]
+    predictors = [Predictor(each) for each in ended or folders]
     predictors = [each for each in predictors if not each.run.inner_folds] or predictors
     labels = dict.fromkeys(each.run.model.label for each in predictors)
     if model is not None:
@@ -44,6 +49,13 @@ def read(folder, model=None):
     return predictors
 
 
+def _diverged(folder):
+    """The folders of the runs that diverged, in a folder and those below it."""
+    for file in sorted(Path(folder).rglob("metrics.json")):
+        if read_json(file)["diverged"]:
+            yield file.parent
+
+
 def mean(predictors, inputs):
     """The mean of what they predict: (n, classes) float32 or (n, 1) float64."""
     return np.mean([each.predictions(inputs) for each in predictors], axis=0)
@@ -58,8 +70,11 @@ def said(predictors):
     return f"averaged over {len(predictors)} runs ({listed})"
 
 
-def notes(predictors, inputs):
-    """A sentence, if samples are among those that a run was trained on."""
+def notes(predictors, inputs, folder):
+    """Sentences, if samples are among those that a run was trained on, or runs in the folder that
+    was read diverged."""
+    for each in _diverged(folder):
+        yield f"{each} is left out: it diverged"
     seen = np.zeros(len(inputs), bool)
     for each in predictors:
         seen |= _seen(each, inputs)
@@ -79,8 +94,10 @@ def _seen(predictor, inputs):
         return np.zeros(len(inputs), bool)
     if dataset.info["sha256"]["inputs.npy"] != predictor.data:
         return np.zeros(len(inputs), bool)
-    trained = np.ones(dataset.info["train"], bool)
-    held_out = predictor.held_out
-    trained[held_out[held_out < len(trained)]] = False
-    known = {row.tobytes() for row in dataset.inputs[: len(trained)][trained]}
+    run, ordered = predictor.run, dataset.times is not None
+    fold_of = folds.of_run(run, Assignable.of(dataset))
+    trained, _ = folds.split(
+        dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
+    )
+    known = {row.tobytes() for row in dataset.inputs[trained]}
     return np.array([np.ascontiguousarray(row).tobytes() in known for row in inputs])

@@ -66,14 +66,6 @@ class Predictor:
         return file
 
     @property
-    def held_out(self):
-        """Positions in its dataset of the samples that it was scored on, and not trained on."""
-        from pyarrow import parquet
-
-        columns = parquet.read_table(self._written("predictions.parquet"), columns=["sample"])
-        return columns["sample"].to_numpy()
-
-    @property
     def data_folder(self):
         """Where its prepared dataset is, if it lies among the results of a config."""
         label = self.run.dataset.label

@@ -49,8 +49,7 @@ def read(path, predictor, unknown_as_none=False):
     if not path.exists():
         raise ValueError(f"{path}: there is no such file or folder")
     if (path / "dataset.json").is_file():
-        dataset = storage.open_dataset(path)
-        return Samples(list(range(len(dataset.targets))), dataset.inputs, dataset.targets)
+        return _from_dataset(path, predictor)
     if path.is_dir():
         return _from_files(path, predictor.shape, predictor.classes)
     if path.suffix in table.READERS and predictor.columns:
@@ -66,6 +65,15 @@ def read(path, predictor, unknown_as_none=False):
     except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: not what numpy writes ({error})") from None
     return _from_arrays(path, arrays, predictor)
+
+
+def _from_dataset(path, predictor):
+    dataset = storage.open_dataset(path)
+    if dataset.info["columns"] != predictor.columns:
+        raise ValueError(f"{path}: its columns are not those that the run was trained on")
+    names, is_scored = list(range(len(dataset.targets))), dataset.classes == predictor.classes
+    notes = () if is_scored else ("its classes are others: what is predicted is not scored",)
+    return Samples(names, dataset.inputs, dataset.targets if is_scored else None, notes)
 
 
 def _from_arrays(path, arrays, predictor):
@@ -91,6 +99,8 @@ def _from_arrays(path, arrays, predictor):
     true = arrays.get("targets" if classes is None else "labels")
     if true is not None and true.shape != (count,):
         raise ValueError(f"{path}: expected one answer for each of {count}; found {true.shape}")
+    if true is not None and classes is None and true.dtype.kind not in "fiub":
+        raise ValueError(f"{path}: targets must be numbers; found {true.dtype}")
     if true is not None and classes is not None:
         is_class = true.dtype.kind in "iu" and 0 <= true.min() <= true.max() < len(classes)
         if not is_class:
@@ -98,7 +108,10 @@ def _from_arrays(path, arrays, predictor):
                 f"{path}: labels must be ({count},) integers from 0 to {len(classes) - 1}; "
                 f"found {true.dtype}, {true.shape}"
             )
-    return Samples(list(range(count)), inputs, true)
+    notes = ()
+    if true is not None and classes is None and not np.isfinite(true).all():
+        true, notes = None, ("the targets have gaps: what is predicted is not scored",)
+    return Samples(list(range(count)), inputs, true, notes)
 
 
 def _from_table(path, predictor, unknown_as_none):
@@ -116,11 +129,12 @@ def _from_table(path, predictor, unknown_as_none):
     if options.get("missing", "error") == "error":
         names = {column["name"] for column in predictor.columns}
         table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
-    true, notes = None, ()
+    true, notes = None, (table.NAMED,) * (path.suffix == ".csv" and table.has_names(frame))
     if target in frame:
         known = predictor.classes
         true, problem = _numbers(frame[target]) if known is None else _classes(frame[target], known)
-        notes = (f"the column {target} {problem}: what is predicted is not scored",) * bool(problem)
+        if problem:
+            notes += (f"the column {target} {problem}: what is predicted is not scored",)
     return Samples(list(range(len(inputs))), inputs, true, notes)
 
 
@@ -142,13 +156,11 @@ def _classes(values, classes):
         return None, "has gaps"
     texts = values.astype(str).str.strip()
     if set(classes) == {"False", "True"}:
-        texts = texts.replace({"0": "False", "1": "True"})
+        texts = texts.replace({"0": "False", "0.0": "False", "1": "True", "1.0": "True"})
+    places = texts.map({name: position for position, name in enumerate(classes)})
     number_of = {_number_of_class(name): position for position, name in enumerate(classes)}
-    if None in number_of:
-        place_of = {name: position for position, name in enumerate(classes)}
-        places = texts.map(place_of)
-    else:
-        places = pd.to_numeric(texts, errors="coerce").map(number_of)
+    if None not in number_of and len(number_of) == len(classes):
+        places = places.fillna(pd.to_numeric(texts, errors="coerce").map(number_of))
     unknown = texts[places.isna()]
     if len(unknown):
         shown = ", ".join(map(repr, sorted(set(unknown))[:SHOWN]))
@@ -173,6 +185,6 @@ def _from_files(folder, shape, classes):
     names = [file.relative_to(folder) for file in files]
     images = np.stack([image_folder.read_image(file, shape[1]) for file in files])
     above = [name.parts[0] for name in names]
-    known = set(above) <= set(classes)
+    known = set(above) <= set(classes or ())
     true = np.array([classes.index(name) for name in above]) if known else None
     return Samples(list(map(str, names)), images, true)

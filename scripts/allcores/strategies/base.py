@@ -42,7 +42,8 @@ class Strategy:
         one_worker: True for a strategy that never uses a second worker.
         equals_serial: a promise that the tests hold it to: "with one worker" it ends with the
             weights of serial training, bit for bit; "always": with several, too, up to rounding
-            (of models without batch norm and dropout). None: nothing is promised.
+            (of models without batch norm and dropout, whose weights all get a gradient in every
+            step). None: nothing is promised.
         element_wise: True for one that updates the model as one vector, which suits optimizers
             that treat every element alone, and weights of one dtype.
         reference: True for one that computes elsewhere than on the cores: studied once, however
@@ -109,7 +110,8 @@ class Strategy:
 
     @classmethod
     def option_for_missing_gradients(cls, **options):
-        """How to say that a weight may have no gradient; None: that is no matter."""
+        """How to say that a weight may have no gradient; None: its gradient counts as zero, so that
+        momentum and weight decay go on, where serial training would leave the weight alone."""
         return None
 
     @staticmethod

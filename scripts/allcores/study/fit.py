@@ -30,7 +30,7 @@ def _of_tables(config, given):
             continue  # another check tells why
         try:
             registry.metadata(grid.choice(config, "datasets", label))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, TypeError) as error:  # the last of values such as lists
             yield ("datasets", label), str(error)
 
 

@@ -14,6 +14,7 @@ import copy
 import math
 import random
 import re
+import sys
 from dataclasses import dataclass
 
 from allcores.study import grid, registry
@@ -272,7 +273,13 @@ def _drawn(found, sample):
     if sample is None:
         return [_combination(found, number) for number in range(total)]
     asked = sample if isinstance(sample, dict) else {"count": sample}
-    chosen = random.Random(asked.get("seed", 0)).sample(range(total), asked["count"])
+    draws = random.Random(asked.get("seed", 0))
+    if total <= sys.maxsize:  # as far as sample() goes
+        chosen = draws.sample(range(total), asked["count"])
+    else:
+        chosen = set()
+        while len(chosen) < asked["count"]:
+            chosen.add(draws.randrange(total))
     return [_combination(found, number) for number in sorted(chosen)]
 
 

@@ -31,7 +31,8 @@ def of_numbers(true, predicted):
     """
     error, spread = true - predicted, np.sum((true - true.mean()) ** 2)
     return {
-        "r2": float(1 - np.sum(error**2) / spread) if spread else None,
+        # Of equal numbers rounding alone could leave a spread.
+        "r2": float(1 - np.sum(error**2) / spread) if np.ptp(true) and spread else None,
         "rmse": float(np.sqrt(np.mean(error**2))),
         "mae": float(np.mean(np.abs(error))),
     }

@@ -59,7 +59,7 @@ def _best_scores(runs, metric):
         return
     table = pd.DataFrame(rows)
     models = ["dataset", "model", "train_size"]
-    shown = ["model", *tidy.varying(table, ["dataset", "train_size"])]
+    shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
     listed = []
     for _, group in table.groupby(models, sort=False):
         best = group["score"].max() if metric.sign > 0 else group["score"].min()
