@@ -145,7 +145,7 @@ def has_names(frame):
     """Whether the rows of a table have one field more than its header, which names them."""
     import pandas as pd
 
-    return not isinstance(frame.index, pd.RangeIndex)
+    return not frame.index.equals(pd.RangeIndex(len(frame)))
 
 
 def _ends_with_commas(frame):
