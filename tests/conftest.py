@@ -120,6 +120,20 @@ def train_program(forked=True):
     return [sys.executable, str(ROOT / "scripts" / "train.py")]
 
 
+# The files whose tests take longest, which begin first: else one of them would be alone in the end.
+LONGEST = (
+    *("test_warm_start", "test_plan", "test_benchmarks", "test_sweeps", "test_nodes"),
+    *("test_failures", "test_workflow", "test_strategies", "test_status", "test_additions"),
+    *("test_training_options", "test_resuming", "test_asynchronous", "test_train_program"),
+    *("test_kept_whole", "test_metrics", "test_studies", "test_internals", "test_leases"),
+)
+
+
+def pytest_collection_modifyitems(items):
+    place_of = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place_of.get(item.module.__name__, len(LONGEST)))
+
+
 class Laboratory:
     """Conducts runs in a folder of its own."""
 
