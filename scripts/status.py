@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 
 def main(flags):
     from allcores.campaign import config as configs
-    from allcores.campaign import why
+    from allcores.campaign import journal, why
     from allcores.campaign.status import Status
     from allcores.planning import choose
     from allcores.study import grid, results_folder
@@ -29,7 +29,13 @@ def main(flags):
         raise ValueError(finding)
     config = choose.known(config, folder.planned(choose.FILE), None)
     if config is None:
-        raise ValueError("`strategies: [auto]`: no way of training was chosen yet")
+        call = journal.read_call(folder)
+        is_choosing = call is not None and call.is_going_on
+        raise ValueError(
+            "`strategies: [auto]`: a call is choosing how to train just now"
+            if is_choosing
+            else "`strategies: [auto]`: no way of training was chosen yet"
+        )
     table = grid.expand(config)
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")

@@ -313,11 +313,12 @@ class Call:
         )
         if not is_stopped:
             self._make_tables_of_the_others()
-        self._say_goodbye()
+        self._say_goodbye(is_stopped)
 
-    def _say_goodbye(self):
+    def _say_goodbye(self, is_stopped=False):
         if self.is_main and WITHOUT_MISSING not in os.environ:
-            print(*closing.lines(self.folder, self.table, self.journal), sep="\n", file=sys.stderr)
+            said = closing.lines(self.folder, self.table, self.journal, is_stopped)
+            print(*said, sep="\n", file=sys.stderr)
 
     def _make_tables_of_the_others(self):
         """The tables and figures of the runs that there are, with the holes marked."""

@@ -12,6 +12,7 @@ from allcores.machine.lifetime import die_with_parent
 from allcores.study import registry
 from allcores.training import losses, models, schedules
 
+LONGEST = 1000  # characters of a problem
 STEPS = 10  # of a schedule, to see whether it can be made
 
 
@@ -37,6 +38,8 @@ def _blaming(*place):
         raise
     except Exception as error:
         text = " ".join(str(error).split()) or "no message"
+        if len(text) > LONGEST:
+            text = f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 2 :]}"
         named = text if type(error) is ValueError else f"{type(error).__name__}: {text}"
         raise UnfitPartError(place, named) from error
 
