@@ -5,7 +5,14 @@ import pandas as pd
 
 from allcores.analysis import style, tidy
 from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
-from allcores.analysis.words.wording import base_of, by_model, count, mark, speedup_of
+from allcores.analysis.words.wording import (
+    base_of,
+    by_model,
+    count,
+    mark,
+    speedup_of,
+    without_repeats,
+)
 
 TITLE = "speed"
 SECTION = "speed"
@@ -154,7 +161,7 @@ def sentences(speed_table, facts):
             f"{names}, images per second relative to {style.layout(base)}{mark(base)} "
             f"({base['images_per_second']:,.1f}): {listed}."
         )
-        yield from _fastest(names, group, facts)
+        yield from _fastest(names, without_repeats(group, base), facts)
     if single:
         yield (
             f"{'; '.join(single)}. With one way of using the cores there is nothing to compare "

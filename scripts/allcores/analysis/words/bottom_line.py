@@ -10,6 +10,7 @@ from allcores.analysis.words.wording import (
     count,
     mark,
     one_of,
+    without_repeats,
 )
 
 
@@ -33,9 +34,7 @@ def sentences(found, facts):
         if len(group) == 1:
             single.append(f"{names} with {style.layout(base)}{mark(base)}")
             continue
-        # With one worker as many threads compute what the baseline does: a repeat, no other way.
-        repeats = (group["workers"] == 1) & (group["threads"] == base["threads"])
-        group = group[~repeats | (group["strategy"] == base["strategy"])]
+        group = without_repeats(group, base)
         one = group.sort_values("images_per_second", ascending=False).iloc[0]
         many = group.loc[(group["images_per_second"] / group["cores"]).idxmax()]
         cost = "" if one.name == base.name or different is None else _cost(different, one, facts)

@@ -58,6 +58,13 @@ def base_of(group, facts):
     return None if base.empty else base.iloc[0]
 
 
+def without_repeats(group, base):
+    """Its rows but those that compute just what the baseline does, and are a repeat of it: one
+    worker with as many threads."""
+    repeats = (group["workers"] == 1) & (group["threads"] == base["threads"])
+    return group[~repeats | (group["strategy"] == base["strategy"])]
+
+
 def differences(rows, what, reference, subject, metric):
     """Sentences on whether a metric differs from a reference's.
 
