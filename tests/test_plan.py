@@ -334,9 +334,16 @@ def test_reading_a_workflow_starts_nothing(tmp_path):
     assert "was not chosen in this call" in project.call("--until", "train")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("called", ["by hand", "for auto"])
-def test_a_plan_that_is_ended_leaves_nothing(tmp_path, monkeypatch, number, called):
+@pytest.mark.parametrize(
+    ("called", "number"),
+    [
+        ("by hand", signal.SIGKILL),
+        ("by hand", signal.SIGTERM),
+        ("by hand", signal.SIGINT),
+        ("for auto", signal.SIGKILL),
+    ],
+)
+def test_a_plan_that_is_ended_leaves_nothing(tmp_path, monkeypatch, called, number):
     """Nor does it go on; by hand it says nothing of its own code."""
     project, temporary = copy(tmp_path), tmp_path / "temporary"
     temporary.mkdir()
