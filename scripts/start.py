@@ -15,6 +15,7 @@ import sys
 
 # Seconds until the warm process must have answered, which may have to import much first.
 PATIENCE = 60.0
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def warm(path, command, told):
@@ -44,10 +45,9 @@ def warm(path, command, told):
             os.kill(os.getpid(), signal.SIGSTOP)
             tell(signal.SIGCONT)
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, lambda number, frame: tell(number))
-        signal.signal(signal.SIGTSTP, stop_and_go_on)
-
+        # A signal's byte must not come before the request.
+        for number in PASSED_ON:
+            signal.signal(number, lambda number, frame: told.append(number))
         request = {
             "command": command,
             "environment": dict(os.environ),
@@ -57,6 +57,11 @@ def warm(path, command, told):
         request = json.dumps(request).encode()
         socket.send_fds(connection, [len(request).to_bytes(8, "big")], [0, 1, 2])
         connection.sendall(request)
+        for number in PASSED_ON:
+            signal.signal(number, lambda number, frame: tell(number))
+        signal.signal(signal.SIGTSTP, stop_and_go_on)
+        for number in tuple(told):
+            tell(number)
         answers = connection.makefile()
         answer = answers.readline()
         if answer != "started\n":
@@ -85,7 +90,7 @@ if __name__ == "__main__":
         print(f"starting without the warm process: {error}", file=sys.stderr, flush=True)
         os.execv(sys.executable, [sys.executable, *command, "--die-with-parent", caller])
     if status < 0:
-        if -status in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        if -status in PASSED_ON:
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     sys.exit(status)

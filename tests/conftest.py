@@ -18,6 +18,7 @@ import contextlib  # noqa: E402
 import dataclasses  # noqa: E402
 import functools  # noqa: E402
 import gc  # noqa: E402
+import signal  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -76,6 +77,8 @@ hypothesis.settings.register_profile(
     "fixed", derandomize=True, deadline=None, max_examples=40, database=None
 )
 hypothesis.settings.load_profile("fixed")
+# Of nohup, under which some call the tests, nothing must reach what these start.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # Nor do the processes that tests fork go through all that is imported.
 gc.freeze()
 

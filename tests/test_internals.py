@@ -70,6 +70,8 @@ onstart:
     print("told", internals.is_told_to_finish(workflow), file=sys.stderr)
     if "FINISH" in os.environ:
         internals.finish_running_jobs(workflow)
+    if "LEAVE" in os.environ:
+        internals.leave_running_jobs(workflow)
 
 
 onsuccess:
@@ -78,6 +80,7 @@ onsuccess:
 
 onerror:
     print("told", internals.is_told_to_finish(workflow), file=sys.stderr)
+    print("left", internals.is_told_to_leave(workflow), file=sys.stderr)
 """
 
 
@@ -147,3 +150,10 @@ def test_no_job_is_started_once_it_is_told_to_finish(call, tmp_path):
     said = call(expect=1, FINISH="1")
     assert "told True" in said
     assert not (tmp_path / "other").exists()
+
+
+def test_no_job_is_started_once_it_is_told_to_leave(call, tmp_path):
+    said = call(expect=1, LEAVE="1")
+    assert "left True" in said
+    assert "told True" not in said
+    assert not (tmp_path / "made").exists()

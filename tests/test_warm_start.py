@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -331,6 +332,38 @@ def test_one_who_says_nothing_keeps_nobody_waiting(warm, train):
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(os.path.relpath(warm_start.folder(TORCH) / warm_start.SOCKET))
         says(train(RUN))
+
+
+def test_a_warm_process_ends_whatever_it_is_just_importing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program, log = ROOT / "tests" / "warm" / "dropping.py", tmp_path / "warm.log"
+    stop = warm_start.start(TORCH, log, at_once=True, program=program)
+    wait_for(lambda: "importing" in log.read_text())
+    stop()
+    assert not warm_start.folder(TORCH).exists()
+
+
+def test_a_signal_is_passed_on_after_the_request(tmp_path):
+    (tmp_path / "snakemake").mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "snakemake" / warm_start.SOCKET))
+        listener.listen()
+        client = subprocess.Popen(
+            [
+                *(sys.executable, "-I", "-S", ROOT / "scripts" / "start.py"),
+                *(tmp_path / "snakemake" / warm_start.SOCKET, str(os.getpid()), "program"),
+            ],
+            # More than a socket holds.
+            env=ENVIRONMENT | {f"LARGE{number}": "x" * 100_000 for number in range(10)},
+        )
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as stream:
+            length = int.from_bytes(stream.read(8))
+            client.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+            assert json.loads(stream.read(length))["command"] == ["program"]
+            assert stream.read(1) == bytes([signal.SIGINT])
+    assert client.wait(timeout=20) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

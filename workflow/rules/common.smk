@@ -4,6 +4,10 @@ import sys
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
+from allcores.campaign import signals
+
+signals.exit_by_interrupt()
+
 from allcores.campaign import commands
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.call import Call
@@ -29,4 +33,4 @@ onsuccess:
 
 
 onerror:
-    CALL.fail(log)
+    CALL.fail()

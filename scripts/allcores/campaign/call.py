@@ -15,7 +15,7 @@ from pathlib import Path
 
 from snakemake.utils import update_config
 
-from allcores.campaign import closing, commands, journal, why
+from allcores.campaign import closing, commands, journal, signals, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, Progress
 from allcores.campaign.data_jobs import DataJobs
@@ -75,7 +75,6 @@ class Call:
             sys.exit(str(error))
         self.folder = ResultsFolder(f"results/{name}")
         if self.is_main:  # what a job of a cluster is part of has been checked
-            signal.signal(signal.SIGINT, self._stop)
             self._check(*self._told(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
             stop_at(_full_disk())
@@ -211,7 +210,6 @@ class Call:
         Args:
             logger: Snakemake's.
         """
-        signal.signal(signal.SIGTERM, lambda *_: internals.finish_running_jobs(self.workflow))
         self._check(self.cores_of_a_run, self.nodes)
         if self.local_cores is not None:
             internals.start_at_once(self.workflow)
@@ -233,7 +231,7 @@ class Call:
         self._write_config(self.given if self.undecided else self.config)
         if WITHOUT_MISSING not in os.environ:  # that is part of another call, which says all
             self._watch(jobs, logger)
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # Snakemake's scheduler sees to it
+        signals.finish_by_signals(self.workflow, is_submitting=self.local_cores is None)
 
     def _warm_up(self):
         # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
@@ -301,16 +299,13 @@ class Call:
         if self.goes_on:
             os.execv(sys.executable, [sys.executable, "-m", "snakemake", *sys.argv[1:]])
 
-    def fail(self, logs):
-        """After a job has failed, or the call was told to stop.
-
-        Args:
-            logs: files of Snakemake's log.
-        """
+    def fail(self):
+        """After a job has failed, or the call was told to stop."""
         self.open.close()
-        is_stopped = internals.is_told_to_finish(self.workflow) or any(
-            "on user request" in Path(log).read_text() for log in logs
-        )
+        is_left = internals.is_told_to_leave(self.workflow)
+        if is_left:
+            internals.cancel_submitted_jobs(self.workflow)
+        is_stopped = is_left or internals.is_told_to_finish(self.workflow)
         if not is_stopped:
             self._make_tables_of_the_others()
         self._say_goodbye(is_stopped)

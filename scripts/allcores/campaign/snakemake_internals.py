@@ -4,8 +4,6 @@ Written for the version that pyproject.toml pins. After an upgrade run tests/tes
 function here has a test that fails when what it relies on has changed.
 """
 
-import threading
-
 
 def is_main_process(workflow):
     """Whether this process was called by the user, and is not a job's on a cluster.
@@ -112,12 +110,33 @@ def start_at_once(workflow):
 def finish_running_jobs(workflow):
     """Start no further job and end with those that are running, as on SIGTERM.
 
-    Snakemake's own handler takes a lock that the interrupted thread may hold already.
+    Not to be called by the main thread, which may hold the lock that it takes.
     """
-    workflow.scheduler._user_kill = "graceful"
-    threading.Thread(target=workflow.scheduler.exit_gracefully).start()
+    workflow.scheduler.exit_gracefully()
+
+
+def leave_running_jobs(workflow):
+    """Start no further job and wait for none; cancel_submitted_jobs() is to follow.
+
+    Not to be called by the main thread, either.
+    """
+    workflow.scheduler.executor_error_callback(KeyboardInterrupt())
+
+
+def cancel_submitted_jobs(workflow):
+    """Cancel the jobs that a cluster still has, once Snakemake has ceased to ask for them.
+
+    Its own way to cancel overlooks those that it is just asking for.
+    """
+    executor = workflow.scheduler._executor
+    executor.cancel_jobs(executor.active_jobs)
 
 
 def is_told_to_finish(workflow):
-    """Whether finish_running_jobs() was called, or Snakemake's own handler of SIGTERM."""
+    """Whether finish_running_jobs() was called."""
     return workflow.scheduler._user_kill is not None
+
+
+def is_told_to_leave(workflow):
+    """Whether leave_running_jobs() was called."""
+    return isinstance(workflow.scheduler._executor_error, KeyboardInterrupt)

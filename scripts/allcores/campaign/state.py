@@ -17,7 +17,7 @@ DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 # What is expected counts as much as seeing this share of the work done.
 TRUST = 0.05
 # What a run says that was told to stop.
-GOES_ON = "goes on from the last checkpoint"
+GOES_ON = "the same call goes on"
 EPOCH = re.compile(r"^epoch (\d+)/(\d+)  loss (\S+)", re.MULTILINE)
 
 
@@ -107,7 +107,11 @@ class Current:
 
 def was_stopped(job):
     """Whether the journal.Job of a run ended because it was told to: it has not failed."""
-    return job.rule == "train" and GOES_ON in text_of(job.log).rpartition("train.py:")[2]
+    if job.rule != "train":
+        return False
+    log = text_of(job.log)
+    # The second: by Ctrl-C before it could say a word.
+    return GOES_ON in log.rpartition("train.py:")[2] or log.rstrip().endswith("KeyboardInterrupt")
 
 
 def _locked_files():

@@ -17,6 +17,7 @@ environment nor signals.
 """
 
 import atexit
+import contextlib
 import gc
 import json
 import os
@@ -141,7 +142,7 @@ def serve(folder, listener, caller, at_once, warm_up):
         at_once: "True": import at once; "False": when the first program is asked for.
         warm_up: imports what the programs need.
     """
-    signal.signal(signal.SIGTERM, partial(_stop, int(caller)))
+    signal.signal(signal.SIGTERM, partial(_stop, folder, int(caller)))
     try:
         die_with_parent(int(caller), signal.SIGTERM)
         adopt_orphans()
@@ -155,31 +156,29 @@ def serve(folder, listener, caller, at_once, warm_up):
                     imported = imported or _Imported(warm_up)
                     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
                     _fork(_keep, listener, connection, client, imported)
-    except KeyboardInterrupt:
-        _wait_for_keepers()
     except Exception:
         traceback.print_exc()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        end_descendants()
-        os._exit(0)  # tearing down torch's modules would take another 0.7 s
+        _end(folder)
 
 
-def _stop(caller, number, frame):
-    """SIGTERM: end at once if the caller is dead, else when the programs have ended."""
-    if os.getppid() != caller:
-        sys.exit()
-    raise KeyboardInterrupt
+def _stop(folder, caller, number, frame):
+    """SIGTERM: end at once if the caller is dead, else when the programs have ended.
+
+    All of it is done here: an exception would be dropped in a callback, of which importing has
+    many.
+    """
+    if os.getppid() == caller:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+    _end(folder)
 
 
-def _wait_for_keepers():
-    while True:
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-        except KeyboardInterrupt:  # told again
-            continue
+def _end(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    end_descendants()
+    os._exit(0)  # tearing down torch's modules would take another 0.7 s
 
 
 def _credentials(connection):
@@ -295,6 +294,8 @@ def _become(request, files, client):
             print(error.code, file=sys.stderr)
         else:
             status = error.code or 0
+    except KeyboardInterrupt:  # before the program had a word of its own for it
+        print(f"{sys.argv[0]}: stopped by SIGINT; the same call goes on", file=sys.stderr)
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()

@@ -1,0 +1,20 @@
+"""A process that imports for ever, where Python drops an exception."""
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
+
+from allcores.machine import warm_start
+
+
+class Callback:
+    def __del__(self):
+        print("importing", flush=True)
+        while True:
+            time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    warm_start.serve(*sys.argv[2:], Callback)
