@@ -7,11 +7,15 @@ is). Environment variables in the name of the socket's folder are filled in. It 
 that it starts in 20 ms. See allcores/machine/warm_start.py.
 """
 
-import json
-import os
 import signal
-import socket
-import sys
+
+# Until there is a program to pass it on to, Ctrl-C just ends this.
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import json  # noqa: E402
+import os  # noqa: E402
+import socket  # noqa: E402
+import sys  # noqa: E402
 
 # Seconds until the warm process must have answered, which may have to import much first.
 PATIENCE = 60.0

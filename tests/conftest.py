@@ -103,23 +103,47 @@ def optimizer_maker(name, **options):
     return OptimizerMaker(Choice(name, name, options))
 
 
-@functools.cache
-def warm(process, program):
-    """The command of a program that is forked from a warm process of the tests.
+# Whose the processes are from which tests fork programs: as in a campaign, and calls of snakemake.
+OF_PROGRAMS, OF_CALLS = "programs", "calls"
 
-    It spares each of them the imports, which is most of the time that many a test takes.
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # once for all workers of pytest-xdist
+        start_warm_processes()
+
+
+def start_warm_processes():
+    """Start the processes from which tests fork, to end with this one.
+
+    They spare each program the imports, which is most of the time that many a test takes, and
+    import when they are asked for the first.
     """
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
+    os.environ["ALLCORES_TESTS"] = folder.name
     with contextlib.chdir(folder.name):
-        warm_start.start(warm_start.TORCH, "log", program=process)
-        return tuple(map(str, warm_start.command(program, warm_start.TORCH)))
+        for name in (warm_start.TORCH, warm_start.PANDAS):
+            warm_start.start(name, f"{name}.log", owner=OF_PROGRAMS)
+        program = ROOT / "tests" / "warm" / "process.py"
+        warm_start.start(warm_start.TORCH, "calls.log", program=program, owner=OF_CALLS)
+
+
+def warm_folder():
+    """Where the processes of start_warm_processes() have the folders of their sockets."""
+    return Path(os.environ["ALLCORES_TESTS"], ".snakemake")
+
+
+@functools.cache
+def warm(owner, program):
+    """The command of a program that is forked: from OF_PROGRAMS or OF_CALLS."""
+    with contextlib.chdir(warm_folder().parent):
+        return tuple(map(str, warm_start.command(program, warm_start.TORCH, owner)))
 
 
 def train_program(forked=True):
     """The command of scripts/train.py."""
     if forked:
-        return list(warm(None, ROOT / "tests" / "warm" / "train.py"))
+        return list(warm(OF_PROGRAMS, ROOT / "tests" / "warm" / "train.py"))
     return [sys.executable, str(ROOT / "scripts" / "train.py")]
 
 

@@ -1,19 +1,13 @@
 """A copy of the project with a study of its own, called as its users call it."""
 
-import atexit
-import contextlib
-import functools
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import yaml
-from conftest import ENVIRONMENT, ROOT, warm
-
-from allcores.machine import warm_start
+from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm, warm_folder
 
 MINIATURE = """
 models:
@@ -46,20 +40,6 @@ GOING = shutil.ignore_patterns("warm_process_*")
 WARM = ROOT / "tests" / "warm"
 
 
-@functools.cache
-def shared_warm():
-    """The folder of warm processes for all calls of projects that have the library as it is.
-
-    To import torch, pandas and what draws figures takes most of the time of a tiny campaign.
-    """
-    folder = tempfile.TemporaryDirectory()
-    atexit.register(folder.cleanup)
-    with contextlib.chdir(folder.name):
-        for name in (warm_start.TORCH, warm_start.PANDAS):
-            warm_start.start(name, f"{name}.log", owner="tests")
-    return f"{folder.name}/.snakemake"
-
-
 class Project:
     """A copy of the project with a config of its own."""
 
@@ -71,14 +51,12 @@ class Project:
     def snakemake(self, *arguments, cores="2", cwd=None, forked=False, **popen):
         """Its process. A forked one starts sooner, and its signals pass through another."""
         command = (
-            [*warm(WARM / "process.py", WARM / "call.py")]
-            if forked
-            else [sys.executable, "-m", "snakemake"]
+            [*warm(OF_CALLS, WARM / "call.py")] if forked else [sys.executable, "-m", "snakemake"]
         )
         environment = ENVIRONMENT
         # A model of its own could not be imported in a process that began elsewhere.
         if forked and (self.folder / "scripts").is_symlink() and not any(self.folder.glob("*.py")):
-            environment = ENVIRONMENT | {"SHARED_WARM": shared_warm()}
+            environment = ENVIRONMENT | {"SHARED_WARM": str(warm_folder())}
         command += ["-s", self.folder / "Snakefile"]
         command += ["--configfile", self.config, *(["--cores", cores] if cores else []), *arguments]
         return subprocess.Popen(

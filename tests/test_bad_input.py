@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import yaml
-from conftest import ENVIRONMENT, ROOT, train_program, warm
+from conftest import ENVIRONMENT, OF_CALLS, ROOT, train_program, warm
 from project import WARM
 
 from allcores.study import checks, grid, yamlfile
@@ -174,7 +174,7 @@ TEXTS = {
 
 
 def dry_run(file):
-    command = [*warm(WARM / "process.py", WARM / "call.py"), "-s", ROOT / "Snakefile"]
+    command = [*warm(OF_CALLS, WARM / "call.py"), "-s", ROOT / "Snakefile"]
     command += ["-n", "--cores", "4"]
     return subprocess.run(
         [*command, "--configfile", file],

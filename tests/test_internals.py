@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from conftest import ENVIRONMENT, ROOT, warm
+from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm
 from project import WARM
 
 from allcores.campaign import snakemake_internals as internals
@@ -90,7 +90,7 @@ def call(tmp_path):
 
     def snakemake(*arguments, expect=0, **environment):
         run = subprocess.run(
-            [*warm(WARM / "process.py", WARM / "call.py"), *FLAGS, *arguments],
+            [*warm(OF_CALLS, WARM / "call.py"), *FLAGS, *arguments],
             cwd=tmp_path,
             env=ENVIRONMENT | environment,
             text=True,

@@ -9,7 +9,7 @@ import pandas as pd
 import psutil
 import pytest
 import yaml
-from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, vary, warm
+from conftest import ENVIRONMENT, MOBILENET, OF_PROGRAMS, ROOT, RUN, vary, warm
 from project import MINIATURE, RUNS, copy
 from test_strategies import alive, wait_for
 
@@ -230,7 +230,7 @@ def test_the_memory_of_a_control_group_of_version_1_counts(tmp_path, monkeypatch
 
 
 def call(project, *arguments, expect=0):
-    command = [*warm(None, ROOT / "scripts" / "plan.py"), *map(str, arguments)]
+    command = [*warm(OF_PROGRAMS, ROOT / "scripts" / "plan.py"), *map(str, arguments)]
     command += ["--configfile", str(project.config)]
     run = subprocess.run(
         command, cwd=project.folder, env=ENVIRONMENT, text=True, capture_output=True

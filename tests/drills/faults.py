@@ -5,6 +5,7 @@ as well. What it has done is said in words.
 """
 
 import contextlib
+import os
 import shutil
 import signal
 import time
@@ -65,6 +66,17 @@ def send(number, role, what):
         return f"{what} {role or 'all processes'}"
 
     return fault
+
+
+def interrupt_group(project, random):
+    """Ctrl-C at a terminal: SIGINT to snakemake and what it has started, but warm processes."""
+    time.sleep(random.choice(SECONDS) * random.random())
+    for role, process in processes(project.folder):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            if role == "snakemake" and os.getpgid(process.pid) == process.pid:
+                os.killpg(process.pid, signal.SIGINT)
+                return "pressed Ctrl-C"
+    return "no snakemake was there"
 
 
 def fill_disk(project, random):
@@ -193,7 +205,12 @@ DURING = {
         (signal.SIGSTOP, "stop and continue", ("snakemake", *FORKED)),
     )
     for role in roles
-} | {"fill the disk": fill_disk, "call a second time": second_call}
+}
+DURING |= {
+    "press Ctrl-C": interrupt_group,
+    "fill the disk": fill_disk,
+    "call a second time": second_call,
+}
 DURING |= {f"kill all, {how} a checkpoint": damage_checkpoint(how) for how in ("flip", "truncate")}
 AT_REST = {
     f"{how} {kind}": damage(kind, how) for kind in FILES for how in ("flip", "truncate", "delete")

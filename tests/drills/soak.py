@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "tests")]
 
 import psutil  # noqa: E402
 from campaign import CONFIG, VERSIONS, differences, write_data, write_model, write_twin  # noqa: E402
-from conftest import ENVIRONMENT  # noqa: E402
+from conftest import ENVIRONMENT, start_warm_processes  # noqa: E402
 from faults import AT_REST, DURING, processes  # noqa: E402
 from project import copy  # noqa: E402
 
@@ -224,6 +224,7 @@ def main(flags):
     seed = flags.seed if flags.seed is not None else int(time.time())
     print(f"seed {seed}", flush=True)
     tallies = collections.defaultdict(Tally)
+    start_warm_processes()
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         campaign, is_mounted = prepare(Path(folder))
         names = [*DURING, *AT_REST]

@@ -19,7 +19,7 @@ def share(folder, snakefile):
     def start(name, log, at_once=False):
         place = warm_start.folder(name)
         place.parent.mkdir(exist_ok=True)
-        place.symlink_to(Path(folder) / warm_start.folder(name, "tests").name)
+        place.symlink_to(Path(folder) / warm_start.folder(name, "programs").name)
         return atexit.register(place.unlink, missing_ok=True)
 
     warm_start.start = start

@@ -17,14 +17,15 @@ def lines(folder, table, of_call, is_stopped):
         table: the grid.Table of its config.
         of_call: journal.Journal of the call; None: it ended before its first job.
         is_stopped: whether it was told to end, so that what else than a run has not come to its
-            end has not failed either.
+            end has not failed either, nor has a run that had not said a word.
     """
     if of_call is None:
         return
     jobs = list(of_call.jobs.values())
     trained = [job for job in jobs if job.rule == "train" and job.state == journal.FINISHED]
     failed = [job for job in jobs if job.state == journal.FAILED and not state.was_stopped(job)]
-    failed = [job for job in failed if job.rule == "train" or not is_stopped]
+    if is_stopped:
+        failed = [job for job in failed if job.rule == "train" and state.text_of(job.log)]
     is_current = state.Current(folder, table)
     missing = [path for path in folder.wanted(table) if not is_current(path)]
     diverged = [job.title for job in trained if _has_diverged(folder, job.title)]

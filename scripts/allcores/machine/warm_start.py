@@ -50,16 +50,17 @@ TORCH, PANDAS = "torch", "pandas"
 OF_NODE = "${SLURM_JOB_ID}_${SLURMD_NODENAME}"
 
 
-def command(program, warm):
+def command(program, warm, owner=None):
     """The command by which this process calls a program that ends with it; arguments may follow.
 
     Args:
         warm: TORCH or PANDAS, a warm process that there is, or will be by then; None: the program
             starts by itself.
+        owner: see folder().
     """
     if warm is None:
         return [sys.executable, program, "--die-with-parent", os.getpid()]
-    return [*_client(folder(warm)), os.getpid(), program]
+    return [*_client(folder(warm, owner)), os.getpid(), program]
 
 
 def command_on_a_node(program):
