@@ -121,10 +121,12 @@ def start_warm_processes():
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     os.environ["ALLCORES_TESTS"] = folder.name
+    programs = ROOT / "tests" / "warm"
     with contextlib.chdir(folder.name):
         for name in (warm_start.TORCH, warm_start.PANDAS):
-            warm_start.start(name, f"{name}.log", owner=OF_PROGRAMS)
-        program = ROOT / "tests" / "warm" / "process.py"
+            program = programs / "programs.py"
+            warm_start.start(name, f"{name}.log", program=program, owner=OF_PROGRAMS)
+        program = programs / "process.py"
         warm_start.start(warm_start.TORCH, "calls.log", program=program, owner=OF_CALLS)
 
 
@@ -149,7 +151,14 @@ def train_program(forked=True):
 
 # The files whose tests take longest, which begin first: else one of them would be alone in the end.
 LONGEST = (
-    *("test_warm_start", "test_plan", "test_benchmarks", "test_sweeps", "test_nodes"),
+    *(
+        "test_warm_start",
+        "test_warm_ends",
+        "test_plan",
+        "test_benchmarks",
+        "test_sweeps",
+        "test_nodes",
+    ),
     *("test_failures", "test_workflow", "test_strategies", "test_status", "test_additions"),
     *("test_training_options", "test_resuming", "test_asynchronous", "test_train_program"),
     *("test_kept_whole", "test_metrics", "test_studies", "test_internals", "test_leases"),

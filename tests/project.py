@@ -54,8 +54,7 @@ class Project:
             [*warm(OF_CALLS, WARM / "call.py")] if forked else [sys.executable, "-m", "snakemake"]
         )
         environment = ENVIRONMENT
-        # A model of its own could not be imported in a process that began elsewhere.
-        if forked and (self.folder / "scripts").is_symlink() and not any(self.folder.glob("*.py")):
+        if forked and (self.folder / "scripts").is_symlink():
             environment = ENVIRONMENT | {"SHARED_WARM": str(warm_folder())}
         command += ["-s", self.folder / "Snakefile"]
         command += ["--configfile", self.config, *(["--cores", cores] if cores else []), *arguments]

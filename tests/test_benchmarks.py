@@ -1,15 +1,24 @@
 """Every benchmark runs: once, in miniature. How fast anything is stays with `make bench`."""
 
+import os
+import shlex
 import subprocess
 import sys
 
 import pytest
-from conftest import ENVIRONMENT, ROOT
+from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm, warm_folder
 
 FOLDER = ROOT / "tests" / "benchmarks"
 # Parts of others; and one that needs the 30 MB of Fashion-MNIST, which a test cannot have.
 LEFT_OUT = {"conduct", "measure", "mnist_example", "run_all", "side_by_side", "usual"}
 LEFT_OUT |= {"grid_search", "fashion_mnist"}
+
+
+def small():
+    """The environment of a benchmark in miniature, whose calls of snakemake are forked."""
+    client = list(warm(OF_CALLS, ROOT / "tests" / "warm" / "call.py"))
+    client[client.index(str(os.getpid()))] = "0"  # called by the benchmark, not by this process
+    return {"BENCH": "smoke", "SNAKEMAKE": shlex.join(client), "SHARED_WARM": str(warm_folder())}
 
 
 @pytest.mark.parametrize(
@@ -19,7 +28,7 @@ def test_a_benchmark_runs(tmp_path, name):
     run = subprocess.run(
         [sys.executable, FOLDER / f"{name}.py"],
         cwd=tmp_path,
-        env=ENVIRONMENT | {"BENCH": "smoke"},
+        env=ENVIRONMENT | small(),
         text=True,
         capture_output=True,
     )

@@ -1,5 +1,6 @@
 """Warm start: a program that is forked runs, fails and ends as one that starts by itself."""
 
+import contextlib
 import functools
 import json
 import os
@@ -7,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -27,27 +27,61 @@ ENDLESS = vary(RUN, epochs=100_000, strategy=DDP, workers=2)
 COLD = "starting without the warm process"
 
 
+def started(folder):
+    """Start a warm process in the working folder; a function that ends it."""
+    stop = warm_start.start(TORCH, folder / "warm.log")
+
+    def end():
+        stop()
+        assert not warm_start.folder(TORCH).exists()
+
+    return end
+
+
+def fork(program, *arguments, **popen):
+    """The process of the client that asks the warm process of the working folder."""
+    command = [*warm_start.command(program, TORCH), *arguments]
+    given = {"env": ENVIRONMENT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | popen
+    return subprocess.Popen(list(map(str, command)), text=True, **given)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a warm process that goes on from test to test."""
+    folder = tmp_path_factory.mktemp("place")
+    with contextlib.chdir(folder):
+        end = started(folder)
+    yield folder
+    with contextlib.chdir(folder):
+        end()
+
+
 @pytest.fixture
-def warm(tmp_path, monkeypatch):
-    """Has a warm process; called with a program, it gives the process of the client that asks."""
+def warm(place, monkeypatch):
+    """fork(), of that process."""
+    monkeypatch.chdir(place)
+    yield fork
+    wait_for(lambda: not children(warm_process()))
+
+
+@pytest.fixture
+def own_warm(tmp_path, monkeypatch):
+    """fork(), of a warm process of this test only."""
     monkeypatch.chdir(tmp_path)
-    stop = warm_start.start(TORCH, tmp_path / "warm.log")
-
-    def run(program, *arguments, **popen):
-        command = [*warm_start.command(program, TORCH), *arguments]
-        given = {"env": ENVIRONMENT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | popen
-        return subprocess.Popen(list(map(str, command)), text=True, **given)
-
-    yield run
-    stop()
-    assert not warm_start.folder(TORCH).exists()
+    end = started(tmp_path)
+    yield fork
+    end()
 
 
 @pytest.fixture
 def train(warm, laboratory):
     """Called with a Run, it gives the process of the client."""
+    return trains(warm, laboratory)
+
+
+def trains(fork, laboratory):
     laboratory.data()
-    return lambda run, name="run": warm(TRAIN, *laboratory.arguments(run, name))
+    return lambda run, name="run": fork(TRAIN, *laboratory.arguments(run, name))
 
 
 def says(process, status=0):
@@ -209,7 +243,8 @@ def test_a_killed_rank_ends_its_run_with_its_name(train, laboratory):
     says(other)
 
 
-def test_a_warm_process_that_is_killed_loses_no_run(train, laboratory):
+def test_a_warm_process_that_is_killed_loses_no_run(own_warm, laboratory):
+    train = trains(own_warm, laboratory)
     runs = {name: vary(RUN, epochs=60, seed=seed) for seed, name in enumerate(["one", "other"])}
     clients = {name: train(run, name) for name, run in runs.items()}
     for name in runs:
@@ -261,7 +296,7 @@ def copied(tmp_path, monkeypatch):
     return scripts
 
 
-def test_other_code_than_was_imported_is_not_run(copied, warm, tmp_path):
+def test_other_code_than_was_imported_is_not_run(copied, own_warm, tmp_path):
     """Not even if it has the same length; another link to it changes nothing."""
     program = tmp_path / "program.py"
     program.write_text("from allcores.training import progress; print(progress.HOW)")
@@ -270,19 +305,19 @@ def test_other_code_than_was_imported_is_not_run(copied, warm, tmp_path):
     with file.open("a") as text:
         text.write('HOW = "as before"')
     time.sleep(0.1)
-    assert says(warm(program, env=environment)) == "as before\n"
+    assert says(own_warm(program, env=environment)) == "as before\n"
     # As tools do that install packages by links to files of their cache.
     os.link(file, tmp_path / "link")
     (tmp_path / "link").unlink()
-    assert says(warm(program, env=environment)) == "as before\n"
+    assert says(own_warm(program, env=environment)) == "as before\n"
     file.write_text(file.read_text().replace("as before", "otherwise"))
     said = f"{COLD}: {file} has changed since it was imported\notherwise\n"
-    assert says(warm(program, env=environment)) == said
+    assert says(own_warm(program, env=environment)) == said
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("door", ["closed", "open"])
-def test_another_user_is_turned_away(warm, tmp_path, door):
+def test_another_user_is_turned_away(own_warm, tmp_path, door):
     program = tmp_path / "program.py"
     program.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'was_run')!r}).touch()")
     path = warm_start.folder(TORCH) / warm_start.SOCKET
@@ -313,7 +348,7 @@ except ConnectionError:
         assert "PermissionError" in other.stderr
     assert not children(warm_process())
     assert not (tmp_path / "was_run").exists()
-    assert warm(program).wait() == 0  # to its own user it is open
+    assert own_warm(program).wait() == 0  # to its own user it is open
     assert (tmp_path / "was_run").exists()
 
 
@@ -332,63 +367,6 @@ def test_one_who_says_nothing_keeps_nobody_waiting(warm, train):
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(os.path.relpath(warm_start.folder(TORCH) / warm_start.SOCKET))
         says(train(RUN))
-
-
-def test_a_warm_process_ends_whatever_it_is_just_importing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    program, log = ROOT / "tests" / "warm" / "dropping.py", tmp_path / "warm.log"
-    stop = warm_start.start(TORCH, log, at_once=True, program=program)
-    wait_for(lambda: "importing" in log.read_text())
-    stop()
-    assert not warm_start.folder(TORCH).exists()
-
-
-def test_a_signal_is_passed_on_after_the_request(tmp_path):
-    (tmp_path / "snakemake").mkdir()
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "snakemake" / warm_start.SOCKET))
-        listener.listen()
-        client = subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", ROOT / "scripts" / "start.py"),
-                *(tmp_path / "snakemake" / warm_start.SOCKET, str(os.getpid()), "program"),
-            ],
-            # More than a socket holds.
-            env=ENVIRONMENT | {f"LARGE{number}": "x" * 100_000 for number in range(10)},
-        )
-        connection, _ = listener.accept()
-        with connection, connection.makefile("rb") as stream:
-            length = int.from_bytes(stream.read(8))
-            client.send_signal(signal.SIGINT)
-            time.sleep(0.2)
-            assert json.loads(stream.read(length))["command"] == ["program"]
-            assert stream.read(1) == bytes([signal.SIGINT])
-    assert client.wait(timeout=20) == 1
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
-    project = copy(tmp_path)
-    first = {"models": ["lenet"], "strategies": ["serial"]}
-    project.configure(lambda config: config["studies"]["first"].update(first))
-    project.call()
-    project.configure(lambda config: config["models"]["mlp"].update(epochs=100_000))
-    project.configure(lambda config: config["studies"]["first"].update(models=["lenet", "mlp"]))
-    process = project.snakemake(start_new_session=True)
-    wait_for(lambda: list((project.results / "checkpoints").rglob("latest.allcores")))
-    warm = warm_process(process.pid)
-    keepers = children(warm)
-    programs = [pid for keeper in keepers for pid in children(keeper)]
-    ranks = [pid for program in programs for pid in children(program)]
-    assert programs and ranks
-    os.killpg(process.pid, number)  # as a terminal, or a batch system, does
-    wait_for(lambda: not any(map(alive, [*keepers, *programs, *ranks])), seconds=10)
-    output, _ = process.communicate(timeout=60)
-    assert "--allowed-rules" not in output, "nor are tables made of the runs that there are"
-    wait_for(lambda: not alive(warm), seconds=1)
-    assert not list((tmp_path / ".snakemake").glob("warm_process_*"))
-    logs = [log.read_text() for log in (project.results / "logs" / "train").rglob("*.log")]
-    assert any("the same call goes on from the last checkpoint" in log for log in logs)
 
 
 def test_the_record_of_a_run_begins_with_its_client(train, laboratory):

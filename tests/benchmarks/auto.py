@@ -5,13 +5,12 @@ start of its first run to the end of the last.
 """
 
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import pandas as pd
 import yaml
-from measure import IS_SMOKE, ROOT, sized
+from measure import IS_SMOKE, ROOT, SNAKEMAKE, sized
 
 from allcores.analysis import occupancy
 
@@ -33,6 +32,7 @@ WAYS = {
     **{name: {"strategies": [name], "cores": [2]} for name in ("ddp", "ring", "shared_memory")},
     "auto": {"strategies": ["auto"]} | sized({}, {"candidates": ["serial"]}),
 }
+RECIPE = sized({}, {"recipe": "fixed"})
 if IS_SMOKE:
     WAYS = {name: WAYS[name] for name in ("serial", "auto")}
 
@@ -41,8 +41,9 @@ def makespan(folder, model, entry, folds, way):
     """Seconds of a study of one model, made in a folder of its own."""
     config = folder / f"{model}_{folds}_{way.replace(' ', '_').replace(',', '')}.yaml"
     study = {"datasets": ["digits"], "folds": folds, "models": [model]} | WAYS[way]
-    config.write_text(yaml.safe_dump({"models": {model: entry}, "studies": {"one": study}}))
-    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "--cores", "2"]
+    content = {"models": {model: entry}, "studies": {"one": study}} | RECIPE
+    config.write_text(yaml.safe_dump(content))
+    command = [*SNAKEMAKE, "-s", ROOT / "Snakefile", "--cores", "2"]
     command += ["--workflow-profile", ROOT / "profiles" / "default", "--quiet", "all"]
     command += ["--configfile", config]
     subprocess.run(list(map(str, command)), cwd=folder, check=True, capture_output=True)

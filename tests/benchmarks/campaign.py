@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from measure import ROOT, in_turn, ratios, report, sized
+from measure import ROOT, SNAKEMAKE, in_turn, ratios, report, sized
 
 from allcores.analysis import occupancy
 from allcores.machine import cores
@@ -24,6 +24,7 @@ REPEATS = sized(3, 1)
 CONFIG = f"""
 models:
   lenet: {{batch_size: 32, epochs: {sized(5, 1)}, optimizer: {{name: adam, lr: 0.003}}}}
+{sized("", "recipe: fixed")}
 studies:
   lenet:
     datasets: [digits]
@@ -35,7 +36,7 @@ studies:
 
 def seconds(folder, *arguments):
     """Of a call of snakemake in a folder."""
-    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "--cores", "all"]
+    command = [*SNAKEMAKE, "-s", ROOT / "Snakefile", "--cores", "all"]
     began = time.perf_counter()
     subprocess.run([*command, *arguments], cwd=folder, check=True, **QUIET)
     return time.perf_counter() - began

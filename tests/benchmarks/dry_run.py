@@ -1,12 +1,11 @@
 """How long a dry run of many trainings takes."""
 
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from measure import ROOT, report, sized
+from measure import ROOT, SNAKEMAKE, report, sized
 
 CONFIG = """
 models:
@@ -30,7 +29,7 @@ def dry_run(runs):
         began = time.perf_counter()
         done = subprocess.run(
             [
-                *[sys.executable, "-m", "snakemake", "-n", "-q", "rules", "-s", ROOT / "Snakefile"],
+                *[*SNAKEMAKE, "-n", "-q", "rules", "-s", ROOT / "Snakefile"],
                 *["--cores", "2", "--configfile", config],
             ],
             cwd=folder,

@@ -53,7 +53,7 @@ if __name__ == "__main__":
         {"callbacks__schedule": schedules},
         cv=StratifiedKFold(sized(5, 2), shuffle=True, random_state=0),
         scoring="accuracy",
-        n_jobs=cores.allowed(),
+        n_jobs=sized(cores.allowed(), 1),
         refit=False,
     )
     search.fit(images, digits.targets.astype(np.int64))

@@ -6,6 +6,7 @@ whether it runs, as `make test` does, and not how fast anything is.
 
 import csv
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -15,6 +16,8 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 RESULTS = Path("results/bench")
 IS_SMOKE = os.environ.get("BENCH") == "smoke"
+# The tests have it forked from what has imported it.
+SNAKEMAKE = shlex.split(os.environ.get("SNAKEMAKE", f"{sys.executable} -m snakemake"))
 
 
 def sized(usual, smoke):

@@ -5,12 +5,11 @@ divided by the cores. The makespan counts from the start of snakemake to the end
 """
 
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from measure import ROOT, report, sized
+from measure import ROOT, SNAKEMAKE, report, sized
 
 from allcores.files import read_json
 from allcores.machine import cores
@@ -22,6 +21,7 @@ models:
   long: {name: vgg11, width: 0.125, batch_size: 32, epochs: 6, optimizer: {name: sgd, lr: 0.05}}
 """
 CONFIG = f"""{MODELS}
+{sized("", "recipe: fixed")}
 studies:
   mixed:
     datasets: [digits]
@@ -37,7 +37,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(CONFIG)
-        command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "-q", "all"]
+        command = [*SNAKEMAKE, "-s", ROOT / "Snakefile", "-q", "all"]
         command += ["--cores", str(available), "--configfile", config]
         began = time.time()
         with (Path(folder) / "log").open("w") as log:
