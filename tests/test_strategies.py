@@ -1,5 +1,6 @@
 """The promises of every file in strategies/, held by real processes."""
 
+import contextlib
 import os
 import random
 import re
@@ -313,11 +314,11 @@ def alive(pid):
 
 
 def program_of(client):
-    """The process that a warm process of this one has forked for a client; None: not yet."""
-    for warm in children(os.getpid()):
-        for keeper in children(warm):
-            if Path(f"/proc/{keeper}/comm").read_text() == f"keep {client}\n":
-                return next(iter(children(keeper)), None)
+    """The process that a warm process has forked for a client; None: not yet."""
+    for file in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if file.read_text() == f"keep {client}\n":
+                return next(iter(children(int(file.parent.name))), None)
     return None
 
 
