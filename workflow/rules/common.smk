@@ -4,12 +4,11 @@ import sys
 
 sys.path.insert(0, f"{workflow.basedir}/scripts")
 
-from allcores.campaign import signals
+from allcores.campaign import snakemake_internals as internals
 
-signals.exit_by_interrupt()
+internals.exit_by_interrupt()
 
 from allcores.campaign import commands
-from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.call import Call
 from allcores.study import fingerprint
 from allcores.study.run import PATH

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from snakemake.utils import update_config
 
-from allcores.campaign import closing, commands, journal, signals, why
+from allcores.campaign import closing, commands, journal, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, Progress
 from allcores.campaign.data_jobs import DataJobs
@@ -231,7 +231,7 @@ class Call:
         self._write_config(self.given if self.undecided else self.config)
         if WITHOUT_MISSING not in os.environ:  # that is part of another call, which says all
             self._watch(jobs, logger)
-        signals.finish_by_signals(self.workflow, is_submitting=self.local_cores is None)
+        internals.finish_by_signals(self.workflow, is_submitting=self.local_cores is None)
 
     def _warm_up(self):
         # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.

@@ -4,6 +4,11 @@ Written for the version that pyproject.toml pins. After an upgrade run tests/tes
 function here has a test that fails when what it relies on has changed.
 """
 
+import queue
+import signal
+import sys
+import threading
+
 
 def is_main_process(workflow):
     """Whether this process was called by the user, and is not a job's on a cluster.
@@ -140,3 +145,36 @@ def is_told_to_finish(workflow):
 def is_told_to_leave(workflow):
     """Whether leave_running_jobs() was called."""
     return isinstance(workflow.scheduler._executor_error, KeyboardInterrupt)
+
+
+def exit_by_interrupt():
+    """From now on, before any job runs, SIGINT ends this process without a traceback."""
+    signal.signal(signal.SIGINT, lambda number, frame: sys.exit(130))
+
+
+def finish_by_signals(workflow, is_submitting):
+    """From now on, SIGTERM and SIGINT let running jobs end and start no other.
+
+    A terminal sends Ctrl-C to the jobs, too, which then save and stop. Those on a cluster hear
+    nothing of it, so that SIGINT cancels them.
+
+    Snakemake's own ways may hang: its handler of SIGTERM takes a lock that the interrupted main
+    thread may hold, and a KeyboardInterrupt may leave one taken for good. So a thread is told, by
+    a queue whose put() may interrupt itself.
+
+    Args:
+        workflow: Snakemake's.
+        is_submitting: whether jobs are submitted to a cluster.
+    """
+    numbers = queue.SimpleQueue()
+
+    def end():
+        while True:
+            if numbers.get() == signal.SIGINT and is_submitting:
+                leave_running_jobs(workflow)
+            else:
+                finish_running_jobs(workflow)
+
+    threading.Thread(target=end, daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: numbers.put(number))
