@@ -46,7 +46,7 @@ if __name__ == "__main__":
     )
     schedules = [
         LRScheduler(policy="CosineAnnealingLR", T_max=5),
-        LRScheduler(policy="CosineAnnealingWarmRestarts", T_0=3),
+        LRScheduler(policy=torch.optim.lr_scheduler.CosineAnnealingWarmRestarts, T_0=3),
     ]
     search = GridSearchCV(
         net,
@@ -55,6 +55,7 @@ if __name__ == "__main__":
         scoring="accuracy",
         n_jobs=sized(cores.allowed(), 1),
         refit=False,
+        error_score="raise",
     )
     search.fit(images, digits.targets.astype(np.int64))
     print(search.cv_results_["mean_test_score"])
