@@ -4,7 +4,7 @@
 #   sbatch --nodes 4 --exclusive --time 12:00:00 profiles/allocation.sh --configfile config/mine.yaml
 #
 # from the project's folder; what follows the script's name goes to snakemake. On one node a run starts as
-# on any machine; on several, as a step of SLURM's own, which chooses the node and binds the cores.
+# on any machine; on several, as a step, on nodes that profiles/step.py chooses.
 # Two minutes before the time limit, and after a node has died, runs save what they have and stop, and the job goes
 # back to the queue, where it goes on by itself. On SIGTERM they do so, too; whether it is queued again is then SLURM's business.
 #
@@ -21,27 +21,49 @@ set -euo pipefail
 
 BIN=${BIN:-.venv/bin}
 SNAKEMAKE=("$BIN/python" -m snakemake)
+if [ ! -x "$BIN/python" ] || [ ! -e Snakefile ]; then
+  echo "found no $BIN/python or no Snakefile in $PWD; submit from the project's folder, or say --chdir" >&2
+  exit 1
+fi
 
+# A worker for each core, not for each of its hardware threads, unless HYPERTHREADS=yes.
+threads=1
+if [ "${HYPERTHREADS:-no}" != yes ]; then
+  threads=$(scontrol --oneliner show node "$SLURMD_NODENAME" | grep -o 'ThreadsPerCore=[0-9]*' | cut -d= -f2)
+fi
+mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 # "48(x2),24": CPUs of the nodes.
-read -r cores least < <(
-  tr , '\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | tr '(x)' '   ' |
-    awk '{n = $2 ? $2 : 1; all += n * $1; if (!least || $1 < least) least = $1} END {print all, least}'
-)
-memory=${SLURM_MEM_PER_NODE:+$((SLURM_MEM_PER_NODE * SLURM_JOB_NUM_NODES))}
-memory=${memory:-${SLURM_MEM_PER_CPU:+$((SLURM_MEM_PER_CPU * cores))}}
-# srun takes them for options of its own that contradict those below.
-unset SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU
+mapfile -t cpus < <(tr , '\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | awk -F '[(x)]+' '{n = $2 ? $2 : 1; while (n--) print $1}')
+cores=0 least= memory=0 ALLCORES_ROOM=
+for i in "${!nodes[@]}"; do
+  of_node=$((cpus[i] > threads ? cpus[i] / threads : 1))
+  mb=${SLURM_MEM_PER_NODE:-$((${SLURM_MEM_PER_CPU:-0} * cpus[i]))}
+  cores=$((cores + of_node)) memory=$((memory + mb))
+  if [ -z "$least" ] || [ "$of_node" -lt "$least" ]; then least=$of_node; fi
+  # Name, cores and MB; without a limit, more than any has.
+  ALLCORES_ROOM+="${nodes[i]} $of_node $((mb ? mb : 10 ** 9))"$'\n'
+done
+# What sbatch was asked for, however it was, srun would take for options of its own. Only what says which job this is
+# stays; steps get what their own options say.
+for name in $(compgen -e SLURM_); do
+  case $name in
+  SLURM_JOB_ID | SLURM_JOBID | SLURM_JOB_NUM_NODES | SLURM_JOB_NODELIST | SLURM_RESTART_COUNT) ;;
+  SLURM_CONF | SLURM_CLUSTER_NAME | SLURM_WORKING_CLUSTER | SLURM_NODE_ALIASES) ;;
+  *) unset "$name" ;;
+  esac
+done
 
-if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
-  export ALLCORES_NODE_CORES=$least ALLCORES_NODES=$SLURM_JOB_NUM_NODES
+if [ "${#nodes[@]}" -gt 1 ]; then
+  export ALLCORES_NODE_CORES=$least ALLCORES_NODES=${#nodes[@]}
   # One process on each node of a run; what is in braces is filled in. Another batch system: another line.
-  export ALLCORES_LAUNCHER='srun --exact --nodes={resources.nodes} --ntasks-per-node=1 --cpus-per-task=$(({threads} / {resources.nodes})) --mem={resources.mem_mb} --kill-on-bad-exit=1 --wait=0 --input=none --quiet'
+  export ALLCORES_ROOM
+  export ALLCORES_LAUNCHER="$BIN/python -I -S profiles/step.py --nodes {resources.nodes} --cores \$(({threads} / {resources.nodes})) --mem {resources.mem_mb} --"
   # On each node a process from which runs are forked; without one they start by themselves.
   mkdir -p .snakemake
-  for node in $(scontrol show hostnames); do # a step of several nodes would end with one of them
+  for node in "${nodes[@]}"; do # a step of several nodes would end with one of them
     {
       srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" --input=none --quiet \
-        "$BIN/python" scripts/warm_node.py ".snakemake/warm_process_$node.log" || true
+        "$BIN/python" scripts/warm_node.py ".snakemake/warm_process_$node.log" 2>/dev/null || true
       if sinfo --noheader --nodes="$node" --format=%T | grep -q down; then kill -USR1 $$; fi
     } &
   done
@@ -53,13 +75,14 @@ stop() {
   kill -TERM "$snakemake" 2>/dev/null || true # no further runs
   # Those that there are save and stop. Of SIGTERM srun would kill them at once; this it passes on. Again, for one that
   # was just being started.
-  while pkill -USR1 -P "$snakemake" -f 'srun|scripts/start.py'; do sleep 2; done
+  while pkill -USR1 -P "$snakemake" -f 'srun|profiles/step.py|scripts/start.py'; do sleep 2; done
 }
 
 # The job that was here before has the same number and is over; its lock may be left. Others' locks stay.
-others=$(squeue --me --noheader --states=RUNNING --format='%A %Z' | grep -v "^$SLURM_JOB_ID " | grep -cF " $PWD" || true)
+others=$(squeue --me --noheader --states=RUNNING --format='%A|%Z' | grep -v "^$SLURM_JOB_ID|" | cut -d'|' -f2- | grep -cxF "$PWD" || true)
 if [ "${SLURM_RESTART_COUNT:-0}" != 0 ] && [ "$others" = 0 ]; then "${SNAKEMAKE[@]}" "$@" --unlock; fi
-"${SNAKEMAKE[@]}" --cores "$cores" --retries 2 ${memory:+--resources mem_mb="$memory"} "$@" &
+began=$(mktemp)
+"${SNAKEMAKE[@]}" --cores "$cores" --retries 2 $( ((memory)) && echo --resources mem_mb="$memory") "$@" &
 snakemake=$!
 trap 'stop yes' USR1
 trap 'stop no' TERM
@@ -68,6 +91,12 @@ while kill -0 "$snakemake" 2>/dev/null; do # a signal ends the wait, not snakema
   wait "$snakemake" && status=0 || status=$?
 done
 if [ "$requeue" = yes ] && [ "$status" != 0 ]; then
-  scontrol requeue "$SLURM_JOB_ID"
+  # A run that has come further has left a checkpoint.
+  if [ -n "$(find results -newer "$began" \( -name metrics.json -o -name 'latest.allcores' \) -print -quit)" ]; then
+    scontrol requeue "$SLURM_JOB_ID"
+  else
+    echo "not queued again: no run came any further in this turn; ask for more than $SECONDS s and 2 minutes (--time)" >&2
+  fi
 fi
+rm -f "$began"
 exit "$status"

@@ -192,10 +192,11 @@ class Allocation:
     Args:
         wide: strategies of a study over two nodes.
         model: an entry of `models` that takes the place of `mlp`.
+        asked: options of sbatch; None: whole nodes.
         study: changes of the study.
     """
 
-    def __init__(self, slurm, folder, nodes=2, wide=(), model=None, **study):
+    def __init__(self, slurm, folder, nodes=2, wide=(), model=None, asked=None, **study):
         self.slurm = slurm
         self.project = copy(folder)
 
@@ -208,8 +209,9 @@ class Allocation:
                 config["studies"]["wide"] = first | of_wide
 
         self.project.configure(change)
-        command = ["sbatch", "--parsable", f"--chdir={folder}", f"--nodes={nodes}", "--exclusive"]
-        command += ["--mem=6000", "--time=10", ROOT / "profiles" / "allocation.sh"]
+        asked = asked or [f"--nodes={nodes}", "--exclusive", "--mem=6000"]
+        command = ["sbatch", "--parsable", f"--chdir={folder}", "--time=10", *asked]
+        command.append(ROOT / "profiles" / "allocation.sh")
         self.job = says(slurm, *command, "--configfile", self.project.config).strip()
         self.log = folder / f"allcores-{self.job}.log"
 

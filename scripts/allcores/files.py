@@ -1,14 +1,22 @@
 """Files that are whole or not there: atomic writes, JSON with a checksum, digests of content."""
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import json
 import os
+import struct
 from pathlib import Path
 
 # The key of a JSON file's own checksum.
 CHECKSUM = "checksum"
 TOGETHER = 2.0  # seconds
+
+# What a file system says that has no flock(2), such as Lustre mounted without it, or has none now.
+WITHOUT = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+# struct flock of <fcntl.h>: type, from where, first byte, all of them, no process's.
+WHOLE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 def write_text(path, text):
@@ -112,3 +120,37 @@ class KeptDigests:
 def _state(path):
     status = Path(path).stat()
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def hold(file, wait=True):
+    """Lock a file for as long as it is open, here and in the processes that are forked from here.
+
+    Where there is no flock(2), by a lock of the open file description (fcntl(2)), which is as
+    much; the processes of a machine must not use both.
+
+    Args:
+        file: open for writing; a descriptor, or an object that has one.
+        wait: until others have closed it.
+
+    Raises:
+        BlockingIOError: another one holds it.
+        OSError: the file system has neither; the text says which file it was.
+    """
+    descriptor = file if isinstance(file, int) else file.fileno()
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return
+    except OSError as error:
+        if error.errno not in WITHOUT:
+            raise
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, WHOLE)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            raise BlockingIOError(error.errno, error.strerror) from None
+        path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - need not be there
+        raise OSError(
+            error.errno,
+            f"the file system of {path} locks no files ({error.strerror}); call snakemake with "
+            "--directory on another one, or have it mounted with `flock`",
+        ) from None

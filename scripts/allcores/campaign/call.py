@@ -219,7 +219,10 @@ class Call:
         if self.workflow.executor_plugin.name == "slurm":
             stop_at(list(slurm.unusable()), "Jobs cannot be submitted from here")
             submitted = [job for job in jobs if not job.is_local]
-            stop_at(list(slurm.still_there(submitted)), "SLURM still has jobs of an earlier call")
+            logs = os.path.realpath(self.folder.slurm_logs)
+            internals.log_jobs_in(self.workflow, logs)
+            of_earlier = list(slurm.still_there(submitted, logs))
+            stop_at(of_earlier, "SLURM still has jobs of an earlier call")
         if self.undecided and self.local_cores is None:
             stop_at(["`strategies: [auto]`: first call scripts/plan.py with --cores N"])
         command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
@@ -227,6 +230,7 @@ class Call:
         self.estimates.read_again()  # what was counted in the models now
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
+        internals.forget_resources(submitted)
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.given if self.undecided else self.config)
         if WITHOUT_MISSING not in os.environ:  # that is part of another call, which says all

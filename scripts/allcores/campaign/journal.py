@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from allcores.files import write_text
+from allcores.machine import slurm
 
 CALL, JOBS = "call.json", "jobs.jsonl"
 # The states of a job that has begun.
@@ -28,6 +29,7 @@ class Call:
         host, pid: where it runs.
         cores: onto which it packs its runs; None: a cluster has them.
         is_spread: whether its runs are on several machines.
+        batch_job: SLURM's number of the job that it is part of; "": of none.
         expected: path of each run that it is to make -> seconds it is expected to last.
     """
 
@@ -36,17 +38,19 @@ class Call:
     pid: int
     cores: int | None
     is_spread: bool
+    batch_job: str
     expected: dict
 
     @classmethod
     def of_this_process(cls, cores, is_spread, expected):
-        return cls(time.time(), platform.node(), os.getpid(), cores, is_spread, expected)
+        place = time.time(), platform.node(), os.getpid()
+        return cls(*place, cores, is_spread, os.environ.get("SLURM_JOB_ID", ""), expected)
 
     @property
     def is_going_on(self):
-        """Whether its process is there; None: it is on another machine."""
+        """Whether its process is there, or SLURM has its job; None: it is on another machine."""
         if self.host != platform.node():
-            return None
+            return slurm.is_in_queue(self.batch_job) if self.batch_job else None
         with contextlib.suppress(OSError):
             return b"snakemake" in Path(f"/proc/{self.pid}/cmdline").read_bytes()
         return False

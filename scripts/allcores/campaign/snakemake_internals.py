@@ -8,6 +8,7 @@ import queue
 import signal
 import sys
 import threading
+from pathlib import Path
 
 
 def is_main_process(workflow):
@@ -99,8 +100,23 @@ def reconsider(workflow, jobs):
     """Ask the rules anew for priorities, and for the resources of some jobs: what was counted in
     the models has changed what is expected of them."""
     workflow.dag.update_priority()
+    forget_resources(jobs)
+
+
+def forget_resources(jobs):
+    """Ask the rules anew for the threads and resources of jobs, when they are needed next."""
     for job in jobs:
         job.reset_params_and_resources()
+        # It does that once only, and is to do it again when what a job needs has been made.
+        job._params_and_resources_resetted = False
+
+
+def log_jobs_in(workflow, folder):
+    """Have SLURM write what jobs say into a folder: the plugin's own is that of all configs.
+
+    Its setting, --slurm-logdir, is read before it is known which config this is.
+    """
+    workflow.scheduler._executor.slurm_logdir = Path(folder)
 
 
 def start_at_once(workflow):

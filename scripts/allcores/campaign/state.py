@@ -18,6 +18,7 @@ DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 TRUST = 0.05
 # What a run says that was told to stop.
 GOES_ON = "the same call goes on"
+HELD = ("FLOCK", "OFDLCK")  # as proc_locks(5) calls the locks of files.hold()
 EPOCH = re.compile(r"^epoch (\d+)/(\d+)  loss (\S+)", re.MULTILINE)
 
 
@@ -43,7 +44,7 @@ class RunState:
         return time.time() - self.began
 
 
-def states(folder, table, jobs, is_done, is_over=False):
+def states(folder, table, jobs, is_done, is_over=False, queue=None):
     """The RunState of every run of a grid.Table that is wanted.
 
     Args:
@@ -51,6 +52,8 @@ def states(folder, table, jobs, is_done, is_over=False):
         jobs: the journal.Jobs of the latest call.
         is_done: function of a path that says whether its results are there and whole.
         is_over: whether that call has ended, so that none of its jobs is running.
+        queue: path -> SLURM's state, of those runs of which it has a job; None: none of them is to
+            be one, and what the call has started is running.
     """
     of_run, locked = {job.title: job for job in jobs if job.rule == "train"}, _locked_files()
     # Rungs of one run share its checkpoints, and their lock.
@@ -61,7 +64,11 @@ def states(folder, table, jobs, is_done, is_over=False):
     }
     for path in folder.wanted(table):
         job = of_run.get(path)
-        if job and job.state == journal.RUNNING and not is_over:
+        if queue and path in queue:
+            began, cores = (job.since, job.cores) if job else (0.0, table.runs[path].cores)
+            is_waiting = queue[path] in ("PENDING", "CONFIGURING", "REQUEUED")
+            yield RunState(path, WAITING if is_waiting else RUNNING, began, cores)
+        elif job and job.state == journal.RUNNING and not is_over and queue is None:
             yield RunState(path, RUNNING, job.began, job.cores)
         elif is_done(path):
             yield RunState(path, DONE)
@@ -115,10 +122,10 @@ def was_stopped(job):
 
 
 def _locked_files():
-    """The inodes of the files on which processes of this machine hold a flock (proc_locks(5)); to
+    """The inodes of the files that processes of this machine hold (files.hold(), proc_locks(5)); to
     try for one of them would be in the way of a run that is just beginning."""
     lines = Path("/proc/locks").read_text().splitlines()
-    return {int(line.split()[5].rpartition(":")[2]) for line in lines if "FLOCK" in line}
+    return {int(line.split()[5].rpartition(":")[2]) for line in lines if line.split()[1] in HELD}
 
 
 def _locked_since(folder, run, locked):

@@ -1,9 +1,10 @@
 """How far the runs of a config are, from what its calls have written down."""
 
+import os
 import time
 
 from allcores.campaign import board, closing, commands, journal, state
-from allcores.machine import cores
+from allcores.machine import cores, slurm
 
 
 class Status:
@@ -17,8 +18,18 @@ class Status:
         """(the journal.Call, its Jobs, whether it is over, list of RunState)."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
-        of_runs = state.states(self.folder, self.table, jobs, self.is_current, is_over)
-        return call, jobs, is_over, list(of_runs)
+        queue = self._queue() if call and call.cores is None else None
+        of_runs = state.states(self.folder, self.table, jobs, self.is_current, is_over, queue)
+        return call, jobs, is_over and not queue, list(of_runs)
+
+    def _queue(self):
+        """Path -> SLURM's state, of the runs of which it has a job."""
+        in_queue = slurm.states(os.path.realpath(self.folder.slurm_logs))
+        comments = {
+            path: slurm.comment("train", map(str, run.wildcards.values()))
+            for path, run in self.table.runs.items()
+        }
+        return {path: in_queue[text] for path, text in comments.items() if text in in_queue}
 
     def lines(self):
         """A line on all, and one for each job that is going on."""

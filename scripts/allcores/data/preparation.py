@@ -1,12 +1,12 @@
 """Prepare a dataset, unless it is there and was made from the same options, code and sources."""
 
-import fcntl
 import hashlib
 import os
 import shutil
 import zipfile
 from pathlib import Path
 
+from allcores import files
 from allcores.data import storage
 from allcores.files import KeptDigests, checksum, sha256
 from allcores.study import fingerprint, registry
@@ -26,7 +26,7 @@ def prepare(choice, downloads, folder):
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        files.hold(lock)
         if not _is_sound(folder, made_from(choice)):
             load = registry.datasets()[choice.name].load()
             samples = load(Path(downloads) / choice.name, **choice.options)
@@ -56,7 +56,7 @@ def local_copy(folder, scratch):
     place = own / checksum(storage.read_info(folder))[:16]
     place.mkdir(exist_ok=True)
     with (place / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        files.hold(lock)
         if not _is_whole(place):
             for name in (*storage.read_info(folder)["sha256"], "dataset.json"):
                 shutil.copyfile(folder / name, place / f"{name}.part")

@@ -1,11 +1,14 @@
 """What has to be asked of SLURM before jobs are submitted: it accepts what it will never start."""
 
-import os
+import contextlib
 import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
+NO_NODE = "node configuration is not available"  # as sbatch says, of drained nodes, too
 # Of what sinfo writes for a time limit: [days-]hours:minutes:seconds, or minutes:seconds.
 LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
@@ -21,6 +24,7 @@ class Request:
     minutes: int
     partition: str
     account: str
+    further: tuple  # options of sbatch that are taken as they are
 
     @classmethod
     def of(cls, job):
@@ -34,6 +38,10 @@ class Request:
             asked.get("runtime", 0),
             asked.get("slurm_partition", ""),
             asked.get("slurm_account", ""),
+            (
+                *(f"--{name}={asked[name]}" for name in ("qos", "constraint") if asked.get(name)),
+                *shlex.split(asked.get("slurm_extra", "")),
+            ),
         )
 
     @property
@@ -43,7 +51,7 @@ class Request:
         return [
             *(f"{option}={value}" for option, value in chosen if value),
             *(f"--nodes={self.nodes}", f"--ntasks={self.nodes}", f"--cpus-per-task={self.cpus}"),
-            *(f"--mem={self.memory_mb}", f"--time={self.minutes}"),
+            *(f"--mem={self.memory_mb}", f"--time={self.minutes}", *self.further),
         ]
 
     def __str__(self):
@@ -63,21 +71,42 @@ def hopeless(jobs):
 
 
 def _refusal(request):
-    """Why sbatch would not take a job; "": it would."""
+    """Why no node could ever run a job; "": one could, though it may be drained now."""
     asked = subprocess.run(
         ["sbatch", "--test-only", *request.options, "--wrap=true"],
         capture_output=True,
         text=True,
     )
-    return "" if asked.returncode == 0 else asked.stderr.strip().splitlines()[-1]
+    if asked.returncode == 0:
+        return ""
+    why = asked.stderr.strip().splitlines()[-1]
+    return "" if NO_NODE in why and _has_nodes_for(request) else why
+
+
+def _has_nodes_for(request):
+    """Whether enough nodes of the partition are large enough, whatever state they are in."""
+    large = {
+        node
+        for partition, node, cpus, memory in _answers("sinfo", "-N", "-o", "%P|%N|%c|%m")
+        if _is_of(request, partition)
+        and int(cpus) >= request.cpus
+        and int(memory) >= request.memory_mb
+    }
+    return len(large) >= request.nodes
+
+
+def _is_of(request, partition):
+    """Whether a request goes to a partition, as sinfo names it: with * if it is the default."""
+    return partition.rstrip("*") == request.partition or (
+        partition.endswith("*") and not request.partition
+    )
 
 
 def _too_long(request):
     """Why a job would wait for ever with the reason PartitionTimeLimit; "": it would not."""
     for name, limit in _answers("sinfo", "-o", "%P|%l"):
-        chosen = name == request.partition if request.partition else name.endswith("*")
         found = LIMIT.fullmatch(limit)
-        if chosen and found:
+        if _is_of(request, name) and found:
             days, hours, minutes, _ = (int(part or 0) for part in found.groups())
             most = (days * 24 + hours) * 60 + minutes
             if request.minutes > most:
@@ -96,24 +125,60 @@ def unusable():
         yield f"squeue says: {asked.stderr.strip()}"
 
 
-def still_there(jobs):
-    """Lines on jobs of an earlier call, in this folder, that do what these are to do.
+def is_in_queue(number):
+    """Whether a job has not ended; None: there is no SLURM to ask here."""
+    with contextlib.suppress(OSError):
+        command = ["squeue", "-h", "-j", number]
+        return bool(subprocess.run(command, capture_output=True, text=True).stdout.strip())
+    return None
 
-    They go on when snakemake is killed, and two at once would train the same run twice. The plugin
-    for SLURM writes a job's rule and wildcards into its comment.
+
+def states(logs):
+    """Comment -> state, of those jobs that have not ended; {}: there is no SLURM to ask here.
+
+    Args:
+        logs: see still_there().
     """
-    here = os.path.realpath(".")
-    names = (f"rule_{job.rule.name}_wildcards_{'_'.join(job.wildcards)}" for job in jobs)
-    ours = {name.replace("/", "_") for name in names}
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        return {comment: state for _, state, log, comment in _jobs() if log.startswith(f"{logs}/")}
+    return {}
+
+
+def comment(rule, wildcards):
+    """What the plugin for SLURM writes into the comment of a job, as squeue shows it."""
+    return f"rule_{rule}_wildcards_{'_'.join(wildcards)}".replace("/", "_")
+
+
+def still_there(jobs, logs):
+    """Lines on jobs of an earlier call that do what these are to do.
+
+    They go on when snakemake is killed, and two at once would train the same run twice. An array,
+    which may hold any of them, has the comment of one.
+
+    Args:
+        logs: the folder into which this config's jobs write, and no other's.
+    """
+    ours = {comment(job.rule.name, job.wildcards) for job in jobs}
     found = [
-        (number, f"job {number}, {state}: {comment}")
-        for number, state, folder, comment in _answers("squeue", "--me", "-o", "%i|%T|%Z|%k")
-        if os.path.realpath(folder) == here and comment in ours
+        (number, f"job {number}, {state}: {text}")
+        for number, state, log, text in _jobs()
+        if log.startswith(f"{logs}/") and (text in ours or "_" in number)
     ]
     if found:
         yield from (line for _, line in found)
         numbers = " ".join(number for number, _ in found)
         yield f"Wait for them, or `scancel {numbers}`; then call again."
+
+
+def _jobs():
+    """(number, state, file of its output, comment) of each job of this user."""
+    widths = {"JobArrayID": 40, "State": 20, "StdOut": 2000, "Comment": 2000}
+    asked = ",".join(f"{field}:{width}" for field, width in widths.items())
+    command = ["squeue", "-h", "--me", f"--Format={asked}"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    for line in said.stdout.splitlines():
+        ends = list(accumulate(widths.values()))
+        yield tuple(line[start:end].strip() for start, end in pairwise([0, *ends]))
 
 
 def _answers(program, *options):

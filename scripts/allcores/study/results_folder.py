@@ -2,7 +2,6 @@
 
 import atexit
 import dataclasses
-import fcntl
 import functools
 import json
 import os
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from allcores import files
 from allcores.files import KeptDigests, read_json, written_together
 from allcores.study import conditions
 from allcores.study.run import PATH, digest
@@ -123,14 +123,19 @@ class ResultsFolder:
         lock = Path(self.checkpoints(run), f"lock{SUFFIX}")
         if not lock.exists():
             return
-        with lock.open() as file:
+        with lock.open("r+") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                files.hold(file, wait=False)
             except BlockingIOError:  # another study has kept it
                 return
             for each in lock.parent.glob(f"*{SUFFIX}"):
                 each.unlink()
             lock.parent.rmdir()
+
+    @property
+    def slurm_logs(self):
+        """The folder of what jobs say to SLURM, beside their own logs."""
+        return f"{self.path}/logs/slurm"
 
     def selection(self, path="{selection}"):
         """The file that says which candidate was chosen, by the path of the grid.Selection."""

@@ -6,7 +6,6 @@ the weights that will be scored. The name of every file ends with SUFFIX; a fold
 anything else is refused.
 """
 
-import fcntl
 import hashlib
 import io
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from allcores import files
 from allcores.study.results_folder import SUFFIX
 from allcores.training.evaluation import shipped
 
@@ -227,7 +227,7 @@ def _locked(path):
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            files.hold(descriptor, wait=False)
         except BlockingIOError:
             os.close(descriptor)
             raise ValueError(
