@@ -26,9 +26,10 @@ if [ ! -x "$BIN/python" ] || [ ! -e Snakefile ]; then
   exit 1
 fi
 
-# A worker for each core, not for each of its hardware threads, unless HYPERTHREADS=yes.
+# A worker for each core, not for each of its hardware threads, unless HYPERTHREADS=yes. SLURM counts threads, or cores
+# if it was told to.
 threads=1
-if [ "${HYPERTHREADS:-no}" != yes ]; then
+if [ "${HYPERTHREADS:-no}" != yes ] && [ "${SLURM_HINT:-}" != nomultithread ] && [ "${SLURM_THREADS_PER_CORE:-}" != 1 ]; then
   threads=$(scontrol --oneliner show node "$SLURMD_NODENAME" | grep -o 'ThreadsPerCore=[0-9]*' | cut -d= -f2)
 fi
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")

@@ -21,9 +21,10 @@ def small():
     return {"BENCH": "smoke", "SNAKEMAKE": shlex.join(client), "SHARED_WARM": str(warm_folder())}
 
 
-@pytest.mark.parametrize(
-    "name", sorted({file.stem for file in FOLDER.glob("*.py")} - LEFT_OUT), ids=str
-)
+NAMES = sorted({file.stem for file in FOLDER.glob("*.py")} - LEFT_OUT - {"allocation"})
+
+
+@pytest.mark.parametrize("name", [*NAMES, pytest.param("allocation", marks=pytest.mark.slurm)])
 def test_a_benchmark_runs(tmp_path, name):
     run = subprocess.run(
         [sys.executable, FOLDER / f"{name}.py"],

@@ -25,10 +25,17 @@ UP, DOWN = (ROOT / "tests" / "slurm" / name for name in ("up.sh", "down.sh"))
 @pytest.fixture(scope="module")
 def slurm():
     """The environment in which sbatch and squeue reach the cluster."""
+    with cluster() as environment:
+        yield environment
+
+
+@contextlib.contextmanager
+def cluster(**settings):
+    """Bring up a cluster, with settings of up.sh; gives the environment that reaches it."""
     # Not pytest's own folder: munge wants every folder above its socket open to all.
     lab = Path(tempfile.mkdtemp(prefix="slurm-lab-"))
     lab.chmod(0o755)
-    environment = ENVIRONMENT | {"LAB": str(lab)}
+    environment = ENVIRONMENT | {"LAB": str(lab)} | settings
     up = subprocess.run([UP], env=environment, text=True, capture_output=True)
     if up.returncode == 77:
         pytest.skip(up.stderr.strip().splitlines()[-1])

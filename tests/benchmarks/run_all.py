@@ -1,6 +1,7 @@
 """All benchmarks, or those named: python tests/benchmarks/run_all.py input_pipeline start_up
 
-`auto` and `fashion_mnist`, which take half an hour and a quarter, have to be named.
+`auto` and `fashion_mnist`, which take half an hour and a quarter, have to be named, and
+`allocation`, which installs SLURM.
 """
 
 import subprocess

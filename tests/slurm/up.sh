@@ -5,10 +5,10 @@
 #
 # All state lies in $LAB; down.sh ends it. Each of the nodes n1 .. nN has a network of its own, behind a bridge
 # that nothing else is connected to; where that is not allowed, all are on the loopback interface. Installs
-# Debian's packages where they are missing; ends with status 77 where that cannot be done.
+# Each node has CPUS cores of THREADS hardware threads. Debian's packages where they are missing; ends with status 77 where that cannot be done.
 set -euo pipefail
 LAB=${LAB:?the folder for all state}
-NODES=${NODES:-3} CPUS=${CPUS:-2} MEMORY=${MEMORY:-8000} PORT=${PORT:-16817}
+NODES=${NODES:-3} CPUS=${CPUS:-2} THREADS=${THREADS:-1} MEMORY=${MEMORY:-8000} PORT=${PORT:-16817}
 NETWORK=10.77.0
 HOST=$(hostname -s)
 say() { echo "[slurm up] $*"; }
@@ -87,7 +87,7 @@ ReturnToService=2
 AccountingStorageType=accounting_storage/none
 CONF
   for i in $(seq "$NODES"); do
-    echo "NodeName=n$i NodeHostname=n$i NodeAddr=$(address "$i") Port=$((PORT + i)) CPUs=$CPUS RealMemory=$MEMORY State=UNKNOWN"
+    echo "NodeName=n$i NodeHostname=n$i NodeAddr=$(address "$i") Port=$((PORT + i)) CPUs=$((CPUS * THREADS)) CoresPerSocket=$CPUS ThreadsPerCore=$THREADS RealMemory=$MEMORY State=UNKNOWN"
   done
   echo "PartitionName=main Nodes=ALL Default=YES DefaultTime=10 MaxTime=24:00:00 State=UP"
   # Jobs of `urgent` take nodes away from those of `main`, which are queued again.
