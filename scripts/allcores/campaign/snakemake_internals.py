@@ -1,7 +1,8 @@
 """All that this project uses of Snakemake and Snakemake does not promise, with what it is for.
 
-Written for the version that pyproject.toml pins. After an upgrade run tests/test_internals.py: each
-function here has a test that fails when what it relies on has changed.
+Written for the version that pyproject.toml pins. After an upgrade run tests/test_internals.py and,
+for what is of a cluster, make test-slurm: each function here has a test that fails when what it
+relies on has changed.
 """
 
 import queue

@@ -1,0 +1,76 @@
+"""The profiles of batch systems other than SLURM, with stand-ins for their commands."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import ENVIRONMENT
+from project import copy
+
+# Beside a real SLURM's: each job of a cluster starts two snakemakes.
+pytestmark = pytest.mark.slurm
+# Runs what is submitted, and keeps how it was asked for.
+SUBMIT = """#!/bin/bash
+printf '%s ' "$@" $'\n' >>{folder}/asked
+setsid bash "${{@: -1}}" >{folder}/said 2>&1 </dev/null &
+echo "{answer}"
+"""
+# Profile -> (command, its answer, what is asked of it for a run of two processes).
+SYSTEMS = {
+    "lsf": (
+        "bsub",
+        "Job <7> is submitted to default queue <normal>.",
+        r"-n 2 -R span\[hosts=1\] rusage\[mem=\d+\] -W \d+ -J train",
+    ),
+    "sge": ("qsub", "7", r"-N train .* -pe smp 2 -l h_vmem=\d+M -l h_rt=\d+"),
+    "pbs": ("qsub", "7.server", r"-N train .*select=1:ncpus=2:mem=\d+mb -l walltime=\d+:\d+:00"),
+}
+
+
+class Call:
+    """A project whose runs go to one of SYSTEMS."""
+
+    def __init__(self, folder, system):
+        self.system, self.project = system, copy(folder)
+        command, answer, self.asked = SYSTEMS[system]
+        one = {"models": ["mlp"], "strategies": ["ddp"], "folds": 2}
+        self.project.configure(lambda config: config["studies"]["first"].update(one))
+        program = folder / "bin" / command
+        program.parent.mkdir()
+        program.write_text(SUBMIT.format(folder=folder, answer=answer))
+        program.chmod(0o755)
+        self.environment = ENVIRONMENT | {"PATH": f"{program.parent}:{ENVIRONMENT['PATH']}"}
+
+    def __call__(self, *arguments):
+        """The process of snakemake."""
+        words = [sys.executable, "-m", "snakemake", "--configfile", self.project.config]
+        words += ["--profile", f"profiles/{self.system}", "--seconds-between-status-checks", "1"]
+        return subprocess.Popen(
+            list(map(str, [*words, "--latency-wait", "5", *arguments])),
+            cwd=self.project.folder,
+            env=self.environment,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def test_runs_are_submitted_and_end(tmp_path):
+    calls = [Call(tmp_path / system, system) for system in SYSTEMS]
+    for call, process in [(call, call()) for call in calls]:
+        said, _ = process.communicate(timeout=200)
+        assert process.returncode == 0, said
+        assert "with external jobid '7" in said, "what cancels a job takes its number"
+        submitted = (call.project.folder / "asked").read_text()
+        assert len(re.findall(call.asked, submitted)) == 2, submitted
+        assert len(list((call.project.results / "runs").rglob("metrics.json"))) == 2
+
+
+def test_runs_over_several_nodes_are_refused(tmp_path):
+    call = Call(tmp_path / "lsf", "lsf")
+    call.project.configure(lambda config: config["studies"]["first"].update(nodes=2))
+    process = call()
+    said, _ = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert "More than one node takes SLURM" in said
