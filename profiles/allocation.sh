@@ -54,13 +54,13 @@ for name in $(compgen -e SLURM_); do
   esac
 done
 
+mkdir -p .snakemake
 if [ "${#nodes[@]}" -gt 1 ]; then
   export ALLCORES_NODE_CORES=$least ALLCORES_NODES=${#nodes[@]}
   # One process on each node of a run; what is in braces is filled in. Another batch system: another line.
   export ALLCORES_ROOM
   export ALLCORES_LAUNCHER="$BIN/python -I -S profiles/step.py --nodes {resources.nodes} --cores \$(({threads} / {resources.nodes})) --mem {resources.mem_mb} --"
   # On each node a process from which runs are forked; without one they start by themselves.
-  mkdir -p .snakemake
   for node in "${nodes[@]}"; do # a step of several nodes would end with one of them
     {
       srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" --input=none --quiet \
@@ -82,7 +82,8 @@ stop() {
 # The job that was here before has the same number and is over; its lock may be left. Others' locks stay.
 others=$(squeue --me --noheader --states=RUNNING --format='%A|%Z' | grep -v "^$SLURM_JOB_ID|" | cut -d'|' -f2- | grep -cxF "$PWD" || true)
 if [ "${SLURM_RESTART_COUNT:-0}" != 0 ] && [ "$others" = 0 ]; then "${SNAKEMAKE[@]}" "$@" --unlock; fi
-began=$(mktemp)
+began=.snakemake/began_$SLURM_JOB_ID
+touch "$began"
 "${SNAKEMAKE[@]}" --cores "$cores" --retries 2 $( ((memory)) && echo --resources mem_mb="$memory") "$@" &
 snakemake=$!
 trap 'stop yes' USR1
@@ -93,11 +94,12 @@ while kill -0 "$snakemake" 2>/dev/null; do # a signal ends the wait, not snakema
 done
 if [ "$requeue" = yes ] && [ "$status" != 0 ]; then
   # A run that has come further has left a checkpoint.
-  if [ -n "$(find results -newer "$began" \( -name metrics.json -o -name 'latest.allcores' \) -print -quit)" ]; then
+  made=$(find results -newer "$began" \( -name metrics.json -o -name latest.allcores -o -name dataset.json \) 2>/dev/null || true)
+  if [ -n "$made" ]; then
     scontrol requeue "$SLURM_JOB_ID"
   else
     echo "not queued again: no run came any further in this turn; ask for more than $SECONDS s and 2 minutes (--time)" >&2
   fi
 fi
-rm -f "$began"
+rm -f "$began" ".snakemake/steps_$SLURM_JOB_ID.json"
 exit "$status"
