@@ -73,4 +73,14 @@ def test_runs_over_several_nodes_are_refused(tmp_path):
     process = call()
     said, _ = process.communicate(timeout=100)
     assert process.returncode == 1
-    assert "More than one node takes SLURM" in said
+    assert "Runs over several nodes need SLURM" in said
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_the_system_refuses_is_not_waited_for(tmp_path, system):
+    call = Call(tmp_path, system)
+    (tmp_path / "bin" / SYSTEMS[system][0]).write_text("#!/bin/sh\nexit 1\n")
+    process = call("--retries", "0")
+    said, _ = process.communicate(timeout=100)
+    assert process.returncode == 1
+    assert "Error submitting jobscript" in said

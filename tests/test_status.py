@@ -17,7 +17,7 @@ from allcores.campaign import board, journal, state
 from allcores.campaign.board import Progress
 from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING, RunState
 from allcores.files import write_json
-from allcores.machine import cores
+from allcores.machine import cores, slurm
 from allcores.planning.estimate import Estimates
 from allcores.study import grid
 from allcores.study.grid import Table
@@ -266,3 +266,10 @@ def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
     start_up = 2 * seconds[1] - seconds[0]
     assert 0 < start_up < 1
     assert (seconds[0] - start_up) * 100 / 2 == pytest.approx(1797 * 4 / 5, abs=1)
+
+
+def test_where_no_slurm_can_be_asked_nothing_is_concluded(monkeypatch):
+    """What a call has submitted, to another system, say, still counts as running."""
+    monkeypatch.setenv("PATH", "")
+    assert slurm.states("/logs") is None
+    assert slurm.is_in_queue("7") is None

@@ -225,7 +225,7 @@ class Call:
             stop_at(of_earlier, "SLURM still has jobs of an earlier call")
         elif self.local_cores is None and self.is_main:
             wide = [path for path, run in self.table.runs.items() if run.nodes > 1]
-            stop_at(wide[:1], "More than one node takes SLURM; of these runs the first is")
+            stop_at(wide[:1], "Runs over several nodes need SLURM; the first of them is")
         if self.undecided and self.local_cores is None:
             stop_at(["`strategies: [auto]`: first call scripts/plan.py with --cores N"])
         command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))

@@ -52,8 +52,8 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
         jobs: the journal.Jobs of the latest call.
         is_done: function of a path that says whether its results are there and whole.
         is_over: whether that call has ended, so that none of its jobs is running.
-        queue: path -> SLURM's state, of those runs of which it has a job; None: none of them is to
-            be one, and what the call has started is running.
+        queue: path -> SLURM's state, of those runs of which it has a job; None: SLURM has none of
+            them, or cannot be asked, and what the call has started counts as running.
     """
     of_run, locked = {job.title: job for job in jobs if job.rule == "train"}, _locked_files()
     # Rungs of one run share its checkpoints, and their lock.

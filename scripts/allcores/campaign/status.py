@@ -23,8 +23,10 @@ class Status:
         return call, jobs, is_over and not queue, list(of_runs)
 
     def _queue(self):
-        """Path -> SLURM's state, of the runs of which it has a job."""
+        """Path -> SLURM's state, of the runs of which it has a job; None: it cannot be asked."""
         in_queue = slurm.states(os.path.realpath(self.folder.slurm_logs))
+        if in_queue is None:
+            return None
         comments = {
             path: slurm.comment("train", map(str, run.wildcards.values()))
             for path, run in self.table.runs.items()

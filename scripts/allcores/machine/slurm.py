@@ -134,14 +134,14 @@ def is_in_queue(number):
 
 
 def states(logs):
-    """Comment -> state, of those jobs that have not ended; {}: there is no SLURM to ask here.
+    """Comment -> state, of those jobs that have not ended; None: there is no SLURM to ask here.
 
     Args:
         logs: see still_there().
     """
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         return {comment: state for _, state, log, comment in _jobs() if log.startswith(f"{logs}/")}
-    return {}
+    return None
 
 
 def comment(rule, wildcards):
