@@ -15,13 +15,12 @@ def torch():
 
     import check_models  # noqa: F401
     import train  # noqa: F401
-    from allcores.study import fingerprint, registry
+    from allcores.study import registry
     from allcores.training import experiment, sanity  # noqa: F401
 
     # They are read from torch's files.
     registry.optimizers()
     registry.losses()
-    fingerprint.read_ahead(list(sys.modules))
 
 
 def pandas():

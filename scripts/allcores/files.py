@@ -75,6 +75,12 @@ def written_together(files, last):
     return end - TOGETHER < min(times) and max(times) <= end
 
 
+def cache_folder():
+    """What may be lost of a user's: ~/.cache/allcores, see the XDG Base Directory Specification."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return Path(cache, "allcores")
+
+
 class KeptDigests:
     """Digests of files, each computed anew only when the file has changed.
 
@@ -90,10 +96,9 @@ class KeptDigests:
     def __init__(self, kept, digest=sha256):
         self.kept, self.digest = Path(kept), digest
         try:
-            known = json.loads(self.kept.read_text())
+            self.known = read_json(self.kept)
         except (OSError, ValueError):
-            known = {}
-        self.known = known if isinstance(known, dict) else {}
+            self.known = {}
         self.is_new = False
 
     def of(self, path):
@@ -103,18 +108,21 @@ class KeptDigests:
             OSError: it cannot be read.
         """
         path = os.path.abspath(path)  # noqa: PTH100 of a link, not of what it leads to
-        state, found = _state(path), self.known.get(path)
-        if not isinstance(found, list) or found[:1] != [state]:
-            found = self.known[path] = [state, self.digest(path)]
+        state = _state(path)
+        known, digest = self.known.get(path, (None, None))
+        if known != state:
+            digest = self.digest(path)
+            self.known[path] = [state, digest]
             self.is_new = True
-        return found[1]
+        return digest
 
     def save(self):
         """Keep what has been computed."""
         if self.is_new:
             with contextlib.suppress(OSError):  # a folder that cannot be written to, say
                 self.kept.parent.mkdir(parents=True, exist_ok=True)
-                write_text(self.kept, json.dumps(self.known))
+                there = {path: kept for path, kept in self.known.items() if Path(path).exists()}
+                write_json(self.kept, there)
 
 
 def _state(path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from allcores import files
 from allcores.data import storage
-from allcores.files import KeptDigests, checksum, sha256
+from allcores.files import KeptDigests, cache_folder, checksum, sha256
 from allcores.study import fingerprint, registry
 
 
@@ -86,7 +86,7 @@ def sources(choice):
     if path is None:
         return ""
     files = [path] if Path(path).is_file() else files_below(path)
-    kept = KeptDigests(_cache(), _content)
+    kept = KeptDigests(cache_folder() / "digests.json", _content)
     lines = [f"{os.path.relpath(file, path)} {kept.of(file)}" for file in files]
     kept.save()
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:16]
@@ -99,12 +99,6 @@ def _content(file):
             members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
         return hashlib.sha256(repr(members).encode()).hexdigest()
     return sha256(file)
-
-
-def _cache():
-    """Where the digests of the user's files are kept."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return Path(cache) / "allcores" / "digests.json"
 
 
 def files_below(folder):

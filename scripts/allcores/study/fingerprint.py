@@ -4,6 +4,8 @@ Of this library the hash covers each function, class or constant that a run can 
 files: a new schedule retrains nothing. A definition reaches the names in it, what those reach, and
 so on; a class is hashed as a whole. Of the user's own modules, which may do anything, every file
 that a model imports is hashed. Comments, formatting and docstrings are ignored.
+
+What a file of this library says is kept in the user's cache: to parse them all takes half a second.
 """
 
 import ast
@@ -11,9 +13,9 @@ import functools
 import hashlib
 import sys
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
 
+from allcores import files
 from allcores.study import registry
 
 PACKAGE = "allcores"
@@ -62,10 +64,12 @@ def of_dataset(name):
 @functools.cache
 def of_script(name, *modules):
     """The fingerprint of scripts/<name>.py, modules that it loads by name, and all they reach."""
-    script = _Module.read(name, registry.LIBRARY.parent / f"{name}.py")
-    nodes = [node for nodes in script.definitions.values() for node in nodes]
-    roots = [*_references(script, nodes), *((module, None) for module in modules)]
-    return _digest(_reached(roots) | {(name, "*"): _hash(nodes)})
+    script = _contents(registry.LIBRARY.parent / f"{name}.py")
+    definitions = script["definitions"].items()
+    mentioned = [pair for _, (_, names) in definitions for pair in names]
+    roots = [*_references(name, script, mentioned), *((module, None) for module in modules)]
+    own = {(name, definition or "*"): digest for definition, (digest, _) in definitions}
+    return _digest(_reached(roots) | own)
 
 
 @functools.cache
@@ -90,28 +94,32 @@ def _digest(found):
     return f"code {hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}"
 
 
-@dataclass(frozen=True)
-class _Module:
-    """A parsed file: its definitions by name, and what its imports stand for.
+def _parsed(file):
+    """What a file says, as JSON can hold it.
 
-    Attributes:
-        name: of the module.
-        definitions: name -> the statements that define it; EFFECTS -> all that define nothing.
-        imports: name -> (module, name in it; None: the module itself).
+    Returns:
+        definitions: name -> [hash of the statements that define it, pairs of names in them];
+        EFFECTS -> the same of all that define nothing. imports: name -> [dots of a relative import,
+        module, name in it; None: the module itself].
     """
+    tree = _parse(Path(file))
+    statements = {}
+    for node in tree.body:
+        for name in _defined(node):
+            statements.setdefault(name, []).append(node)
+    definitions = {name: [_hash(nodes), _names(nodes)] for name, nodes in statements.items()}
+    return {"definitions": definitions, "imports": _imports(tree)}
 
-    name: str
-    definitions: dict
-    imports: dict
 
-    @classmethod
-    def read(cls, module, file):
-        tree = _parse(file)
-        definitions = {}
-        for node in tree.body:
-            for name in _defined(node):
-                definitions.setdefault(name, []).append(node)
-        return cls(module, definitions, _imports(tree, module, file.stem == "__init__"))
+@functools.cache
+def _kept():
+    """What has been parsed before, by this version of Python and of this file."""
+    version = f"{sys.hexversion:x}-{files.sha256(__file__)[:8]}"
+    return files.KeptDigests(files.cache_folder() / f"code-{version}.json", _parsed)
+
+
+def _contents(file):
+    return _kept().of(file.resolve())
 
 
 def _defined(node):
@@ -125,23 +133,27 @@ def _defined(node):
     return [] if isinstance(node, ast.Import | ast.ImportFrom) or _is_text(node) else [EFFECTS]
 
 
-def _imports(tree, module, is_package):
-    """What each imported name stands for, wherever in the file it is imported."""
+def _imports(tree):
+    """What each imported name stands for, wherever in the file it is imported; see _parsed()."""
     found = {}
-    package = module if is_package else module.rpartition(".")[0]
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.asname or "." not in alias.name:
-                    found[alias.asname or alias.name] = (alias.name, None)
+                    found[alias.asname or alias.name] = [0, alias.name, None]
         elif isinstance(node, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - max(node.level - 1, 0)]
-            source = ".".join([*(above if node.level else []), *filter(None, [node.module])])
             for alias in node.names:
-                whole = f"{source}.{alias.name}"
-                target = (whole, None) if _file(whole) else (source, alias.name)
-                found[alias.asname or alias.name] = target
+                found[alias.asname or alias.name] = [node.level, node.module, alias.name]
     return found
+
+
+def _target(module, is_package, dots, source, name):
+    """(module, name in it; None: the module itself) of an entry of _imports()."""
+    package = (module if is_package else module.rpartition(".")[0]).split(".")
+    above = package[: len(package) - max(dots - 1, 0)] if dots else []
+    source = ".".join([*above, *filter(None, [source])])
+    whole = f"{source}.{name}"
+    return (whole, None) if name and _file(whole) else (source, name)
 
 
 @functools.cache
@@ -155,13 +167,8 @@ def _file(module):
 
 @functools.cache
 def _module(module):
-    return _Module.read(module, _file(module))
-
-
-def read_ahead(modules):
-    """Parse those modules of this library, for the processes that are forked from this one."""
-    for module in filter(_file, modules):
-        _module(module)
+    """The contents of a module of this library."""
+    return _contents(_file(module))
 
 
 def _reached(roots):
@@ -173,12 +180,13 @@ def _reached(roots):
             continue
         source = _module(module)
         if name is None:  # the module as a value: anything in it may be meant
-            waiting += [(module, each) for each in source.definitions]
-        elif name in source.definitions or name == EFFECTS:
+            waiting += [(module, each) for each in source["definitions"]]
+        elif name in source["definitions"] or name == EFFECTS:
             found[module, name], references = _definition(module, name)
             waiting += references
-        elif name in source.imports:
-            waiting.append(source.imports[name])
+        elif name in source["imports"]:
+            waiting.append(_imported(module, source, name))
+    _kept().save()
     return found
 
 
@@ -186,9 +194,9 @@ def _reached(roots):
 def _definition(module, name):
     """(the hash of what a name of a module of this library is, what that leads to)."""
     source = _module(module)
-    nodes = source.definitions.get(name, [])
+    digest, names = source["definitions"].get(name, (_hash([]), []))
     effects = [(each, EFFECTS) for each in (*_packages(module), module)]
-    return _hash(nodes), list(dict.fromkeys([*_references(source, nodes), *effects]))
+    return digest, list(dict.fromkeys([*_references(module, source, names), *effects]))
 
 
 def _packages(module):
@@ -196,25 +204,33 @@ def _packages(module):
     return [".".join(parts[:length]) for length in range(1, len(parts))]
 
 
-def _references(source, nodes):
-    """The (module, name) pairs of this library that statements of a module mention."""
+def _imported(module, source, name):
+    file = _file(module)
+    return _target(module, file is not None and file.stem == "__init__", *source["imports"][name])
+
+
+def _references(module, source, names):
+    """The (module, name) pairs that pairs of names in a module stand for."""
     found = []
-    for base, attribute in (pair for node in nodes for pair in _names(node)):
-        module, name = source.imports.get(base, (source.name, base))
+    for base, attribute in names:
+        target, name = module, base
+        if base in source["imports"]:
+            target, name = _imported(module, source, base)
         if name is None and attribute:  # an attribute of an imported module
-            submodule = f"{module}.{attribute}"
-            module, name = (submodule, None) if _file(submodule) else (module, attribute)
-        found.append((module, name))
+            submodule = f"{target}.{attribute}"
+            target, name = (submodule, None) if _file(submodule) else (target, attribute)
+        found.append((target, name))
     return found
 
 
-def _names(statement):
-    """(name, None), and (name, attribute) for name.attribute, wherever in a statement."""
-    nodes = list(ast.walk(statement))
+def _names(statements):
+    """[name, None], and [name, attribute] for name.attribute, wherever in statements."""
+    nodes = [node for statement in statements for node in ast.walk(statement)]
     dotted = [n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
     bases = {id(node.value) for node in dotted}
-    yield from ((node.value.id, node.attr) for node in dotted)
-    yield from ((n.id, None) for n in nodes if isinstance(n, ast.Name) and id(n) not in bases)
+    pairs = [(node.value.id, node.attr) for node in dotted]
+    pairs += [(n.id, None) for n in nodes if isinstance(n, ast.Name) and id(n) not in bases]
+    return list(map(list, dict.fromkeys(pairs)))
 
 
 def _hash(nodes):
@@ -254,7 +270,9 @@ def _of_own_modules(module):
             found[name, "*"] = hashlib.sha256(file.read_bytes()).hexdigest()
             continue
         found[name, "*"] = _hash(tree.body)
-        for target, part in _imports(tree, name, file.stem == "__init__").values():
+        is_package = file.stem == "__init__"
+        for entry in _imports(tree).values():
+            target, part = _target(name, is_package, *entry)
             candidates = [target] if part is None else [target, f"{target}.{part}"]
             waiting += [each for c in candidates for each in (*_packages(c), c)]
         for node in ast.walk(tree):  # import a.b binds a only
