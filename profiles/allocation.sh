@@ -35,14 +35,16 @@ fi
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 # "48(x2),24": CPUs of the nodes.
 mapfile -t cpus < <(tr , '\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | awk -F '[(x)]+' '{n = $2 ? $2 : 1; while (n--) print $1}')
-cores=0 least= memory=0 ALLCORES_ROOM=
+cores=0 least= memory=0 ALLCORES_ROOM= ALLCORES_NODE_MB=0
 for i in "${!nodes[@]}"; do
   of_node=$((cpus[i] > threads ? cpus[i] / threads : 1))
   mb=${SLURM_MEM_PER_NODE:-$((${SLURM_MEM_PER_CPU:-0} * cpus[i]))}
   cores=$((cores + of_node)) memory=$((memory + mb))
   if [ -z "$least" ] || [ "$of_node" -lt "$least" ]; then least=$of_node; fi
-  # Name, cores and MB; without a limit, more than any has.
-  ALLCORES_ROOM+="${nodes[i]} $of_node $((mb ? mb : 10 ** 9))"$'\n'
+  mb=$((mb ? mb : 10 ** 9)) # without a limit, more than any has
+  if [ "$mb" -gt "$ALLCORES_NODE_MB" ]; then ALLCORES_NODE_MB=$mb; fi
+  # Name, cores and MB.
+  ALLCORES_ROOM+="${nodes[i]} $of_node $mb"$'\n'
 done
 # What sbatch was asked for, however it was, srun would take for options of its own. Only what says which job this is
 # stays; steps get what their own options say.
@@ -58,7 +60,7 @@ mkdir -p .snakemake
 if [ "${#nodes[@]}" -gt 1 ]; then
   export ALLCORES_NODE_CORES=$least ALLCORES_NODES=${#nodes[@]}
   # One process on each node of a run; what is in braces is filled in. Another batch system: another line.
-  export ALLCORES_ROOM
+  export ALLCORES_ROOM ALLCORES_NODE_MB
   export ALLCORES_LAUNCHER="$BIN/python -I -S profiles/step.py --nodes {resources.nodes} --cores \$(({threads} / {resources.nodes})) --mem {resources.mem_mb} --"
   # On each node a process from which runs are forked; without one they start by themselves.
   for node in "${nodes[@]}"; do # a step of several nodes would end with one of them
@@ -79,12 +81,9 @@ stop() {
   while pkill -USR1 -P "$snakemake" -f 'srun|profiles/step.py|scripts/start.py'; do sleep 2; done
 }
 
-# The job that was here before has the same number and is over; its lock may be left. Others' locks stay.
-others=$(squeue --me --noheader --states=RUNNING --format='%A|%Z' | grep -v "^$SLURM_JOB_ID|" | cut -d'|' -f2- | grep -cxF "$PWD" || true)
-if [ "${SLURM_RESTART_COUNT:-0}" != 0 ] && [ "$others" = 0 ]; then "${SNAKEMAKE[@]}" "$@" --unlock; fi
 began=.snakemake/began_$SLURM_JOB_ID
 touch "$began"
-"${SNAKEMAKE[@]}" --cores "$cores" --retries 2 $( ((memory)) && echo --resources mem_mb="$memory") "$@" &
+"${SNAKEMAKE[@]}" --cores "$cores" $( ((memory)) && echo --resources mem_mb="$memory") --retries 2 "$@" &
 snakemake=$!
 trap 'stop yes' USR1
 trap 'stop no' TERM

@@ -16,6 +16,12 @@ printf '%s ' "$@" $'\n' >>{folder}/asked
 setsid bash "${{@: -1}}" >{folder}/said 2>&1 </dev/null &
 echo "{answer}"
 """
+# Of one that reads what is asked for.
+DESCRIBED = """#!/bin/bash
+printf '%s ' $(tee -a {folder}/asked | sed -n 's/^arguments = //p') >{folder}/script
+setsid bash $(cat {folder}/script) >{folder}/said 2>&1 </dev/null &
+echo "{answer}"
+"""
 # Profile -> (command, its answer, what is asked of it for a run of two processes).
 SYSTEMS = {
     "lsf": (
@@ -24,6 +30,11 @@ SYSTEMS = {
         r"-n 2 -R span\[hosts=1\] rusage\[mem=\d+\] -W \d+ -J train",
     ),
     "sge": ("qsub", "7", r"-N train .* -pe smp 2 -l h_vmem=\d+M -l h_rt=\d+"),
+    "htcondor": (
+        "condor_submit",
+        "7.0 - 7.0",
+        r"request_cpus = 2\nrequest_memory = \d+\nallowed_job_duration = \d+00\n",
+    ),
     "pbs": ("qsub", "7.server", r"-N train .*select=1:ncpus=2:mem=\d+mb -l walltime=\d+:\d+:00"),
 }
 
@@ -38,7 +49,8 @@ class Call:
         self.project.configure(lambda config: config["studies"]["first"].update(one))
         program = folder / "bin" / command
         program.parent.mkdir()
-        program.write_text(SUBMIT.format(folder=folder, answer=answer))
+        stand_in = DESCRIBED if system == "htcondor" else SUBMIT
+        program.write_text(stand_in.format(folder=folder, answer=answer))
         program.chmod(0o755)
         self.environment = ENVIRONMENT | {"PATH": f"{program.parent}:{ENVIRONMENT['PATH']}"}
 

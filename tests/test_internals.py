@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm
-from project import WARM
+from project import WARM, copy
 
 from allcores.campaign import snakemake_internals as internals
 
@@ -157,3 +157,24 @@ def test_no_job_is_started_once_it_is_told_to_leave(call, tmp_path):
     assert "left True" in said
     assert "told True" not in said
     assert not (tmp_path / "made").exists()
+
+
+def test_a_turn_of_an_allocation_removes_the_locks_of_the_one_before(tmp_path, monkeypatch):
+    """Which a dying node has left."""
+    project, locks = copy(tmp_path), tmp_path / ".snakemake" / "locks"
+    locks.mkdir(parents=True)
+    (locks / "0.output.lock").write_text("results/mine/data/tiny/dataset.json\n")
+    assert "cannot be locked" in project.call("--until", "prepare_dataset", expect=1)
+    monkeypatch.setitem(ENVIRONMENT, "SLURM_RESTART_COUNT", "1")
+    project.call("--until", "prepare_dataset")
+    assert (project.results / "data" / "tiny" / "dataset.json").exists()
+
+
+def test_locks_of_other_configs_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    locks = tmp_path / ".snakemake" / "locks"
+    locks.mkdir(parents=True)
+    for number, name in enumerate(("mine", "mine2")):
+        (locks / f"{number}.output.lock").write_text(f"results/{name}/data/tiny/dataset.json\n")
+    internals.unlock("results/mine")
+    assert [file.name for file in locks.iterdir()] == ["1.output.lock"]

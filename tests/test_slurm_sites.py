@@ -8,7 +8,7 @@ import sys
 import pytest
 from conftest import ROOT
 from project import copy
-from test_slurm import Allocation, by_profile, cluster, logs_of, says, slow_model, weights_of
+from slurm_lab import Allocation, by_profile, cluster, logs_of, says, slow_model, weights_of
 from test_strategies import wait_for
 
 pytestmark = pytest.mark.slurm
@@ -53,7 +53,7 @@ def test_however_an_allocation_is_asked_for_it_works_with_what_it_got(slurm, tmp
 def test_a_turn_that_is_too_short_for_anything_is_the_last(slurm, tmp_path):
     model = slow_model(tmp_path, seconds=0.05, epochs=100)
     allocation = Allocation(slurm, tmp_path, nodes=1, model=model, **SMALL)
-    wait_for(lambda: allocation.log.exists() and "SNAKEMAKE" in allocation.log.read_text())
+    wait_for(lambda: allocation.log.exists() and "Building DAG" in allocation.log.read_text())
     # As SLURM does two minutes before the end, which is at once where one minute was asked for.
     says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
     wait_for(lambda: allocation.state() not in ("PENDING", "RUNNING", "COMPLETING"), seconds=100)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_slurm import Allocation, cluster, slow_model
+from slurm_lab import Allocation, cluster, slow_model
 
 pytestmark = pytest.mark.slurm
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ENVIRONMENT, vary
+from conftest import ENVIRONMENT, program, vary
 from project import RUNS, copy
 from test_strategies import wait_for
 
@@ -45,7 +45,9 @@ class Net(torch.nn.Sequential):
 
 
 def status(project, *arguments):
-    command = [sys.executable, project.folder / "scripts" / "status.py", *arguments]
+    scripts = project.folder / "scripts"
+    command = program("status") if scripts.is_symlink() else [sys.executable, scripts / "status.py"]
+    command += arguments
     command += ["--configfile", project.config]
     run = subprocess.run(
         list(map(str, command)), cwd=project.folder, env=ENVIRONMENT, text=True, capture_output=True

@@ -4,12 +4,14 @@
 #   LAB=/some/folder tests/slurm/up.sh && . /some/folder/env.sh && sinfo
 #
 # All state lies in $LAB; down.sh ends it. Each of the nodes n1 .. nN has a network of its own, behind a bridge
-# that nothing else is connected to; where that is not allowed, all are on the loopback interface. Installs
-# Each node has CPUS cores of THREADS hardware threads. Debian's packages where they are missing; ends with status 77 where that cannot be done.
+# that nothing else is connected to; where that is not allowed, all are on the loopback interface. Each has CPUS cores
+# of THREADS hardware threads. NUMBER tells apart several SLURMs at a time. Installs Debian's packages where they are
+# missing; ends with status 77 where that cannot be done.
 set -euo pipefail
 LAB=${LAB:?the folder for all state}
-NODES=${NODES:-3} CPUS=${CPUS:-2} THREADS=${THREADS:-1} MEMORY=${MEMORY:-8000} PORT=${PORT:-16817}
-NETWORK=10.77.0
+NODES=${NODES:-3} CPUS=${CPUS:-2} THREADS=${THREADS:-1} MEMORY=${MEMORY:-8000} NUMBER=${NUMBER:-0}
+export NUMBER
+PORT=$((16817 + 100 * NUMBER)) NETWORK=10.77.$NUMBER
 HOST=$(hostname -s)
 say() { echo "[slurm up] $*"; }
 die() { echo "[slurm up] ERROR: $*" >&2; tail -n 15 "$LAB"/log/*.log >&2 2>/dev/null || true; exit 1; }
@@ -19,6 +21,13 @@ cannot() { echo "$*" >&2; exit 77; }
 [ "$(id -u)" = 0 ] || cannot "SLURM cannot be installed here: that takes root"
 command -v apt-get >/dev/null || cannot "SLURM cannot be installed here: that takes Debian's packages"
 
+apart=yes
+unshare --mount --uts true 2>/dev/null || apart=no
+[ $apart = yes ] || [ "$NUMBER" = 0 ] || cannot "several SLURMs at a time take mount namespaces, which are not allowed here"
+
+# Another may be installing the same.
+exec {installing}>/run/lock/allcores-slurm
+flock "$installing"
 missing=()
 for pair in munged:munge slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client ip:iproute2; do
   command -v "${pair%%:*}" >/dev/null || missing+=("${pair##*:}")
@@ -34,11 +43,12 @@ if [ ${#missing[@]} -gt 0 ]; then
   said=$({ apt update && apt install -y --no-install-recommends "${missing[@]}"; } 2>&1) ||
     cannot "SLURM cannot be installed here: apt-get: $(grep -m1 '^E:' <<<"$said" || tail -n1 <<<"$said")"
 fi
+exec {installing}>&-
 
 mkdir -p "$LAB"/{etc,log,run,state,spool}
 
 networks=no control=127.0.0.1
-address() { if [ $networks = yes ]; then echo "$NETWORK.$((10 + $1))"; else echo "127.0.0.$((10 + $1))"; fi; }
+address() { if [ $networks = yes ]; then echo "$NETWORK.$((10 + $1))"; else echo "127.0.$NUMBER.$((10 + $1))"; fi; }
 "$(dirname "$0")/networks.sh" down
 if "$(dirname "$0")/networks.sh" up "$NODES" 2>"$LAB/log/networks.log"; then
   networks=yes control=$NETWORK.1
@@ -105,14 +115,14 @@ slurmctld || die "slurmctld"
 # each slurmd gets a mount namespace in which it is. Where that is not allowed (a container without
 # CAP_SYS_ADMIN), the default place becomes a link for the time being.
 mkdir -p /etc/slurm
-if unshare --mount --uts true 2>/dev/null; then
+if [ $apart = yes ]; then
   # No name server: torch asks for the names of addresses, and would wait 10 s for each.
   echo "nameserver 127.0.0.1" >"$LAB/etc/resolv.conf"
   inside='mount --bind "$1/etc/resolv.conf" /etc/resolv.conf && mount --bind "$1/etc/hosts" /etc/hosts &&
     mount --bind "$1/etc" /etc/slurm && hostname "$2" && exec slurmd -N "$2"'
   start() {
     local network=()
-    [ $networks = no ] || network=(nsenter "--net=/run/netns/allcores-$1")
+    [ $networks = no ] || network=(nsenter "--net=/run/netns/allcores$NUMBER-$1")
     "${network[@]}" unshare --mount --uts --propagation slave bash -c "$inside" _ "$LAB" "$1"
   }
 else

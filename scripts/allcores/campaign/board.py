@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import logging
 import sys
 import threading
 import time
@@ -10,6 +9,7 @@ import time
 from tqdm import tqdm
 
 from allcores.campaign import journal, state
+from allcores.campaign.events import is_of_terminal
 from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING
 from allcores.planning.prediction import duration
 
@@ -140,7 +140,7 @@ class Board(threading.Thread):
         self.look, self.over, self.bars = look, threading.Event(), []
         self.stays = sys.stderr.isatty()
         for handler in logger.handlers if logger and self.stays else []:
-            if isinstance(handler, logging.StreamHandler):
+            if is_of_terminal(handler):
                 handler.emit = _above(handler.emit)
 
     def run(self):

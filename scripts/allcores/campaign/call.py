@@ -15,11 +15,11 @@ from pathlib import Path
 
 from snakemake.utils import update_config
 
-from allcores.campaign import closing, commands, journal, why
+from allcores.campaign import closing, commands, journal, state, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, Progress
 from allcores.campaign.data_jobs import DataJobs
-from allcores.campaign.events import Events
+from allcores.campaign.events import Events, Quiet
 from allcores.campaign.run_jobs import RunJobs
 from allcores.campaign.study_jobs import SelectionJobs, StudyJob
 from allcores.files import write_text
@@ -36,6 +36,7 @@ OF_RUNS = ("choose", "prepare_dataset", "assign_folds", "assign_inner_folds", "c
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
+RESTARTS = "SLURM_RESTART_COUNT"
 LEAST_ROOM = 2**20  # bytes that are free where results go
 # Set for a call that makes tables of those runs that there are.
 WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
@@ -78,6 +79,9 @@ class Call:
             self._check(*self._told(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
             stop_at(_full_disk())
+            is_next_turn = os.environ.get(RESTARTS, "0") != "0"
+            if is_next_turn and WITHOUT_MISSING not in os.environ:  # that is part of another call
+                internals.unlock(self.folder.path)
         self._expand()
         if self.local_cores is not None and not self.launcher:
             internals.offer_memory(workflow, memory.free_mb())
@@ -260,7 +264,9 @@ class Call:
         )
         self.journal = progress.journal = journal.Journal(self.folder, record)
         self.open.callback(self.journal.close)
-        events = Events(self.journal, self._title, progress.notice)
+        events = Events(
+            self.journal, self._title, functools.partial(self._notice, progress, logger)
+        )
         logger.addHandler(events)
         self.open.callback(logger.removeHandler, events)
         notes = [note for name in self.table.studies for note in fit.notes(self.config, name)]
@@ -269,9 +275,18 @@ class Call:
         for line in [] if self.undecided else choose.said(self.config):
             logger.info(line)
         logger.info(f"Results go to {self.folder.path}")
+        if not internals.is_verbose(self.workflow):
+            self.open.callback(Quiet(logger).close)
         board = Board(progress, logger)
         board.start()
         self.open.callback(board.close)
+
+    def _notice(self, progress, logger, job):
+        """Take in a journal.Job that has changed its state."""
+        progress.notice(job)
+        has_failed = job.state == journal.FAILED and not state.was_stopped(job)
+        if has_failed and not internals.is_verbose(self.workflow):
+            logger.error("\n".join(closing.failure(job)))
 
     def _title(self, rule, wildcards):
         """What a job is, for whoever watches."""

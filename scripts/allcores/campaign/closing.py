@@ -1,11 +1,15 @@
 """The last lines of a call: what there is now, what failed, what diverged, and what to do."""
 
+import re
 from pathlib import Path
 
 from allcores.campaign import journal, state
 from allcores.files import read_json
 
 MOST = 5  # of a kind, each in a line of its own
+# Lines that say nothing of the cause: empty ones, those with which Python points at a part of the
+# one above, and what SLURM says of the end of a step.
+EMPTY = re.compile(r"[ ^~]*$|srun: |slurmstepd: ")
 LAST_LINES, LONGEST = 3, 300  # of the log of a job that failed, and characters of a line
 
 
@@ -55,8 +59,9 @@ def _listed(parts):
 
 
 def failure(job):
-    """Lines on a journal.Job that failed: which, the end of its log, and where that is."""
+    """Lines on a journal.Job that failed: which, why, the end of its log, and where that is."""
     yield f"  failed: {job.rule} {job.title}"
-    log = state.text_of(job.log).splitlines()
+    yield from (f"    {line[:LONGEST]}" for line in job.message.splitlines()[:1])
+    log = [line for line in state.text_of(job.log).splitlines() if not EMPTY.match(line)]
     yield from (f"    {line[:LONGEST]}" for line in log[-LAST_LINES:])
     yield f"    its log: {job.log}" if log else "    it left no log"

@@ -29,7 +29,8 @@ def again(files, given):
 
 def within(snakefile, cores, rules, files, given):
     """The command of a call within another one, which holds the lock, of some rules only."""
-    command = [sys.executable, "-m", "snakemake", "-s", snakefile, "--nolock", "--quiet"]
+    command = [sys.executable, "-m", "snakemake", "-s", snakefile, "--nolock"]
+    command += ["--quiet", "host", "progress", "reason", "rules"]
     command += ["--cores", str(cores), "--allowed-rules", *rules]
     command += ["--configfile", *map(str, files)] if files else []
     return command + (["--config", *given] if given else [])

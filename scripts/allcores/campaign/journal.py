@@ -67,6 +67,7 @@ class Job:
         began, since: when it did, and when it came into that state, in seconds since 1970.
         cores: that it keeps from others.
         log: its log file; "": it has none.
+        message: of the system that ran it, on why it failed; "": it left none.
     """
 
     rule: str
@@ -76,6 +77,7 @@ class Job:
     since: float
     cores: int
     log: str
+    message: str = ""
 
 
 class Journal:
@@ -120,7 +122,7 @@ def read_jobs(folder):
     """The Jobs of the latest call that have begun; a damaged line does not count."""
     jobs = {}
     with contextlib.suppress(OSError):
-        for line in Path(folder.called(JOBS)).read_text().splitlines():
+        for line in Path(folder.called(JOBS)).read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError, TypeError):
                 number, job = json.loads(line)
                 jobs[number] = Job(**job)

@@ -17,6 +17,8 @@ from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
 PROGRAM = registry.LIBRARY.parent / "train.py"
+# Set by profiles/allocation.sh: the memory of the largest of its nodes.
+NODE_MB = "ALLCORES_NODE_MB"
 
 
 class RunJobs:
@@ -215,7 +217,9 @@ class RunJobs:
         return self._memory_mb(self.run(wildcards), attempt)
 
     def _memory_mb(self, run, attempt):
-        return attempt * self.estimates.memory_mb(run)
+        needed = self.estimates.memory_mb(run)
+        # After a failure more, but not more than a node of the allocation has.
+        return max(needed, min(attempt * needed, int(os.environ.get(NODE_MB, 10**9))))
 
     def minutes(self, wildcards, attempt):
         return self._minutes(self.run(wildcards), attempt)

@@ -92,6 +92,16 @@ def is_interrupted(workflow, file):
     return bool(workflow.persistence._filter_incomplete_keys([file]))
 
 
+def unlock(folder):
+    """Remove the locks of an earlier call whose results lie in a folder, and no others.
+
+    Snakemake's own --unlock removes those of all calls in a project.
+    """
+    for file in Path(".snakemake", "locks").glob("*.lock"):
+        if any(line.startswith(f"{folder}/") for line in file.read_text().splitlines()):
+            file.unlink()
+
+
 def jobs_to_run(workflow):
     """The jobs of a call that is about to begin."""
     return list(workflow.dag.needrun_jobs())
@@ -162,6 +172,11 @@ def is_told_to_finish(workflow):
 def is_told_to_leave(workflow):
     """Whether leave_running_jobs() was called."""
     return isinstance(workflow.scheduler._executor_error, KeyboardInterrupt)
+
+
+def is_verbose(workflow):
+    """Whether Snakemake was asked to tell all that it does."""
+    return workflow.output_settings.verbose
 
 
 def exit_by_interrupt():

@@ -49,13 +49,15 @@ class Status:
         Args:
             called: what follows --configfile.
         """
-        _, jobs, _, of_runs = self._look()
+        call, jobs, _, of_runs = self._look()
+        # On a cluster the call that was made tries again what failed.
+        is_here = call is None or not (call.is_spread or call.batch_job)
         failed = {one.path for one in of_runs if one.state == state.FAILED}
         for job in jobs:
             if job.state != journal.FAILED or (job.rule == "train" and job.title not in failed):
                 continue
             yield from ("", *closing.failure(job))
-            if job.rule == "train":
+            if job.rule == "train" and is_here:
                 target = f"{self.folder.run(job.title)}/metrics.json"
                 again = f"{commands.program()} --cores all {target} --configfile {called}"
                 yield f"    again: {again}"

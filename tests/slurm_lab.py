@@ -1,0 +1,191 @@
+"""A real SLURM, brought up on this machine, and the two ways in which projects use it."""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from conftest import ENVIRONMENT, ROOT, same_weights
+from project import copy
+from test_strategies import wait_for
+
+UP, DOWN = (ROOT / "tests" / "slurm" / name for name in ("up.sh", "down.sh"))
+
+
+@contextlib.contextmanager
+def cluster(**settings):
+    """Bring up a cluster, with settings of up.sh; gives the environment that reaches it."""
+    # Not pytest's own folder: munge wants every folder above its socket open to all.
+    lab = Path(tempfile.mkdtemp(prefix="slurm-lab-"))
+    lab.chmod(0o755)
+    # One for each of the processes that pytest-xdist divides the tests among.
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    environment = ENVIRONMENT | {"LAB": str(lab), "NUMBER": number} | settings
+    up = subprocess.run([UP], env=environment, text=True, capture_output=True)
+    if up.returncode == 77:
+        pytest.skip(up.stderr.strip().splitlines()[-1])
+    try:
+        assert up.returncode == 0, up.stderr
+        binaries = str(Path(sys.executable).parent)
+        yield environment | {
+            "SLURM_CONF": f"{lab}/etc/slurm.conf",
+            "PATH": os.pathsep.join([binaries, environment["PATH"]]),
+            "BIN": binaries,
+        }
+    finally:
+        subprocess.run([DOWN], env=environment, check=True)
+        shutil.rmtree(lab)
+
+
+def says(slurm, *command):
+    run = subprocess.run(command, env=slurm, text=True, capture_output=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
+
+
+def checkpoints_of(project):
+    return list((project.results / "checkpoints").rglob("latest.allcores"))
+
+
+def logs_of(project):
+    return [log.read_text() for log in (project.results / "logs/train").rglob("*.log")]
+
+
+def weights_of(project):
+    return {
+        str(file.relative_to(project.results / "runs")): torch.load(file)
+        for file in sorted((project.results / "runs").rglob("weights.pt"))
+    }
+
+
+def ends_like_a_local_call(project, folder):
+    """Whether a call on this machine ends with the same weights, bit for bit; what is trained over
+    several nodes, with those of serial training up to rounding."""
+    local = copy(folder)
+    shutil.copy(project.config, local.config)
+    local.configure(lambda config: config["studies"].pop("wide", None))
+    local.call()
+    found, expected = weights_of(project), weights_of(local)
+    over_nodes = {name: found.pop(name) for name in list(found) if "_nodes" in name}
+    for name, weights in over_nodes.items():
+        serial = expected[re.sub("/[^/]*/[^/]*_nodes2/", "/serial/w1t1/", name)]
+        assert all(torch.allclose(weights[key], serial[key], atol=1e-5) for key in serial)
+    return found.keys() == expected.keys() and all(
+        same_weights(found[name], expected[name]) for name in expected
+    )
+
+
+# Its steps take as long on every machine.
+SLOW = """
+import time
+
+import torch
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self, channels, image_size, classes):
+        pixels = channels * image_size[0] * image_size[1]
+        super().__init__(torch.nn.Flatten(), torch.nn.Linear(pixels, classes))
+
+    def forward(self, images):
+        time.sleep(SECONDS * self.training)
+        return super().forward(images)
+"""
+
+
+def slow_model(folder, seconds, epochs):
+    """An entry of `models`: 8 steps in an epoch, each of so many seconds; its file in a folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / "slow.py").write_text(SLOW.replace("SECONDS", str(seconds)))
+    optimizer = {"name": "sgd", "lr": 0.05}
+    return {"import": "slow:Net", "batch_size": 4, "epochs": epochs, "optimizer": optimizer}
+
+
+def by_profile(slurm, project, *arguments):
+    """A call of snakemake that submits a job per run, as a process."""
+    link = project.folder / "slurm"
+    if not link.exists():
+        link.symlink_to("profiles/slurm")
+    command = [sys.executable, "-m", "snakemake", "--profile", "slurm"]
+    command += ["--configfile", project.config, "--jobs", "8"]
+    # The machine is small and the jobs are short: ask for less, and look for their end sooner.
+    command += ["--default-resources", "mem_mb=500", "runtime=5"]
+    command += ["--set-resources", "train:mem_mb=900", *arguments]
+    command += ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(command, cwd=project.folder, env=slurm, text=True, **pipes)
+
+
+class Allocation:
+    """A project that is trained by profiles/allocation.sh, and its job.
+
+    Args:
+        wide: strategies of a study over two nodes.
+        model: an entry of `models` that takes the place of `mlp`.
+        asked: options of sbatch; None: whole nodes.
+        study: changes of the study.
+    """
+
+    def __init__(self, slurm, folder, nodes=2, wide=(), model=None, asked=None, **study):
+        self.slurm = slurm
+        self.project = copy(folder)
+
+        def change(config):
+            first = config["studies"]["first"]
+            first.update(study)
+            config["models"]["mlp"] = model or config["models"]["mlp"]
+            if wide:
+                of_wide = {"models": ["mlp"], "strategies": [*wide], "nodes": 2, "workers": [1]}
+                config["studies"]["wide"] = first | of_wide
+
+        self.project.configure(change)
+        asked = asked or [f"--nodes={nodes}", "--exclusive", "--mem=6000"]
+        command = ["sbatch", "--parsable", f"--chdir={folder}", "--time=10", *asked]
+        command.append(ROOT / "profiles" / "allocation.sh")
+        self.job = says(slurm, *command, "--configfile", self.project.config).strip()
+        self.log = folder / f"allcores-{self.job}.log"
+
+    def state(self):
+        return says(self.slurm, "squeue", "--states=all", "-h", "-o", "%T", "-j", self.job).strip()
+
+    def nodes(self):
+        """Their names."""
+        names = says(self.slurm, "squeue", "--states=all", "-h", "-o", "%N", "-j", self.job)
+        return says(self.slurm, "scontrol", "show", "hostnames", names.strip()).split()
+
+    def ends_well(self):
+        wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), seconds=200)
+        assert self.state() == "COMPLETED", self.log.read_text()
+
+    def logs(self):
+        return logs_of(self.project)
+
+    def weights(self):
+        return weights_of(self.project)
+
+    def is_like_a_local_call(self, folder):
+        return ends_like_a_local_call(self.project, folder)
+
+
+def kill_node(slurm, name):
+    """Everything of a node dies at once: its daemon and all in its namespace."""
+    daemon = int(Path(slurm["LAB"], "run", f"slurmd.{name}.pid").read_text())
+
+    def namespace(pid):
+        try:
+            return Path(f"/proc/{pid}/ns/uts").readlink()
+        except OSError:  # it has ended, or is nobody's business
+            return None
+
+    assert namespace(daemon) != namespace(os.getpid())
+    gone = [pid for pid in psutil.pids() if namespace(pid) == namespace(daemon)]
+    for pid in gone:
+        with contextlib.suppress(psutil.NoSuchProcess):  # ended with another of them
+            psutil.Process(pid).kill()
