@@ -44,12 +44,14 @@ lint: $(READY)
 
 # As on every processor that this one can be told to be like.
 test-processors: $(READY)
-	PROCESSORS=all $(BIN)/python -m pytest tests/test_processors.py
+	PROCESSORS=all $(BIN)/python -m pytest -m long tests/test_processors.py
 
-# MINUTES=60 of disturbances, beside the two or three that the undisturbed campaigns take; SEED=1
-# does what another call with that seed has done.
+# The tests that only repeat at length what others hold, then MINUTES=60 of disturbances, beside the
+# two or three that the undisturbed campaigns take; SEED=1 does what another call with that seed has
+# done.
 MINUTES ?= 60
 soak: $(READY)
+	$(BIN)/python -m pytest -m long
 	$(BIN)/python tests/drills/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 	    --markdown results/soak.md
 
@@ -58,7 +60,7 @@ bench: $(READY)
 	$(BIN)/python tests/benchmarks/run_all.py
 
 test-slurm: $(READY)
-	$(BIN)/python -m pytest -m slurm -s --numprocesses=0
+	$(BIN)/python -m pytest -m slurm --numprocesses=2 --timeout=480
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("allcores needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -142,6 +142,11 @@ def warm(owner, program):
         return tuple(map(str, warm_start.command(program, warm_start.TORCH, owner)))
 
 
+def program(name):
+    """The command of scripts/NAME.py, forked."""
+    return [*warm(OF_PROGRAMS, ROOT / "tests/warm/program.py"), ROOT / "scripts" / f"{name}.py"]
+
+
 def train_program(forked=True):
     """The command of scripts/train.py."""
     if forked:
@@ -151,6 +156,7 @@ def train_program(forked=True):
 
 # The files whose tests take longest, which begin first: else one of them would be alone in the end.
 LONGEST = (
+    *("test_slurm_sites", "test_slurm_allocation", "test_slurm", "test_batch_systems"),
     *(
         "test_warm_start",
         "test_warm_ends",
@@ -165,9 +171,40 @@ LONGEST = (
 )
 
 
+# What repeats at length what a test of seconds holds, too: `make soak` runs these. Name of a test
+# -> the ids of parameters with which it is short enough.
+LONG = {
+    "test_as_on_another_processor": (),
+    "test_a_table_is_learnt_as_well_as_by_scikit_learns_own_network": ("wine",),
+    "test_they_reach_the_accuracy_of_serial_training": ("shared-mlp-momentum-4",),
+    "test_pushing_and_pulling_rarely_learns_too": (),
+    "test_two_nodes_of_two_workers_train_as_four_workers_and_as_serial": (
+        *("ddp", "two_servers", "shared_memory"),
+    ),
+    "test_a_run_on_two_nodes_that_is_told_to_stop_goes_on_with_the_same_bits": ("shared_memory",),
+    "test_a_killed_run_ends_with_the_weights_of_one_never_killed": ("parameter_server",),
+    "test_an_interrupted_run_ends_with_the_same_bits": ("hogwild", "local_sgd", "gossip"),
+    "test_a_run_with_all_of_it_resumes_bit_for_bit": ("shared_memory", "ring", "parameter_server"),
+    "test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step": (
+        *("serial", "ddp", "async_parameter_server"),
+    ),
+    "test_a_killed_rank_ends_the_run_with_its_name": (
+        *("serial-worker", "ring-worker", "hogwild-worker", "parameter_server-server"),
+    ),
+    "test_the_tests_of_all_strategies_hold_it_to_what_it_promises": (),
+    "test_when_snakemake_ends_nothing_is_left": ("2",),
+    "test_a_plan_that_is_ended_leaves_nothing": ("by hand-15", "by hand-2"),
+    "test_a_run_whose_cores_others_use_is_contended": ("1",),
+}
+
+
 def pytest_collection_modifyitems(items):
     place_of = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place_of.get(item.module.__name__, len(LONGEST)))
+    for item in items:
+        name, _, parameters = item.name.partition("[")
+        if parameters.removesuffix("]") not in LONG.get(name, (parameters.removesuffix("]"),)):
+            item.add_marker("long")
 
 
 class Laboratory:

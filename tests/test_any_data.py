@@ -349,3 +349,10 @@ def test_balanced_workers_follow_serial(laboratory):
     _, found = laboratory.conduct(using(DDP, 2, run), "ddp")
     for key, value in expected.items():
         torch.testing.assert_close(found[key], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 32), (3, 8, 9), (1, 8, 8)])
+def test_files_of_images_are_for_what_was_trained_on_such(tmp_path, shape):
+    (tmp_path / "one.png").touch()
+    with pytest.raises(ValueError, match="not on files of images"):
+        samples.read(tmp_path, SimpleNamespace(shape=shape, classes=None))

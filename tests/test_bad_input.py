@@ -5,11 +5,10 @@ import datetime
 import math
 import re
 import subprocess
-import sys
 
 import pytest
 import yaml
-from conftest import ENVIRONMENT, OF_CALLS, ROOT, train_program, warm
+from conftest import ENVIRONMENT, OF_CALLS, ROOT, program, train_program, warm
 from project import WARM
 
 from allcores.study import checks, grid, yamlfile
@@ -121,7 +120,7 @@ def test_the_config_that_is_spoilt_is_sound():
 )
 def test_programs_tell_what_they_take(command, text):
     name, *flags = command.split()
-    called = [sys.executable, ROOT / "scripts" / name, *flags]
+    called = [*program(name.removesuffix(".py")), *flags]
     found = subprocess.run(called, env=ENVIRONMENT, capture_output=True, text=True)
     assert text in found.stdout + found.stderr
     assert "Traceback" not in found.stderr
@@ -234,7 +233,7 @@ FLAGS = [
     (["--model=.:Net"], "is no import path"),
     (["--model=lenet", "--data=nowhere"], "nowhere holds no prepared dataset"),
     (["--model=lenet", "--fold-of=nowhere"], "No such file or directory: 'nowhere'"),
-    (["--model=lenet", "--recipe=nowhere", "--precision=auto"], ""),
+    (["--model=lenet", "--epochs=1", "--recipe=nowhere", "--precision=auto"], ""),
     (["--model=lenet", "--output=/proc/nowhere"], "/proc/nowhere"),
     (["--model=lenet", "--checkpoints=/dev/null"], "/dev/null"),
     (["--model=lenet", "--train-size=5000"], "found 5000; 'digits' leaves 1437"),

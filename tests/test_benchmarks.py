@@ -3,10 +3,9 @@
 import os
 import shlex
 import subprocess
-import sys
 
 import pytest
-from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm, warm_folder
+from conftest import ENVIRONMENT, OF_CALLS, OF_PROGRAMS, ROOT, warm, warm_folder
 
 FOLDER = ROOT / "tests" / "benchmarks"
 # Parts of others; and one that needs the 30 MB of Fashion-MNIST, which a test cannot have.
@@ -14,11 +13,17 @@ LEFT_OUT = {"conduct", "measure", "mnist_example", "run_all", "side_by_side", "u
 LEFT_OUT |= {"grid_search", "fashion_mnist"}
 
 
+def forked(owner, name):
+    """The command of a program in tests/warm/ that a benchmark calls, and not this process."""
+    client = list(warm(owner, ROOT / "tests" / "warm" / f"{name}.py"))
+    client[client.index(str(os.getpid()))] = "0"
+    return shlex.join(client)
+
+
 def small():
-    """The environment of a benchmark in miniature, whose calls of snakemake are forked."""
-    client = list(warm(OF_CALLS, ROOT / "tests" / "warm" / "call.py"))
-    client[client.index(str(os.getpid()))] = "0"  # called by the benchmark, not by this process
-    return {"BENCH": "smoke", "SNAKEMAKE": shlex.join(client), "SHARED_WARM": str(warm_folder())}
+    """The environment of a benchmark in miniature, whose processes are forked."""
+    programs = {"SNAKEMAKE": forked(OF_CALLS, "call"), "PYTHON": forked(OF_PROGRAMS, "program")}
+    return programs | {"BENCH": "smoke", "SHARED_WARM": str(warm_folder())}
 
 
 NAMES = sorted({file.stem for file in FOLDER.glob("*.py")} - LEFT_OUT - {"allocation"})
@@ -27,7 +32,7 @@ NAMES = sorted({file.stem for file in FOLDER.glob("*.py")} - LEFT_OUT - {"alloca
 @pytest.mark.parametrize("name", [*NAMES, pytest.param("allocation", marks=pytest.mark.slurm)])
 def test_a_benchmark_runs(tmp_path, name):
     run = subprocess.run(
-        [sys.executable, FOLDER / f"{name}.py"],
+        [*warm(OF_PROGRAMS, ROOT / "tests" / "warm" / "program.py"), FOLDER / f"{name}.py"],
         cwd=tmp_path,
         env=ENVIRONMENT | small(),
         text=True,

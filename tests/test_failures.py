@@ -212,7 +212,9 @@ def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
     assert "INCOMPLETE: 2 runs of 4 failed and are missing here, for instance tiny/own" in verdict
     assert "its log says why: results/mine/logs/train/tiny/own" in verdict
     assert "2 runs trained, 0 of them diverged; 2 missing" in output
-    assert output.count("failed: train tiny/own/cosine/serial/w1t1/fold") == 2
+    # At once, and in the end again.
+    assert output.count("failed: train tiny/own/cosine/serial/w1t1/fold") == 4
+    assert "Traceback" not in output, "that is in its log"
     assert "The same call goes on with what is missing." in output
     # The call that made the tables was part of this one, and says nothing of its own.
     command = [sys.executable, ROOT / "scripts" / "status.py", "--configfile", project.config]

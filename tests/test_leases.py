@@ -204,7 +204,7 @@ def test_a_run_whose_cores_others_use_is_contended(laboratory, threads):
 
     burner = subprocess.Popen([sys.executable, "-c", BURN], preexec_fn=stay)
     try:
-        run = using(RUN.strategy, 1, threads_per_worker=threads, epochs=400 // threads**2)
+        run = using(RUN.strategy, 1, threads_per_worker=threads, epochs=100)
         process = laboratory.train(run, preexec_fn=stay)
         output, _ = process.communicate(timeout=300)
     finally:

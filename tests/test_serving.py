@@ -2,12 +2,11 @@
 
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ENVIRONMENT, LENET, ROOT, RUN, Laboratory, vary
+from conftest import ENVIRONMENT, LENET, RUN, Laboratory, program, vary
 from PIL import Image
 
 from allcores.data import storage
@@ -33,7 +32,7 @@ def opened(laboratory, run=RUN):
 
 
 def predict(folder, *arguments):
-    command = [sys.executable, ROOT / "scripts" / "predict.py", *arguments]
+    command = [*program("predict"), *arguments]
     command = list(map(str, command))
     return subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
 

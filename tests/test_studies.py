@@ -86,7 +86,7 @@ def test_what_is_left_open_is_measured_once_and_then_used(tmp_path):
     planned = project.planned(*wanted)
     assert planned["train"] == 4
     assert planned["calibrate"] == 2
-    output = project.call(*wanted)
+    output = project.call(*wanted, "--verbose")
     assert output.count("Measure how mlp is fastest") == 2
     for file in wanted:
         metrics = json.loads((tmp_path / file).read_text())

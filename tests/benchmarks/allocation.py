@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import conftest
 import pandas as pd
-from test_slurm import Allocation, cluster, slow_model
+from slurm_lab import Allocation, cluster, slow_model
 
 from allcores.analysis import occupancy
 

@@ -8,14 +8,13 @@ one that makes its reports again.
 
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from measure import IS_SMOKE, ROOT, SNAKEMAKE, in_turn, ratios, report, sized
+from measure import IS_SMOKE, PYTHON, ROOT, SNAKEMAKE, in_turn, ratios, report, sized
 
 from allcores.analysis import occupancy
 from allcores.machine import cores
@@ -47,17 +46,16 @@ def ours(*arguments):
         return seconds(folder, *arguments)
 
 
-def default_study(*arguments):
-    """(what, unit, [measured]) of the project's own config, unless arguments give another."""
+def default_study():
+    """(what, unit, [measured]) of the project's own config."""
     with tempfile.TemporaryDirectory() as folder:
-        call = partial(seconds, folder, *arguments)
+        call = partial(seconds, folder)
         yield "the default study, from the call to the end", "s", [call()]
         yield "  its cores busy with runs while there are any", "%", [100 * is_busy(folder)]
         yield "  called again, when all is there", "s", [call() for _ in range(REPEATS)]
-        if not IS_SMOKE:
-            (studies,) = Path(folder).glob("results/*/studies")
-            shutil.rmtree(studies)
-            yield "  called again, to make its reports only", "s", [call()]
+        (studies,) = Path(folder).glob("results/*/studies")
+        shutil.rmtree(studies)
+        yield "  called again, to make its reports only", "s", [call()]
 
 
 def is_busy(folder):
@@ -69,9 +67,7 @@ def is_busy(folder):
 
 def with_skorch():
     began = time.perf_counter()
-    subprocess.run(
-        [sys.executable, Path(__file__).with_name("grid_search.py")], check=True, **QUIET
-    )
+    subprocess.run([*PYTHON, Path(__file__).with_name("grid_search.py")], check=True, **QUIET)
     return time.perf_counter() - began
 
 
@@ -83,7 +79,7 @@ if __name__ == "__main__":
         config.write_text(CONFIG)
         ways = {"ours": lambda: ours("--configfile", config), "skorch": with_skorch}
         found = in_turn(ways, REPEATS)
-        of_default = list(default_study(*sized((), ("--configfile", config))))
+    of_default = [] if IS_SMOKE else list(default_study())
     report(
         "campaign",
         [

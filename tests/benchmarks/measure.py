@@ -16,8 +16,9 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
 RESULTS = Path("results/bench")
 IS_SMOKE = os.environ.get("BENCH") == "smoke"
-# The tests have it forked from what has imported it.
+# The tests have both forked from what has imported most.
 SNAKEMAKE = shlex.split(os.environ.get("SNAKEMAKE", f"{sys.executable} -m snakemake"))
+PYTHON = shlex.split(os.environ.get("PYTHON", sys.executable))
 
 
 def sized(usual, smoke):
@@ -45,7 +46,7 @@ def in_turn(alternatives, repeats):
 
 def in_a_process(program, *arguments):
     """The number that a call of a program prints last."""
-    command = [sys.executable, program, *map(str, arguments)]
+    command = [*PYTHON, program, *map(str, arguments)]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return float(run.stdout.split()[-1])
 

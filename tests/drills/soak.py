@@ -37,7 +37,7 @@ LIMIT, CALLS = 300.0, 6
 DISK = "400m"
 # What a user is told to do, and does.
 LOCKED = re.compile(r"--unlock|cannot be locked")
-TRAINED = re.compile(r"^Job \d+: Train ", re.MULTILINE)
+TRAINED = re.compile(r"^(\d+) runs trained", re.MULTILINE)
 OF_SNAKEMAKE = r"No space left on device|KeyboardInterrupt"
 TO_DELETE = re.compile(r"(\S+) .*\. Delete it to")
 
@@ -134,7 +134,7 @@ class Campaign:
             output, status, _ = self.called()
         while True:
             tally.calls += 1
-            tally.trained += len(TRAINED.findall(output))
+            tally.trained += sum(map(int, TRAINED.findall(output)))
             if status is None:
                 tally.hung += 1
                 wrong.append(f"no end after {LIMIT:.0f} s: {output[-3000:]}")

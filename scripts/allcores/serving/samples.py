@@ -180,7 +180,7 @@ def _from_files(folder, shape, classes):
     files = [file for file in files_below(folder) if file.suffix.lower() in image_folder.SUFFIXES]
     if not files:
         raise ValueError(f"{folder}: there is no image in it")
-    if shape[0] != 3 or shape[1] != shape[2]:
+    if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
         raise ValueError(f"{folder}: the run was trained on {shape}, not on files of images")
     names = [file.relative_to(folder) for file in files]
     images = np.stack([image_folder.read_image(file, shape[1]) for file in files])
