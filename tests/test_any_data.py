@@ -356,3 +356,25 @@ def test_files_of_images_are_for_what_was_trained_on_such(tmp_path, shape):
     (tmp_path / "one.png").touch()
     with pytest.raises(ValueError, match="not on files of images"):
         samples.read(tmp_path, SimpleNamespace(shape=shape, classes=None))
+
+
+ARRAYS = {"inputs": np.arange(12.0).reshape(6, 2), "labels": np.array([0, 1] * 3)}
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        ({"group": np.arange(6)}, "has an array group; expected it to be called groups"),
+        ({"test_input": ARRAYS["inputs"]}, "an array test_input; expected .* called test_inputs"),
+        ({"images": np.zeros((6, 2, 2), "uint8")}, "has inputs and images; expected one of them"),
+    ],
+)
+def test_arrays_that_may_be_meant_for_others_are_refused(tmp_path, more, line):
+    np.savez(tmp_path / "mine.npz", **ARRAYS, **more)
+    with pytest.raises(ValueError, match=line):
+        npz.metadata(tmp_path / "mine.npz")
+
+
+def test_arrays_that_are_not_used_are_named(tmp_path):
+    np.savez(tmp_path / "mine.npz", **ARRAYS, patient=np.arange(6))
+    assert list(npz.metadata(tmp_path / "mine.npz").notes) == ["not used: the arrays patient"]

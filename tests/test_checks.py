@@ -120,6 +120,11 @@ LENET = ("models", "lenet")
         (put(*LENET, "optimizer", "eps", value="1e-8"), "the text '1e-8'.*write 1e-08"),
         (put(*LENET, "optimizer", "beta", value=1), "models.lenet.optimizer.beta: unknown key"),
         (put(*LENET, "loss", value={"name": "entropy"}), "unknown loss 'entropy'"),
+        (put(*LENET, "loss", value={"name": "nll", "ignore_index": 1}), "ignore_index: unknown key"),
+        (
+            lambda config: config["models"]["lenet"].update({"name": "mlp", "import": "a.b:Net"}),
+            "lenet.name: is there beside `import`; expected one of them",
+        ),
         (put(*LENET, "augmentation", value={"flop": True}), "flop: unknown key.*mean flip"),
         (put("strategies", "ddp", value={"hook": "fp61"}), "ddp.hook: found 'fp61'.*mean fp16"),
         (

@@ -208,7 +208,9 @@ def loss(**options):
         ({"optimizer": sgd(nesterov=True)}, "Nesterov momentum requires a momentum"),
         ({"optimizer": sgd(momentum=-1.0)}, "Invalid momentum value"),
         ({"loss": loss(label_smoothing=2.0)}, "label_smoothing"),
-        ({"schedule": Choice("s", "onecycle", {"warm_up": 3})}, "pct_start"),
+        ({"schedule": Choice("s", "onecycle", {"warm_up": 3})}, "warm_up 3 of"),
+        ({"schedule": Choice("s", "cosine", {"floor": 2.0})}, "floor 2 is not below"),
+        ({"loss": Choice("NLLLoss", "NLLLoss", {})}, "expected cross_entropy for scores"),
     ],
 )
 def test_options_that_torch_refuses_are_found(changes, line):

@@ -44,6 +44,37 @@ def test_warm_restarts():
     assert [step for step in range(21) if found[step] == 0.1] == [0, 3, 9]
 
 
+@pytest.mark.parametrize("growth", [1, 2])
+@pytest.mark.parametrize("steps", [8, 10, 100])
+@pytest.mark.parametrize("warm_up", [0.0, 0.1])
+def test_as_many_cycles_as_asked_for_fill_the_training(growth, steps, warm_up):
+    found = rates("warm_restarts", steps, cycles=3, growth=growth, floor=0.01, warm_up=warm_up)
+    begin = round(warm_up * steps)
+    assert sum(rate == pytest.approx(0.1) for rate in found[begin:]) == 3
+    if steps == 100:
+        assert found[-1] == pytest.approx(0.01, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "options", "line"),
+    [
+        ("warm_restarts", 2, {"cycles": 3}, "would be shorter than a step, of 2 in all"),
+        ("warm_restarts", 9, {"cycles": 1000, "growth": 100}, "would be shorter than a step"),
+        ("warm_restarts", 9, {"floor": 1.0}, "floor 1 is not below the learning rate, 0.1"),
+        ("cosine", 9, {"floor": 0.1}, "floor 0.1 is not below the learning rate, 0.1"),
+        ("cosine", 9, {"warm_up": 1.0}, "warm_up 1 of 9 steps leaves none to what follows"),
+        ("constant", 1, {"warm_up": 0.6}, "warm_up 0.6 of 1 steps leaves none"),
+        ("onecycle", 1, {}, "expected more than a step to rise, and one at least to fall"),
+        ("onecycle", 9, {"warm_up": 1.0}, "expected more than a step to rise, and one at least"),
+        ("onecycle", 10, {"warm_up": 0.1}, "expected more than a step to rise"),
+        ("onecycle", 10, {"warm_up": 1}, "warm_up 1 of 10 steps"),
+    ],
+)
+def test_a_schedule_that_the_training_has_no_room_for_is_refused(name, steps, options, line):
+    with pytest.raises(ValueError, match=line):
+        rates(name, steps, **options)
+
+
 @pytest.mark.parametrize("entry", [None, {"cycles": 4}, {"name": "warm", "cycles": 4}])
 def test_a_former_name_is_the_same_schedule(entry):
     config = {"schedules": {"warm": entry}}
@@ -101,7 +132,7 @@ def test_plateau_reacts_to_the_loss():
 
 
 @pytest.mark.parametrize("name", registry.schedules())
-@pytest.mark.parametrize("steps", [1, 2, 20])
+@pytest.mark.parametrize("steps", [4, 5, 20])
 def test_a_restored_schedule_goes_on_where_it_was(name, steps, tmp_path):
     def made():
         return Schedule(Choice(name, name, {}), 0.1, steps)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 # The key of a JSON file's own checksum.
 CHECKSUM = "checksum"
-TOGETHER = 2.0  # seconds
 
 # What a file system says that has no flock(2), such as Lustre mounted without it, or has none now.
 WITHOUT = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
@@ -60,19 +59,6 @@ def read_json(path):
             f"{path} is damaged, or was changed since it was written. Delete it to make it again"
         )
     return content
-
-
-def written_together(files, last):
-    """Whether files were last changed shortly before the last of them, as those of one job are.
-
-    Whatever changes one of them later, an editor or a failing disk, gives it a later time.
-
-    Raises:
-        OSError: one of them is not there.
-    """
-    times = [Path(file).stat().st_mtime for file in files]
-    end = Path(last).stat().st_mtime
-    return end - TOGETHER < min(times) and max(times) <= end
 
 
 def cache_folder():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from allcores.analysis import products
 from allcores.data import storage
-from allcores.files import read_json, sha256, write_json, written_together
+from allcores.files import read_json, sha256, write_json
 from allcores.study import fingerprint, fit, registry
 from allcores.study.conditions import Conditions
 from allcores.study.run import digest
@@ -177,19 +177,15 @@ class Study:
 
     @property
     def is_outdated(self):
-        """Whether all files are there, and were made of something else or changed since.
-
-        Their content is looked at only where they were not written together.
-        """
+        """Whether all files are there, and were made of something else or changed since."""
         try:
             made = read_json(f"{self.place}/{MADE}")
             if made["made_of"] != self.made_of or set(made["files"]) | {
                 f"{self.place}/{MADE}"
             } != set(self.files):
                 return True
-            if written_together(self.files, f"{self.place}/{MADE}"):
-                return False
-            return any(sha256(file) != digest for file, digest in made["files"].items())
+            digests = self.folder.digests
+            return any(digests.of(file) != digest for file, digest in made["files"].items())
         except ValueError:
             return True
         except OSError:  # gone, which Snakemake sees

@@ -9,6 +9,7 @@ with `times`, (N,) numbers or dates, those that are held out come after those th
 In a folder each is a file, inputs.npy for one, that is read a part at a time.
 """
 
+import difflib
 import zipfile
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
 
 ALLOWED = {"task": ("classification", "regression")}
 PARTS = ("", "test_")
+# Arrays of which one has to be there, in each part, and those of the training samples alone.
+INPUTS, ANSWERS, OF_TRAINING = ("inputs", "images"), ("labels", "targets"), ("groups", "times")
 # Numbers that are read at a time.
 CHUNK = 1 << 24
 # As many channels as the last axis of (N, H, W, C) has; a second axis larger than that is a height.
@@ -47,10 +50,31 @@ def load(folder, *, path, task="classification"):
         groups=file.groups,
         times=file.times,
         dtype=file.dtype,
-        notes=[]
-        if file.groups is None or file.is_regression
-        else list(notes_on_groups(file.groups, file.targets[0])),
+        notes=list(_notes(file)),
     )
+
+
+def _notes(file):
+    if file.unused:
+        yield f"not used: the arrays {', '.join(file.unused)}"
+    if file.groups is not None and not file.is_regression:
+        yield from notes_on_groups(file.groups, file.targets[0])
+
+
+def unused(path, names):
+    """The names of arrays that no dataset has.
+
+    Raises:
+        ValueError: one is nearly a name that a dataset has, or two are of the inputs.
+    """
+    known = [f"{part}{name}" for part in PARTS for name in (*INPUTS, *ANSWERS)] + [*OF_TRAINING]
+    others = [name for name in names if name not in known]
+    for name in others:
+        if close := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+            raise ValueError(f"{path}: has an array {name}; expected it to be called {close[0]}")
+    if set(INPUTS) <= set(names):
+        raise ValueError(f"{path}: has {' and '.join(INPUTS)}; expected one of them")
+    return others
 
 
 class _File:
@@ -60,6 +84,7 @@ class _File:
         shapes: of the inputs of each part, (N, ...).
         targets: of each part.
         groups, times: of the training samples, or None.
+        unused: names of arrays.
         dtype: in which the inputs are kept.
     """
 
@@ -68,6 +93,7 @@ class _File:
             raise ValueError(f"{path}: no such file or folder")
         self.path, self.is_regression = path, task == "regression"
         names = self.names = _read(path)
+        self.unused = unused(path, names)
         self.kind = "inputs" if "inputs" in names else "images"
         answers = "targets" if self.is_regression else "labels"
         parts = PARTS if any(name.startswith(PARTS[1]) for name in names) else PARTS[:1]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from allcores.data import storage
 from allcores.data.preparation import files_below
-from allcores.datasets import image_folder, table
+from allcores.datasets import image_folder, npz, table
 
 SHOWN = 5  # values in a message
 
@@ -77,6 +77,8 @@ def _from_dataset(path, predictor):
 
 
 def _from_arrays(path, arrays, predictor):
+    unused = npz.unused(path, arrays)
+    notes = (f"not used: the arrays {', '.join(unused)}",) if unused else ()
     inputs = arrays.get("inputs", arrays.get("images"))
     if inputs is None:
         raise ValueError(
@@ -108,9 +110,8 @@ def _from_arrays(path, arrays, predictor):
                 f"{path}: labels must be ({count},) integers from 0 to {len(classes) - 1}; "
                 f"found {true.dtype}, {true.shape}"
             )
-    notes = ()
     if true is not None and classes is None and not np.isfinite(true).all():
-        true, notes = None, ("the targets have gaps: what is predicted is not scored",)
+        true, notes = None, (*notes, "the targets have gaps: what is predicted is not scored")
     return Samples(list(range(count)), inputs, true, notes)
 
 

@@ -96,6 +96,8 @@ def _of_model(path, label, entry):
         own = {"name", "import"} | grid.HYPERPARAMETERS
         options = {k: v for k, v in entry.items() if k not in own}
         yield from _of_options(path, options, component, sorted(grid.HYPERPARAMETERS))
+    if "import" in entry and "name" in entry:
+        yield (*path, "name"), "is there beside `import`; expected one of them"
     if "patience" in entry and "validation" not in entry:
         yield (*path, "patience"), "takes a `validation` part, by which epochs are judged"
     if "ema" in entry and "swa" in entry:

@@ -24,7 +24,8 @@ SUPPLIED = {
     "models": {"self", "shape", "channels", "image_size", "classes"},
     "schedules": {"optimizer", "total_steps"},
     "optimizers": {"self", "params"},
-    "losses": {"self", "reduction", "reduce", "size_average"},
+    # Samples with ignore_index would count in the batch by which the workers' means are weighed.
+    "losses": {"self", "reduction", "reduce", "size_average", "ignore_index"},
 }
 # These need a closure, weights that are matrices, sparse gradients.
 UNUSABLE_OPTIMIZERS = {"LBFGS", "Muon", "SparseAdam"}

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from allcores import files
-from allcores.files import KeptDigests, read_json, written_together
+from allcores.files import KeptDigests, read_json
 from allcores.study import conditions
 from allcores.study.run import PATH, digest
 
@@ -82,20 +82,19 @@ class ResultsFolder:
         return all(Path(self.run(path), file).exists() for file in RUN_FILES)
 
     def damaged(self, path):
-        """A file of a run's results, all of them there, that is not what it wrote; None: all are.
-
-        Their content is looked at only where they were not written together.
-        """
-        place = Path(self.run(path))
-        if written_together([place / name for name in RUN_FILES], place / "metrics.json"):
-            return None
+        """A file of a run's results, all of them there, that is not what it wrote; None: all are."""
+        place, digests = Path(self.run(path)), self.digests
         try:
-            written = read_json(place / "metrics.json")["files"]
+            written = digests.of(place / "metrics.json")
         except (ValueError, KeyError):
             return place / "metrics.json"
-        digests = _digests(self.path)
         wrong = [place / name for name in written if digests.of(place / name) != written[name]]
         return wrong[0] if wrong else None
+
+    @property
+    def digests(self):
+        """KeptDigests of the files in it; of a metrics.json it is the digests that are noted there."""
+        return _digests(self.path)
 
     def without_missing(self, table):
         """A grid.Table without the runs that have no results, and without what depends on them."""
@@ -206,10 +205,14 @@ class ResultsFolder:
 
 @functools.cache
 def _digests(folder):
-    """Those of results that were copied, or of which a file was touched, kept for the next call."""
-    digests = KeptDigests(Path(folder) / "digests.json")
+    """Those of results and reports, kept for the next call."""
+    digests = KeptDigests(Path(folder) / "digests.json", _digest)
     atexit.register(digests.save)
     return digests
+
+
+def _digest(path):
+    return read_json(path)["files"] if Path(path).name == "metrics.json" else files.sha256(path)
 
 
 def name_of(files, project):

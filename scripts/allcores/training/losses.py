@@ -11,6 +11,8 @@ CLASS_TARGETS = ("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss")
 NUMBER_TARGETS = ("HuberLoss", "L1Loss", "MSELoss", "SmoothL1Loss")
 # Scores (n, classes) against as many zeros and ones.
 ONE_HOT_TARGETS = ("BCEWithLogitsLoss", "MultiLabelSoftMarginLoss")
+# Of those, what takes scores that are logarithms of probabilities.
+OF_LOG_PROBABILITIES = ("NLLLoss",)
 # The value of a loss's option `weight` by which rare classes count as much as frequent ones.
 BALANCED = "balanced"
 

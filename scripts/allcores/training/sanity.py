@@ -13,7 +13,7 @@ from allcores.study import registry
 from allcores.training import losses, models, schedules
 
 LONGEST = 1000  # characters of a problem
-STEPS = 10  # of a schedule, to see whether it can be made
+STEPS = 10**9  # of a schedule, to see whether it can be made: not too few for any
 
 
 class UnfitPartError(Exception):
@@ -127,6 +127,8 @@ def _try_out(run, shape, classes, strategies):
         loss = criterion(scores.float(), targets)
         if loss.shape != ():
             raise ValueError(f"the loss is {tuple(loss.shape)}; expected one number")
+        if run.loss.name in losses.OF_LOG_PROBABILITIES:
+            _check_log_probabilities(scores.float(), run.loss.name)
     loss.backward()
     for strategy in strategies:
         _check_strategy(strategy, model)
@@ -158,6 +160,16 @@ def _check_output(scores, outputs, when):
         raise ValueError(
             f"the model's output for 2 samples is {found} {when}; expected (2, {outputs}), a score "
             "for each class, or one for a number"
+        )
+
+
+def _check_log_probabilities(scores, loss):
+    """Whether exp(scores), (2, classes), are probabilities, but for what half precision rounds."""
+    sums = scores.logsumexp(dim=1)
+    if not torch.allclose(sums, torch.zeros(2), atol=0.05):
+        raise ValueError(
+            f"{loss} is of log-probabilities, as of torch.nn.LogSoftmax, which the model does not "
+            "give; expected cross_entropy for scores"
         )
 
 

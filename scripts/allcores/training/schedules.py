@@ -6,6 +6,8 @@ warm_up, a fraction of the training, the rate rises to where the schedule begins
 rest (Goyal et al. 2017, "Accurate, Large Minibatch SGD").
 """
 
+import bisect
+import itertools
 import math
 
 import torch
@@ -42,6 +44,8 @@ def constant(optimizer, total_steps, warm_up=0.0):
 def cosine(optimizer, total_steps, floor=0.0, warm_up=0.0):
     """Half a cosine from the learning rate down to floor (Loshchilov & Hutter 2017, SGDR)."""
 
+    _check_floor(optimizer, floor)
+
     def rest(steps):
         return lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps, eta_min=floor)
 
@@ -50,13 +54,26 @@ def cosine(optimizer, total_steps, floor=0.0, warm_up=0.0):
 
 def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0, warm_up=0.0):
     """Cosine with warm restarts (SGDR): `cycles` cycles, each `growth` times as long as the one
-    before."""
+    before, that fill the training: torch's own would cut off the last where they do not divide it.
+    """
+    _check_floor(optimizer, floor)
+    lowest = floor / optimizer.param_groups[0]["lr"]
 
     def rest(steps):
-        parts = sum(growth**cycle for cycle in range(cycles))
-        return lr_scheduler.CosineAnnealingWarmRestarts(
-            optimizer, T_0=math.ceil(steps / parts), T_mult=growth, eta_min=floor
-        )
+        parts = list(itertools.accumulate(growth**cycle for cycle in range(cycles)))
+        if steps < parts[-1]:
+            raise ValueError(
+                f"the first of {cycles} cycles would be shorter than a step, of {steps} in all; "
+                "expected fewer cycles, less growth or more epochs"
+            )
+        starts = [0, *(round(steps * part / parts[-1]) for part in parts)]
+
+        def factor(step):
+            cycle = min(bisect.bisect(starts, step), cycles)
+            done = (step - starts[cycle - 1]) / (starts[cycle] - starts[cycle - 1])
+            return lowest + (1 - lowest) * (1 + math.cos(math.pi * done)) / 2
+
+        return lr_scheduler.LambdaLR(optimizer, factor)
 
     return _after_warm_up(optimizer, total_steps, warm_up, rest)
 
@@ -80,6 +97,11 @@ def plateau(optimizer, total_steps, factor=0.1, patience=2, threshold=0.0001):
 
 def onecycle(optimizer, total_steps, warm_up=0.3):
     """Up to the learning rate during warm_up, then down (Smith & Topin 2018, super-convergence)."""
+    if not 1 < warm_up * total_steps <= total_steps - 1:
+        raise ValueError(
+            f"warm_up {warm_up:g} of {total_steps} steps; expected more than a step to rise, and "
+            "one at least to fall"
+        )
     return lr_scheduler.OneCycleLR(
         optimizer,
         max_lr=optimizer.param_groups[0]["lr"],
@@ -94,9 +116,17 @@ def _after_warm_up(optimizer, total_steps, warm_up, rest):
     steps = round(warm_up * total_steps)
     if steps == 0:
         return rest(total_steps)
+    if steps == total_steps:
+        raise ValueError(f"warm_up {warm_up:g} of {total_steps} steps leaves none to what follows")
     rise = lr_scheduler.LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=steps)
-    parts = [rise, rest(max(1, total_steps - steps))]
+    parts = [rise, rest(total_steps - steps)]
     return lr_scheduler.SequentialLR(optimizer, parts, milestones=[steps])
+
+
+def _check_floor(optimizer, floor):
+    lr = optimizer.param_groups[0]["lr"]
+    if floor >= lr:
+        raise ValueError(f"floor {floor:g} is not below the learning rate, {lr:g}")
 
 
 class Schedule:
