@@ -19,7 +19,9 @@ import sys  # noqa: E402
 
 # Seconds until the warm process must have answered, which may have to import much first.
 PATIENCE = 60.0
-PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+PASSED_ON = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
+    PASSED_ON.append(signal.SIGHUP)  # of a terminal that was closed
 
 
 def warm(path, command, told):

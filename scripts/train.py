@@ -136,7 +136,7 @@ if __name__ == "__main__":
     faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
     status = 1
     try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM):
+        for number in (*lifetime.signals_to_stop(), signal.SIGALRM):
             signal.signal(number, stop)
         main(commandline.parse(sys.argv[1:], __doc__))
         status = 0

@@ -180,12 +180,38 @@ def test_parsing_imports_no_torch(finished):
     assert run.stdout.splitlines()[-1] == "[]", run.stdout + run.stderr
 
 
+def one_long_run(config):
+    config["models"]["mlp"]["epochs"] = 3000
+    config["studies"]["first"].update(models=["mlp"], strategies=["ddp"])
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_a_terminal_that_is_closed_ends_a_call_in_good_order(tmp_path, is_ignored):
+    """It sends SIGHUP to all processes, which nohup has them ignore."""
+    project = copy(tmp_path)
+    project.configure(one_long_run)
+    ignore = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if is_ignored else None
+    with (tmp_path / "said").open("w") as said:
+        process = project.snakemake(stdout=said, start_new_session=True, preexec_fn=ignore)
+    try:
+        wait_for(lambda: list((project.results / "checkpoints").rglob("latest.allcores")))
+        os.killpg(process.pid, signal.SIGHUP)
+        if is_ignored:
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(timeout=2)
+            os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) == 1
+    finally:
+        process.kill()
+    log = next((project.results / "logs" / "train").rglob("*.log")).read_text()
+    stopped_by = "SIGINT" if is_ignored else "SIGHUP"
+    assert f"train.py: stopped by {stopped_by}; the same call goes on" in log
+    assert "Traceback" not in (tmp_path / "said").read_text()
+    assert project.trains() == 2, "nothing is locked"
+
+
 def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
     project = copy(tmp_path)
-
-    def one_long_run(config):
-        config["models"]["mlp"]["epochs"] = 3000
-        config["studies"]["first"].update(models=["mlp"], strategies=["ddp"])
 
     project.configure(one_long_run)
     process = project.snakemake()

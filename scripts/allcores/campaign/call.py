@@ -335,7 +335,8 @@ class Call:
     def _say_goodbye(self, is_stopped=False):
         if self.is_main and WITHOUT_MISSING not in os.environ:
             said = closing.lines(self.folder, self.table, self.journal, is_stopped)
-            print(*said, sep="\n", file=sys.stderr)
+            with contextlib.suppress(OSError):  # of a terminal that was closed
+                print(*said, sep="\n", file=sys.stderr)
 
     def _make_tables_of_the_others(self):
         """The tables and figures of the runs that there are, with the holes marked."""

@@ -5,6 +5,7 @@ for what is of a cluster, make test-slurm: each function here has a test that fa
 relies on has changed.
 """
 
+import os
 import queue
 import signal
 import sys
@@ -180,15 +181,17 @@ def is_verbose(workflow):
 
 
 def exit_by_interrupt():
-    """From now on, before any job runs, SIGINT ends this process without a traceback."""
-    signal.signal(signal.SIGINT, lambda number, frame: sys.exit(130))
+    """From now on, before any job runs, SIGINT and SIGHUP end this process without a traceback or
+    a lock that stays."""
+    for number in (signal.SIGINT, *_unless_ignored(signal.SIGHUP)):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
 def finish_by_signals(workflow, is_submitting):
-    """From now on, SIGTERM and SIGINT let running jobs end and start no other.
+    """From now on, SIGTERM, SIGINT and SIGHUP let running jobs end and start no other.
 
-    A terminal sends Ctrl-C to the jobs, too, which then save and stop. Those on a cluster hear
-    nothing of it, so that SIGINT cancels them.
+    A terminal sends Ctrl-C to the jobs, too, and SIGHUP when it is closed: they save and stop.
+    Those on a cluster hear nothing of it, so that SIGINT cancels them.
 
     Snakemake's own ways may hang: its handler of SIGTERM takes a lock that the interrupted main
     thread may hold, and a KeyboardInterrupt may leave one taken for good. So a thread is told, by
@@ -207,6 +210,18 @@ def finish_by_signals(workflow, is_submitting):
             else:
                 finish_running_jobs(workflow)
 
+    def heard(number, frame):
+        if number == signal.SIGHUP and os.getsid(0) == os.getpid():
+            # Of a terminal that is closed only the leader of its session hears.
+            signal.signal(number, signal.SIG_IGN)
+            os.killpg(0, number)
+        numbers.put(number)
+
     threading.Thread(target=end, daemon=True).start()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: numbers.put(number))
+    for number in (signal.SIGINT, signal.SIGTERM, *_unless_ignored(signal.SIGHUP)):
+        signal.signal(number, heard)
+
+
+def _unless_ignored(number):
+    """[a signal], or [] where it is ignored, as nohup has it."""
+    return [] if signal.getsignal(number) == signal.SIG_IGN else [number]

@@ -34,6 +34,13 @@ def die_with_caller(arguments, number=signal.SIGKILL):
         die_with_parent(int(arguments[arguments.index("--die-with-parent") + 1]), number)
 
 
+def signals_to_stop():
+    """Those by which a program is told to save and end. SIGHUP, of a terminal that was closed, is
+    one unless it is ignored, as nohup has it."""
+    hang_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
+    return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hang_up]
+
+
 def adopt_orphans():
     """Become the parent of every descendant whose own parent ends (prctl(2)): a model may start
     processes that outlive the rank that started them."""

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from allcores.machine import cores
 from allcores.machine.costs import Clock
-from allcores.machine.lifetime import die_with_parent
+from allcores.machine.lifetime import die_with_parent, signals_to_stop
 from allcores.parallel import supervision
 from allcores.parallel.barrier import Barrier
 from allcores.parallel.failures import DivergedError
@@ -129,7 +129,7 @@ def _run_rank(target, world, rendezvous, report, nodes):
     if world.pins:
         os.sched_setaffinity(0, world.pins)
     # They reach the parent, too, and it sees to the end of the run.
-    for number in supervision.SIGNALS:
+    for number in signals_to_stop():
         signal.signal(number, signal.SIG_IGN)
     try:
         torch.set_num_threads(world.threads)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 
+from allcores.machine.lifetime import signals_to_stop
 from allcores.parallel.failures import DivergedError, RankFailedError
 from allcores.parallel.nodes import JOINING
 
@@ -29,7 +30,6 @@ FROM_NODES = 2.0
 SILENCE = 8.0
 # Workers that are to stop have so long to end their step and save (seconds).
 STOPPING = 25.0
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Supervisor:
             link.heard = time.monotonic() + JOINING  # it may begin later
         before = {}
         if self.save_every is not None:
-            before = {number: signal.signal(number, self._heard) for number in SIGNALS}
+            before = {each: signal.signal(each, self._heard) for each in signals_to_stop()}
         try:
             while self.running or self._awaited():
                 self._look()
