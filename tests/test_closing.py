@@ -1,5 +1,6 @@
 """What the last lines of a call say, and what counts as done."""
 
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,10 +104,13 @@ def test_results_of_other_data_are_not_done(tmp_path):
         (place / name).touch()
     assert not state.Current(folder, table)(path), "an empty metrics.json"
     made_of = identity.made_of(run, preparation.made_from(run.dataset))
-    write_json(place / "metrics.json", {"accuracy": 0.5})
+    write_json(place / "metrics.json", {"files": {"epochs.csv": files.sha256(os.devnull)}})
     of_run = {"curves": False, "exclusive": False, "generation": 0, "made_of": made_of}
     write_json(place / "conditions.json", of_run)
     assert state.Current(folder, table)(path)
+    (place / "epochs.csv").write_text("damage")
+    assert not state.Current(folder, table)(path)
+    (place / "epochs.csv").write_text("")
     other = expanded(seed=1)
     (same,) = set(other.runs) & {path}
     assert not state.Current(folder, other)(same)
@@ -119,6 +123,36 @@ def test_two_configs_of_one_name_do_not_share_results(tmp_path, monkeypatch):
     assert results_folder.foreign(["mine.yaml"], "results/mine") == []
     (finding,) = results_folder.foreign(["config/mine.yaml"], "results/mine")
     assert "holds the results of 'mine.yaml'; this call is of 'config/mine.yaml'" in finding
+
+
+@pytest.mark.parametrize(
+    ("home", "cache", "folder"),
+    [
+        ("/home/me", "", "/home/me/.cache/allcores"),
+        ("/home/me", "/scratch/me", "/scratch/me/allcores"),
+        ("/home/me", "scratch", "/home/me/.cache/allcores"),
+        (None, "", "/dev/null/allcores"),
+    ],
+)
+def test_what_is_kept_for_a_user_lies_nowhere_without_a_home(monkeypatch, home, cache, folder):
+    if home:
+        monkeypatch.setenv("HOME", home)
+    else:
+        monkeypatch.delenv("HOME")
+        monkeypatch.setattr(os, "getuid", lambda: 1 << 30)  # of whom nobody knows
+    monkeypatch.setenv("XDG_CACHE_HOME", cache)
+    assert str(files.cache_folder()) == folder
+    if not home:
+        kept = files.KeptDigests(files.cache_folder() / "kept.json")
+        kept.of(__file__)
+        kept.save()
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path):
+    with pytest.raises(OSError, match="No space left"):
+        os.symlink("/dev/full", tmp_path / "file.part")
+        files.write_text(tmp_path / "file", "text")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_is_told_before_anything_is_made(tmp_path, monkeypatch):

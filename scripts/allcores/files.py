@@ -21,7 +21,11 @@ WHOLE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 def write_text(path, text):
     """Write to a temporary file, then rename it: a reader sees the whole file or none."""
     beside = Path(f"{path}.part")
-    beside.write_text(text)
+    try:
+        beside.write_text(text)
+    except OSError:  # a full disk, say
+        beside.unlink(missing_ok=True)
+        raise
     beside.replace(path)
 
 
@@ -62,9 +66,12 @@ def read_json(path):
 
 
 def cache_folder():
-    """What may be lost of a user's: ~/.cache/allcores, see the XDG Base Directory Specification."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return Path(cache, "allcores")
+    """What may be lost of a user's: ~/.cache/allcores, see the XDG Base Directory Specification.
+
+    A user without a home has a folder that nothing can be written to.
+    """
+    places = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")  # noqa: PTH111
+    return Path(next(filter(os.path.isabs, places), os.devnull), "allcores")
 
 
 class KeptDigests:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from allcores.campaign import journal
 from allcores.data import preparation
-from allcores.files import read_json
 from allcores.study import identity
 from allcores.study.conditions import Conditions
 from allcores.study.results_folder import SUFFIX
@@ -98,11 +97,11 @@ class Current:
     def __call__(self, path):
         run, place = self.table.runs[path], Path(self.folder.run(path))
         try:
-            found = self.folder.has(path) and read_json(place / "metrics.json")
-            conditions = found and Conditions.of(place)
+            is_whole = self.folder.has(path) and not self.folder.damaged(path)
+            conditions = is_whole and Conditions.of(place)
         except (OSError, ValueError, TypeError, KeyError):
             return False
-        if not found or conditions.made_of != identity.made_of(run, self._made_from(run.dataset)):
+        if not is_whole or conditions.made_of != identity.made_of(run, self._made_from(run.dataset)):
             return False
         return conditions.generation >= self.folder.conditions_of(run, self.table).generation
 

@@ -6,6 +6,8 @@ import time
 from allcores.campaign import board, closing, commands, journal, state
 from allcores.machine import cores, slurm
 
+PATIENCE = 5.0  # seconds that a call takes until it says that it is there
+
 
 class Status:
     """Looks at a ResultsFolder and at the runs of a grid.Table in it."""
@@ -63,8 +65,8 @@ class Status:
                 yield f"    again: {again}"
 
     def watch(self):
-        """Show the lines every second, until no call is going on."""
-        shown = board.Board(None)
+        """Show the lines every second, until no call is going on, nor begins soon."""
+        shown, opened = board.Board(None), time.monotonic()
         try:
             while True:
                 began = time.perf_counter()
@@ -72,7 +74,9 @@ class Status:
                 shown.show(list(self._lines(call, jobs, is_over, of_runs)))
                 # Of a call on another machine only its runs can be seen.
                 is_seen = any(one.state == state.RUNNING for one in of_runs)
-                if is_over or (call.is_going_on is None and not is_seen):
+                is_over = is_over or (call.is_going_on is None and not is_seen)
+                are_done = all(one.state == state.DONE for one in of_runs)
+                if is_over and (are_done or time.monotonic() - opened > PATIENCE):
                     break
                 time.sleep(max(board.EVERY, (time.perf_counter() - began) / board.SHARE))
         finally:

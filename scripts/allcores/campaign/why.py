@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from allcores.data import preparation, storage
-from allcores.files import read_json, write_text
+from allcores.files import read_json, write_json
 from allcores.study import fingerprint
 
 # Of code, by its fingerprint: what it was made of.
@@ -44,7 +44,7 @@ def write_code(folder, runs):
         file = _code_file(folder, code)
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_text(file, json.dumps(_definitions(run)))
+            write_json(file, _definitions(run))
 
 
 def _definitions(run):
@@ -117,7 +117,7 @@ def _of_settings(found, wanted, where=""):
 def _of_code(folder, run, code):
     """The definitions that have changed, been added or are gone, by their files."""
     try:
-        before = json.loads(_code_file(folder, code).read_text())
+        before = read_json(_code_file(folder, code))
     except (OSError, ValueError):
         return "of another version, of which nothing was written down"
     now = _definitions(run)

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 
 from allcores import files
-from allcores.files import KeptDigests, read_json
+from allcores.files import KeptDigests, read_json, write_text
 from allcores.study import conditions
 from allcores.study.run import PATH, digest
 
@@ -259,7 +259,7 @@ def _name_of_file(file):
 def note_origin(files, folder):
     """Write down in a folder of results of which config they are."""
     Path(folder).mkdir(parents=True, exist_ok=True)
-    (Path(folder) / ORIGIN).write_text(_origin(files))
+    write_text(Path(folder) / ORIGIN, _origin(files))
 
 
 def _origin(files):
@@ -272,9 +272,10 @@ def foreign(files, folder):
     For instance, mine.yaml and config/mine.yaml share a name.
     """
     known, here = Path(folder) / ORIGIN, _origin(files)
-    if not known.exists() or known.read_text() == here:
+    there = known.read_text(errors="replace") if known.exists() else here
+    if there == here:
         return []
     return [
-        f"{folder} holds the results of {known.read_text()!r}; this call is of {here!r}: give the "
+        f"{folder} holds the results of {there!r}; this call is of {here!r}: give the "
         f"file another name, or delete {known} if it is the same study"
     ]
