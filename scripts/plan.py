@@ -38,7 +38,7 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(1)
     from allcores.campaign import config as configs
-    from allcores.planning import choose, plan, summary
+    from allcores.planning import choose, plan, preflight, summary
     from allcores.study import fit, grid, results_folder
 
     config = configs.read(flags.configfile, flags.cores, flags.config)
@@ -53,6 +53,9 @@ def main(flags):
         known = choose.known(config, file, flags.cores)
         config = known or choose.choose(config, planner, flags.cores, file)
     table = grid.expand(config).to_plan()
+    command = sys.executable, preflight.PROGRAM
+    if problems := preflight.findings(config, table, flags.configfile, folder.tried_out, command):
+        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
     planned = planner.of(table)
     packed = plan.pack(planned, table, flags.cores, room)
     runs = summary.of_runs(planned, packed, table, flags.cores)

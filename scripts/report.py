@@ -106,8 +106,8 @@ if __name__ == "__main__":
     add("--without-missing", action="store_true", help="make do with those runs that there are")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
-    folder = ResultsFolder(str(flags.config.parents[1]))
     try:
+        folder = ResultsFolder(str(flags.config.parent.parent))
         config = json.loads(flags.config.read_text())
         table = grid.expand(config)
         if flags.without_missing:

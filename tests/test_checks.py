@@ -111,6 +111,8 @@ LENET = ("models", "lenet")
         ),
         (put("datasets", "a b", value={"name": "digits"}), "found 'a b'; a label has letters"),
         (put(*LENET, "widht", value=2), "models.lenet.widht: .*did you mean width"),
+        (put(*LENET, "width", value="1.0"), "found the text '1.0'; .*: write 1$"),
+        (put(*LENET, False, value=1), "found the key False, as YAML reads no, off, yes and on"),
         (put(*LENET, "width", value="0.5x"), "found the text '0.5x'; expected a number"),
         (put(*LENET, "name", value="lennet"), "unknown model 'lennet'; .*did you mean lenet"),
         (put(*LENET, "import", value="no.such:Net"), "no.such:Net cannot be imported"),
@@ -120,7 +122,10 @@ LENET = ("models", "lenet")
         (put(*LENET, "optimizer", "eps", value="1e-8"), "the text '1e-8'.*write 1e-08"),
         (put(*LENET, "optimizer", "beta", value=1), "models.lenet.optimizer.beta: unknown key"),
         (put(*LENET, "loss", value={"name": "entropy"}), "unknown loss 'entropy'"),
-        (put(*LENET, "loss", value={"name": "nll", "ignore_index": 1}), "ignore_index: unknown key"),
+        (
+            put(*LENET, "loss", value={"name": "nll", "ignore_index": 1}),
+            "ignore_index: unknown key",
+        ),
         (
             lambda config: config["models"]["lenet"].update({"name": "mlp", "import": "a.b:Net"}),
             "lenet.name: is there beside `import`; expected one of them",

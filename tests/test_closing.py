@@ -150,7 +150,7 @@ def test_what_is_kept_for_a_user_lies_nowhere_without_a_home(monkeypatch, home, 
 
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="No space left"):
-        os.symlink("/dev/full", tmp_path / "file.part")
+        (tmp_path / "file.part").symlink_to("/dev/full")
         files.write_text(tmp_path / "file", "text")
     assert list(tmp_path.iterdir()) == []
 

@@ -89,3 +89,6 @@ def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
     with pytest.raises(ValueError, match="neither numbers nor dates"):
         frame["day"] = "soon"
         table.load(None, **(options | {"path": saved(tmp_path, frame)}))
+    with pytest.raises(ValueError, match=r"\(Time data 31.12.2020 is not ISO8601 format\)$"):
+        frame["day"] = "31.12.2020"
+        table.load(None, **(options | {"path": saved(tmp_path, frame)}))

@@ -178,15 +178,20 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
     assert list(found.true) == 8 * [0] + 8 * [1]
     dataset = opened(laboratory, vary(RUN, dataset=choice))
     assert np.array_equal(found.inputs, dataset.inputs)
+    single = samples.read(photos / "light" / "0.png", predictor)
+    assert (single.names, single.true, single.notes) == (["0.png"], None, ())
+    assert np.array_equal(single.inputs[0], found.inputs[8])
     predictor.classes = ["dark", "bright"]
-    assert samples.read(photos, predictor).true is None
+    others = samples.read(photos, predictor)
+    assert others.true is None
+    assert "in light, which is no class of the run: what is predicted is not" in others.notes[0]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ("nowhere", "nowhere: there is no such file or folder"),
-        ("notes.txt", "expected a .npz, a .npy, a folder"),
+        ("notes.txt", "expected a .npz, a .npy, an image, a folder"),
         ("empty", "there is no image in it"),
         ("other.npz", r"has no array inputs or images; found pixels"),
         ("wide.npz", r"found samples of uint8, \(1, 9, 9\); the run was trained on uint8, \("),

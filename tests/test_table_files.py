@@ -12,7 +12,7 @@ from allcores.data import storage
 from allcores.datasets import npz, table
 from allcores.serving import samples
 from allcores.serving.predictor import Predictor
-from allcores.study import fit
+from allcores.study import checks, fit
 from allcores.study.run import Choice
 
 
@@ -104,6 +104,7 @@ def test_targets_of_any_data_can_be_squared(tmp_path, targets, why):
         (["a,y", *[f'"1,{n:03}",{n % 2}' for n in range(18)]], "the column a counts as 18"),
         (["a,y", "kg,0", *[f"{n},{n % 2}" for n in range(18)]], "the column a counts as 19"),
         (["a,y", *[f"row{n},{n},{n % 2}" for n in range(18)]], "one field more than its header"),
+        (["a,b,y", *[f"{n},7,{n % 2}" for n in range(18)]], "b has a single value, 7: it tells"),
         (["a,y", *[f"{n},{n % 2}" for n in range(18)]], None),
         (["a,y", *[f"{'xyz'[n % 3]},{n % 2}" for n in range(18)]], None),
     ],
@@ -200,3 +201,20 @@ def test_codes_are_read_as_they_were_written(laboratory, tmp_path):
     without_x = codes[:6][codes[:6]["town"] != "x"]
     some_rows = samples.read(saved(tmp_path, without_x, "four.csv"), predictor).inputs
     assert np.array_equal(some_rows, all_rows[[0, 1, 3, 4]])
+
+
+@pytest.mark.parametrize("sign", [";", "\t", "|"])
+def test_other_separators_than_commas_are_named(tmp_path, sign):
+    (tmp_path / "table.csv").write_text(f"a{sign}y\n1,5{sign}2\n")
+    with pytest.raises(ValueError, match=r"columns are separated by .*; expected commas"):
+        table.read(tmp_path / "table.csv")
+
+
+def test_an_option_of_another_kind_is_told_once(tmp_path):
+    frame = pd.DataFrame({"id": range(8), "x": range(8), "y": [0, 1] * 4})
+    dataset = {"name": "table", "path": saved(tmp_path, frame), "target": "y", "drop": "id"}
+    model = {"batch_size": 2, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}
+    study = {"datasets": ["it"], "folds": 2, "models": ["mlp"]}
+    config = {"datasets": {"it": dataset}, "models": {"mlp": model}, "studies": {"one": study}}
+    (finding,) = checks.findings(config)
+    assert finding == "datasets.it.drop: found 'id'; expected a list like []"

@@ -233,7 +233,8 @@ class Call:
         if self.undecided and self.local_cores is None:
             stop_at(["`strategies: [auto]`: first call scripts/plan.py with --cores N"])
         command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
-        stop_at(preflight.findings(self.table, self.files, self.folder.tried_out, command))
+        tried_out = self.folder.tried_out, command
+        stop_at(preflight.findings(self.config, self.table, self.files, *tried_out))
         self.estimates.read_again()  # what was counted in the models now
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")

@@ -101,7 +101,9 @@ class Current:
             conditions = is_whole and Conditions.of(place)
         except (OSError, ValueError, TypeError, KeyError):
             return False
-        if not is_whole or conditions.made_of != identity.made_of(run, self._made_from(run.dataset)):
+        if not is_whole or conditions.made_of != identity.made_of(
+            run, self._made_from(run.dataset)
+        ):
             return False
         return conditions.generation >= self.folder.conditions_of(run, self.table).generation
 

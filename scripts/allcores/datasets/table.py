@@ -136,6 +136,9 @@ def read(path, texts=()):
             frame[name] = frame[name].astype(object).infer_objects()
     except Exception as error:  # whatever pandas and pyarrow say of a damaged file
         raise ValueError(f"{path}: cannot be read as {Path(path).suffix[1:]} ({error})") from None
+    name = str(frame.columns[0]) if len(frame.columns) == 1 else ""
+    if separator := next((sign for sign in ";\t|" if sign in name), None):
+        raise ValueError(f"{path}: its columns are separated by {separator!r}; expected commas")
     if len(header) and header.duplicated().any():
         raise ValueError(f"{path}: has the column {header[header.duplicated()].iloc[0]} twice")
     return frame
@@ -208,6 +211,8 @@ def _notes(frame, features):
     if has_names(frame):
         yield NAMED
     for name, values in features.items():
+        if values.nunique(dropna=False) == 1:
+            yield f"the column {name} has a single value, {values.iloc[0]}: it tells nothing"
         is_text = pd.api.types.is_string_dtype(values.dropna())
         hint = _of_almost_numbers(values.dropna()) if is_text else ""
         if hint:
@@ -275,7 +280,7 @@ def _times(path, values):
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{path}: the column {values.name} holds neither numbers nor dates like 2026-01-31 "
-            f"({error})"
+            f"({str(error).partition('. You')[0]})"
         ) from None
     return found.to_numpy()
 

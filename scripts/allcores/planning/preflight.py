@@ -6,16 +6,17 @@ import subprocess
 from pathlib import Path
 
 from allcores.files import read_json, write_json
-from allcores.study import checks, fingerprint, identity, registry, yamlfile
+from allcores.study import checks, fingerprint, identity, registry, sweeps, yamlfile
 from allcores.study.run import digest
 
 PROGRAM = registry.LIBRARY.parent / "check_models.py"
 
 
-def findings(table, files, cache, command):
+def findings(config, table, files, cache, command):
     """Try out the runs of a grid.Table; returns a line for each problem that prevents training.
 
     Args:
+        config: of which the table is, its sweeps expanded.
         files: the config's YAML files; findings give file and line of what does not fit.
         command: how to call scripts/check_models.py, a list.
         cache: JSON file of what the trials that have succeeded were of, and what was counted in
@@ -31,7 +32,7 @@ def findings(table, files, cache, command):
         return []
     answers = dict(zip(new, _try_out(list(new.values()), command), strict=False))
     problems = {
-        (tuple(answer["place"]), answer["problem"])
+        (sweeps.original(config, tuple(answer["place"])), answer["problem"])
         for answer in answers.values()
         if answer["problem"]
     }

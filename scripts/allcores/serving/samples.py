@@ -35,7 +35,7 @@ class Samples:
 
 def read(path, predictor, unknown_as_none=False):
     """The Samples at a path: a .npz with `images` or `inputs` and perhaps `labels` or `targets`, a
-    .npy, a .csv or .parquet, a folder of images, perhaps in one folder per class, or the folder of
+    .npy, a .csv or .parquet, an image, a folder of them, perhaps one per class, or the folder of
     a prepared dataset.
 
     Args:
@@ -50,14 +50,14 @@ def read(path, predictor, unknown_as_none=False):
         raise ValueError(f"{path}: there is no such file or folder")
     if (path / "dataset.json").is_file():
         return _from_dataset(path, predictor)
-    if path.is_dir():
+    if path.is_dir() or path.suffix.lower() in image_folder.SUFFIXES:
         return _from_files(path, predictor.shape, predictor.classes)
     if path.suffix in table.READERS and predictor.columns:
         return _from_table(path, predictor, unknown_as_none)
     if path.suffix not in (".npz", ".npy") or not path.is_file():
         raise ValueError(
-            f"{path}: expected a .npz, a .npy, a folder of images or of a dataset, or, where the "
-            "run was trained on a table, a .csv or .parquet"
+            f"{path}: expected a .npz, a .npy, an image, a folder of images or of a dataset, or, "
+            "where the run was trained on a table, a .csv or .parquet"
         )
     try:
         found = np.load(path)
@@ -178,14 +178,20 @@ def _number_of_class(name):
 
 
 def _from_files(folder, shape, classes):
-    files = [file for file in files_below(folder) if file.suffix.lower() in image_folder.SUFFIXES]
+    """The images below a folder, or one; their classes, if each lies in a folder of a class."""
+    files = files_below(folder) if folder.is_dir() else [folder]
+    files = [file for file in files if file.suffix.lower() in image_folder.SUFFIXES]
     if not files:
         raise ValueError(f"{folder}: there is no image in it")
     if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
         raise ValueError(f"{folder}: the run was trained on {shape}, not on files of images")
-    names = [file.relative_to(folder) for file in files]
+    names = [file.relative_to(folder) if folder.is_dir() else Path(file.name) for file in files]
     images = np.stack([image_folder.read_image(file, shape[1]) for file in files])
-    above = [name.parts[0] for name in names]
-    known = set(above) <= set(classes or ())
-    true = np.array([classes.index(name) for name in above]) if known else None
-    return Samples(list(map(str, names)), images, true)
+    above = [name.parts[0] for name in names if len(name.parts) > 1]
+    unknown, true, notes = sorted(set(above) - set(classes or ())), None, ()
+    if len(above) == len(names) and not unknown:
+        true = np.array([classes.index(name) for name in above])
+    elif classes and set(above) & set(classes):
+        where = f"in {unknown[0]}, which is no class" if unknown else "in no folder of a class"
+        notes = (f"some images are {where} of the run: what is predicted is not scored",)
+    return Samples(list(map(str, names)), images, true, notes)

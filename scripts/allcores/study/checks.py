@@ -91,7 +91,7 @@ def _of_model(path, label, entry):
     except KeyError:
         yield path, f"unknown model {name!r}; {choices(name, registry.models())}"
     except ValueError as error:
-        yield (*path, "import"), f"{name} {error}"
+        yield (*path, "import"), str(error)
     else:
         own = {"name", "import"} | grid.HYPERPARAMETERS
         options = {k: v for k, v in entry.items() if k not in own}

@@ -239,6 +239,9 @@ def _is_described(config, label):
     if path is not None and not (isinstance(path, str) and "\0" not in path):
         return False
     is_there = path is None or os.access(path, os.R_OK)
+    lists = [name for name, default in component.options.items() if isinstance(default, tuple)]
+    if not all(isinstance(choice.options.get(name, []), list) for name in lists):
+        return False
     return is_there and needed <= set(choice.options) <= set(component.options)
 
 

@@ -257,11 +257,11 @@ def imported(path):
     """
     module, _, attribute = path.partition(":")
     if not attribute.isidentifier() or not all(map(str.isidentifier, module.split("."))):
-        raise ValueError("is no import path; expected package.module:Name")
+        raise ValueError(f"{path} is no import path; expected package.module:Name")
     file = source_of(module)
     if file is None:
         raise ValueError(
-            "cannot be imported; expected package.module:Name, with the package in "
+            f"{path} cannot be imported; expected package.module:Name, with the package in "
             f"{Path.cwd()} or on PYTHONPATH"
         )
     node = _definition(module, attribute)
@@ -283,7 +283,7 @@ def _definition(module, name, seen=frozenset()):
     try:
         tree = _parse(file)
     except (SyntaxError, ValueError) as error:  # ValueError: null bytes
-        raise ValueError(f"cannot be imported: {file}: {error}") from None
+        raise ValueError(f"{module}:{name} cannot be imported: {file}: {error}") from None
     known, unclear = {}, False
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -300,7 +300,7 @@ def _definition(module, name, seen=frozenset()):
     known |= {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
     if name not in known and not unclear:
         public = [each for each in known if not each.startswith("_")]
-        raise ValueError(f"{file} defines no {name}; it has {', '.join(public)}")
+        raise ValueError(f"{module}:{name}: {file} defines no {name}; it has {', '.join(public)}")
     found = known.get(name)
     return _definition(*found, seen | {(module, name)}) if isinstance(found, tuple) else found
 

@@ -82,7 +82,7 @@ class ResultsFolder:
         return all(Path(self.run(path), file).exists() for file in RUN_FILES)
 
     def damaged(self, path):
-        """A file of a run's results, all of them there, that is not what it wrote; None: all are."""
+        """A file of a run's results, all of them there, that it has not written so; None: none."""
         place, digests = Path(self.run(path)), self.digests
         try:
             written = digests.of(place / "metrics.json")
@@ -93,7 +93,7 @@ class ResultsFolder:
 
     @property
     def digests(self):
-        """KeptDigests of the files in it; of a metrics.json it is the digests that are noted there."""
+        """KeptDigests of the files in it; that of a metrics.json is the digests noted there."""
         return _digests(self.path)
 
     def without_missing(self, table):

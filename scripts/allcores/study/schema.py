@@ -39,7 +39,8 @@ def _of_types(value, path):
             if isinstance(key, str):
                 yield from _of_types(below, (*path, key))
             else:
-                yield path, f'found the key {key!r}, which is no text; quote it: "{key}"'
+                read = " as YAML reads no, off, yes and on" if isinstance(key, bool) else ""
+                yield path, f"found the key {key!r},{read} which is no text; expected it in quotes"
     elif isinstance(value, list):
         for position, below in enumerate(value):
             yield from _of_types(below, (*path, position))
@@ -136,7 +137,9 @@ def _expected(schema):
 def number_hint(value):
     """What to write instead of 1e-3, which YAML 1.1 reads as text."""
     try:
-        return f"; YAML reads that as text: write {float(value)!r}"
+        number = float(value)
+        number = int(number) if number.is_integer() else number
+        return f"; YAML reads that as text: write {number!r}"
     except ValueError:
         return ""
 
