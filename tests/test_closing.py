@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from allcores import files
-from allcores.campaign import call, closing, journal, state
+from allcores.campaign import call, closing, journal, state, why
 from allcores.campaign.run_jobs import RunJobs
 from allcores.data import preparation
 from allcores.files import write_json
-from allcores.study import grid, identity, results_folder
+from allcores.study import fingerprint, grid, identity, results_folder
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 STUDY = """
@@ -78,6 +78,15 @@ def test_a_retry_asks_for_more_memory_and_not_for_more_than_a_node_has(monkeypat
     assert [jobs._memory_mb(None, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 3000]
     monkeypatch.setenv("ALLCORES_NODE_MB", "1000")
     assert jobs._memory_mb(None, 1) == 1200, "then it is refused, with what it needs"
+
+
+def test_a_damaged_file_of_code_says_nothing(tmp_path):
+    folder, (run, *_) = ResultsFolder(str(tmp_path)), expanded().runs.values()
+    why.write_code(folder, [run])
+    code = fingerprint.of_run(run)
+    assert why._of_code(folder, run, code) == ""
+    next(tmp_path.rglob("*.json")).write_text("[]")
+    assert why._of_code(folder, run, code).startswith("of another version, of which nothing")
 
 
 def test_what_was_kept_of_files_that_are_gone_is_forgotten(tmp_path):
