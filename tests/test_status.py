@@ -104,7 +104,7 @@ def test_why_a_run_would_run_again(tmp_path):
     project = copy(tmp_path)
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
     assert status(project, "--why").count("has not been trained") == 1
-    project.call()
+    project.call("--until", "train")
     assert "all runs are what the config asks for" in status(project, "--why")
     project.edit(
         "scripts/allcores/strategies/ddp.py", "def step(self, lr):", "def step(self, lr, on=0):"

@@ -282,7 +282,7 @@ def test_halving_goes_on_with_the_best_from_where_they_were(halved, tmp_path):
     """As if all had been trained to the end, and half of them forgotten halfway."""
     whole = copy(tmp_path)
     whole.config.write_text(HALVING.replace("halving: 2", "curves: true"))
-    whole.call()
+    whole.call("results/mine/studies/nested/accuracy_table.html")
     found = pd.read_csv(halved.results / "studies" / "nested" / "candidates.csv")
     runs = pd.read_csv(halved.results / "studies" / "nested" / "runs.csv")
     table = grid.expand(sweeps.expanded(yaml.safe_load(HALVING)))
@@ -336,7 +336,7 @@ def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(halve
     shutil.move(halved.folder / "records", halved.folder / ".snakemake")
     # Rungs that are new begin anew where the run that they are part of is done.
     halved.edit("mine.yaml", "0.1]", "0.1, 0.2, 0.3]")
-    halved.call()
+    halved.call("results/mine/studies/nested/accuracy_table.html")
     assert not list((halved.results / "checkpoints").rglob("*.allcores"))
 
 

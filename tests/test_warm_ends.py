@@ -55,7 +55,7 @@ def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
     project = copy(tmp_path)
     first = {"models": ["lenet"], "strategies": ["serial"]}
     project.configure(lambda config: config["studies"]["first"].update(first))
-    project.call()
+    project.call("--until", "train")
     project.configure(lambda config: config["models"]["mlp"].update(epochs=100_000))
     project.configure(lambda config: config["studies"]["first"].update(models=["lenet", "mlp"]))
     process = project.snakemake(start_new_session=True)
