@@ -171,8 +171,6 @@ LONGEST = (
 )
 
 
-BENCHMARKS = {file.stem for file in (ROOT / "tests" / "benchmarks").glob("*.py")}
-
 # What repeats at length what a test of seconds holds, too: `make soak` runs these. Name of a test
 # -> the ids of parameters with which it is short enough.
 LONG = {
@@ -197,8 +195,7 @@ LONG = {
     "test_when_snakemake_ends_nothing_is_left": ("2",),
     "test_a_plan_that_is_ended_leaves_nothing": ("by hand-15", "by hand-2"),
     "test_a_run_whose_cores_others_use_is_contended": ("1",),
-    # Those of which the miniature takes the longest.
-    "test_a_benchmark_runs": (*BENCHMARKS - {"auto", "start_up", "packing", "campaign"},),
+    "test_a_benchmark_runs": ("end_to_end",),
     "test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day": (),
     "test_loading_by_torch_leaves_no_threads_behind": (),
     "test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays": (),
