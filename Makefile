@@ -39,7 +39,7 @@ test: lint
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/snakefmt --check Snakefile workflow/rules
+	$(BIN)/snakefmt --check workflow
 	$(BIN)/snakemake --lint
 
 # As on every processor that this one can be told to be like.
@@ -51,7 +51,7 @@ test-processors: $(READY)
 # done.
 MINUTES ?= 60
 soak: $(READY)
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m pytest -m "long and not slurm"
 	$(BIN)/python tests/drills/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 	    --markdown results/soak.md
 

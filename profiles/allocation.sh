@@ -21,8 +21,8 @@ set -euo pipefail
 
 BIN=${BIN:-.venv/bin}
 SNAKEMAKE=("$BIN/python" -m snakemake)
-if [ ! -x "$BIN/python" ] || [ ! -e Snakefile ]; then
-  echo "found no $BIN/python or no Snakefile in $PWD; submit from the project's folder, or say --chdir" >&2
+if [ ! -x "$BIN/python" ] || [ ! -e workflow/Snakefile ]; then
+  echo "found no $BIN/python or no workflow/Snakefile in $PWD; submit from the project's folder, or say --chdir" >&2
   exit 1
 fi
 

@@ -31,7 +31,7 @@ recipe: fixed
 """
 # For each model serial and ddp, two folds.
 RUNS = 8
-COPIED = ("Snakefile", "config", "workflow", "scripts", "profiles", "environment.yml")
+COPIED = ("config", "workflow", "scripts", "profiles", "environment.yml")
 # What a project has of its own only once a test edits it.
 LINKED = ("scripts",)
 
@@ -56,7 +56,7 @@ class Project:
         environment = ENVIRONMENT
         if forked and (self.folder / "scripts").is_symlink():
             environment = ENVIRONMENT | {"SHARED_WARM": str(warm_folder())}
-        command += ["-s", self.folder / "Snakefile"]
+        command += ["-s", self.folder / "workflow" / "Snakefile"]
         command += ["--configfile", self.config, *(["--cores", cores] if cores else []), *arguments]
         return subprocess.Popen(
             list(map(str, command)),

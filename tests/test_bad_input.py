@@ -173,7 +173,7 @@ TEXTS = {
 
 
 def dry_run(file):
-    command = [*warm(OF_CALLS, WARM / "call.py"), "-s", ROOT / "Snakefile"]
+    command = [*warm(OF_CALLS, WARM / "call.py"), "-s", ROOT / "workflow" / "Snakefile"]
     command += ["-n", "--cores", "4"]
     return subprocess.run(
         [*command, "--configfile", file],

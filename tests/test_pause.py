@@ -17,13 +17,18 @@ from allcores.parallel.supervision import Supervisor
 from allcores.study.run import Choice
 
 
-def stop(monkeypatch, laboratory, run, number, at):
-    """Conduct a run that gets a signal when a worker has ended a step."""
+def stop(monkeypatch, laboratory, run, number, at, others_wait):
+    """Conduct a run that gets a signal when a worker has ended a step.
+
+    Args:
+        others_wait: whether they do there, who otherwise may be in another epoch by then.
+    """
     due = Pause.due
 
     def asks_to_stop(self, rank, step):
         if (rank, step) == at:
             os.kill(os.getppid(), number)
+        if (rank, step) == at or (others_wait and step == at[1]):
             wait_for(lambda: self.is_going_on)
         return due(self, rank, step)
 
@@ -42,7 +47,7 @@ def test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step(
     even = Choice("even", "synthetic", RUN.dataset.options | {"count": 54})
     run = using(strategy, workers, dataset=even, model=LENET, batch_size=9, epochs=3)
     _, expected = laboratory.conduct(run, "whole")
-    stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 8))
+    stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 8), others_wait=True)
     metrics, weights = laboratory.conduct(run, "interrupted")
     assert re.search(r"resumed after epoch \d of 3 and \d+ of 6 steps", capfd.readouterr().out)
     assert metrics["resumed"] == 1
@@ -54,7 +59,7 @@ def test_workers_that_do_not_wait_for_each_other_stop_after_the_same_step(
     laboratory, monkeypatch, name
 ):
     run = using(ALL[name], 3, batch_size=4, epochs=5)
-    stop(monkeypatch, laboratory, run, signal.SIGUSR1, at=(1, 20))
+    stop(monkeypatch, laboratory, run, signal.SIGUSR1, at=(1, 20), others_wait=False)
     metrics, _ = laboratory.conduct(run, "interrupted")
     assert metrics["resumed"] == 1
     staleness = [sum(epoch["staleness"]) for epoch in metrics["epochs"]]

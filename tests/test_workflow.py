@@ -13,8 +13,8 @@ import pandas as pd
 import psutil
 import pytest
 import yaml
-from conftest import ENVIRONMENT
-from project import GOING, RUNS, Project, copy
+from conftest import ENVIRONMENT, ROOT
+from project import GOING, MINIATURE, RUNS, Project, copy
 from test_strategies import alive, wait_for
 
 
@@ -162,6 +162,47 @@ def test_more_nodes_than_there_are_stop_the_call(tmp_path):
     project.configure(lambda config: config["studies"]["first"].update(strategies=["hogwild"]))
     output = project.call("-n", expect=1, cores=None)
     assert "the workers of hogwild share memory, so they are on one node; found 2 nodes" in output
+
+
+MODULE = """
+configfile: "mine.yaml"
+
+module allcores:
+    snakefile: "ROOT/workflow/Snakefile"
+    config: config
+
+use rule * from allcores
+
+rule first_line:
+    default_target: True
+    input: "results/mine/studies/first/accuracy_table.csv"
+    output: "first_line.csv"
+    shell: "head -1 {input} > {output}"
+
+onstart:
+    allcores.onstart()
+
+onsuccess:
+    allcores.onsuccess()
+
+onerror:
+    allcores.onerror()
+"""
+
+
+def test_another_workflow_has_it_as_a_module(tmp_path):
+    project = Project(tmp_path)
+    (tmp_path / "Snakefile").write_text(MODULE.replace("ROOT", str(ROOT)))
+    project.config.write_text(MINIATURE)
+    one = {"models": ["mlp"], "strategies": ["serial"]}
+    project.configure(lambda config: config["studies"]["first"].update(one))
+    command = [sys.executable, "-m", "snakemake", "--cores", "2"]
+    call = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=200
+    )
+    assert call.returncode == 0, call.stderr
+    assert "2 runs trained, 0 of them diverged; 0 missing" in call.stderr
+    assert (tmp_path / "first_line.csv").read_text().startswith("dataset,model,schedule")
 
 
 def test_parsing_imports_no_torch(finished):

@@ -45,8 +45,16 @@ def here(folder, config):
     folder.mkdir()
     slow_model(folder, SECONDS, epochs=1)
     shutil.copy(config, folder / "mine.yaml")
-    command = [*SNAKEMAKE, "-s", ROOT / "Snakefile", "--configfile", "mine.yaml", "--cores", "2"]
-    command += ["--workflow-profile", ROOT / "profiles" / "default", "--quiet", "all"]
+    command = [
+        *SNAKEMAKE,
+        "-s",
+        ROOT / "workflow" / "Snakefile",
+        "--configfile",
+        "mine.yaml",
+        "--cores",
+        "2",
+    ]
+    command += ["--workflow-profile", ROOT / "workflow" / "profiles" / "default", "--quiet", "all"]
     subprocess.run(list(map(str, command)), cwd=folder, check=True, capture_output=True)
     return folder / "results" / "mine" / "studies" / "first" / "runs.csv"
 

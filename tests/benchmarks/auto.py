@@ -43,8 +43,8 @@ def makespan(folder, model, entry, folds, way):
     study = {"datasets": ["digits"], "folds": folds, "models": [model]} | WAYS[way]
     content = {"models": {model: entry}, "studies": {"one": study}} | RECIPE
     config.write_text(yaml.safe_dump(content))
-    command = [*SNAKEMAKE, "-s", ROOT / "Snakefile", "--cores", "2"]
-    command += ["--workflow-profile", ROOT / "profiles" / "default", "--quiet", "all"]
+    command = [*SNAKEMAKE, "-s", ROOT / "workflow" / "Snakefile", "--cores", "2"]
+    command += ["--workflow-profile", ROOT / "workflow" / "profiles" / "default", "--quiet", "all"]
     command += ["--configfile", config]
     subprocess.run(list(map(str, command)), cwd=folder, check=True, capture_output=True)
     runs = pd.read_csv(folder / "results" / config.stem / "studies" / "one" / "runs.csv")

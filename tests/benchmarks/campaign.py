@@ -35,7 +35,7 @@ studies:
 
 def seconds(folder, *arguments):
     """Of a call of snakemake in a folder."""
-    command = [*SNAKEMAKE, "-s", ROOT / "Snakefile", "--cores", "all"]
+    command = [*SNAKEMAKE, "-s", ROOT / "workflow" / "Snakefile", "--cores", "all"]
     began = time.perf_counter()
     subprocess.run([*command, *arguments], cwd=folder, check=True, **QUIET)
     return time.perf_counter() - began

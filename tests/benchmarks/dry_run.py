@@ -29,7 +29,7 @@ def dry_run(runs):
         began = time.perf_counter()
         done = subprocess.run(
             [
-                *[*SNAKEMAKE, "-n", "-q", "rules", "-s", ROOT / "Snakefile"],
+                *[*SNAKEMAKE, "-n", "-q", "rules", "-s", ROOT / "workflow" / "Snakefile"],
                 *["--cores", "2", "--configfile", config],
             ],
             cwd=folder,

@@ -33,7 +33,15 @@ def theirs(data):
 def ours(folder):
     """The same of the study in a folder."""
     config = ROOT / "config" / "fashion_mnist.yaml"
-    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "Snakefile", "--cores", "all"]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-s",
+        ROOT / "workflow" / "Snakefile",
+        "--cores",
+        "all",
+    ]
     subprocess.run([*command, "--quiet", "all", "--configfile", config], cwd=folder, check=True)
     (file,) = Path(folder).rglob("runs/**/metrics.json")
     found, seconds = [], 0.0

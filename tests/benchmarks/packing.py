@@ -37,7 +37,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.yaml"
         config.write_text(CONFIG)
-        command = [*SNAKEMAKE, "-s", ROOT / "Snakefile", "-q", "all"]
+        command = [*SNAKEMAKE, "-s", ROOT / "workflow" / "Snakefile", "-q", "all"]
         command += ["--cores", str(available), "--configfile", config]
         began = time.time()
         with (Path(folder) / "log").open("w") as log:

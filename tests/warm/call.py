@@ -13,7 +13,7 @@ sys.path[:] = [path for path in sys.path if not path.endswith(("/scripts", "/tes
 
 def share(folder, snakefile):
     """Let the call's programs be forked from the warm processes in a folder, which are there."""
-    sys.path.insert(0, str(Path(snakefile).parent / "scripts"))
+    sys.path.insert(0, str(Path(snakefile).parents[1] / "scripts"))
     from allcores.machine import warm_start
 
     def start(name, log, at_once=False):

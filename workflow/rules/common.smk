@@ -1,8 +1,9 @@
 # What the rules share: the call of snakemake as allcores/campaign/call.py has it.
 
+import os
 import sys
 
-sys.path.insert(0, f"{workflow.basedir}/scripts")
+sys.path.insert(0, os.path.abspath(f"{workflow.current_basedir}/../../scripts"))
 
 from allcores.campaign import snakemake_internals as internals
 

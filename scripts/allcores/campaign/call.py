@@ -27,7 +27,7 @@ from allcores.machine import lifetime, memory, slurm, warm_start
 from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
-from allcores.study import checks, fit, grid, results_folder, sweeps, yamlfile
+from allcores.study import checks, fit, grid, registry, results_folder, sweeps, yamlfile
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 from allcores.study.run import PATH
 
@@ -36,6 +36,7 @@ OF_RUNS = ("choose", "prepare_dataset", "assign_folds", "assign_inner_folds", "c
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
+PROJECT = registry.LIBRARY.parents[1]
 RESTARTS = "SLURM_RESTART_COUNT"
 LEAST_ROOM = 2**20  # bytes that are free where results go
 # Set for a call that makes tables of those runs that there are.
@@ -71,7 +72,7 @@ class Call:
         update_config(config, yamlfile.typed(internals.given_values(workflow)))
         self.given = config
         try:
-            name = results_folder.name_of(self.files, workflow.basedir)
+            name = results_folder.name_of(self.files, PROJECT)
         except ValueError as error:
             sys.exit(str(error))
         self.folder = ResultsFolder(f"results/{name}")

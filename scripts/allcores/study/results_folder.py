@@ -220,8 +220,9 @@ def name_of(files, project):
 
     It is the name of its file without the suffix, with the folders below `config`, if it lies in
     one of that name: "mine" for mine.yaml, config/mine.yaml and /home/me/study/mine.yaml,
-    "miniature/kfold" for config/miniature/kfold.yaml; "default" for the project's own config. Of
-    several files it is their names with a + between.
+    "miniature/kfold" for config/miniature/kfold.yaml; "default" for the project's own config, and
+    for one of no file, as a workflow may give it to this one as its module. Of several files it is
+    their names with a + between.
 
     Args:
         files: the config's.
@@ -231,7 +232,7 @@ def name_of(files, project):
         ValueError: something else lies under that name, or it is no name for a folder.
     """
     default = Path(project).resolve() / "config" / "config.yaml"
-    if [Path(file).resolve() for file in files] == [default]:
+    if not files or [Path(file).resolve() for file in files] == [default]:
         return "default"
     name = "+".join(_name_of_file(Path(file).absolute()) for file in files)
     first, *inner = name.split("/")
