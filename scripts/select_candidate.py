@@ -41,7 +41,7 @@ if __name__ == "__main__":
     scored = folder.scored(asked)
     inner = {label: [folder.run(path) for path in paths] for label, paths in scored.items()}
     try:
-        metric = metrics.Metric(flags.metric)
+        metric = metrics.Metric.of(flags.metric)
         chosen = selection.choose(inner, asked.keeps, len(asked.rungs), metric)
     except ValueError as error:
         discard(folder, table, asked, scored, [])

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import pandas as pd
 import pytest
 from conftest import ENVIRONMENT, ROOT
 from project import copy
@@ -42,6 +43,16 @@ SCHEDULE = """
 def halves(optimizer, total_steps):
     return lr_scheduler.StepLR(optimizer, step_size=max(1, total_steps // 2), gamma=0.5)
 """
+METRIC = """
+
+@metric(title="certainty", in_percent=True)
+def certainty(true, predicted, probabilities):
+    return probabilities.max(axis=1).mean()
+"""
+OWN_METRIC = """
+def lowest(true, predicted, probabilities):
+    return probabilities.min()
+"""
 STUDY = """
 models:
   wide: {hidden: 9, batch_size: 10, epochs: 3, optimizer: {name: sgd, lr: 0.01}}
@@ -53,6 +64,7 @@ studies:
     schedules: [halves]
     strategies: [serial, sign_sgd]
     workers: [2]
+    metrics: [certainty, "mine:lowest", accuracy]
 """
 
 
@@ -64,6 +76,9 @@ def project(tmp_path_factory):
     (library / "datasets" / "stripes.py").write_text(DATASET)
     with (library / "training" / "schedules.py").open("a") as schedules:
         schedules.write(SCHEDULE)
+    with (library / "analysis" / "measures.py").open("a") as measures:
+        measures.write(METRIC)
+    (project.folder / "mine.py").write_text(OWN_METRIC)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (strategy,) = [block for block in blocks if "(Strategy)" in block]
     (library / "strategies" / "sign_sgd.py").write_text(strategy)
@@ -72,7 +87,8 @@ def project(tmp_path_factory):
 
 def test_a_study_of_what_was_added_is_trained(project):
     project.config.write_text(STUDY)
-    project.call("results/mine/studies/s/accuracy_table.html")
+    table = "results/mine/studies/s/accuracy_table.html"
+    project.call(table)
     all_metrics = list(project.results.rglob("metrics.json"))
     assert len(all_metrics) == 4
     for file in all_metrics:
@@ -80,6 +96,14 @@ def test_a_study_of_what_was_added_is_trained(project):
         assert metrics["classes"] == ["above", "below"]
         rates = [epoch["lr"] for epoch in metrics["epochs"]]
         assert rates == [0.01, 0.01, 0.005]
+    scores = pd.read_csv((project.folder / table).with_suffix(".csv"))
+    assert scores["certainty"].between(0.5, 1).all()
+    assert scores["mine:lowest"].between(0, 0.5).all()
+    page = (project.folder / table).with_name("report.html").read_text()
+    assert "certainty" in page and "lowest" in page
+    assert project.planned(table) == {}
+    project.edit("mine.py", "min()", "max()")
+    assert project.planned(table) == {"report_s": 1, "total": 1}
 
 
 def test_the_command_of_the_readme_trains_it(project):

@@ -35,7 +35,7 @@ def test_the_figure_has_a_panel_per_model(name, numbers):
     label = dict.fromkeys(tidy.CELL, "x")
     both = pd.concat([frame.assign(**label | {"model": each}) for each in ("a", "b")])
     both = both.assign(strategy="serial", dataset="d", train_size="all")
-    facts = products.Facts("s", "serial", None, (), (Metric("r2" if numbers else "accuracy"),))
+    facts = products.Facts("s", "serial", None, (), (Metric.of("r2" if numbers else "accuracy"),))
     drawn = products.load(f"{name}_figure").figure(both, facts)
     titles = [panel.get_title() for panel in drawn.axes]
     assert [title.partition(":")[0] for title in titles] == ["a", "b"]

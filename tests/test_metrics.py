@@ -8,7 +8,7 @@ from conftest import RUN
 from project import copy
 from sklearn import metrics as of_sklearn
 
-from allcores.analysis import comparison, metrics, tidy
+from allcores.analysis import comparison, measures, metrics, tidy
 from allcores.analysis.metrics import Metric
 from allcores.campaign.study_jobs import SelectionJobs
 from allcores.files import read_json
@@ -136,7 +136,7 @@ def test_predictions_that_were_edited_are_refused(laboratory):
     laboratory.conduct(RUN)
     place = laboratory.folder / "run"
     record, file = read_json(place / "metrics.json"), place / "predictions.parquet"
-    wanted = [Metric("macro_f1")]
+    wanted = [Metric.of("macro_f1")]
     assert 0 <= metrics.measured(record, place, wanted)["macro_f1"] <= 1
     predictions = pd.read_parquet(file)
     predictions.assign(predicted=predictions["true"]).to_parquet(file)
@@ -163,7 +163,7 @@ def finding(scores, base, metric):
     cell = dict.fromkeys(tidy.CELL, "x") | counts
     runs = pd.DataFrame([cell | {"split": f"fold {fold} of 2"} for fold in range(len(base))])
     compared = runs.assign(score=scores), runs.assign(score=base)
-    return comparison.compare(*compared, tidy.CELL, Metric(metric))["finding"].item()
+    return comparison.compare(*compared, tidy.CELL, Metric.of(metric))["finding"].item()
 
 
 def test_what_differs_by_rounding_is_equal():
@@ -188,17 +188,21 @@ def test_small_losses_differ():
 
 
 def test_less_is_better_where_it_is():
-    assert [Metric(name).sign for name in ("accuracy", "log_loss", "r2", "rmse")] == [1, -1, 1, -1]
-    assert Metric("accuracy").written(0.96326) == "96.33%"
-    assert Metric("rmse").written(54.3219) == "54.32"
-    assert Metric("macro_f1").points(0.0123) == "1.23 points"
-    assert set(metrics.TITLES) == set(metrics.MEASURES)
+    assert [Metric.of(name).sign for name in ("accuracy", "log_loss", "r2", "rmse")] == [
+        1,
+        -1,
+        1,
+        -1,
+    ]
+    assert Metric.of("accuracy").written(0.96326) == "96.33%"
+    assert Metric.of("rmse").written(54.3219) == "54.32"
+    assert Metric.of("macro_f1").points(0.0123) == "1.23 points"
 
 
 def test_a_class_that_is_missing_has_no_area_under_its_curve():
     probabilities = np.full((4, 3), 1 / 3)
-    assert np.isnan(metrics.roc_auc(np.array([0, 1, 0, 1]), None, probabilities))
-    assert metrics.brier(np.array([0, 1, 2]), None, np.eye(3)) == 0
+    assert np.isnan(measures.roc_auc(np.array([0, 1, 0, 1]), None, probabilities))
+    assert measures.brier(np.array([0, 1, 2]), None, np.eye(3)) == 0
 
 
 @pytest.mark.parametrize(
@@ -206,6 +210,7 @@ def test_a_class_that_is_missing_has_no_area_under_its_curve():
     [
         ({"metrics": ["acuracy"]}, "metrics.0: found 'acuracy'; the targets are classes; known"),
         ({"metrics": ["r2"]}, "metrics.0: found 'r2'; the targets are classes"),
+        ({"metrics": ["no.such:metric"]}, "metrics.0: no.such:metric cannot be imported"),
         ({"datasets": ["diabetes"], "metrics": ["accuracy"]}, "the targets are numbers"),
         ({"datasets": ["diabetes", "wine"]}, "expected a study for each"),
         ({"datasets": ["diabetes"], "folds": 500}, "'diabetes' has 442 samples"),

@@ -16,7 +16,7 @@ from sklearn import metrics as of_sklearn
 from sklearn.model_selection import StratifiedKFold
 from test_sweeps import CONFIG
 
-from allcores.analysis import comparison, metrics
+from allcores.analysis import comparison, measures, metrics
 from allcores.data import folds
 from allcores.data.batches import count_batches, shards
 from allcores.data.folds import Assignable
@@ -177,7 +177,7 @@ def test_metrics_are_scikit_learns(classes, count, seed):
     probabilities = random.dirichlet(np.ones(classes), count)
     predicted, certain = probabilities.argmax(axis=1), np.eye(classes)[true]
     found = {
-        name: getattr(metrics, name)(true, predicted, probabilities)
+        name: getattr(measures, name)(true, predicted, probabilities)
         for name in ("accuracy", "balanced_accuracy", "macro_f1", "log_loss", "brier", "roc_auc")
     }
     assert found["accuracy"] == (true == predicted).mean()
@@ -225,7 +225,8 @@ def test_statistics_do_not_depend_on_the_unit(scores, changes, unit):
     other = base * (1 + np.array(changes[: len(base)]))
 
     def judged(unit):
-        differences = comparison.without_rounding(unit * other, unit * base, metrics.Metric("rmse"))
+        rmse = metrics.Metric.of("rmse")
+        differences = comparison.without_rounding(unit * other, unit * base, rmse)
         return comparison.corrected_t_test(differences, 0.25)
 
     mean, low, high, p = judged(1.0)

@@ -88,7 +88,7 @@ def test_a_metric_that_some_runs_lack_is_named():
         [*RUNS, made("ring", 2, 0, 0.9, 5.0) | {"diverged": {"epoch": 1, "step": None, "lr": 1}}]
     )
     runs["roc_auc"] = [0.5, math.nan, 0.6, math.nan, math.nan]
-    facts = dataclasses.replace(FACTS, metrics=(Metric("accuracy"), Metric("roc_auc")))
+    facts = dataclasses.replace(FACTS, metrics=(Metric.of("accuracy"), Metric.of("roc_auc")))
     (said,) = products.load("accuracy_table").sentences(runs, facts)
     assert said.startswith("ROC AUC has no value in 2 of 4 runs")
 

@@ -1,8 +1,4 @@
-"""How good predictions are: scikit-learn's metrics, by name.
-
-Each function takes what is true and what is predicted, (n,) arrays each, and the probability of
-every class, (n, classes), or None where the targets are numbers.
-"""
+"""How good predictions are, by metrics of measures.py, or a user's own."""
 
 import math
 from dataclasses import dataclass
@@ -11,84 +7,22 @@ from pathlib import Path
 import numpy as np
 
 from allcores.files import sha256
-from allcores.study import fit
+from allcores.study import fit, registry
 
-# Name of each metric -> how it is called; the order is that of a config's manual.
-TITLES = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "macro_f1": "macro F1",
-    "roc_auc": "ROC AUC",
-    "log_loss": "log loss",
-    "brier": "Brier score",
-    "r2": "R²",
-    "rmse": "RMSE",
-    "mae": "MAE",
-}
-# Those of numbers; all others are of classes.
-OF_NUMBERS = ("r2", "rmse", "mae")
-# Those that are told in per cent.
-PERCENT = ("accuracy", "balanced_accuracy", "macro_f1", "roc_auc")
-# Those of which less is better.
-LESS_IS_BETTER = ("log_loss", "brier", "rmse", "mae")
 # What a study is about that does not say it: by whether its targets are numbers.
-DEFAULTS = {False: ("accuracy",), True: OF_NUMBERS}
+DEFAULTS = {False: ("accuracy",), True: ("r2", "rmse", "mae")}
 
 
-def accuracy(true, predicted, probabilities):
-    return _sklearn().accuracy_score(true, predicted)
+def metric(title, of_numbers=False, in_percent=False, less_is_better=False):
+    """Decorates the function of a metric, to say what it is; read from the file, see Metric.of().
 
-
-def balanced_accuracy(true, predicted, probabilities):
-    return _sklearn().balanced_accuracy_score(true, predicted)
-
-
-def macro_f1(true, predicted, probabilities):
-    return _sklearn().f1_score(true, predicted, average="macro", zero_division=0.0)
-
-
-def roc_auc(true, predicted, probabilities):
-    """Of more than two classes: each against the rest, their mean."""
-    labels = np.arange(probabilities.shape[1])
-    if set(true) != set(labels):
-        return math.nan
-    if len(labels) == 2:
-        return _sklearn().roc_auc_score(true, probabilities[:, 1])
-    return _sklearn().roc_auc_score(true, probabilities, multi_class="ovr", labels=labels)
-
-
-def log_loss(true, predicted, probabilities):
-    return _sklearn().log_loss(true, probabilities, labels=np.arange(probabilities.shape[1]))
-
-
-def brier(true, predicted, probabilities):
-    """Mean squared distance from certainty, over all classes (Brier 1950): 0 to 2."""
-    certain = np.eye(probabilities.shape[1])[true]
-    return np.mean(np.sum((probabilities - certain) ** 2, axis=1))
-
-
-def r2(true, predicted, probabilities):
-    return _sklearn().r2_score(true, predicted) if np.ptp(true) else math.nan
-
-
-def rmse(true, predicted, probabilities):
-    return _sklearn().root_mean_squared_error(true, predicted)
-
-
-def mae(true, predicted, probabilities):
-    return _sklearn().mean_absolute_error(true, predicted)
-
-
-MEASURES = {
-    each.__name__: each
-    for each in (accuracy, balanced_accuracy, macro_f1, roc_auc, log_loss, brier, r2, rmse, mae)
-}
-
-
-def _sklearn():
-    from sklearn import metrics  # takes a second, which a report on accuracy spares
-
-    return metrics
+    Args:
+        title: as sentences, tables and axes call it.
+        of_numbers: whether the targets that it judges are numbers, not classes.
+        in_percent: whether values are shown so.
+        less_is_better: as of an error.
+    """
+    return lambda function: function
 
 
 @dataclass(frozen=True)
@@ -96,27 +30,49 @@ class Metric:
     """One that a study is about.
 
     Attributes:
-        name: a key of TITLES.
+        name: by which a config and columns call it: of a function of measures.py, or the path of an
+            own one, my_metrics:top2.
+        title, of_numbers, in_percent, less_is_better: as of metric().
     """
 
     name: str
+    title: str
+    of_numbers: bool = False
+    in_percent: bool = False
+    less_is_better: bool = False
+
+    @classmethod
+    def of(cls, name):
+        """That of a name, of which nothing is imported.
+
+        Raises:
+            KeyError, ValueError: there is none, as of registry.metric().
+        """
+        found = registry.metric(name)
+        traits = ("title", "of_numbers", "in_percent", "less_is_better")
+        said = {key: found.constants[key] for key in traits if key in found.constants}
+        return cls(name, **{"title": found.attribute} | said)
 
     def __str__(self):
-        return TITLES[self.name]
+        return self.title
+
+    def measure(self, *predictions):
+        """Its value: a number; see measures.py for what it takes."""
+        return float(registry.metric(self.name).load()(*predictions))
 
     @property
     def scale(self):
         """By which values are multiplied to be told."""
-        return 100.0 if self.name in PERCENT else 1.0
+        return 100.0 if self.in_percent else 1.0
 
     @property
     def unit(self):
-        return "%" if self.name in PERCENT else ""
+        return "%" if self.in_percent else ""
 
     @property
     def sign(self):
         """1 where more is better, else -1."""
-        return -1 if self.name in LESS_IS_BETTER else 1
+        return -1 if self.less_is_better else 1
 
     @property
     def axis(self):
@@ -140,14 +96,20 @@ class Metric:
         return f"{100 * difference:+.2f}" if self.unit else f"{difference:+.3g}"
 
 
-ACCURACY = Metric("accuracy")
+ACCURACY = Metric.of("accuracy")
 
 
 def of_study(config, study):
     """The Metrics that a config's study is about, the leading one first."""
     asked = config["studies"][study]
     numbers = bool(fit.of_numbers(config, asked))
-    return tuple(map(Metric, asked.get("metrics", DEFAULTS[numbers])))
+    return tuple(map(Metric.of, asked.get("metrics", DEFAULTS[numbers])))
+
+
+def columns(table):
+    """The Metrics that a table has columns of."""
+    known = registry.metrics()
+    return [Metric.of(name) for name in table if name in known or ":" in name]
 
 
 def predictions(run, folder):
@@ -191,11 +153,11 @@ def measured(run, folder, wanted):
     if run["diverged"]:
         return dict.fromkeys((metric.name for metric in wanted), math.nan)
     told = {each.name: run[each.name] for each in wanted if each.name in run}
-    missing = [each.name for each in wanted if each.name not in told]
+    missing = [metric for metric in wanted if metric.name not in told]
     if missing:
         found = predictions(run, folder)
         given = found["true"].to_numpy(), found["predicted"].to_numpy(), probabilities(found)
-        told |= {name: float(MEASURES[name](*given)) for name in missing}
+        told |= {metric.name: metric.measure(*given) for metric in missing}
     # In the order of `wanted`, the leading one first.
     found = {each.name: told[each.name] for each in wanted}
     return {name: math.nan if value is None else value for name, value in found.items()}

@@ -25,7 +25,7 @@ import importlib
 from dataclasses import dataclass
 
 from allcores.analysis import metrics
-from allcores.analysis.metrics import ACCURACY, OF_NUMBERS, Metric
+from allcores.analysis.metrics import ACCURACY, Metric
 from allcores.study import fit, grid, registry
 
 # The condition that there is a plan to hold a study against.
@@ -159,7 +159,7 @@ def facts_of(config, study):
         target=asked.get("target_accuracy"),
         references=tuple(asked.get("references", [])),
         metrics=of_study,
-        curve=Metric("r2" if of_study[0].name in OF_NUMBERS else "accuracy"),
+        curve=Metric.of("r2" if of_study[0].of_numbers else "accuracy"),
     )
 
 

@@ -51,7 +51,7 @@ def write(study, frames, again):
 def _blocks(folder, frames, of_study, facts):
     """What the page shows: figures with the tables that they show, and tables without a figure."""
     sheets = {
-        product.name: _described(product, facts) | _sheet(product, frames[product.name])
+        product.name: _described(product, facts) | _sheet(product, frames[product.name], facts)
         for product in of_study
         if product.kind == "table" and len(frames[product.name])
     }
@@ -75,9 +75,12 @@ def _described(product, facts):
     return {key: getattr(product, key) for key in told} | {"caption": caption}
 
 
-def _sheet(product, frame):
+def _sheet(product, frame, facts):
     module = products.load(product.name)
-    return html_table.sheet(frame, module.formats(frame), getattr(module, "COMPARED", None))
+    compared = getattr(module, "COMPARED", None)
+    if compared:
+        compared += tuple(metric.name for metric in facts.metrics)
+    return html_table.sheet(frame, module.formats(frame), compared)
 
 
 def _inline(svg, name):

@@ -164,7 +164,9 @@ class Study:
     @functools.cached_property
     def made_of(self):
         """A digest of all that decides what is in these files, beside the runs' results."""
-        code = fingerprint.of_script("report", *(product.module for product in self.products))
+        of_metrics = {registry.metric(metric.name).module for metric in self.facts.metrics}
+        modules = (*(product.module for product in self.products), *sorted(of_metrics))
+        code = fingerprint.of_script("report", *modules)
         names = [product.name for product in self.products]
         runs = self.table.studies.get(self.name, [])
         parts = [code, _templates(), repr(self.facts), names, self.missing, runs]

@@ -99,7 +99,9 @@ class SelectionJobs:
 
     def code(self, path):
         """The fingerprint of the program that chooses, and what it chooses by."""
-        return f"{fingerprint.of_script('select_candidate')} {self._metric(path)}"
+        metric = self._metric(path)
+        module = registry.metric(metric).module
+        return f"{fingerprint.of_script('select_candidate', module)} {metric}"
 
     def _metric(self, path):
         return metrics.of_study(self.config, self.table.choices[path].study)[0].name

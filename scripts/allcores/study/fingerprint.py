@@ -63,12 +63,14 @@ def of_dataset(name):
 
 @functools.cache
 def of_script(name, *modules):
-    """The fingerprint of scripts/<name>.py, modules that it loads by name, and all they reach."""
+    """The fingerprint of scripts/<name>.py, modules that it loads by name, a user's among them, and
+    all they reach."""
     script = _contents(registry.LIBRARY.parent / f"{name}.py")
     definitions = script["definitions"].items()
     mentioned = [pair for _, (_, names) in definitions for pair in names]
     roots = [*_references(name, script, mentioned), *((module, None) for module in modules)]
-    own = {(name, definition or "*"): digest for definition, (digest, _) in definitions}
+    own = {key: digest for module in modules for key, digest in _of_own_modules(module).items()}
+    own |= {(name, definition or "*"): digest for definition, (digest, _) in definitions}
     return _digest(_reached(roots) | own)
 
 
@@ -82,10 +84,8 @@ def _covered(roots, model):
     own = {}
     if model is not None:
         component = registry.model(model)
-        if component.module.startswith(f"{PACKAGE}."):
-            roots = (*roots, (component.module, component.attribute))
-        else:
-            own = _of_own_modules(component.module)
+        roots = (*roots, (component.module, component.attribute))
+        own = _of_own_modules(component.module)
     return _reached(roots) | own
 
 
@@ -258,6 +258,8 @@ def _is_text(node):
 
 def _of_own_modules(module):
     """(module, "*") -> hash, of a user's module and all that it imports which is not installed."""
+    if module.startswith(f"{PACKAGE}."):
+        return {}
     found, waiting = {}, [*_packages(module), module]
     while waiting:
         name = waiting.pop()

@@ -9,7 +9,6 @@ from allcores.study.schema import choices, is_integer, listed, mapping
 
 # Losses of numbers, and the value of an option `weight` of the others; see training/losses.py.
 KNOWN = registry.literals_of(registry.LIBRARY / "training" / "losses.py")
-METRICS = registry.literals_of(registry.LIBRARY / "analysis" / "metrics.py")
 
 
 def findings(config, path, given):
@@ -53,15 +52,27 @@ def _of_metrics(config, path, given):
     if numbers and "target_accuracy" in given:
         yield (*path, "target_accuracy"), f"the targets of {numbers[0]!r} are numbers"
     suitable = [
-        name for name in METRICS["TITLES"] if (name in METRICS["OF_NUMBERS"]) == bool(numbers)
+        name for name, found in registry.metrics().items() if _is_of_numbers(found) == bool(numbers)
     ]
     for position, name in enumerate(listed(given.get("metrics"))):
-        if name not in suitable:
+        try:
+            suits = name in suitable or (
+                ":" in str(name) and _is_of_numbers(registry.metric(name)) == bool(numbers)
+            )
+        except ValueError as error:
+            yield (*path, "metrics", position), str(error)
+            continue
+        if not suits:
             of = "numbers" if numbers else "classes"
             yield (
                 (*path, "metrics", position),
                 f"found {name!r}; the targets are {of}; {choices(name, suitable)}",
             )
+
+
+def _is_of_numbers(metric):
+    """Whether the Component of a metric judges numbers, not classes."""
+    return metric.constants.get("of_numbers", False)
 
 
 def _of_losses(config, path, given):

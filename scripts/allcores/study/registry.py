@@ -22,6 +22,7 @@ SUPPLIED = {
     "strategies": {"self", "model", "make_optimizer", "world"},
     "datasets": {"folder"},
     "models": {"self", "shape", "channels", "image_size", "classes"},
+    "metrics": {"true", "predicted", "probabilities"},
     "schedules": {"optimizer", "total_steps"},
     "optimizers": {"self", "params"},
     # Samples with ignore_index would count in the batch by which the workers' means are weighed.
@@ -41,7 +42,8 @@ class Component:
         module, attribute: where load() imports it from.
         options: option -> its default, or ... if it has none; None: any option is accepted.
         arguments: names of all its parameters; None: unknown without importing it.
-        constants: name -> value of the literals assigned in its file and class.
+        constants: name -> value of the literals assigned in its file and class, and given to what
+            decorates it.
     """
 
     name: str
@@ -69,6 +71,13 @@ def _literals(body):
             with contextlib.suppress(ValueError):
                 constants[node.targets[0].id] = ast.literal_eval(node.value)
     return constants
+
+
+def _decorations(node):
+    """Name -> value of the literals that are given by name to the decorators of a function."""
+    calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
+    given = [keyword for call in calls for keyword in call.keywords]
+    return {each.arg: each.value.value for each in given if isinstance(each.value, ast.Constant)}
 
 
 def _signature(node, inherited):
@@ -105,7 +114,8 @@ def _component(kind, name, module, file, node, inherited="**anything"):
         else {k: _default(v) for k, v in defaults_of.items() if k not in SUPPLIED[kind]},
         arguments=frozenset(defaults_of),
         constants=_literals(_parse(file).body)
-        | (_literals(node.body) if isinstance(node, ast.ClassDef) else {}),
+        | (_literals(node.body) if isinstance(node, ast.ClassDef) else {})
+        | _decorations(node),
     )
 
 
@@ -194,6 +204,16 @@ def schedules():
     file = LIBRARY / "training" / "schedules.py"
     return {
         node.name: _component("schedules", node.name, "allcores.training.schedules", file, node)
+        for node in _public(file, ast.FunctionDef)
+    }
+
+
+@functools.cache
+def metrics():
+    """Name -> Component: the public functions of measures.py."""
+    file = LIBRARY / "analysis" / "measures.py"
+    return {
+        node.name: _component("metrics", node.name, "allcores.analysis.measures", file, node)
         for node in _public(file, ast.FunctionDef)
     }
 
@@ -317,6 +337,11 @@ def model(name):
         ValueError: the import path is wrong, see imported().
     """
     return imported(name) if ":" in name else models()[name]
+
+
+def metric(name):
+    """The Component of a metric, by name or import path; raises as model() does."""
+    return imported(name) if ":" in name else metrics()[name]
 
 
 def is_regression(dataset):

@@ -15,8 +15,8 @@ the width of the 95 % interval of the mean, with Nadeau and Bengio's correction 
 share training samples. *seconds*: mean training time of a run, evaluation and start-up not
 counted. *core seconds*: that times the cores of the run.
 """
-# What one compares; the other columns are shown on request.
-COMPARED = (*metrics.TITLES, "half_width_95", "runs", "seconds")
+# What one compares, beside the metrics; the other columns are shown on request.
+COMPARED = ("half_width_95", "runs", "seconds")
 
 
 def table(runs, facts):
@@ -54,7 +54,7 @@ def sentences(runs, facts):
 
 def formats(table):
     """Column -> html_table.Number."""
-    found = [metrics.Metric(name) for name in table if name in metrics.TITLES]
+    found = metrics.columns(table)
     return {
         **dict.fromkeys(("nodes", "workers", "runs", "diverged"), WHOLE),
         **{metric.name: number(metric) for metric in found},

@@ -57,7 +57,7 @@ def sentences(comparison_table, facts):
 def formats(table):
     """Column -> html_table.Number."""
     written = dict.fromkeys(("nodes", "workers", "pairs"), WHOLE)
-    metric = Metric(table["metric"].iloc[0]) if len(table) else ACCURACY
+    metric = Metric.of(table["metric"].iloc[0]) if len(table) else ACCURACY
     written |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
     written |= {"at_most": number(metric, "-")}
     return written | dict.fromkeys(("p", "p_corrected"), Number("{:.3f}"))

@@ -2,9 +2,8 @@
 
 import pandas as pd
 
-from allcores.analysis import comparison, occupancy, style, tidy
+from allcores.analysis import comparison, metrics, occupancy, style, tidy
 from allcores.analysis.html_table import TIMES, WHOLE, Number, number, seconds
-from allcores.analysis.metrics import TITLES, Metric
 from allcores.analysis.words.wording import differences, title_of
 
 TITLE = "packed or one after the other"
@@ -124,9 +123,12 @@ def formats(table):
     """Column -> html_table.Number."""
     written = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), seconds(1))
     written |= dict.fromkeys(("one_by_one_training", "packed_training"), seconds(1))
-    (metric,) = [name for name in TITLES if f"packed_{name}" in table]
-    written |= dict.fromkeys((f"one_by_one_{metric}", f"packed_{metric}"), number(Metric(metric)))
-    written |= dict.fromkeys(("difference", "low", "high"), number(Metric(metric), "+"))
-    written |= {"at_most": number(Metric(metric), "-")}
+    packed = "one_by_one_"
+    (metric,) = metrics.columns(
+        name.removeprefix(packed) for name in table if name.startswith(packed)
+    )
+    written |= dict.fromkeys((f"one_by_one_{metric.name}", f"packed_{metric.name}"), number(metric))
+    written |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
+    written |= {"at_most": number(metric, "-")}
     written |= dict.fromkeys(("speedup", "training_speedup", "over_bound"), TIMES)
     return written | {"p_corrected": Number("{:.3f}"), "runs": WHOLE, "pairs": WHOLE}

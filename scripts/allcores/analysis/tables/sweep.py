@@ -69,7 +69,7 @@ def sentences(sweep_table, facts):
 
 def formats(table):
     """Column -> html_table.Number."""
-    metric = Metric(table["metric"].iloc[0]) if len(table) else ACCURACY
+    metric = Metric.of(table["metric"].iloc[0]) if len(table) else ACCURACY
     written = dict.fromkeys(("score", "low", "high"), number(metric))
     written |= dict.fromkeys(("folds", "chosen", "workers", "threads"), WHOLE)
     swept = [name for name in table if name.startswith(SWEPT)]

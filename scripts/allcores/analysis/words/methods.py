@@ -1,6 +1,5 @@
 """How a study was made, in a paragraph that one could paste into a paper. No torch."""
 
-from allcores.analysis.metrics import OF_NUMBERS
 from allcores.analysis.selection import SWEPT
 from allcores.analysis.words.wording import comma_separated, count
 
@@ -96,7 +95,7 @@ def _layout(run):
 def _split(rows, facts):
     trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
     split = rows["split"].iloc[0]
-    stratified = "" if facts.curve.name in OF_NUMBERS else "stratified "
+    stratified = "" if facts.curve.of_numbers else "stratified "
     folds = split.rpartition(" ")[2]
     if split == "test":
         how = "the dataset's own test set was held out"

@@ -1,0 +1,70 @@
+"""The metrics by which predictions are judged, scikit-learn's mostly; each public function is one.
+
+It takes what is true and what is predicted, (n,) arrays each, and the probability of every class,
+(n, classes), or None where the targets are numbers. The order is that of a config's manual.
+"""
+
+import math
+
+import numpy as np
+
+from allcores.analysis.metrics import metric
+
+
+@metric(title="accuracy", in_percent=True)
+def accuracy(true, predicted, probabilities):
+    return _sklearn().accuracy_score(true, predicted)
+
+
+@metric(title="balanced accuracy", in_percent=True)
+def balanced_accuracy(true, predicted, probabilities):
+    return _sklearn().balanced_accuracy_score(true, predicted)
+
+
+@metric(title="macro F1", in_percent=True)
+def macro_f1(true, predicted, probabilities):
+    return _sklearn().f1_score(true, predicted, average="macro", zero_division=0.0)
+
+
+@metric(title="ROC AUC", in_percent=True)
+def roc_auc(true, predicted, probabilities):
+    """Of more than two classes: each against the rest, their mean."""
+    labels = np.arange(probabilities.shape[1])
+    if set(true) != set(labels):
+        return math.nan
+    if len(labels) == 2:
+        return _sklearn().roc_auc_score(true, probabilities[:, 1])
+    return _sklearn().roc_auc_score(true, probabilities, multi_class="ovr", labels=labels)
+
+
+@metric(title="log loss", less_is_better=True)
+def log_loss(true, predicted, probabilities):
+    return _sklearn().log_loss(true, probabilities, labels=np.arange(probabilities.shape[1]))
+
+
+@metric(title="Brier score", less_is_better=True)
+def brier(true, predicted, probabilities):
+    """Mean squared distance from certainty, over all classes (Brier 1950): 0 to 2."""
+    certain = np.eye(probabilities.shape[1])[true]
+    return np.mean(np.sum((probabilities - certain) ** 2, axis=1))
+
+
+@metric(title="R²", of_numbers=True)
+def r2(true, predicted, probabilities):
+    return _sklearn().r2_score(true, predicted) if np.ptp(true) else math.nan
+
+
+@metric(title="RMSE", of_numbers=True, less_is_better=True)
+def rmse(true, predicted, probabilities):
+    return _sklearn().root_mean_squared_error(true, predicted)
+
+
+@metric(title="MAE", of_numbers=True, less_is_better=True)
+def mae(true, predicted, probabilities):
+    return _sklearn().mean_absolute_error(true, predicted)
+
+
+def _sklearn():
+    from sklearn import metrics  # takes a second, which a report on accuracy spares
+
+    return metrics
