@@ -36,7 +36,9 @@ def collected(job):
     for run in job.runs:
         place = job.folder.run(run.path)
         try:
-            found = collect.read(f"{place}/metrics.json", run, job.data, job.conditions(run))
+            found = collect.read(
+                f"{place}/metrics.json", run, job.data, job.table.conditions[run.path]
+            )
             all_metrics.append(found)
             folders.append(place)
         except ValueError as error:

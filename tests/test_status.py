@@ -20,6 +20,7 @@ from allcores.files import write_json
 from allcores.machine import cores, slurm
 from allcores.planning.estimate import Estimates
 from allcores.study import grid
+from allcores.study.conditions import Conditions
 from allcores.study.grid import Table
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
@@ -137,7 +138,7 @@ def test_a_run_that_is_going_on_is_seen_from_outside(tmp_path):
 def test_the_time_left_follows_what_has_been_seen(tmp_path, pace):
     folder = ResultsFolder(str(tmp_path))
     runs = {run.path: run for run in (vary(epochs=10, seed=seed) for seed in range(8))}
-    table = Table(runs, {"one": list(runs)}, frozenset(), frozenset(), frozenset())
+    table = Table(runs, {"one": list(runs)}, dict.fromkeys(runs, Conditions()))
     # Two of 10 s each at a time; two are done, two are half done.
     paths, began = list(runs), time.time() - 15 * pace
     of_runs = [RunState(path, DONE) for path in paths[:2]]
@@ -189,7 +190,7 @@ def test_rungs_of_a_run_share_a_lock_and_are_one_job(tmp_path, monkeypatch):
     rungs = {run.path: run for run in (vary(epochs=4, stop_after=n) for n in (2, None))}
     first, last = rungs
     assert folder.checkpoints(rungs[first]) == folder.checkpoints(rungs[last])
-    table = Table(rungs, {"one": list(rungs)}, frozenset(), frozenset(), frozenset())
+    table = Table(rungs, {"one": list(rungs)}, dict.fromkeys(rungs, Conditions()))
     monkeypatch.setattr(state, "_locked_files", lambda: {1})
     monkeypatch.setattr(state, "_locked_since", lambda *_: 1.0)
     jobs = [job("train", first, journal.RUNNING)]

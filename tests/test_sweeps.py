@@ -22,7 +22,7 @@ from allcores.data import folds
 from allcores.data.batches import shards
 from allcores.datasets import digits
 from allcores.files import read_json, write_json
-from allcores.study import checks, grid, sweeps
+from allcores.study import candidates, checks, grid, sweeps
 
 CONFIG = """
 models:
@@ -252,11 +252,11 @@ def test_the_held_out_part_has_no_say():
 
 
 @pytest.mark.parametrize(
-    ("candidates", "factor", "counts"),
+    ("count", "factor", "counts"),
     [(9, 3, [9, 3]), (10, 3, [10, 4, 2]), (3, 3, [3]), (16, 2, [16, 8, 4, 2]), (9, inf, [9])],
 )
-def test_one_candidate_in_so_many_goes_on(candidates, factor, counts):
-    assert grid.rung_counts(candidates, factor) == counts
+def test_one_candidate_in_so_many_goes_on(count, factor, counts):
+    assert candidates.rung_counts(count, factor) == counts
 
 
 HALVING = """

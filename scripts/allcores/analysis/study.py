@@ -10,7 +10,6 @@ from allcores.analysis import products
 from allcores.data import storage
 from allcores.files import read_json, sha256, write_json
 from allcores.study import fingerprint, fit, registry
-from allcores.study.conditions import Conditions
 from allcores.study.run import digest
 
 # The file in which a study notes what the others were made of.
@@ -105,10 +104,6 @@ class Study:
         """The log of a run's training; None: there is none."""
         log = self.folder.log(self.table.runs[path])
         return log if Path(log).exists() else None
-
-    def conditions(self, run):
-        """The Conditions under which a Run was to be made."""
-        return Conditions(run.path in self.table.curves, run.path in self.table.exclusive)
 
     def files_of(self, path):
         """The files of a run that are read."""

@@ -132,7 +132,7 @@ class RunJobs:
         return "srun" if self.nodes(wildcards) > 1 else ""
 
     def is_exclusive(self, wildcards):
-        return self.run(wildcards).path in self.table.exclusive
+        return self.table.conditions[self.run(wildcards).path].exclusive
 
     def most_cores(self):
         """Those of this call; on a cluster, as many as the largest run takes."""

@@ -168,7 +168,7 @@ def seconds_left(of_runs, folder, table, call, available, began):
         run = table.runs[one.path]
         rest = expected = call.expected.get(one.path, 0.0)
         claimed = min(available, one.cores or run.cores)
-        if one.path in table.exclusive:
+        if table.conditions[one.path].exclusive:
             claimed = available
         if one.state == RUNNING:
             rest *= 1 - epochs_of(folder.log(run))[0] / run.trained_epochs

@@ -65,7 +65,7 @@ class StudyJob(Study):
 
 
 class SelectionJobs:
-    """The choices between candidates as jobs, each asked for by the path of its grid.Selection.
+    """The choices between candidates as jobs, each asked for by the path of its Selection.
 
     Args:
         config, table, folder: as of Study.

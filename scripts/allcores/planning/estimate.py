@@ -128,7 +128,7 @@ class Estimates:
         sample = sizes and self.planner.samples.of(Cell.of(known, sizes))
         if not sample:
             return None
-        predicted = sample.prediction(known, sizes, run.path in self.table.curves)
+        predicted = sample.prediction(known, sizes, self.table.conditions[run.path].curves)
         return Expected(predicted.seconds_among(1.0), predicted.memory, measured=True)
 
     def _taken(self, kind):

@@ -92,7 +92,7 @@ class Planner:
         Raises:
             ValueError: a cell cannot be trained, or nothing is known of a dataset yet.
         """
-        keys = {path: (path, *table.conditions(path)) for path in table.runs}
+        keys = {path: (path, table.conditions[path]) for path in table.runs}
         new = [path for path in table.runs if keys[path] not in self.planned]
         runs = {path: self._with_recipe(table.runs[path]) for path in new}
         self._measure(runs.values(), [runs[path] for path in new if path in table.oversubscribe])
@@ -107,10 +107,10 @@ class Planner:
         return Planned(
             path,
             run,
-            path in table.exclusive,
+            table.conditions[path].exclusive,
             run.trained_epochs * sizes.train,
             sample.weights_bytes,
-            sample.prediction(run, sizes, path in table.curves),
+            sample.prediction(run, sizes, table.conditions[path].curves),
         )
 
     def sample(self, run):

@@ -1,6 +1,6 @@
 """What is asked of a run beside its weights: what is scored, and how it is measured."""
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from allcores.files import read_json, write_json
@@ -49,16 +49,15 @@ class Conditions:
             recorded = read_json(folder / "metrics.json")["conditions"]
             return cls(**{field.name: recorded[field.name] for field in fields(cls)})
 
-    @classmethod
-    def asked(cls, folder, curves, exclusive):
-        """The Conditions of the run to be made, given those of the results in a folder.
+    def after(self, folder):
+        """These, of the run to be made, given the results in a folder.
 
         Results that meet what is asked keep their generation, so that asking for less retrains
         nothing; else it is the next one.
         """
         try:
-            found = cls.of(Path(folder))
+            found = Conditions.of(Path(folder))
         except (OSError, ValueError, TypeError, KeyError):  # none, or not ours
-            return cls(curves, exclusive)
-        met = curves <= found.curves and exclusive <= found.exclusive
-        return cls(curves, exclusive, found.generation + (not met))
+            return self
+        met = self.curves <= found.curves and self.exclusive <= found.exclusive
+        return replace(self, generation=found.generation + (not met))

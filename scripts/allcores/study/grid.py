@@ -2,10 +2,10 @@
 
 import dataclasses
 import itertools
-import math
 from dataclasses import dataclass, field
 
-from allcores.study import registry
+from allcores.study import candidates, registry
+from allcores.study.conditions import Conditions
 from allcores.study.run import ADDITIONS, AUTO, Choice, Run
 
 # What a study may leave out.
@@ -48,65 +48,14 @@ RECIPE_DEFAULTS = {
 
 
 @dataclass(frozen=True)
-class Selection:
-    """A choice between the candidates of a sweep, for one fold.
-
-    With successive halving there is one on each rung, between those that the one before has kept.
-
-    Attributes:
-        study: in which it is made.
-        family: the label in the config of what is swept.
-        inner: label of each candidate -> paths of its inner runs, by whose accuracy it is judged.
-        final: label of each candidate -> path of the run that is trained if it is chosen.
-        before: the Selection on the rung below; None: this is the first.
-        keeps: how many candidates go on; those of the last one are retrained.
-        above: the inner runs on the rung above, as `inner`; None: this is the last.
-    """
-
-    study: str
-    family: str
-    inner: dict
-    final: dict
-    before: "Selection | None" = None
-    keeps: int = 1
-    above: dict | None = None
-
-    @property
-    def path(self):
-        """The path of a final run with the family in the place of the candidate, in the study."""
-        candidate, path = next(iter(self.final.items()))
-        rung = f"_rung{len(self.rungs)}" if self.above else ""
-        return f"{self.study}/{path.replace(f'/{candidate}/', f'/{self.family}/', 1)}{rung}"
-
-    @property
-    def rungs(self):
-        """The Selections up to this one, the first one first."""
-        return [*(self.before.rungs if self.before else []), self]
-
-    @property
-    def first_inner(self):
-        """The inner runs of as many candidates as are compared here, for any that may be."""
-        count = self.before.keeps if self.before else len(self.inner)
-        return dict(itertools.islice(self.inner.items(), count))
-
-    @property
-    def going_on(self):
-        """Paths of the runs of which some are trained once the choice is made."""
-        if self.above is None:
-            return list(self.final.values())
-        return [path for paths in self.above.values() for path in paths]
-
-
-@dataclass(frozen=True)
 class Table:
     """What a config asks for.
 
     Attributes:
         runs: path -> Run; what several studies ask for stands here once.
         studies: name of a study -> paths of its runs.
-        curves: paths of the runs that are scored after every epoch, not only the last.
-        exclusive: paths of the runs that must have the machine to themselves.
-        oversubscribe: paths of those that may have more processes than there are cores.
+        conditions: path of each run -> the Conditions that are asked of it by any study.
+        oversubscribe: paths of the runs that may have more processes than there are cores.
         missing: name of a study -> paths of the runs that it has to do without.
         selections: path of each Selection, below the study, on the last rung -> it. A study that
             selects asks for the inner runs of the first rung only: which others are trained is
@@ -115,9 +64,8 @@ class Table:
 
     runs: dict
     studies: dict
-    curves: frozenset
-    exclusive: frozenset
-    oversubscribe: frozenset
+    conditions: dict
+    oversubscribe: frozenset = frozenset()
     missing: dict = field(default_factory=dict)
     selections: dict = field(default_factory=dict)
 
@@ -130,9 +78,10 @@ class Table:
         """The Selections of a study."""
         return [each for each in self.selections.values() if each.study == study]
 
-    def conditions(self, path):
-        """(exclusive, curves): how a run is made and scored."""
-        return path in self.exclusive, path in self.curves
+    @property
+    def exclusive(self):
+        """Paths of the runs that must have the machine to themselves."""
+        return [path for path in self.runs if self.conditions[path].exclusive]
 
     @property
     def asked(self):
@@ -189,8 +138,9 @@ class Table:
         Seeds and folds are the outermost loops, so that the repeats of a cell are far apart and a
         drift of the machine's speed affects all cells alike.
         """
-        paths = [path for path in self.runs if path in self.exclusive]
-        paths.sort(key=lambda path: (self.runs[path].seed, self.runs[path].fold or 0))
+        paths = sorted(
+            self.exclusive, key=lambda path: (self.runs[path].seed, self.runs[path].fold or 0)
+        )
         return {path: turn for turn, path in enumerate(paths)}
 
     def wildcards(self):
@@ -202,73 +152,24 @@ class Table:
 def expand(config):
     """The Table of a config that checks.findings() has nothing to say against."""
     runs, studies, selections = {}, {}, {}
-    asked = {"curves": set(), "exclusive": set(), "oversubscribe": set()}
+    conditions, oversubscribe = {}, set()
     for name, study in config["studies"].items():
         study = STUDY_DEFAULTS | study
         of_study = {run.path: run for run in _cells(config, study)}
         studies[name] = list(of_study)
         if "select" in study:
-            found, first, inner = _selections(config, name, study, of_study)
+            found, first, inner = candidates.of_study(name, study, of_study, config.get(SWEPT, {}))
             selections |= found
             studies[name] = first
             of_study |= inner
         runs |= of_study
-        for key, paths in asked.items():
-            if study[key]:
-                paths.update(of_study)
-    asked = {key: frozenset(paths) for key, paths in asked.items()}
-    return Table(runs, studies, **asked, selections=selections)
-
-
-def _selections(config, name, study, final):
-    """Of a study: its Selections by path, the paths of the inner runs on their first rungs, and all
-    their inner runs by path.
-
-    Args:
-        final: path -> Run of every candidate, on the whole training part of every fold.
-    """
-    alike = {}
-    for run in final.values():
-        family = config.get(SWEPT, {}).get(run.model.label, {"family": run.model.label})["family"]
-        alike.setdefault((family, *(run.wildcards | {"model": family}).values()), []).append(run)
-    selections, first, every, factor = {}, [], {}, study.get("halving", math.inf)
-    for (family, *_), candidates in alike.items():
-        # Of a model that is not swept over there is nothing to choose from.
-        folds = study["select"] if candidates[0].model.label != family else 0
-        counts = rung_counts(len(candidates), factor)
-        rungs = []
-        for left in reversed(range(len(counts))):
-            runs = {run.model.label: _inner(run, folds, factor**left) for run in candidates}
-            rungs.append({label: [run.path for run in inner] for label, inner in runs.items()})
-            every |= {run.path: run for inner in runs.values() for run in inner}
-        first += itertools.chain(*rungs[0].values())
-        selection, paths = None, {run.model.label: run.path for run in candidates}
-        for inner, above, keeps in itertools.zip_longest(rungs, rungs[1:], counts[1:]):
-            selection = Selection(name, family, inner, paths, selection, keeps or 1, above)
-        selections[selection.path] = selection
-    return selections, list(dict.fromkeys(first)), every
-
-
-def _inner(run, folds, part):
-    """The inner runs of a candidate, which stop after one part in `part` of its epochs."""
-    stop_after = max(1, run.epochs // part) if part > 1 else None
-    return [
-        dataclasses.replace(run, inner_folds=folds, inner_fold=fold, stop_after=stop_after)
-        for fold in range(folds)
-    ]
-
-
-def rung_counts(candidates, factor):
-    """How many candidates there are on each rung of successive halving: of those on each, one in
-    `factor` goes on, until there are no more than that many.
-
-    Jamieson and Talwalkar: Non-stochastic Best Arm Identification and Hyperparameter Optimization,
-    AISTATS 2016.
-    """
-    counts = [candidates]
-    while counts[-1] > factor:
-        counts.append(-(-counts[-1] // factor))
-    return counts
+        oversubscribe |= set(of_study) if study["oversubscribe"] else set()
+        for path in of_study:
+            of_others = conditions.get(path, Conditions())
+            conditions[path] = Conditions(
+                of_others.curves or study["curves"], of_others.exclusive or study["exclusive"]
+            )
+    return Table(runs, studies, conditions, frozenset(oversubscribe), selections=selections)
 
 
 def _cells(config, study):

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from allcores import files
 from allcores.files import KeptDigests, read_json, write_text
-from allcores.study import conditions
 from allcores.study.run import PATH, digest
 
 # What else lies in results/.
@@ -137,11 +136,11 @@ class ResultsFolder:
         return f"{self.path}/logs/slurm"
 
     def selection(self, path="{selection}"):
-        """The file that says which candidate was chosen, by the path of the grid.Selection."""
+        """The file that says which candidate was chosen, by the path of the Selection."""
         return f"{self.path}/selections/{path}.json"
 
     def kept(self, selection):
-        """The labels of the candidates that go on after a grid.Selection; None: that is not known
+        """The labels of the candidates that go on after a Selection; None: that is not known
         yet."""
         try:
             kept = read_json(self.selection(selection.path))["kept"]
@@ -150,12 +149,12 @@ class ResultsFolder:
             return None
 
     def chosen(self, selection):
-        """The path of the run that is final in a grid.Selection; None: that is not known yet."""
+        """The path of the run that is final in a Selection; None: that is not known yet."""
         kept = self.kept(selection)
         return selection.final[kept[0]] if kept else None
 
     def scored(self, selection):
-        """Label -> paths of the inner runs of the candidates that a grid.Selection is between: all,
+        """Label -> paths of the inner runs of the candidates that a Selection is between: all,
         or those that the one before has kept; None: that is not known yet."""
         if not selection.before:
             return selection.inner
@@ -199,8 +198,7 @@ class ResultsFolder:
 
     def conditions_of(self, run, table):
         """The Conditions that a Run of a grid.Table is to be made under."""
-        asked = run.path in table.curves, run.path in table.exclusive
-        return conditions.Conditions.asked(self.run(run.path), *asked)
+        return table.conditions[run.path].after(self.run(run.path))
 
 
 @functools.cache
