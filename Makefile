@@ -7,6 +7,7 @@
 # make test-processors   the promises of bits, as on other processors
 # make soak   an hour of kills, damage, full disks and changes: what comes out is what it was to be
 # make bench  how fast it is, here and now
+# make manual the comments of config/config.yaml, and docs/config.md, from the schema of a config
 
 PYTHON ?= python3
 CORES ?= all
@@ -17,7 +18,7 @@ STUDIES := cores scratch_vs_builtin data_size kfold hogwild
 SIZE ?= miniature
 
 
-.PHONY: run plan test lint bench test-slurm test-processors soak miniatures $(STUDIES)
+.PHONY: run plan test lint bench test-slurm test-processors soak manual miniatures $(STUDIES)
 
 run: $(READY)
 	$(BIN)/snakemake --cores $(CORES) --report results/default/report.html --report-after-run
@@ -61,6 +62,9 @@ bench: $(READY)
 
 test-slurm: $(READY)
 	$(BIN)/python -m pytest -m slurm --numprocesses=2 --timeout=480
+
+manual: $(READY)
+	$(BIN)/python docs/manual.py
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("allcores needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

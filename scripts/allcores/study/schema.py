@@ -94,7 +94,7 @@ def _explain(error):
         missing = [key for key in error.validator_value if key not in error.instance]
         yield path, f"lacks {', '.join(missing)}"
     elif error.validator == "anyOf":
-        allowed = " or ".join(_expected(schema) for schema in error.validator_value)
+        allowed = " or ".join(expected(schema) for schema in error.validator_value)
         yield path, f"found {error.instance!r}; expected {allowed}"
     elif error.validator == "enum":
         yield path, f"found {error.instance!r}; {choices(error.instance, error.validator_value)}"
@@ -107,10 +107,10 @@ def _explain(error):
     else:
         is_text = isinstance(error.instance, str) and error.schema.get("type") == "number"
         hint = number_hint(error.instance) if is_text else ""
-        yield path, f"found {error.instance!r}; expected {_expected(error.schema)}{hint}"
+        yield path, f"found {error.instance!r}; expected {expected(error.schema)}{hint}"
 
 
-def _expected(schema):
+def expected(schema):
     if "const" in schema:
         return repr(schema["const"])
     kinds = {

@@ -1,0 +1,213 @@
+"""Write config/config.yaml's comments and docs/config.md from the schema of a config.
+
+What is configured in config/config.yaml stays; its comments are made anew, and its keys are put in
+the schema's order.
+"""
+
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from allcores.study import registry, schema  # noqa: E402
+
+CONFIG, REFERENCE = ROOT / "config" / "config.yaml", ROOT / "docs" / "config.md"
+# Columns of a line, and of the comment of a key that is not longer than it.
+WIDTH, COMMENT = 120, 29
+HEAD = """\
+The default study, and the manual: every key of a config is explained where it stands.
+
+On real handwritten digits that come with scikit-learn (no download) it cross-validates three
+networks under two learning-rate schedules, packed onto the cores, and times strategies on two
+cores, one run at a time. On 2 cores it takes a few minutes.
+
+Your own studies go into a file of their own:
+snakemake --cores all --configfile config/mine.yaml
+
+Comments are written by `make manual`, from workflow/schemas/config.schema.yaml."""
+COMPLETION = "# yaml-language-server: $schema=../workflow/schemas/config.schema.yaml"
+INTRODUCTION = """\
+A config is a YAML file: `snakemake --cores all --configfile config/mine.yaml`. This page is written
+by `make manual` from `workflow/schemas/config.schema.yaml`; `config/config.yaml` shows the same
+keys in use, and an editor that knows YAML schemas completes and explains them."""
+BUILT_IN = {
+    "models": registry.models,
+    "schedules": registry.schedules,
+    "strategies": registry.strategies,
+    "datasets": registry.datasets,
+}
+
+
+def annotated(config, properties):
+    """The text of a config with a comment at every key, and what it might say besides."""
+    head = [line for part in HEAD.split("\n\n") for line in ["#", *_comment(part)]]
+    lines = [*head[1:], COMPLETION]
+    for section, described in properties.items():
+        lines.append("")
+        entries = described.get("additionalProperties")
+        if not isinstance(entries, dict):
+            lines += _comment(_sentences(described))
+            lines += _pair(section, config.get(section), described, indent=0, text="")
+            continue
+        lines += _comment(
+            f"{section.upper()}: {_sentences(described)} {_built_in(section)}".strip()
+        )
+        lines.append(f"{section}:")
+        lines += _entries(config[section], entries)
+        for example in described.get("examples", []):
+            lines += [f"  # {line}".rstrip() for line in example.splitlines()]
+    return "\n".join(lines) + "\n"
+
+
+def _entries(entries, described):
+    """The labelled entries of a section, each key explained where it stands first."""
+    lines, explained, first = [], set(), True
+    used = {key for entry in entries.values() for key in entry or {}}
+    for label, entry in entries.items():
+        if not entry:
+            lines.append(f"  {label}: {{}}")
+            continue
+        lines.append(f"  {label}:")
+        lines += _keys(entry, described, 4, explained, used if first else None)
+        first = False
+    return lines
+
+
+def _keys(entry, described, indent, explained, used):
+    """The lines of a mapping: its keys and, where `used` is not None, examples of those that no
+    entry has, in the schema's order."""
+    properties = described.get("properties", {})
+    others = {key: described.get("additionalProperties") or {} for key in entry}
+    order = [key for key in entry if key not in properties], list(properties)
+    for key in [*order[0], *order[1]]:
+        text = "" if key in explained else _words(properties.get(key, others.get(key, {})))
+        if key in entry:
+            nested = properties.get(key, {}).get("properties")
+            if nested and used is not None:
+                yield from _pair(key, None, {}, indent, text)
+                yield from _keys(entry[key], properties[key], indent + 2, set(), ())
+            else:
+                yield from _pair(key, entry[key], {}, indent, text)
+            explained.add(key)
+        elif used is not None and key not in used and "examples" in properties[key]:
+            yield from _pair(key, None, properties[key], indent, text)
+
+
+def _pair(key, value, described, indent, text):
+    """A key with its value, or else with an example of it as a comment, and what it means."""
+    if value is None and "examples" in described:
+        start = f"{' ' * indent}# {key}: {_flow(described['examples'][0])}"
+    elif value is None and "default" in described:
+        start = f"{' ' * indent}{key}: {_flow(described['default'])}"
+    else:
+        start = f"{' ' * indent}{key}:" + ("" if value is None else f" {_flow(value)}")
+    if not text:
+        return [start]
+    column = max(COMMENT, len(start) + 2)
+    if column > 60:  # too little room beside it
+        return [
+            *(f"{' ' * indent}# {line}" for line in textwrap.wrap(text, WIDTH - indent - 2)),
+            start,
+        ]
+    first, *rest = textwrap.wrap(text, WIDTH - column - 2, break_long_words=False)
+    mark = " " * indent + "#" if start.lstrip().startswith("#") else ""
+    return [f"{start:{column}}# {first}", *(f"{mark:{column}}# {line}" for line in rest)]
+
+
+def reference(properties):
+    """docs/config.md."""
+    lines = ["# What a config may say", "", *_wrapped(INTRODUCTION)]
+    single = {}
+    for section, described in properties.items():
+        entries = described.get("additionalProperties")
+        if not isinstance(entries, dict):
+            single[section] = described
+            continue
+        lines += [
+            "",
+            f"## `{section}`",
+            "",
+            *_wrapped(f"{_sentences(described)} {_built_in(section)}"),
+        ]
+        if "properties" in entries:
+            lines += ["", *_table(entries["properties"], set(entries["required"]))]
+        if "examples" in described:
+            examples = "".join(described["examples"])
+            lines += ["", "```yaml", f"{section}:", textwrap.indent(examples.rstrip(), "  "), "```"]
+    lines += ["", "## The other keys", "", *_table(single, set())]
+    return "\n".join(lines) + "\n"
+
+
+def _table(properties, required, above=""):
+    rows = [] if above else ["| key | what it means | allowed | default |", "|---|---|---|---|"]
+    for key, described in properties.items():
+        text = _words(described, default=False).replace("|", "\\|")
+        default = "required" if key in required else ""
+        if "default" in described:
+            default = f"`{_flow(described['default'])}`"
+        rows.append(f"| `{above}{key}` | {text} | {_allowed(described)} | {default} |")
+        if "properties" in described:
+            nested = {k: v for k, v in described["properties"].items() if "description" in v}
+            rows += _table(nested, set(described.get("required", [])), f"{above}{key}.")
+    return rows
+
+
+def _allowed(described):
+    """What a key may be, as a message would say it."""
+    if "$ref" in described:
+        return {"labels": "a list of names", "counts": "a list of whole numbers from 1"}[
+            described["$ref"].rpartition("/")[2]
+        ]
+    if "enum" in described:
+        return " or ".join(f"`{value}`" for value in described["enum"])
+    if "anyOf" in described:
+        return " or ".join(map(_allowed, described["anyOf"]))
+    if "const" in described:
+        return f"`{described['const']}`"
+    return schema.expected(described) if "type" in described else ""
+
+
+def _sentences(described):
+    text = _words(described, default=False)
+    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _words(described, default=True):
+    text = " ".join(described.get("description", "").split())
+    if default and "default" in described:
+        text += f"; default: {_flow(described['default'])}"
+    return text
+
+
+def _built_in(section):
+    names = ", ".join(BUILT_IN[section]()) if section in BUILT_IN else ""
+    return f"Built in: {names}." if names else ""
+
+
+def _comment(text):
+    return [f"# {line}" for line in _wrapped(text, WIDTH - 2)]
+
+
+def _wrapped(text, width=WIDTH):
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _flow(value):
+    text = yaml.safe_dump(value, default_flow_style=True, width=10**6, sort_keys=False)
+    return re.sub(r"\n\.\.\.$", "", text.strip())
+
+
+def main():
+    properties = yaml.safe_load(schema.FILE.read_text())["properties"]
+    config = yaml.safe_load(CONFIG.read_text())
+    CONFIG.write_text(annotated(config, properties))
+    REFERENCE.write_text(reference(properties))
+
+
+if __name__ == "__main__":
+    main()
