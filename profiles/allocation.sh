@@ -27,7 +27,7 @@ if [ ! -x "$BIN/python" ] || [ ! -e workflow/Snakefile ]; then
 fi
 
 # A worker for each core, not for each of its hardware threads, unless HYPERTHREADS=yes. SLURM counts threads, or cores
-# if it was told to.
+# if it is configured to.
 threads=1
 if [ "${HYPERTHREADS:-no}" != yes ] && [ "${SLURM_HINT:-}" != nomultithread ] && [ "${SLURM_THREADS_PER_CORE:-}" != 1 ]; then
   threads=$(scontrol --oneliner show node "$SLURMD_NODENAME" | grep -o 'ThreadsPerCore=[0-9]*' | cut -d= -f2)
@@ -37,17 +37,17 @@ mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 mapfile -t cpus < <(tr , '\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | awk -F '[(x)]+' '{n = $2 ? $2 : 1; while (n--) print $1}')
 cores=0 least= memory=0 ALLCORES_ROOM= ALLCORES_NODE_MB=0
 for i in "${!nodes[@]}"; do
-  of_node=$((cpus[i] > threads ? cpus[i] / threads : 1))
+  node_cores=$((cpus[i] > threads ? cpus[i] / threads : 1))
   mb=${SLURM_MEM_PER_NODE:-$((${SLURM_MEM_PER_CPU:-0} * cpus[i]))}
-  cores=$((cores + of_node)) memory=$((memory + mb))
-  if [ -z "$least" ] || [ "$of_node" -lt "$least" ]; then least=$of_node; fi
-  mb=$((mb ? mb : 10 ** 9)) # without a limit, more than any has
+  cores=$((cores + node_cores)) memory=$((memory + mb))
+  if [ -z "$least" ] || [ "$node_cores" -lt "$least" ]; then least=$node_cores; fi
+  mb=$((mb ? mb : 10 ** 9)) # without a limit: more than any node has
   if [ "$mb" -gt "$ALLCORES_NODE_MB" ]; then ALLCORES_NODE_MB=$mb; fi
   # Name, cores and MB.
-  ALLCORES_ROOM+="${nodes[i]} $of_node $mb"$'\n'
+  ALLCORES_ROOM+="${nodes[i]} $node_cores $mb"$'\n'
 done
-# What sbatch was asked for, however it was, srun would take for options of its own. Only what says which job this is
-# stays; steps get what their own options say.
+# srun would take the options of sbatch, which are in these variables, for its own. Only those that say which job this
+# is stay; steps get what their options say.
 for name in $(compgen -e SLURM_); do
   case $name in
   SLURM_JOB_ID | SLURM_JOBID | SLURM_JOB_NUM_NODES | SLURM_JOB_NODELIST | SLURM_RESTART_COUNT) ;;
@@ -74,10 +74,10 @@ fi
 
 requeue=no
 stop() {
-  requeue=$1 # whether nobody else does it
+  requeue=$1 # whether this script has to do it
   kill -TERM "$snakemake" 2>/dev/null || true # no further runs
-  # Those that there are save and stop. Of SIGTERM srun would kill them at once; this it passes on. Again, for one that
-  # was just being started.
+  # Running ones save and stop. On SIGTERM srun would kill them at once; USR1 it passes on. It is sent again, for a run
+  # that was just being started.
   while pkill -USR1 -P "$snakemake" -f 'srun|profiles/step.py|scripts/start.py'; do sleep 2; done
 }
 
@@ -92,7 +92,7 @@ while kill -0 "$snakemake" 2>/dev/null; do # a signal ends the wait, not snakema
   wait "$snakemake" && status=0 || status=$?
 done
 if [ "$requeue" = yes ] && [ "$status" != 0 ]; then
-  # A run that has come further has left a checkpoint.
+  # A run that has made progress has left a checkpoint or a result.
   made=$(find results -newer "$began" \( -name metrics.json -o -name latest.allcores -o -name dataset.json \) 2>/dev/null || true)
   if [ -n "$made" ]; then
     scontrol requeue "$SLURM_JOB_ID"

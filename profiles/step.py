@@ -4,9 +4,9 @@
 
 SLURM could choose itself (srun --exact), but places steps badly where cores have several hardware
 threads, and looks for room again only after a while. So all steps may overlap, as far as SLURM
-knows, and this keeps book of what each has: .snakemake/steps_JOB.json, whose entries count as long
-as their process is there. Which cores of a node a run gets the run itself decides, by leases: see
-allcores/machine/leases.py.
+knows, and this program records what each step has: .snakemake/steps_JOB.json, whose entries count
+as long as their process is there. A run itself decides which cores of a node it gets, by leases:
+see allcores/machine/leases.py.
 """
 
 import argparse
@@ -16,8 +16,8 @@ import os
 import sys
 import time
 
-AGAIN = 0.1  # seconds until a run without room looks for some again
-# As profiles/allocation.sh sets it: "n1 48 190000\nn2 ...", name, cores and MB of each node.
+AGAIN = 0.1  # seconds until a run without room looks again
+# Set by profiles/allocation.sh: "n1 48 190000\nn2 ...", name, cores and MB of each node.
 NODES = "ALLCORES_ROOM"
 
 
@@ -34,12 +34,12 @@ def began(pid):
 def with_room(steps, room, nodes, cores, memory):
     """The names of nodes that have room for a run; None: there are too few now.
 
-    Of those that have it the fullest ones, so that there stays room for wider runs.
+    The fullest ones that have it, so that room is left for wider runs.
 
     Args:
         steps: [{"nodes": names, "cores": on each, "memory": MB on each}] of what is running.
         room: name -> (cores, MB) of each node.
-        nodes, cores, memory: what the run takes: the latter two on each node.
+        nodes, cores, memory: what the run takes, the latter two on each node.
     """
     free = dict(room)
     for step in steps:
@@ -52,7 +52,7 @@ def with_room(steps, room, nodes, cores, memory):
 
 
 def take(book, room, nodes, cores, memory):
-    """Wait until there is room, and note that this process has it; the names of the nodes."""
+    """Wait until there is room, record that this process has it, and return the nodes' names."""
     while True:
         with open(book, "a+") as file:  # noqa: PTH123
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -61,8 +61,8 @@ def take(book, room, nodes, cores, memory):
             steps = [step for step in steps if began(step["pid"]) == step["began"]]
             names = with_room(steps, room, nodes, cores, memory)
             if names:
-                own = {"nodes": names, "cores": cores, "memory": memory}
-                steps.append(own | {"pid": os.getpid(), "began": began(os.getpid())})
+                entry = {"nodes": names, "cores": cores, "memory": memory}
+                steps.append(entry | {"pid": os.getpid(), "began": began(os.getpid())})
                 file.truncate(0)
                 file.write("".join(f"{json.dumps(step)}\n" for step in steps))
                 return names
@@ -73,7 +73,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for name, text in (("nodes", "how many"), ("cores", "on each"), ("mem", "MB on each")):
         parser.add_argument(f"--{name}", type=int, required=True, help=text)
-    parser.add_argument("command", nargs="+", help="what is called once on each node")
+    parser.add_argument("command", nargs="+", help="program to call once on each node")
     flags = parser.parse_args()
     lines = [line.split() for line in os.environ[NODES].splitlines()]
     room = {name: (int(cores), int(memory)) for name, cores, memory in lines}
@@ -83,7 +83,7 @@ if __name__ == "__main__":
     if len(large) < flags.nodes:
         sys.exit(
             f"step.py: {flags.nodes} node(s) with {flags.cores} cores and {flags.mem} MB are asked "
-            f"for; of this allocation's {room} only {len(large)} have so much"
+            f"for, but only {len(large)} in this allocation have as much: {room}"
         )
     book = f".snakemake/steps_{os.environ['SLURM_JOB_ID']}.json"
     names = take(book, room, flags.nodes, flags.cores, flags.mem)

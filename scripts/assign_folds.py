@@ -13,13 +13,13 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
-    add("--folds", required=True, type=int, metavar="N", help="how many; 0: a test set is held out")
-    add("--inner", type=int, metavar="M", help="cut the training part of each into M folds, too")
-    add("--seed", required=True, type=int, metavar="N", help="of their order")
-    add("--output", required=True, type=Path, metavar="FILE", help="for the fold of each sample")
+    add("--folds", required=True, type=int, metavar="N", help="how many; 0: hold out a test set")
+    add("--inner", type=int, metavar="M", help="cut each training part into M folds, too")
+    add("--seed", required=True, type=int, metavar="N", help="for their order")
+    add("--output", required=True, type=Path, metavar="FILE", help="where to write the folds")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
-    dataset = storage.open_dataset(flags.data)  # which refuses damaged labels
+    dataset = storage.open_dataset(flags.data)  # raises an error if labels are damaged
     assignable = Assignable.of(dataset)
     try:
         if flags.inner:

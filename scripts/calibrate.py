@@ -17,12 +17,12 @@ from allcores.training import recipes
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--settings", required=True, metavar="JSON", help="of a run with that recipe")
+    add("--settings", required=True, metavar="JSON", help="settings of a run with that recipe")
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
-    add("--output", required=True, type=Path, metavar="FILE", help="for what was measured")
-    add("--known", type=Path, metavar="FILE", help="that holds what was measured, or will")
-    add("--share", type=Path, metavar="FILE", help="recipe of another candidate of the same sweep")
-    add("--cores", required=True, type=int, metavar="N", help="as many as it may use")
+    add("--output", required=True, type=Path, metavar="FILE", help="where to write the recipe")
+    add("--known", type=Path, metavar="FILE", help="copy to reuse, or to write")
+    add("--share", type=Path, metavar="FILE", help="recipe of a candidate to copy instead")
+    add("--cores", required=True, type=int, metavar="N", help="how many it may use")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     cores.set_thread_variables(flags.cores)
@@ -30,7 +30,7 @@ if __name__ == "__main__":
     run, available = Run.from_json(flags.settings), min(flags.cores, cores.allowed())
     if flags.share:
         recipes.share(flags.share, run, flags.output)
-        print(f"as {flags.share}")
+        print(f"taken from {flags.share}")
     elif flags.known and recipes.take_over(flags.known, run, available, flags.output):
         print(f"measured before, in {flags.known}")
     else:

@@ -1,4 +1,4 @@
-"""Try runs on two samples each: read a JSON list of trials from stdin, print an answer to each."""
+"""Try runs on two samples: read a JSON list of trials from stdin, print a line of JSON for each."""
 
 import json
 import os
@@ -14,7 +14,7 @@ if __name__ == "__main__":
     from allcores.training.sanity import UnfitPartError, tried_out
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # a model's own prints go to stderr, not among the answers
+    os.dup2(2, 1)  # what a model prints goes to stderr, not between the answers
     for trial in json.load(sys.stdin):
         run = Run.from_json(trial["settings"])
         strategies = map(Choice.from_json, trial["strategies"])

@@ -1,9 +1,9 @@
 """Install the pinned packages of pyproject.toml into the environment of this Python.
 
-    .venv/bin/python scripts/install.py run test      those groups of them
+    .venv/bin/python scripts/install.py run test      only these groups
 
-uv does it, in a fraction of pip's time; where uv cannot, pip does. uv does not read pip's settings,
-so they are handed over. torch is looked for in PyTorch's index of CPU builds first: on Linux, the
+uv does it, in a fraction of pip's time; if uv fails, pip does. uv does not read pip's settings, so
+they are passed to it. torch is looked for in PyTorch's index of CPU builds first: on Linux, the
 one on PyPI brings several GB for GPUs.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[1]
 UV, PIP = "uv==0.13.9", "pip==26.3"
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
-PATIENCE = 3  # seconds for that index to answer
+PATIENCE = 3  # seconds to wait for an answer of that index
 # pip's settings -> uv's variables.
 VARIABLES = {
     "index-url": "UV_DEFAULT_INDEX",
@@ -30,19 +30,19 @@ VARIABLES = {
 }
 
 
-def settings_of_pip(listed):
-    """uv's environment variables for what `pip config list` says; later places outweigh others.
+def settings_of_pip(pip_config):
+    """pip's settings as environment variables of uv; later places override earlier ones.
 
     Args:
-        listed: its output, lines such as "global.index-url='https://...'".
+        pip_config: output of `pip config list`, lines such as "global.index-url='https://...'".
     """
-    found = {}
+    variables = {}
     for place in ("global", "user", "site", "install", ":env:"):
-        for key, value in re.findall(rf"^{place}\.([\w-]+)='(.*)'$", listed, re.MULTILINE):
+        for key, value in re.findall(rf"^{place}\.([\w-]+)='(.*)'$", pip_config, re.MULTILINE):
             if key in VARIABLES:
                 separator = "," if key == "find-links" else " "
-                found[VARIABLES[key]] = separator.join(value.replace("\\n", " ").split())
-    return found
+                variables[VARIABLES[key]] = separator.join(value.replace("\\n", " ").split())
+    return variables
 
 
 def answers(url):
@@ -54,7 +54,7 @@ def answers(url):
 
 
 def run(*command, **environment):
-    """Whether a command succeeds; what it has to say is shown."""
+    """Run a command, whose output is shown, and return whether it succeeded."""
     return subprocess.run(command, env=os.environ | environment, cwd=PROJECT).returncode == 0
 
 
@@ -68,33 +68,34 @@ def uv(*arguments, **environment):
 
 
 def install(groups):
-    """Whether all packages of the groups are there now."""
-    wanted = [part for name in groups for part in ("--group", name)]
+    """Install the packages of the groups and return whether that succeeded."""
+    arguments = [part for name in groups for part in ("--group", name)]
     if platform.system() == "Linux" and answers(f"{CPU_BUILDS}/torch/"):
         print(f"torch comes from {CPU_BUILDS}, without GPU libraries", flush=True)
-        wanted += ["--extra-index-url", CPU_BUILDS]
+        arguments += ["--extra-index-url", CPU_BUILDS]
     print(f"installing the pinned packages with {UV}", flush=True)
     if pip(UV):
-        listed = subprocess.run(
+        pip_config = subprocess.run(
             [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True
         ).stdout
-        # Of all indices take the best version that is pinned, as pip does: 2.13.0+cpu of 2.13.0.
+        # Take the best match from all indexes, as pip does: 2.13.0+cpu for 2.13.0.
         options = ["--index-strategy", "unsafe-best-match"]
         # Where imports write no bytecode (PYTHONDONTWRITEBYTECODE, as in many containers), every
         # program would compile all that it imports: seconds, each time it starts.
         options += ["--compile-bytecode"] if sys.dont_write_bytecode else []
-        if uv(*wanted, *options, **settings_of_pip(listed)):
+        if uv(*arguments, *options, **settings_of_pip(pip_config)):
             return True
     print("installing the pinned packages with pip, which takes a minute or two", flush=True)
-    return pip(PIP) and pip(*wanted)
+    return pip(PIP) and pip(*arguments)
 
 
 if __name__ == "__main__":
-    known = tomllib.loads((PROJECT / "pyproject.toml").read_text())["dependency-groups"]
+    all_groups = tomllib.loads((PROJECT / "pyproject.toml").read_text())["dependency-groups"]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("groups", nargs="+", choices=known, metavar="GROUP", help=", ".join(known))
+    names = ", ".join(all_groups)
+    parser.add_argument("groups", nargs="+", choices=all_groups, metavar="GROUP", help=names)
     sys.exit(
         0
         if install(parser.parse_args().groups)

@@ -1,8 +1,8 @@
-"""Say what a config will take before anything is trained: time, memory, and the fastest ways.
+"""Predict what a config will take, before anything is trained: time, memory, the fastest ways.
 
     python scripts/plan.py --configfile config/mine.yaml --cores 48
 
-A few seconds of each kind of run are trained and timed. What was measured is kept in the config's
+A few seconds of each kind of run are trained and timed. The measurements are kept in the config's
 results folder, as is the plan: predicted.csv, ways.csv and studies.csv in plan/.
 """
 
@@ -24,7 +24,7 @@ from allcores.machine import cores, lean_torch, memory
 from allcores.study import commandline
 
 ROOT = Path(__file__).parents[1]
-LEAST_MEMORY = 100  # megabytes: of a run that is forked
+LEAST_MEMORY = 100  # megabytes of a forked run
 PREFIX = "allcores-plan-"  # of the name of a temporary folder
 
 
@@ -50,18 +50,18 @@ def main(flags):
     planner = plan.Planner(folder, flags.cores, room, say)
     if choose.studies_of(config):
         file = folder.planned(choose.FILE)
-        known = choose.known(config, file, flags.cores)
-        config = known or choose.choose(config, planner, flags.cores, file)
+        chosen_config = choose.known(config, file, flags.cores)
+        config = chosen_config or choose.choose(config, planner, flags.cores, file)
     table = grid.expand(config).to_plan()
     command = sys.executable, preflight.PROGRAM
     if problems := preflight.findings(config, table, flags.configfile, folder.tried_out, command):
         raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
-    planned = planner.of(table)
-    packed = plan.pack(planned, table, flags.cores, room)
-    runs = summary.of_runs(planned, packed, table, flags.cores)
+    planned_runs = planner.of(table)
+    packed = plan.pack(planned_runs, table, flags.cores, room)
+    runs = summary.of_runs(planned_runs, packed, table, flags.cores)
     ways, studies = (
         summary.of_ways(runs),
-        summary.of_studies(planned, table, flags.cores, room),
+        summary.of_studies(planned_runs, table, flags.cores, room),
     )
     for name, frame in (("predicted", runs), ("ways", ways), ("studies", studies)):
         file = Path(folder.planned(f"{name}.csv"))
@@ -76,28 +76,27 @@ def main(flags):
 
 
 def temporary_folder():
-    """A folder for what this process keeps for a while; what killed ones have left is deleted."""
+    """Make a temporary folder for this process, and delete those of processes that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         if not Path(f"/proc/{owner}").exists():
-            shutil.rmtree(folder, ignore_errors=True)  # another user's stays
+            shutil.rmtree(folder, ignore_errors=True)  # fails for another user's
     tempfile.tempdir = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")
     return tempfile.tempdir
 
 
 def end(folder):
-    """End what was started and remove the folder that it was in."""
+    """End all processes that were started, and remove their folder."""
     lifetime.end_descendants()
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def say(line):
-    """Show what is being measured: on a terminal, in one line that changes."""
+    """Show what is being measured: on a terminal, in one line that is overwritten."""
     lean_torch.import_torch()  # only where something is measured
-    stays = sys.stderr.isatty()
-    print(
-        f"\r\033[K{line}" if stays else line, end="" if stays else "\n", file=sys.stderr, flush=True
-    )
+    is_terminal = sys.stderr.isatty()
+    text, end = (f"\r\033[K{line}", "") if is_terminal else (line, "\n")
+    print(text, end=end, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
@@ -108,23 +107,23 @@ if __name__ == "__main__":
         type=int,
         default=cores.allowed(),
         metavar="N",
-        help="to plan for; more than this machine has are extrapolated (default: all it has)",
+        help="how many to plan for; beyond this machine's, times are extrapolated (default: all)",
     )
     add(
         "--memory-mb",
         type=float,
         default=memory.free_mb(),
         metavar="N",
-        help="that the runs share (default: what is free)",
+        help="memory that the runs share (default: what is free)",
     )
-    add("--results", metavar="DIR", help="of the config (default: named after it, in results/)")
+    add("--results", metavar="DIR", help="folder (default: named after the config, in results/)")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     lifetime.adopt_orphans()
     folder, process = temporary_folder(), os.getpid()
 
     def stop(number, frame):
-        if os.getpid() == process:  # and not one that it has forked
+        if os.getpid() == process:  # not a process that it has forked
             end(folder)
         os._exit(128 + number)  # Python drops exceptions in callbacks of fork()
 

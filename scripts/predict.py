@@ -7,8 +7,8 @@ RUN is the folder of a run, or one that holds several, such as all folds of a st
 predictions are averaged, if they are of one dataset, the same columns and the same targets. DATA is
 a .npz with `images` or `inputs` and perhaps `labels` or `targets`, a .npy, a table as .csv or
 .parquet with the columns that the run was trained on, a folder of images, or the folder of a
-prepared dataset. What is written has a row per sample: its name, what is predicted, what is true
-where that is known, the probability of each class.
+prepared dataset. The output has a row per sample: its name, the prediction, the true value if it
+is known, and the probability of each class.
 """
 
 import argparse
@@ -28,12 +28,12 @@ def main(flags):
 
     output.refuse_foreign(flags.output)
     predictors = ensemble.read(flags.run, flags.model)
-    given = samples.read(flags.data, predictors[0], flags.unknown_as_none)
-    predictions = ensemble.mean(predictors, given.inputs)
-    table, score = output.of(given, predictions, predictors[0].classes)
+    new_samples = samples.read(flags.data, predictors[0], flags.unknown_as_none)
+    predictions = ensemble.mean(predictors, new_samples.inputs)
+    table, score = output.of(new_samples, predictions, predictors[0].classes)
     table.to_csv(flags.output, index=False)
     print(f"{len(table):,} samples, {ensemble.said(predictors)}{score}; written to {flags.output}")
-    for note in (*given.notes, *ensemble.notes(predictors, given.inputs, flags.run)):
+    for note in (*new_samples.notes, *ensemble.notes(predictors, new_samples.inputs, flags.run)):
         print(f"NOTE: {note}")
 
 
@@ -53,13 +53,13 @@ if __name__ == "__main__":
         metavar="FILE",
         help="(default: predictions.csv)",
     )
-    add("--model", metavar="LABEL", help="only the runs of that model or candidate")
+    add("--model", metavar="LABEL", help="use only the runs of this model or candidate")
     add(
         "--unknown-as-none",
         action="store_true",
-        help="take categories that the run does not know for none of those that it knows",
+        help="encode a category that the run does not know as none of those it knows",
     )
-    add("--threads", type=int, default=1, metavar="N", help="to compute with (default: 1)")
+    add("--threads", type=int, default=1, metavar="N", help="how many to compute with (default: 1)")
     try:
         main(parser.parse_args())
     except (ValueError, OSError) as error:

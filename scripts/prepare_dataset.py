@@ -13,8 +13,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--settings", required=True, metavar="JSON", help="name and options of the dataset")
-    add("--downloads", required=True, type=Path, metavar="DIR", help="for the original files")
-    add("--output", required=True, type=Path, metavar="DIR", help="for the arrays")
+    add("--downloads", required=True, type=Path, metavar="DIR", help="for original files")
+    add("--output", required=True, type=Path, metavar="DIR", help="where to write the arrays")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""Make all that a study ends with: tidy CSVs, tables, figures, and a page that shows them."""
+"""Make the results of a study: tidy CSVs, tables, figures, and a page that shows them."""
 
 import argparse
 import json
@@ -30,53 +30,54 @@ from allcores.study.results_folder import ResultsFolder
 
 
 def collected(job):
-    """Name -> frame of the tidy CSVs of a study, from the results of its runs; and a frame of what
-    they have predicted."""
+    """Name -> frame of each tidy CSV of a study, made from the results of its runs, and
+    `predictions`: a frame of what they have predicted."""
     all_metrics, folders, missing = [], [], list(job.missing)
     for run in job.runs:
         place = job.folder.run(run.path)
         try:
-            found = collect.read(
+            run_metrics = collect.read(
                 f"{place}/metrics.json", run, job.data, job.table.conditions[run.path]
             )
-            all_metrics.append(found)
+            all_metrics.append(run_metrics)
             folders.append(place)
         except ValueError as error:
             if not job.missing:
                 raise
             print(error)
             missing.append(run.path)
-    each = list(zip(all_metrics, folders, strict=True))
-    measured = [metrics.measured(run, place, job.facts.metrics) for run, place in each]
-    of_metrics = ("epochs", "staleness", "classes", "confusion")
-    frames = {name: getattr(tidy, name)(all_metrics) for name in of_metrics} | {
+    pairs = list(zip(all_metrics, folders, strict=True))
+    measured = [metrics.measured(run, place, job.facts.metrics) for run, place in pairs]
+    names = ("epochs", "staleness", "classes", "confusion")
+    frames = {name: getattr(tidy, name)(all_metrics) for name in names} | {
         "runs": tidy.runs(all_metrics, measured),
-        "utilisation": collect.utilisation(each),
+        "utilisation": collect.utilisation(pairs),
         "candidates": selection.candidates(job, all_metrics, measured),
         "missing": pd.DataFrame({"run": missing, "log": [job.log(path) for path in missing]}),
     }
-    frames["predictions"] = collect.predictions(each)
+    frames["predictions"] = collect.predictions(pairs)
     return selection.by_family(job, frames)
 
 
 def write_product(product, frames, facts, folder):
-    """Write a table as CSV and HTML or a figure as PNG and SVG; returns the table as it is read."""
+    """Write a table as CSV and HTML or a figure as PNG and SVG; returns the table as it is
+    read, {name: frame}, or {} for a figure."""
     module, stem = products.load(product.name), folder / product.name
-    given = {name: frames[name] for name in product.made_from}
-    told = {"facts": facts} if product.takes_facts else {}
+    inputs = {name: frames[name] for name in product.made_from}
+    extra = {"facts": facts} if product.takes_facts else {}
     if product.kind == "table":
-        table = module.table(**given, **told)
+        table = module.table(**inputs, **extra)
         table.to_csv(f"{stem}.csv", index=False)
         sheet = html_table.sheet(table, module.formats(table))
         Path(f"{stem}.html").write_text(html_table.page("table", title=product.title, table=sheet))
         return {product.name: tidy.read(f"{stem}.csv")}
-    first = next(iter(given.values()))
-    style.save(style.empty() if first.empty else module.figure(**given, **told), stem)
+    first = next(iter(inputs.values()))
+    style.save(style.empty() if first.empty else module.figure(**inputs, **extra), stem)
     return {}
 
 
 def write_all(job, again):
-    """Write all that a Study ends with."""
+    """Write all files of a Study."""
     folder = Path(job.place)
     frames = collected(job)
     predictions = frames.pop("predictions")
@@ -86,26 +87,26 @@ def write_all(job, again):
     frames = {name: tidy.read(path) for name, path in (job.tidy | job.of_other).items()}
     frames["predictions"] = predictions
     # Tables first: figures are drawn from them.
-    for product in sorted(job.products, key=lambda each: each.kind != "table"):
-        begun = time.perf_counter()
+    for product in sorted(job.products, key=lambda item: item.kind != "table"):
+        started = time.perf_counter()
         frames |= write_product(product, frames, job.facts, folder)
         caption = folder / "captions" / f"{product.name}.rst"
         caption.parent.mkdir(exist_ok=True)
         caption.write_text(job.facts.filled(product.caption) + "\n")
-        print(f"{time.perf_counter() - begun:5.2f} s  {product.name}", flush=True)
-    said = report_page.write(job, frames, again)
-    print(*said, sep="\n")
-    (folder / "verdict.rst").write_text(verdict.as_rst(job.name, said))
+        print(f"{time.perf_counter() - started:5.2f} s  {product.name}", flush=True)
+    sentences = report_page.write(job, frames, again)
+    print(*sentences, sep="\n")
+    (folder / "verdict.rst").write_text(verdict.as_rst(job.name, sentences))
     job.write_made()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of its results")
-    add("--study", required=True, metavar="NAME", help="of that config")
-    add("--again", required=True, metavar="COMMAND", help="that makes all of this again")
-    add("--without-missing", action="store_true", help="make do with those runs that there are")
+    add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of the results")
+    add("--study", required=True, metavar="NAME", help="which one of that config")
+    add("--again", required=True, metavar="COMMAND", help="to show: makes all of this again")
+    add("--without-missing", action="store_true", help="leave out runs without results")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     try:
@@ -116,6 +117,6 @@ if __name__ == "__main__":
             table = folder.without_missing(table)
         write_all(Study(config, table, folder, flags.study), flags.again)
     except json.JSONDecodeError as error:
-        sys.exit(f"report.py: {flags.config}: is no JSON: {error}")
-    except (ValueError, OSError) as error:  # results that are damaged, or of something else
+        sys.exit(f"report.py: {flags.config}: is not JSON: {error}")
+    except (ValueError, OSError) as error:  # damaged results, or those of something else
         sys.exit(f"report.py: {error}")

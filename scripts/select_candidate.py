@@ -17,38 +17,38 @@ from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
 
 
-def discard(folder, table, asked, scored, kept):
+def discard(folder, table, choice, inner_paths, labels):
     """Delete the checkpoints that no run goes on from."""
-    for label, paths in scored.items():
+    for label, paths in inner_paths.items():
         for number, path in enumerate(paths):
-            if label not in kept or not asked.above or folder.has(asked.above[label][number]):
+            if label not in labels or not choice.above or folder.has(choice.above[label][number]):
                 folder.discard_checkpoints(table.runs[path])
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of its results")
-    add("--selection", required=True, metavar="PATH", help="which one, by its path")
-    add("--metric", required=True, metavar="NAME", help="that of the scores")
-    add("--made-of", required=True, metavar="DIGEST", help="of what decides, to be kept")
-    add("--output", required=True, type=Path, metavar="FILE", help="for what was chosen")
+    add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of the results")
+    add("--selection", required=True, metavar="PATH", help="its path")
+    add("--metric", required=True, metavar="NAME", help="which scores to compare")
+    add("--made-of", required=True, metavar="DIGEST", help="of what decides; written to FILE")
+    add("--output", required=True, type=Path, metavar="FILE", help="where to write the choice")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     folder = ResultsFolder(str(flags.config.parents[1]))
     table = grid.expand(json.loads(flags.config.read_text()))
-    asked = table.choices[flags.selection]
-    scored = folder.scored(asked)
-    inner = {label: [folder.run(path) for path in paths] for label, paths in scored.items()}
+    choice = table.choices[flags.selection]
+    inner_paths = folder.scored(choice)
+    folders = {label: [folder.run(path) for path in paths] for label, paths in inner_paths.items()}
     try:
         metric = metrics.Metric.of(flags.metric)
-        chosen = selection.choose(inner, asked.keeps, len(asked.rungs), metric)
+        result = selection.choose(folders, choice.keeps, len(choice.rungs), metric)
     except ValueError as error:
-        discard(folder, table, asked, scored, [])
+        discard(folder, table, choice, inner_paths, [])
         sys.exit(f"select_candidate.py: {error}")
-    if asked.before:
-        earlier = read_json(folder.selection(asked.before.path))
-        chosen["candidates"] = earlier["candidates"] | chosen["candidates"]
-    write_json(flags.output, chosen | {"made_of": flags.made_of})
-    discard(folder, table, asked, scored, chosen["kept"])
-    print(f"kept: {', '.join(chosen['kept'])}")
+    if choice.before:
+        earlier = read_json(folder.selection(choice.before.path))
+        result["candidates"] = earlier["candidates"] | result["candidates"]
+    write_json(flags.output, result | {"made_of": flags.made_of})
+    discard(folder, table, choice, inner_paths, result["kept"])
+    print(f"kept: {', '.join(result['kept'])}")

@@ -2,7 +2,7 @@
 
 python scripts/status.py --configfile config/mine.yaml            what is done, running, failed
 python scripts/status.py --configfile config/mine.yaml --watch    the same, until all is done
-python scripts/status.py --configfile config/mine.yaml --why      why which runs would run again
+python scripts/status.py --configfile config/mine.yaml --why      which runs would run again, why
 """
 
 import os
@@ -22,7 +22,7 @@ def main(flags):
     from allcores.planning import choose
     from allcores.study import grid, results_folder
 
-    config = configs.read(flags.configfile, given=flags.config)
+    config = configs.read(flags.configfile, pairs=flags.config)
     name = f"results/{results_folder.name_of(flags.configfile, ROOT)}"
     folder = results_folder.ResultsFolder(name)
     for finding in results_folder.foreign(flags.configfile, name):
@@ -32,9 +32,9 @@ def main(flags):
         call = journal.read_call(folder)
         is_choosing = call is not None and call.is_going_on
         raise ValueError(
-            "`strategies: [auto]`: a call is choosing how to train just now"
+            "`strategies: [auto]`: a call is just choosing how to train"
             if is_choosing
-            else "`strategies: [auto]`: no way of training was chosen yet"
+            else "`strategies: [auto]`: no way of training has been chosen yet"
         )
     table = grid.expand(config)
     if not Path(name).is_dir():
@@ -45,8 +45,8 @@ def main(flags):
     if flags.watch:
         status.watch()
     print(*status.lines(), sep="\n")
-    given = f" --config {shlex.join(flags.config)}" if flags.config else ""
-    print(*status.failures(f"{' '.join(map(str, flags.configfile))}{given}"), sep="\n")
+    config_flag = f" --config {shlex.join(flags.config)}" if flags.config else ""
+    print(*status.failures(f"{' '.join(map(str, flags.configfile))}{config_flag}"), sep="\n")
     return None
 
 
@@ -54,11 +54,11 @@ if __name__ == "__main__":
     parser = commandline.of_config(__doc__)
     add = parser.add_argument
     add("--watch", action="store_true", help="look again every second, until the call ends")
-    add("--why", action="store_true", help="say why which runs would be trained again")
+    add("--why", action="store_true", help="say which runs would be trained again, and why")
     try:
         main(parser.parse_args())
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads, head for one, has seen enough
+    except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         sys.exit(f"status.py: {error}")

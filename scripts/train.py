@@ -3,8 +3,8 @@
     python scripts/train.py --model lenet --strategy ddp --workers 2 --epochs 3
 
 A model that has an entry in the config is trained with the settings there; flags override them.
-A run that was stopped goes on where it was when the same command is called again; one that was
-killed, after its last epoch, or from what it saved every ten minutes.
+When the same command is called again, a run that was stopped goes on where it was; one that was
+killed goes on from its last checkpoint, which is written after each epoch and every ten minutes.
 """
 
 import sys
@@ -30,29 +30,30 @@ from allcores.study.run import AUTO
 from allcores.training import recipes
 
 BY_HAND = Path("results/by_hand")
-# What srun, PMIx, Open MPI's mpirun and others tell each process that they start.
+# In which srun, PMIx, Open MPI's mpirun and others tell each process its rank.
 RANK_VARIABLES = ("SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 STOPPING = 3.0  # seconds after which a request to stop is repeated
 
 
 def main(flags):
-    asked = commandline.run_of(flags)
-    data_folder = flags.data or BY_HAND / "data" / f"{asked.dataset.label}_{asked.dataset.digest}"
+    request = commandline.run_of(flags)
+    dataset = request.dataset
+    data_folder = flags.data or BY_HAND / "data" / f"{dataset.label}_{dataset.digest}"
     if not flags.data:
         # Loading may compute with torch; ranks cannot be forked from a process with its threads.
         cores.set_thread_variables(1)
-        preparation.prepare(asked.dataset, "results/downloads", data_folder)
+        preparation.prepare(dataset, "results/downloads", data_folder)
     if flags.scratch:
         data_folder = preparation.local_copy(data_folder, os.path.expandvars(flags.scratch))
     # numpy and torch read these when they are imported, so that has to wait until here.
-    cores.set_thread_variables(asked.plain.threads_per_worker)
+    cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()
     from allcores.training import metrics, sanity
     from allcores.training.experiment import Way, assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
-        sanity.check_in_child(asked.plain, data_folder)
-    run = with_recipe(asked, flags, data_folder) if asked.has_auto else asked
+        sanity.check_in_child(request.plain, data_folder)
+    run = with_recipe(request, flags, data_folder) if request.has_auto else request
     needed = run.cores_on_node
     if flags.cores is not None and flags.cores < needed and not flags.oversubscribe:
         raise ValueError(
@@ -83,7 +84,7 @@ def main(flags):
         flags.fold_of,
         checkpoints,
         output,
-        asked,
+        request,
         way,
         Conditions(flags.curves, flags.exclusive, flags.generation),
         flags.cores_of_call,
@@ -98,28 +99,29 @@ def main(flags):
 
 
 def node_of(run):
-    """Which of the run's nodes this is; each has one process of its launcher's."""
+    """The number of this node among the run's; a launcher starts one process on each."""
     if run.nodes == 1:
         return 0
     for name in RANK_VARIABLES:
-        told = os.environ.get(name, "")
-        if told.isdecimal() and int(told) < run.nodes:
-            return int(told)
+        rank = os.environ.get(name, "")
+        if rank.isdecimal() and int(rank) < run.nodes:
+            return int(rank)
     raise ValueError(
         f"this run has {run.nodes} nodes: a launcher has to start it on each, as `srun` does; "
         f"found none of {', '.join(RANK_VARIABLES)} with a number below {run.nodes}"
     )
 
 
-def with_recipe(asked, flags, data_folder):
-    """The run with everything that is `auto` filled in, measured now if nothing has been yet."""
-    file = flags.recipe or BY_HAND / "recipes" / recipes.file_name(asked)
-    if flags.recipe and asked.nodes == 1:  # several nodes compute alike
+def with_recipe(request, flags, data_folder):
+    """The run with everything that is `auto` filled in, measured now if it has not been yet."""
+    file = flags.recipe or BY_HAND / "recipes" / recipes.file_name(request)
+    if flags.recipe and request.nodes == 1:  # several nodes share one recipe
         file = recipes.for_this_processor(file)
-    if recipes.cores_measured(file) < (cores.allowed() if asked.threads_per_worker == AUTO else 1):
+    needed = cores.allowed() if request.threads_per_worker == AUTO else 1
+    if recipes.cores_measured(file) < needed:
         print("measuring what is fastest for this model on this machine", flush=True)
-        recipes.calibrate(asked, data_folder, cores.allowed(), file)
-    run = recipes.fill_in(asked, file, flags.cores or cores.allowed())
+        recipes.calibrate(request, data_folder, cores.allowed(), file)
+    run = recipes.fill_in(request, file, flags.cores or cores.allowed())
     cores.set_thread_variables(run.threads_per_worker)
     print(f"fastest: {', '.join(map(str, run.recipe.values()))} thread(s)", flush=True)
     return run
@@ -128,8 +130,8 @@ def with_recipe(asked, flags, data_folder):
 def stop(number, frame):
     # Python drops an exception in some callbacks, those of fork() and ctypes among them.
     signal.setitimer(signal.ITIMER_REAL, STOPPING)
-    told = number != signal.SIGALRM
-    raise KeyboardInterrupt(signal.Signals(number).name if told else "a signal")
+    is_sent = number != signal.SIGALRM
+    raise KeyboardInterrupt(signal.Signals(number).name if is_sent else "a signal")
 
 
 if __name__ == "__main__":
@@ -143,7 +145,7 @@ if __name__ == "__main__":
     except (ValueError, OSError, failures.RankFailedError) as error:
         print(f"train.py: {error}", file=sys.stderr)
     except KeyboardInterrupt as error:
-        # Nobody may read what it says.
+        # Printing may block forever, if nobody reads it.
         signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
         signal.setitimer(signal.ITIMER_REAL, STOPPING)
         print(

@@ -8,7 +8,7 @@ from allcores.machine import lifetime, warm_start
 
 
 def end(number, frame):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM may say it twice
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM may send it twice
     sys.exit()
 
 

@@ -6,7 +6,7 @@ from allcores.machine import cores, warm_start
 
 
 def torch():
-    """Import what check_models.py, calibrate.py and train.py do."""
+    """Import what check_models.py, calibrate.py and train.py import."""
     from allcores.machine import lean_torch
 
     lean_torch.import_torch()
@@ -18,13 +18,13 @@ def torch():
     from allcores.study import registry
     from allcores.training import experiment, sanity  # noqa: F401
 
-    # They are read from torch's files.
+    # Cached: they are read from torch's files.
     registry.optimizers()
     registry.losses()
 
 
 def pandas():
-    """Import what prepare_dataset.py, assign_folds.py and report.py do."""
+    """Import what prepare_dataset.py, assign_folds.py and report.py import."""
     import sklearn.datasets
     import sklearn.model_selection  # noqa: F401
 
@@ -34,6 +34,6 @@ def pandas():
 
 
 if __name__ == "__main__":
-    name, *called = sys.argv[1:]
+    name, *arguments = sys.argv[1:]
     cores.set_thread_variables(1)  # each program sets its own
-    warm_start.serve(*called, {warm_start.TORCH: torch, warm_start.PANDAS: pandas}[name])
+    warm_start.serve(*arguments, {warm_start.TORCH: torch, warm_start.PANDAS: pandas}[name])

@@ -112,7 +112,7 @@ def test_the_config_that_is_spoilt_is_sound():
             "report.py --config results/x/configs/gone --study a --again b",
             "report.py: [Errno 2] No such file",
         ),
-        (f"report.py --config {__file__} --study a --again b", "test_bad_input.py: is no JSON"),
+        (f"report.py --config {__file__} --study a --again b", "test_bad_input.py: is not JSON"),
         ("predict.py run data --threads 0", "predict.py: --threads: found 0; expected a number"),
         ("install.py nothing", "argument GROUP: invalid choice: 'nothing'"),
         ("install.py --help", "GROUP       run, test"),

@@ -86,7 +86,7 @@ def test_a_damaged_file_of_code_says_nothing(tmp_path):
     code = fingerprint.of_run(run)
     assert why._of_code(folder, run, code) == ""
     next(tmp_path.rglob("*.json")).write_text("[]")
-    assert why._of_code(folder, run, code).startswith("of another version, of which nothing")
+    assert why._of_code(folder, run, code).startswith("another version, whose")
 
 
 def test_what_was_kept_of_files_that_are_gone_is_forgotten(tmp_path):

@@ -347,7 +347,7 @@ def test_all_candidates_compute_alike(tmp_path):
     project.config.write_text(fewer.replace("recipe: fixed\n", ""))
     project.call("--until", "train")
     logs = [log.read_text() for log in (project.results / "logs/calibrate").rglob("*.log")]
-    assert sorted(log.startswith("as results/") for log in logs) == [False, True, True]
+    assert sorted(log.startswith("taken from results/") for log in logs) == [False, True, True]
     recipes = (project.results / "recipes").rglob("*.json")
     one, *others = [read_json(recipe)["timings"] for recipe in recipes]
     assert others == [one, one]

@@ -1,2 +1,2 @@
-"""Train on every core, and say which way of using them is fastest. Each folder is a wing; see
-CONTRIBUTING.md for which may import which."""
+"""Train on every core, and measure which way of using them is fastest. CONTRIBUTING.md says what
+each folder is for, and which others it may import."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: atomic writes, JSON with a checksum, digests of content."""
+"""Atomic writes of files, JSON with a checksum, digests and locks of files."""
 
 import contextlib
 import errno
@@ -9,24 +9,24 @@ import os
 import struct
 from pathlib import Path
 
-# The key of a JSON file's own checksum.
+# The key of a JSON file's checksum.
 CHECKSUM = "checksum"
 
-# What a file system says that has no flock(2), such as Lustre mounted without it, or has none now.
-WITHOUT = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-# struct flock of <fcntl.h>: type, from where, first byte, all of them, no process's.
-WHOLE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+# Errors of a file system without flock(2), such as Lustre mounted without it, or out of locks.
+NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+# struct flock of <fcntl.h>: type, whence, start, length (0: all of it), pid (0, as required).
+WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 def write_text(path, text):
     """Write to a temporary file, then rename it: a reader sees the whole file or none."""
-    beside = Path(f"{path}.part")
+    part = Path(f"{path}.part")
     try:
-        beside.write_text(text)
+        part.write_text(text)
     except OSError:  # a full disk, say
-        beside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
-    beside.replace(path)
+    part.replace(path)
 
 
 def sha256(path):
@@ -36,12 +36,12 @@ def sha256(path):
 
 
 def checksum(content):
-    """The SHA-256 of what JSON can hold, however its keys are ordered."""
+    """The SHA-256 of content that JSON can hold; the order of its keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def write_json(path, content):
-    """Write a mapping as JSON with a checksum of its own, so that damage and edits are noticed."""
+    """Write a mapping as JSON with its checksum, so that damage and edits are noticed."""
     text = json.dumps(content | {CHECKSUM: checksum(content)}, indent=1, allow_nan=False)
     write_text(path, text)
 
@@ -66,32 +66,32 @@ def read_json(path):
 
 
 def cache_folder():
-    """What may be lost of a user's: ~/.cache/allcores, see the XDG Base Directory Specification.
+    """The folder of a user's caches: ~/.cache/allcores, see the XDG Base Directory Specification.
 
-    A user without a home has a folder that nothing can be written to.
+    For a user without a home it is a path that nothing can be written to.
     """
     places = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")  # noqa: PTH111
     return Path(next(filter(os.path.isabs, places), os.devnull), "allcores")
 
 
 class KeptDigests:
-    """Digests of files, each computed anew only when the file has changed.
+    """Digests of files, computed again only when a file has changed.
 
-    A file has changed if its size, inode or times have; the time of its last change of status
+    A file has changed if its size, inode or times have. The time of its last change of status
     (ctime, see stat(2)) cannot be set back.
 
     Args:
-        kept: JSON file that keeps them. Where it is lost, damaged or cannot be written, digests are
-            computed again, no more.
-        digest: a function of a path.
+        file: JSON file that keeps them. If it is lost, damaged or cannot be written, digests are
+            computed again.
+        digest: function that computes the digest of the file at a path.
     """
 
-    def __init__(self, kept, digest=sha256):
-        self.kept, self.digest = Path(kept), digest
+    def __init__(self, file, digest=sha256):
+        self.file, self.digest = Path(file), digest
         try:
-            self.known = read_json(self.kept)
+            self.entries = read_json(self.file)
         except (OSError, ValueError):
-            self.known = {}
+            self.entries = {}
         self.is_new = False
 
     def of(self, path):
@@ -100,22 +100,24 @@ class KeptDigests:
         Raises:
             OSError: it cannot be read.
         """
-        path = os.path.abspath(path)  # noqa: PTH100 of a link, not of what it leads to
+        path = os.path.abspath(path)  # noqa: PTH100 - resolve() follows links
         state = _state(path)
-        known, digest = self.known.get(path, (None, None))
-        if known != state:
+        old_state, digest = self.entries.get(path, (None, None))
+        if old_state != state:
             digest = self.digest(path)
-            self.known[path] = [state, digest]
+            self.entries[path] = [state, digest]
             self.is_new = True
         return digest
 
     def save(self):
-        """Keep what has been computed."""
+        """Write the digests to their file, if there are new ones."""
         if self.is_new:
             with contextlib.suppress(OSError):  # a folder that cannot be written to, say
-                self.kept.parent.mkdir(parents=True, exist_ok=True)
-                there = {path: kept for path, kept in self.known.items() if Path(path).exists()}
-                write_json(self.kept, there)
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                existing = {
+                    path: entry for path, entry in self.entries.items() if Path(path).exists()
+                }
+                write_json(self.file, existing)
 
 
 def _state(path):
@@ -126,26 +128,26 @@ def _state(path):
 def hold(file, wait=True):
     """Lock a file for as long as it is open, here and in the processes that are forked from here.
 
-    Where there is no flock(2), by a lock of the open file description (fcntl(2)), which is as
-    much; the processes of a machine must not use both.
+    Where there is no flock(2), a lock of the open file description (fcntl(2)) does the same; the
+    processes of a machine must not mix the two.
 
     Args:
         file: open for writing; a descriptor, or an object that has one.
-        wait: until others have closed it.
+        wait: whether to wait until others have closed it.
 
     Raises:
-        BlockingIOError: another one holds it.
-        OSError: the file system has neither; the text says which file it was.
+        BlockingIOError: it is locked already.
+        OSError: the file system has neither kind of lock; the message names the file.
     """
     descriptor = file if isinstance(file, int) else file.fileno()
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         return
     except OSError as error:
-        if error.errno not in WITHOUT:
+        if error.errno not in NO_FLOCK:
             raise
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, WHOLE)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, WHOLE_FILE)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             raise BlockingIOError(error.errno, error.strerror) from None

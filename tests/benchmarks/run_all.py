@@ -19,6 +19,7 @@ ALL = (
     "synchronous_step",
     "two_level",
     "training_step",
+    "step_overhead",
     "shallow",
     "model_recipes",
     "end_to_end",

@@ -1,4 +1,4 @@
-# What the rules share: the call of snakemake as allcores/campaign/call.py has it.
+# What the rules share: the Call of allcores/campaign/call.py.
 
 import os
 import sys

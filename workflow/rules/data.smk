@@ -1,4 +1,4 @@
-# Data and folds, made where they are not there, or are not what they were.
+# Data and folds, made where they are missing or have changed.
 
 
 # On a cluster these run where snakemake was called: other nodes often have no network.
@@ -23,8 +23,8 @@ rule prepare_dataset:
         settings=DATA.settings,
         code=DATA.code,
         sources=DATA.sources,
-        # A function of input is not recorded: another place for downloads changes no data.
-        command=DATA.preparing,
+        # Functions of input are not recorded: another place for downloads changes no data.
+        command=DATA.prepare_command,
     message:
         "Prepare the dataset {wildcards.dataset}"
     shell:
@@ -44,15 +44,15 @@ rule assign_folds:
         "../../environment.yml"
     params:
         code=fingerprint.of_script("assign_folds"),
-        # Not recorded, being a function of output.
-        command=DATA.assigning,
+        # Functions of output are not recorded.
+        command=DATA.assign_command,
     message:
         "Assign the samples of {wildcards.dataset} to {wildcards.folds} folds"
     shell:
         "exec {params.command} > {log:q} 2>&1"
 
 
-# The training part of each fold is cut into folds of its own where candidates are chosen from.
+# Where a candidate is selected, the training part of each fold is cut into inner folds.
 use rule assign_folds as assign_inner_folds with:
     output:
         "<results>/data/{dataset}/{folds}folds_seed{seed}_inner{inner}.json",

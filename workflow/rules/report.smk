@@ -1,8 +1,8 @@
-# What each study ends with: tidy CSVs, tables, figures and a report, made in one process. Each file in
-# scripts/allcores/analysis/tables/ and figures/ declares one, with what it is made from.
+# The results of each study: tidy CSVs, tables, figures and a report, made in one process. Each file in
+# scripts/allcores/analysis/tables/ and figures/ declares one of them, and what it is made from.
 
 
-# Where a study selects, which of its runs are final is known when all candidates have been scored.
+# Where a study selects, its final runs are known when all candidates have been scored.
 checkpoint select_candidate:
     input:
         lambda wildcards: SELECTIONS.inputs(wildcards.selection, checkpoints),
@@ -15,7 +15,7 @@ checkpoint select_candidate:
         "../../environment.yml"
     params:
         code=lambda wildcards: SELECTIONS.code(wildcards.selection),
-        # A function of input is not recorded.
+        # Functions of input are not recorded.
         command=lambda wildcards, input, output: SELECTIONS.command(wildcards.selection, output[0]),
     message:
         "Choose between the candidates of {wildcards.selection}"
@@ -31,7 +31,7 @@ for JOB in CALL.studies:
         input:
             **JOB.of_other,
             **JOB.inputs(checkpoints),
-            selections=[CALL.folder.selection(each.path) for each in JOB.selections],
+            selections=[CALL.folder.selection(selection.path) for selection in JOB.selections],
             check=JOB.check,
         output:
             **JOB.tidy,
@@ -48,13 +48,13 @@ for JOB in CALL.studies:
             beside=JOB.beside,
         log:
             f"<results>/logs/report/{JOB.name}.log",
-        # On a cluster it runs where snakemake was called.
+        # On a cluster, it runs where snakemake was called.
         localrule: True
         conda:
             "../../environment.yml"
         params:
             made_of=JOB.made_of,
-            # A function of input is not recorded.
+            # Functions of input are not recorded.
             command=lambda wildcards, input, job=JOB: job.command(AGAIN),
         message:
             f"Make the tables and figures of the study {JOB.name}"

@@ -1,5 +1,5 @@
-# What is `auto` in a config comes first: choose chooses between strategies, calibrate between ways of
-# computing. train is one training.
+# `auto` in a config comes first: the rule choose chooses between strategies, calibrate between ways of
+# computing. The rule train trains one run.
 
 
 rule choose:
@@ -14,10 +14,10 @@ rule choose:
         "../../environment.yml"
     threads: CALL.most_cores
     params:
-        # A function of input is not recorded.
+        # Functions of input are not recorded.
         command=CALL.choose_command,
     message:
-        "Choose how to train, by a few seconds of each way"
+        "Choose how to train, by timing a few seconds of each way"
     shell:
         "exec {params.command} > {log:q} 2>&1"
 
@@ -41,8 +41,8 @@ rule calibrate:
         mem_mb=RUNS.memory_of_recipe,
         runtime=RUNS.minutes_of_recipe,
     params:
-        # A function of output is not recorded: any run with that cache key will do.
-        command=RUNS.calibration,
+        # Functions of output are not recorded: any run with that cache key will do.
+        command=RUNS.calibrate_command,
         cores=lambda wildcards: str(RUNS.cores_of_recipe(wildcards)),
         cache_key=RUNS.recipe_key,
         code=lambda wildcards: fingerprint.of_recipe(RUNS.with_recipe(wildcards)),
@@ -70,10 +70,10 @@ rule train:
     resources:
         **RUNS.cluster_resources,
     params:
-        # All that decides the result, in one string, which Snakemake compares with that of the last
-        # run. The data are inputs.
+        # Everything that decides the result but the data files, which are inputs, in one string,
+        # which Snakemake compares with the recorded one.
         decisive=RUNS.decisive,
-        # A function of input is not recorded: where things lie changes no result.
+        # Functions of input are not recorded: where files lie changes no result.
         command=RUNS.command,
     message:
         "Train {wildcards.model} with {wildcards.strategy}, see {log}"

@@ -1,4 +1,4 @@
-"""What one sees of a call while it lasts: how far it is, and below it each job that is going on."""
+"""What is shown of a call while it lasts: how far it is, and below it each running job."""
 
 import contextlib
 import copy
@@ -13,14 +13,14 @@ from allcores.campaign.events import is_of_terminal
 from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING
 from allcores.planning.prediction import duration
 
-# Seconds from one look to the next: on a terminal, and where each is a line more; but looking takes
-# this share of a core's time at most.
+# Seconds between two looks: on a terminal, and where each look prints another line; and the share
+# of a core's time that looking may take.
 EVERY, EVERY_LINE, SHARE = 1.0, 30.0, 0.02
 MOST_JOBS = 12  # shown at once
-# What is expected is thought over when so many times as many runs are done.
+# The estimates are corrected whenever this many times as many runs are done.
 LEARN = 1.2
 AFTER = 4.0  # seconds that tables, figures and report take
-# What jobs do beside training, by the names of their rules.
+# What jobs other than training do, by the names of their rules.
 DOING = {
     "choose": "choosing how to train",
     "prepare_dataset": "preparing",
@@ -32,14 +32,14 @@ DOING = {
 
 
 class Progress:
-    """What lines() says of a call now; what its runs have taken corrects what others will.
+    """The lines() of a call now; the time that its runs have taken corrects what others will take.
 
     Args:
         folder: the ResultsFolder.
         table: the grid.Table of its config.
-        runs: Runs that the call may make.
+        runs: Runs that the call may train.
         estimates: estimate.Estimates of them.
-        available: number of cores; None: a cluster's.
+        available: number of cores; None: on a cluster.
 
     Attributes:
         journal: journal.Journal of the call, set when it begins.
@@ -52,7 +52,7 @@ class Progress:
         self.finished, self.learned, self.is_news = set(), 0, False
 
     def expected(self):
-        """Path of each run -> seconds it is expected to last."""
+        """Path of each run -> seconds that it is expected to take."""
         return {run.path: self.estimates.seconds(run) for run in self.runs}
 
     def notice(self, job):
@@ -63,7 +63,7 @@ class Progress:
             self.is_news = True
 
     def is_done(self, path):
-        """Whether a run is: it has ended in this call, or was not to be made."""
+        """Whether a run is done: it has ended in this call, or did not have to be trained."""
         return path in self.finished or path not in self.to_make
 
     def __call__(self):
@@ -72,37 +72,38 @@ class Progress:
             self.estimates.read_again()
             self.journal.expect(self.expected())
         jobs = list(self.journal.jobs.values())
-        of_runs = list(state.states(self.folder, self.table, jobs, self.is_done))
+        run_states = list(state.states(self.folder, self.table, jobs, self.is_done))
         return list(
-            lines(of_runs, jobs, self.folder, self.table, self.journal.call, self.available)
+            lines(run_states, jobs, self.folder, self.table, self.journal.call, self.available)
         )
 
 
-def lines(of_runs, jobs, folder, table, call, available, is_over=False):
-    """A line on the whole call, and one for each job that is going on.
+def lines(run_states, jobs, folder, table, call, available, is_over=False):
+    """A line on the whole call, and one for each job that is running.
 
     Args:
-        of_runs: list of state.RunState.
+        run_states: list of state.RunState.
         jobs: journal.Jobs of the call.
         call: journal.Call; None: there was none.
-        available: number of cores; None: a cluster's.
-        is_over: whether no call is going on, so that nothing is left to wait for.
+        available: number of cores; None: on a cluster.
+        is_over: whether no call is going on, so that there is nothing to wait for.
     """
-    counts = state.counts(of_runs)
-    training = [one for one in of_runs if one.state == RUNNING]
+    counts = state.counts(run_states)
+    training = [run_state for run_state in run_states if run_state.state == RUNNING]
     others = [job for job in jobs if job.state == journal.RUNNING and job.rule != "train"]
     others = [] if is_over else others
-    busy = sum(one.cores for one in training) + sum(job.cores for job in others)
+    busy = sum(run_state.cores for run_state in training) + sum(job.cores for job in others)
     parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
     parts += [f"{job.rule} of {job.title} failed" for job in jobs if _has_failed(job)]
     line = ", ".join(parts)
     line += f"; {min(busy, available)} of {available} cores busy" if available else ""
     if call and call.expected and counts[RUNNING] + counts[WAITING] and not is_over:
         began = min([job.began for job in jobs if job.rule == "train"], default=time.time())
-        left = state.seconds_left(of_runs, folder, table, call, available or max(1, busy), began)
-        line += f"; about {duration(left + AFTER)} left"
+        cores = available or max(1, busy)
+        seconds = state.seconds_left(run_states, folder, table, call, cores, began)
+        line += f"; about {duration(seconds + AFTER)} left"
     yield line
-    shown = [_training(one, folder, table) for one in training]
+    shown = [_training(run_state, folder, table) for run_state in training]
     shown += [f"  {_doing(job)}, {duration(time.time() - job.began)}" for job in others]
     yield from shown[:MOST_JOBS]
     if len(shown) > MOST_JOBS:
@@ -113,47 +114,48 @@ def _has_failed(job):
     return job.state == journal.FAILED and job.rule != "train"
 
 
-def _training(one, folder, table):
-    run = table.runs[one.path]
+def _training(run_state, folder, table):
+    run = table.runs[run_state.path]
     epochs, loss = state.epochs_of(folder.log(run))
-    told = f", loss {loss}" if loss else ""
-    return f"  epoch {epochs} of {run.trained_epochs}{told}, {duration(one.elapsed)}: {one.path}"
+    loss_text = f", loss {loss}" if loss else ""
+    epoch = f"epoch {epochs} of {run.trained_epochs}"
+    return f"  {epoch}{loss_text}, {duration(run_state.elapsed)}: {run_state.path}"
 
 
 def _doing(job):
-    """A job in words; those that make all of a study are named after it."""
+    """A job in words; one that makes a report is named after its study."""
     if job.rule.startswith("report_"):
         return f"making the tables and figures of {job.rule.removeprefix('report_')}"
     return f"{DOING.get(job.rule, job.rule)} {job.title}"
 
 
 class Board(threading.Thread):
-    """Shows lines until it is closed: on a terminal they stay at its foot, below what is logged.
+    """Shows lines until it is closed: on a terminal they stay at the bottom, below what is logged.
 
     Args:
-        look: called for the lines.
-        logger: whose lines go above; None: nobody's.
+        look: function that returns the lines.
+        logger: its messages are printed above the lines; None: there are no messages.
     """
 
     def __init__(self, look, logger=None):
         super().__init__(daemon=True)
         self.look, self.over, self.bars = look, threading.Event(), []
-        self.stays = sys.stderr.isatty()
-        for handler in logger.handlers if logger and self.stays else []:
+        self.is_on_terminal = sys.stderr.isatty()
+        for handler in logger.handlers if logger and self.is_on_terminal else []:
             if is_of_terminal(handler):
                 handler.emit = _above(handler.emit)
 
     def run(self):
-        pause = every = EVERY if self.stays else EVERY_LINE
+        pause = interval = EVERY if self.is_on_terminal else EVERY_LINE
         while not self.over.wait(pause):
             began = time.perf_counter()
             with contextlib.suppress(OSError):  # files come and go
                 self.show(self.look())
-            pause = max(every, (time.perf_counter() - began) / SHARE)
+            pause = max(interval, (time.perf_counter() - began) / SHARE)
 
     def show(self, shown):
-        """Show these lines in the place of those before."""
-        if not self.stays:
+        """Show these lines instead of the previous ones."""
+        if not self.is_on_terminal:
             print(shown[0], file=sys.stderr, flush=True)
             return
         while len(self.bars) < len(shown):
@@ -170,7 +172,7 @@ class Board(threading.Thread):
 
 
 def _above(emit):
-    """A logging handler's emit() that first clears what stays at the foot of the terminal."""
+    """A logging handler's emit() that first clears the lines at the bottom of the terminal."""
 
     def clear_and_emit(record):
         with tqdm.external_write_mode(file=sys.stderr):

@@ -38,8 +38,8 @@ OF_RUNS = ("choose", "prepare_dataset", "assign_folds", "assign_inner_folds", "c
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
 PROJECT = registry.LIBRARY.parents[1]
 RESTARTS = "SLURM_RESTART_COUNT"
-LEAST_ROOM = 2**20  # bytes that are free where results go
-# Set for a call that makes tables of those runs that there are.
+LEAST_ROOM = 2**20  # bytes that must be free where results go
+# Set for a call that makes tables of the runs that have results.
 WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
 
 
@@ -48,7 +48,7 @@ class Call:
 
     Args:
         workflow: Snakemake's.
-        config: as Snakemake has merged it.
+        config: the config as Snakemake has merged it.
 
     Attributes:
         folder: the ResultsFolder.
@@ -58,8 +58,8 @@ class Call:
     """
 
     def __init__(self, workflow, config):
-        # Snakemake keeps every job in memory and none of them is garbage: collecting less often
-        # saves a large dry run a tenth of its time, and not at all at the end saves every call
+        # Snakemake keeps every job in memory and none of them is garbage: collecting it less often
+        # saves a large dry run a tenth of its time; not collecting it at exit saves every call
         # 0.4 s.
         gc.set_threshold(200_000)
         atexit.register(gc.freeze)
@@ -70,18 +70,18 @@ class Call:
         self.launcher = os.environ.get(LAUNCHER, "")
         self.open, self.journal, self.goes_on = contextlib.ExitStack(), None, False
         update_config(config, yamlfile.typed(internals.given_values(workflow)))
-        self.given = config
+        self.merged_config = config
         try:
             name = results_folder.name_of(self.files, PROJECT)
         except ValueError as error:
             sys.exit(str(error))
         self.folder = ResultsFolder(f"results/{name}")
-        if self.is_main:  # what a job of a cluster is part of has been checked
-            self._check(*self._told(self.cores_of_a_run, self.nodes))
+        if self.is_main:  # for a job of a cluster the call that submitted it has checked
+            self._check(*self._if_given(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
             stop_at(_full_disk())
             is_next_turn = os.environ.get(RESTARTS, "0") != "0"
-            if is_next_turn and WITHOUT_MISSING not in os.environ:  # that is part of another call
+            if is_next_turn and WITHOUT_MISSING not in os.environ:  # not a call within another
                 internals.unlock(self.folder.path)
         self._expand()
         if self.local_cores is not None and not self.launcher:
@@ -89,23 +89,23 @@ class Call:
         self.is_forked = self.warm(TORCH) is not None and not self.launcher
         self.estimates = Estimates(self.table, self.folder, self.most_cores, self.is_forked)
 
-    def _told(self, *counts):
-        """Those counts, or None of each where a dry run does not say how many cores."""
-        says = any(word.startswith(("--cores", "-c", "-j")) for word in sys.argv)
-        return counts if self.local_cores != 1 or says else (None,) * len(counts)
+    def _if_given(self, *counts):
+        """The counts, or None for each of them in a dry run without --cores."""
+        has_flag = any(word.startswith(("--cores", "-c", "-j")) for word in sys.argv)
+        return counts if self.local_cores != 1 or has_flag else (None,) * len(counts)
 
-    def _check(self, of_a_run, nodes):
+    def _check(self, cores, nodes):
         flag = "--cpus-per-task" if "SLURM_JOB_ID" in os.environ else "--cores"
-        stop_at(checks.findings(self.given, self.files, of_a_run, nodes, flag))
+        stop_at(checks.findings(self.merged_config, self.files, cores, nodes, flag))
 
     def _expand(self):
         """The runs, as far as they are known."""
-        config = sweeps.expanded(self.given)
-        # A job of a cluster goes by what the call that submitted it has chosen.
-        (asked,) = self._told(self.cores_of_a_run) if self.is_main else (None,)
-        known = choose.known(config, self.folder.planned(choose.FILE), asked)
-        self.undecided = [] if known else choose.studies_of(config)
-        self.config = known or choose.with_reference(config)
+        config = sweeps.expanded(self.merged_config)
+        # A job of a cluster uses what the call that submitted it has chosen.
+        (cores,) = self._if_given(self.cores_of_a_run) if self.is_main else (None,)
+        full_config = choose.known(config, self.folder.planned(choose.FILE), cores)
+        self.undecided = [] if full_config else choose.studies_of(config)
+        self.config = full_config or choose.with_reference(config)
         self.table = grid.expand(self.config)
         if WITHOUT_MISSING in os.environ:
             self.table = self.folder.without_missing(self.table)
@@ -114,17 +114,17 @@ class Call:
 
     @property
     def cores_of_a_run(self):
-        """As many as a run can have in this call; None where a cluster has them."""
+        """How many cores a run can have in this call; None: on a cluster."""
         return int(os.environ[NODE_CORES]) if self.launcher else self.local_cores
 
     @property
     def most_cores(self):
-        """The cores of this call; on a cluster, as many as the largest run takes on a node."""
+        """The cores of this call; on a cluster, the most that a run takes on a node."""
         return self.cores_of_a_run or max(run.cores_on_node for run in self.table.runs.values())
 
     @property
     def nodes(self):
-        """As many as a run can have in this call; None where a cluster has them."""
+        """How many nodes a run can have in this call; None: on a cluster."""
         return int(os.environ[NODES]) if self.launcher else self.local_cores and 1
 
     @property
@@ -140,8 +140,8 @@ class Call:
     def wildcard_constraints(self):
         values = self.table.wildcards() | {"selection": self.table.choices}
         patterns = {
-            name: "|".join(re.escape(str(each)) for each in of_name)
-            for name, of_name in values.items()
+            name: "|".join(re.escape(str(value)) for value in allowed)
+            for name, allowed in values.items()
         }
         return patterns | {"folds": "[0-9]+", "inner": "[0-9]+"}
 
@@ -151,12 +151,12 @@ class Call:
 
     @functools.cached_property
     def data(self):
-        """What the rules of data.smk ask."""
-        return DataJobs(self.given, self.folder, self.warm(PANDAS), self.workflow)
+        """What the rules of data.smk call."""
+        return DataJobs(self.merged_config, self.folder, self.warm(PANDAS), self.workflow)
 
     @functools.cached_property
     def runs(self):
-        """What the rules of train.smk ask."""
+        """What the rules of train.smk call."""
         return RunJobs(
             self.config,
             self.table,
@@ -171,12 +171,12 @@ class Call:
 
     @functools.cached_property
     def selections(self):
-        """What the rule select_candidate asks."""
+        """What the rule select_candidate calls."""
         return SelectionJobs(self.config, self.table, self.folder, self.warm(PANDAS), self.workflow)
 
     @functools.cached_property
     def studies(self):
-        """What the rules of each study's report ask."""
+        """What the rules of each study's report call."""
         studies = [] if self.undecided else self.table.studies
         return [
             StudyJob(self.config, self.table, self.folder, study, self.workflow, self.warm(PANDAS))
@@ -185,26 +185,26 @@ class Call:
 
     @functools.cached_property
     def targets(self):
-        """All that a call ends with. The runs stand here as well as behind the tables, so that a
-        deleted result is noticed."""
+        """All files that a call has to make. The results of runs are among them, beside the tables
+        made from them, so that a deleted one is noticed."""
         if self.undecided:
             return [self.folder.planned(choose.FILE)]
         paths = (*self.table.asked, *self.folder.lost(self.table))
-        of_runs = [f"{self.folder.run(path)}/{file}" for path in paths for file in RUN_FILES]
-        return [*of_runs, *(file for job in self.studies for file in job.files)]
+        run_files = [f"{self.folder.run(path)}/{file}" for path in paths for file in RUN_FILES]
+        return [*run_files, *(file for job in self.studies for file in job.files)]
 
     def choosing(self, wildcards):
-        """Nothing; what was chosen for other settings is chosen again."""
+        """No input; what was chosen for other settings is chosen again."""
         if self.undecided:
             internals.force(self.workflow, [self.folder.planned(choose.FILE)])
         return []
 
     def choose_command(self, wildcards, input):
         """The call of scripts/plan.py, for the shell."""
-        return choose.command(self.folder, self.most_cores, self.folder.config(self.given))
+        return choose.command(self.folder, self.most_cores, self.folder.config(self.merged_config))
 
     def _write_config(self, config):
-        """Keep a whole config, with what --config gave, for programs to read."""
+        """Write a whole config, with what --config gave, for programs to read."""
         file = Path(self.folder.config(config))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(config))
@@ -226,23 +226,23 @@ class Call:
             submitted = [job for job in jobs if not job.is_local]
             logs = os.path.realpath(self.folder.slurm_logs)
             internals.log_jobs_in(self.workflow, logs)
-            of_earlier = list(slurm.still_there(submitted, logs))
-            stop_at(of_earlier, "SLURM still has jobs of an earlier call")
+            earlier = list(slurm.still_there(submitted, logs))
+            stop_at(earlier, "SLURM still has jobs of an earlier call")
         elif self.local_cores is None and self.is_main:
             wide = [path for path, run in self.table.runs.items() if run.nodes > 1]
             stop_at(wide[:1], "Runs over several nodes need SLURM; the first of them is")
         if self.undecided and self.local_cores is None:
             stop_at(["`strategies: [auto]`: first call scripts/plan.py with --cores N"])
         command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
-        tried_out = self.folder.tried_out, command
-        stop_at(preflight.findings(self.config, self.table, self.files, *tried_out))
-        self.estimates.read_again()  # what was counted in the models now
+        tried_out = self.folder.tried_out
+        stop_at(preflight.findings(self.config, self.table, self.files, tried_out, command))
+        self.estimates.read_again()  # the models have been counted now
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         internals.forget_resources(submitted)
         results_folder.note_origin(self.files, self.folder.path)
-        self._write_config(self.given if self.undecided else self.config)
-        if WITHOUT_MISSING not in os.environ:  # that is part of another call, which says all
+        self._write_config(self.merged_config if self.undecided else self.config)
+        if WITHOUT_MISSING not in os.environ:  # not a call within another, which reports all
             self._watch(jobs, logger)
         internals.finish_by_signals(self.workflow, is_submitting=self.local_cores is None)
 
@@ -291,7 +291,7 @@ class Call:
             logger.error("\n".join(closing.failure(job)))
 
     def _title(self, rule, wildcards):
-        """What a job is, for whoever watches."""
+        """The title of a job, see journal.Job."""
         if rule == "train":
             return PATH.format(**wildcards)
         return " ".join(map(str, wildcards.values()))
@@ -302,7 +302,7 @@ class Call:
         if not self.undecided:
             self._say_goodbye()
             return
-        config, file = sweeps.expanded(self.given), self.folder.planned(choose.FILE)
+        config, file = sweeps.expanded(self.merged_config), self.folder.planned(choose.FILE)
         if choose.known(config, file, self.cores_of_a_run):
             print("What `auto` stands for is chosen; going on with it", file=sys.stderr, flush=True)
             self.goes_on = True
@@ -316,15 +316,15 @@ class Call:
         sys.exit(130)
 
     def _go_on(self):
-        """Begin anew, as this process was called, once Snakemake has ended, if that is asked for.
+        """Call snakemake again as this process was called, if self.goes_on; called at exit.
 
-        What is registered at exit first is called last: little of this call is left by then.
+        What was registered first is called last: little of this call is left by then.
         """
         if self.goes_on:
             os.execv(sys.executable, [sys.executable, "-m", "snakemake", *sys.argv[1:]])
 
     def fail(self):
-        """After a job has failed, or the call was told to stop."""
+        """After a job has failed, or the call was stopped."""
         self.open.close()
         is_left = internals.is_told_to_leave(self.workflow)
         if is_left:
@@ -336,20 +336,23 @@ class Call:
 
     def _say_goodbye(self, is_stopped=False):
         if self.is_main and WITHOUT_MISSING not in os.environ:
-            said = closing.lines(self.folder, self.table, self.journal, is_stopped)
+            lines = closing.lines(self.folder, self.table, self.journal, is_stopped)
             with contextlib.suppress(OSError):  # of a terminal that was closed
-                print(*said, sep="\n", file=sys.stderr)
+                print(*lines, sep="\n", file=sys.stderr)
 
     def _make_tables_of_the_others(self):
-        """The tables and figures of the runs that there are, with the holes marked."""
+        """Make the tables and figures of the runs that have results; the others are marked."""
         if not self.is_main or WITHOUT_MISSING in os.environ or self.undecided:
             return
         if not any(map(self.folder.has, self.table.runs)):
             return
-        of_results = [rule.name for rule in self.workflow.rules if rule.name not in OF_RUNS]
-        called = internals.given_files(self.workflow), internals.given_pairs(self.workflow)
+        rules = [rule.name for rule in self.workflow.rules if rule.name not in OF_RUNS]
         command = commands.within(
-            self.workflow.main_snakefile, self.local_cores or 1, of_results, *called
+            self.workflow.main_snakefile,
+            self.local_cores or 1,
+            rules,
+            internals.given_files(self.workflow),
+            internals.given_pairs(self.workflow),
         )
         subprocess.run(
             command,
@@ -359,14 +362,14 @@ class Call:
 
 
 def _full_disk():
-    """A line, where there is no room; Snakemake would end in a traceback in many places."""
+    """[a finding] if the disk is full, else []; Snakemake would end in a traceback."""
     place = Path("results" if Path("results").exists() else ".").absolute()
     free = shutil.disk_usage(place).free
     return [f"{place}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
 
 
-def stop_at(findings, what="The configuration cannot be run"):
-    """End this process with a line for each finding, if there are any."""
+def stop_at(findings, heading="The configuration cannot be run"):
+    """End this process with a heading and a line for each finding, if there are any."""
     if findings:
-        # Not a WorkflowError: Snakemake would put lines of the Snakefile below the findings.
-        sys.exit("\n".join([f"{what}:", *findings]))
+        # Not a WorkflowError: Snakemake would print lines of the Snakefile below the findings.
+        sys.exit("\n".join([f"{heading}:", *findings]))

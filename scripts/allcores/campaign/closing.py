@@ -6,26 +6,26 @@ from pathlib import Path
 from allcores.campaign import journal, state
 from allcores.files import read_json
 
-MOST = 5  # of a kind, each in a line of its own
-# Lines that say nothing of the cause: empty ones, those with which Python points at a part of the
-# one above, and what SLURM says of the end of a step.
+MOST = 5  # lines of a kind
+# Lines that do not say why: empty ones, those in which Python marks a part of the line before, and
+# SLURM's on the end of a step.
 EMPTY = re.compile(r"[ ^~]*$|srun: |slurmstepd: ")
-LAST_LINES, LONGEST = 3, 300  # of the log of a job that failed, and characters of a line
+LAST_LINES, LONGEST = 3, 300  # lines of a failed job's log, and characters of a line
 
 
-def lines(folder, table, of_call, is_stopped):
-    """The lines.
+def lines(folder, table, call_journal, is_stopped):
+    """The last lines of a call.
 
     Args:
         folder: the ResultsFolder.
         table: the grid.Table of its config.
-        of_call: journal.Journal of the call; None: it ended before its first job.
-        is_stopped: whether it was told to end, so that what else than a run has not come to its
-            end has not failed either, nor has a run that had not said a word.
+        call_journal: journal.Journal of the call; None: it ended before its first job.
+        is_stopped: whether it was told to end: then of the jobs that did not succeed only runs
+            count as failed, and only those that have written to their log.
     """
-    if of_call is None:
+    if call_journal is None:
         return
-    jobs = list(of_call.jobs.values())
+    jobs = list(call_journal.jobs.values())
     trained = [job for job in jobs if job.rule == "train" and job.state == journal.FINISHED]
     failed = [job for job in jobs if job.state == journal.FAILED and not state.was_stopped(job)]
     if is_stopped:
@@ -41,14 +41,14 @@ def lines(folder, table, of_call, is_stopped):
     for name in table.studies:
         page = Path(folder.study(name), "report.html")
         if page.exists():
-            is_new = page.stat().st_mtime >= of_call.call.started or not missing
+            is_new = page.stat().st_mtime >= call_journal.call.started or not missing
             yield f"Report of {name}{'' if is_new else ', of an earlier call'}: {page}"
 
 
 def _has_diverged(folder, path):
     try:
         return bool(read_json(f"{folder.run(path)}/metrics.json")["diverged"])
-    except (OSError, ValueError):  # whoever reads it next says so
+    except (OSError, ValueError):  # reported by whatever reads it next
         return False
 
 

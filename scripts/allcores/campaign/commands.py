@@ -7,30 +7,30 @@ from pathlib import Path
 
 
 def program():
-    """How snakemake is called from here, as this process was."""
+    """The path of this environment's snakemake, if it is below this folder; else `snakemake`."""
     path = Path(sys.executable).with_name("snakemake")
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else "snakemake"
 
 
-def again(files, given):
+def again(files, pairs):
     """The command that makes all of this again, from this folder.
 
     Args:
-        files: what --configfile gave.
-        given: what --config gave.
+        files: the files that --configfile gave.
+        pairs: the KEY=VALUE texts that --config gave.
     """
     words = [program(), "--cores", "all"]
     for file in files:
         words += ["--configfile", os.path.relpath(file)]
-    for pair in given:
+    for pair in pairs:
         words += ["--config", pair]
     return shlex.join(words)
 
 
-def within(snakefile, cores, rules, files, given):
-    """The command of a call within another one, which holds the lock, of some rules only."""
+def within(snakefile, cores, rules, files, pairs):
+    """The command of a call of some rules only, within another call, which holds the lock."""
     command = [sys.executable, "-m", "snakemake", "-s", snakefile, "--nolock"]
     command += ["--quiet", "host", "progress", "reason", "rules"]
     command += ["--cores", str(cores), "--allowed-rules", *rules]
     command += ["--configfile", *map(str, files)] if files else []
-    return command + (["--config", *given] if given else [])
+    return command + (["--config", *pairs] if pairs else [])

@@ -1,4 +1,4 @@
-"""The config of programs that are called as snakemake is."""
+"""The config of programs that take --configfile and --config, as snakemake does."""
 
 from snakemake.utils import update_config
 
@@ -6,13 +6,13 @@ from allcores.campaign import snakemake_internals
 from allcores.study import checks, sweeps, yamlfile
 
 
-def read(files, cores=None, given=()):
+def read(files, cores=None, pairs=()):
     """The config in YAML files, merged as Snakemake does, its sweeps expanded.
 
     Args:
         files: later ones override earlier ones.
         cores: number of cores that the runs will share; None: unknown.
-        given: what --config gave, KEY=VALUE texts.
+        pairs: the KEY=VALUE texts that --config gave.
 
     Raises:
         ValueError: it cannot be run; a line per finding.
@@ -21,8 +21,8 @@ def read(files, cores=None, given=()):
     config = {}
     for file in files:
         update_config(config, yamlfile.read(file))
-    if given:
-        update_config(config, yamlfile.typed(snakemake_internals.parsed_pairs(given)))
+    if pairs:
+        update_config(config, yamlfile.typed(snakemake_internals.parsed_pairs(pairs)))
     problems = checks.findings(config, files, cores)
     if problems:
         raise ValueError("\n".join(["The configuration cannot be run:", *problems]))

@@ -1,8 +1,8 @@
-"""What the rules of data.smk ask: the datasets and folds that runs need, made once and kept whole.
+"""What the rules of data.smk call: the datasets and folds of runs, made once and kept intact.
 
-Every run is made from them, so that Snakemake would train all again if it made them again. Where
-they are damaged or gone and results are there, they are made again before it builds its graph:
-the same, and as old as before.
+If Snakemake made them again, it would train all runs again. So where they are damaged or gone and
+there are results, they are made again while it builds its graph: with the same content, and older
+than all that was made from them.
 """
 
 import os
@@ -19,17 +19,17 @@ from allcores.study import fingerprint, grid, registry
 
 PROGRAMS = registry.LIBRARY.parent
 FILES = ("inputs.npy", "targets.npy", "dataset.json")
-# When a dataset was made that was made again: before anything that was made from it.
+# The time of a dataset that was made again: before anything that was made from it.
 LONG_AGO = 1_000_000_000  # seconds since 1970
 
 
 class DataJobs:
-    """The datasets and folds of a config as jobs, each asked for by the wildcards of its files.
+    """The datasets and folds of a config as jobs, looked up by the wildcards of their files.
 
     Args:
         config: the merged config.
         folder: its ResultsFolder.
-        warm: the warm process that is asked for the programs, if any.
+        warm: name of the warm process that runs the programs; None: there is none.
         workflow: Snakemake's.
     """
 
@@ -47,20 +47,20 @@ class DataJobs:
         return fingerprint.of_dataset(self.choice(wildcards.dataset).name)
 
     def sources(self, wildcards):
-        """A dataset made from files of the user's is made anew when one of them changes."""
+        """A digest of the user's files a dataset is made from; it is made again if they change."""
         return preparation.sources(self.choice(wildcards.dataset))
 
     def check_dataset(self, wildcards):
-        """Nothing; sees that a dataset that results were made from is what it was.
+        """No input; ensures that a dataset is still the one that results were made from.
 
-        What was made from other files, options or code is made anew, whether or not Snakemake has
-        a record of that.
+        One that was made from other files, options or code is made again, whether or not
+        Snakemake has a record of that.
         """
         self.dataset(wildcards.dataset)
         return []
 
     def check_folds(self, wildcards):
-        """Nothing; the same for the folds of a dataset."""
+        """No input; as check_dataset(), for the folds of a dataset."""
         file = Path(self._folds_file(wildcards))
         dataset = self.dataset(wildcards.dataset)
         if dataset is None or not internals.is_main_process(self.workflow):
@@ -73,23 +73,23 @@ class DataJobs:
             if file.exists():
                 internals.force(self.workflow, [str(file)])
         elif self._mends(problem):
-            write = [file, Assignable.of(dataset), int(wildcards.folds)]
+            arguments = [file, Assignable.of(dataset), int(wildcards.folds)]
             if inner:
-                folds.write_inner_folds(*write, int(inner), int(wildcards.seed))
+                folds.write_inner_folds(*arguments, int(inner), int(wildcards.seed))
             else:
-                folds.write_folds(*write, int(wildcards.seed))
+                folds.write_folds(*arguments, int(wildcards.seed))
             place = file.parent
             latest = max((place / name).stat().st_mtime for name in FILES)
             os.utime(file, (latest, latest))
         return []
 
     def dataset(self, label):
-        """The prepared dataset of a label, which is mended if need be; None: Snakemake makes it."""
+        """The prepared dataset of a label, mended if necessary; None: Snakemake makes it."""
         if label not in self.datasets:
-            self.datasets[label] = self._sound(label)
+            self.datasets[label] = self._sound_dataset(label)
         return self.datasets[label]
 
-    def _sound(self, label):
+    def _sound_dataset(self, label):
         place, choice = Path(self.folder.dataset(label)), self.choice(label)
         if not internals.is_main_process(self.workflow):
             return None
@@ -102,7 +102,7 @@ class DataJobs:
                 return None
             if not self._mends(str(error)):
                 return None
-            if subprocess.run(shlex.split(self._preparing(label, None))).returncode:
+            if subprocess.run(shlex.split(self._prepare_command(label, None))).returncode:
                 return None  # the rule's log will say why
             for name in FILES:
                 os.utime(place / name, (LONG_AGO, LONG_AGO))
@@ -113,32 +113,32 @@ class DataJobs:
         return dataset
 
     def _were_cut(self, wildcards):
-        """Whether results were made from so many folds of a dataset."""
+        """Whether results were made from that number of folds of a dataset."""
         runs = Path(self.folder.run(wildcards.dataset))
         return any(runs.rglob(f"fold*of{wildcards.folds}*/*/metrics.json"))
 
     def _has_results(self, label):
-        """Whether something was made from a dataset, which Snakemake would make again after it."""
+        """Whether there are results of a dataset, which Snakemake would train again after it."""
         return any(Path(self.folder.run(label)).rglob("metrics.json"))
 
     def _mends(self, problem):
-        """Whether this call mends what results were made from, here and now."""
+        """Print a problem; returns whether this call mends it now: not in a dry run."""
         problem = problem.partition(". Delete")[0]
         if internals.is_dry_run(self.workflow):
             print(
                 f"{problem}. It will be made again; if its files have not changed, that trains "
-                "nothing, whatever stands below",
+                "nothing, whatever is listed below",
                 file=sys.stderr,
             )
             return False
         print(f"{problem}. It is made again", file=sys.stderr, flush=True)
         return True
 
-    def preparing(self, wildcards, input):
+    def prepare_command(self, wildcards, input):
         """The call of scripts/prepare_dataset.py, for the shell."""
-        return self._preparing(wildcards.dataset, self.warm)
+        return self._prepare_command(wildcards.dataset, self.warm)
 
-    def _preparing(self, label, warm):
+    def _prepare_command(self, label, warm):
         return _command(
             "prepare_dataset.py",
             warm,
@@ -147,7 +147,7 @@ class DataJobs:
             *["--output", self.folder.dataset(label)],
         )
 
-    def assigning(self, wildcards, output):
+    def assign_command(self, wildcards, output):
         """The call of scripts/assign_folds.py, for the shell."""
         return _command(
             "assign_folds.py",

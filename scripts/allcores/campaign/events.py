@@ -1,4 +1,4 @@
-"""From Snakemake's log events to the states of the jobs of a call."""
+"""The states of the jobs of a call, from Snakemake's log events."""
 
 import dataclasses
 import logging
@@ -8,32 +8,32 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from allcores.campaign.journal import FAILED, FINISHED, RUNNING, Job
 
-OF_JOBS = (
+JOB_EVENTS = (
     *(LogEvent.JOB_INFO, LogEvent.JOB_STARTED, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR),
     *(LogEvent.SHELLCMD, LogEvent.PROGRESS),
 )
 
 
 class Events(logging.Handler):
-    """Notes what Snakemake's logger says of each job, by the interface of its logger plugins.
+    """Notes the state of each job, by the interface of Snakemake's logger plugins.
 
     Args:
         journal: journal.Journal.
-        title: function of a rule's name and wildcards that says what a job is.
+        title: function of a rule's name and wildcards that returns a job's title.
         notice: called with a Job after its state has changed.
     """
 
     def __init__(self, journal, title, notice=lambda job: None):
         super().__init__()
         self.journal, self.title, self.notice = journal, title, notice
-        self.known = {}  # jobs that may not have begun yet
+        self.jobs = {}  # by their numbers; some may not have begun yet
 
     def emit(self, record):
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
             log, now = str(record.log[0]) if record.log else "", time.time()
             title = self.title(record.rule_name, record.wildcards)
-            self.known[record.jobid] = Job(
+            self.jobs[record.jobid] = Job(
                 record.rule_name, title, RUNNING, now, now, record.threads, log
             )
             self._note(record.jobid, RUNNING)
@@ -43,17 +43,17 @@ class Events(logging.Handler):
             self._note(record.jobid, FAILED, record.rule_msg or "")
 
     def _note(self, number, state, message=""):
-        if number in self.known:
+        if number in self.jobs:
             changed = {"state": state, "since": time.time(), "message": message}
-            job = dataclasses.replace(self.known[number], **changed)
+            job = dataclasses.replace(self.jobs[number], **changed)
             self.journal.note(number, job)
             self.notice(job)
 
 
 class Quiet(logging.Filter):
-    """Keeps off the terminal what Snakemake says of single jobs; its own log has all of it.
+    """Keeps Snakemake's messages about single jobs off the terminal; its log file has all of them.
 
-    How many have ended the board says, and why one failed, closing.failure(), in fewer lines.
+    The board says how many have ended; closing.failure() says in fewer lines why one failed.
 
     Args:
         logger: Snakemake's.
@@ -66,7 +66,7 @@ class Quiet(logging.Filter):
             handler.addFilter(self)
 
     def filter(self, record):
-        if getattr(record, "event", None) in OF_JOBS:
+        if getattr(record, "event", None) in JOB_EVENTS:
             return False
         message = record.getMessage()
         return not message.startswith("Select jobs") and "CalledProcessError in file" not in message
@@ -77,6 +77,6 @@ class Quiet(logging.Filter):
 
 
 def is_of_terminal(handler):
-    """Whether a logging handler writes to the terminal, or where its output was sent instead."""
+    """Whether a logging handler writes to the terminal, or to where that is redirected."""
     is_of_file = isinstance(handler, logging.FileHandler)
     return isinstance(handler, logging.StreamHandler) and not is_of_file

@@ -1,4 +1,4 @@
-"""What a call of snakemake writes down, for whoever watches it: what it is to do, and what it does.
+"""What a call of snakemake records for those who watch it: what it has to do, and what it does.
 
 Two files: call.json, written when the call begins and when it learns how long runs take, and
 jobs.jsonl, to which each change of a job adds a line.
@@ -27,10 +27,10 @@ class Call:
     Attributes:
         started: seconds since 1970.
         host, pid: where it runs.
-        cores: onto which it packs its runs; None: a cluster has them.
+        cores: number of cores that its jobs share; None: on a cluster.
         is_spread: whether its runs are on several machines.
-        batch_job: SLURM's number of the job that it is part of; "": of none.
-        expected: path of each run that it is to make -> seconds it is expected to last.
+        batch_job: SLURM's id of the job that it is part of; "": it is part of none.
+        expected: path of each run that it has to train -> seconds that it is expected to take.
     """
 
     started: float
@@ -61,13 +61,13 @@ class Job:
     """A job of a call that has begun.
 
     Attributes:
-        rule: its name.
-        title: of what it is: the path of a run, for rule train.
+        rule: the name of its rule.
+        title: what it makes; the path of the run, for rule train.
         state: RUNNING, FINISHED or FAILED.
-        began, since: when it did, and when it came into that state, in seconds since 1970.
-        cores: that it keeps from others.
+        began, since: when it began, and when its state changed last, in seconds since 1970.
+        cores: number of cores that it occupies.
         log: its log file; "": it has none.
-        message: of the system that ran it, on why it failed; "": it left none.
+        message: why it failed, by the system that ran it; "": it does not say.
     """
 
     rule: str
@@ -90,7 +90,7 @@ class Journal:
         self.file = Path(folder.called(JOBS)).open("w", buffering=1)
 
     def expect(self, expected):
-        """Note how long each run is expected to last now, as Call.expected."""
+        """Note how long each run is expected to take now, as Call.expected."""
         self.call = replace(self.call, expected=expected)
         with contextlib.suppress(OSError):  # as in note()
             write_text(self.folder.called(CALL), json.dumps(asdict(self.call)))
@@ -99,10 +99,10 @@ class Journal:
         """Note a Job's new state.
 
         Args:
-            number: by which this call knows it.
+            number: the job's number in this call.
         """
         self.jobs[number] = job
-        with contextlib.suppress(OSError):  # a full disk ends what needs it, not whoever watches
+        with contextlib.suppress(OSError):  # the call can do without, on a full disk
             self.file.write(json.dumps([number, asdict(job)]) + "\n")
 
     def close(self):

@@ -1,4 +1,4 @@
-"""What the rules of train.smk ask: what each run is made from, and what it takes."""
+"""What the rules of train.smk call: what each run is made from, and the resources it takes."""
 
 import os
 import shlex
@@ -22,18 +22,18 @@ NODE_MB = "ALLCORES_NODE_MB"
 
 
 class RunJobs:
-    """The runs of a config as jobs, each asked for by the wildcards of its path.
+    """The runs of a config as jobs, looked up by the wildcards of their paths.
 
     Args:
         config: the merged config.
         table: its grid.Table.
         folder: its ResultsFolder.
         estimates: their estimate.Estimates.
-        cores: of this machine, or of a node of this allocation, onto which the runs are packed;
-            None: each takes its own, on a cluster.
-        warm: the warm process that is asked for the programs, if any.
-        launched: whether they are called on nodes by a launcher, which Snakemake does not see.
-        on_cluster: whether they may come to nodes with different processors.
+        cores: number of cores that the runs share, of this machine or of a node of this
+            allocation; None: on a cluster.
+        warm: name of the warm process that runs the programs; None: there is none.
+        launched: whether a launcher calls them on nodes, which Snakemake does not see.
+        on_cluster: whether they may run on nodes with different processors.
         workflow: Snakemake's.
     """
 
@@ -45,10 +45,10 @@ class RunJobs:
         self.warm, self.launched, self.on_cluster = warm, launched, on_cluster
         self.turns = table.turns()
         self.made_from = {}  # dataset -> what it is made from
-        self.of_recipe, self.first_of_family = {}, {}
+        self.run_of_recipe, self.first_of_family = {}, {}
         for run in table.runs.values():
             if run.has_auto:
-                self.of_recipe.setdefault(_recipe_of(run.wildcards, run.measured), run)
+                self.run_of_recipe.setdefault(_recipe_of(run.wildcards, run.measured), run)
             family = sweeps.family_of(config, run.model.label), run.dataset.label
             self.first_of_family.setdefault(family, run.model.label)
 
@@ -57,11 +57,11 @@ class RunJobs:
 
     def with_recipe(self, wildcards):
         """A run that is trained with the recipe of these wildcards."""
-        return self.of_recipe[_recipe_of(wildcards, wildcards.measured)]
+        return self.run_of_recipe[_recipe_of(wildcards, wildcards.measured)]
 
     def recipe_to_share(self, wildcards):
-        """The recipe of the first candidate of the sweep that this one is of, so that all compute
-        alike and differ in nothing but what varies; []: it is of none, or the first itself."""
+        """The recipe of the first candidate of a model's sweep, so that all candidates compute in
+        the same way and differ only in what varies; []: there is no sweep, or it is the first."""
         family = sweeps.family_of(self.config, wildcards.model)
         first = self.first_of_family[family, wildcards.dataset]
         if first == wildcards.model:
@@ -69,7 +69,7 @@ class RunJobs:
         return self.folder.recipe.format(**dict(wildcards.items()) | {"model": first})
 
     def cores_of_recipe(self, wildcards):
-        """As many as were once measured if that is enough, so that nothing is measured again."""
+        """As many as were measured before, if that is enough, so that nothing is measured again."""
         if self.with_recipe(wildcards).threads_per_worker != AUTO:
             return 1
         file = self.folder.recipe.format(**wildcards)
@@ -82,11 +82,11 @@ class RunJobs:
         return self._minutes(self.with_recipe(wildcards), attempt)
 
     def recipe_key(self, wildcards):
-        """What its recipe depends on; of the nodes of a cluster any may measure it."""
+        """What a recipe depends on; on a cluster any node may measure it."""
         processor = "of a node" if self.on_cluster else None
         return recipes.cache_key(self.with_recipe(wildcards), processor)
 
-    def calibration(self, wildcards, input, output):
+    def calibrate_command(self, wildcards, input, output):
         """The call of scripts/calibrate.py, for the shell."""
         run = self.with_recipe(wildcards)
         return _quoted(
@@ -99,7 +99,7 @@ class RunJobs:
         )
 
     def _submits(self, run):
-        """Whether a run is a job of SLURM's on several nodes."""
+        """Whether a run is a SLURM job on several nodes."""
         return run.nodes > 1 and self.on_cluster and not self.launched
 
     def _call(self, program):
@@ -109,9 +109,9 @@ class RunJobs:
 
     @property
     def cluster_resources(self):
-        """What runs are packed by beside cores, and what a cluster is asked for; an exclusive run
-        gets a node to itself. Nothing where it is not asked: each function that Snakemake calls
-        slows down every dry run."""
+        """The resources, beside cores, by which runs are packed or that a cluster is asked for; an
+        exclusive run gets a node to itself. Only those that are needed: each function that
+        Snakemake calls slows down every dry run."""
         needs = {"mem_mb": self.memory_mb}
         if self.launched or not self.cores:
             needs |= {"runtime": self.minutes}
@@ -128,21 +128,22 @@ class RunJobs:
         return self.run(wildcards).nodes
 
     def launcher(self, wildcards):
-        """What calls a program on all nodes of a cluster's job; "": it is one process of it."""
+        """What starts a program on all nodes of a cluster's job; "": there is only one node."""
         return "srun" if self.nodes(wildcards) > 1 else ""
 
     def is_exclusive(self, wildcards):
         return self.table.conditions[self.run(wildcards).path].exclusive
 
     def most_cores(self):
-        """Those of this call; on a cluster, as many as the largest run takes."""
+        """The cores of this call; on a cluster, the most that a run takes on a node."""
         return self.cores or max(run.cores_on_node for run in self.table.runs.values())
 
     def inputs(self, wildcards):
         """Name -> file of what has to be there before a run begins.
 
-        Sees, too, that the run is trained again if it was made of something else, and is not if
-        Snakemake was interrupted just after its end: records of that are gone with .snakemake.
+        Also ensures that the run is trained again if it was made of something else, of which
+        there is no record once .snakemake is gone, and that it is not trained again if Snakemake
+        was interrupted just after its end.
         """
         run = self.run(wildcards)
         if internals.is_main_process(self.workflow) and self.folder.has(run.path):
@@ -151,35 +152,35 @@ class RunJobs:
             damaged = self.folder.damaged(run.path)
             if damaged:
                 print(f"{damaged} is not what the run wrote: it is trained again", file=sys.stderr)
-            found = self._found_conditions(place)
-            is_other = found is None or found.made_of != self.made_of(run)
-            if damaged or is_other or found.generation < self._generation(run):
+            recorded = self._recorded_conditions(place)
+            is_other = recorded is None or recorded.made_of != self.made_of(run)
+            if damaged or is_other or recorded.generation < self._generation(run):
                 internals.force(self.workflow, files)
             elif internals.is_interrupted(self.workflow, files[0]):
                 internals.forget_interruption(self.workflow, files)
         return self.folder.inputs_of(run)
 
     def check_recipe(self, wildcards):
-        """Nothing; sees that a recipe that runs were trained with is what was measured.
+        """No input; ensures that a recipe that runs were trained with is what was measured.
 
-        Measured again it might be another one, and all of them would be trained again.
+        If it were measured again it might be another one, and all of them would be trained again.
         """
         run = self.with_recipe(wildcards)
-        file, kept = (Path(each) for each in self._recipe_files(run))
+        file, copy = (Path(path) for path in self._recipe_files(run))
         if not internals.is_main_process(self.workflow) or recipes.is_sound(file):
             return []
         info = Path(self.folder.data(run), "dataset.json")
-        if not recipes.is_sound(kept) or not info.exists():
+        if not recipes.is_sound(copy) or not info.exists():
             if file.exists():
                 internals.force(self.workflow, [str(file)])
         elif not internals.is_dry_run(self.workflow):
-            print(f"{file} is damaged or gone; it is written again from {kept}", file=sys.stderr)
-            shutil.copyfile(kept, file)
+            print(f"{file} is damaged or gone; it is written again from {copy}", file=sys.stderr)
+            shutil.copyfile(copy, file)
             os.utime(file, (info.stat().st_mtime, info.stat().st_mtime))
         return []
 
     def _recipe_files(self, run):
-        """Where the recipe of a Run is, and where what was measured is kept by its cache key."""
+        """The file of a Run's recipe, and its copy, whose name has a digest of its cache key."""
         measured = self.folder.recipe.format(**run.wildcards, measured=run.measured)
         return measured, f"{self.folder.planned('recipes')}/{recipes.file_name(run)}"
 
@@ -190,21 +191,21 @@ class RunJobs:
             self.made_from[label] = preparation.made_from(run.dataset)
         return identity.made_of(run, self.made_from[label])
 
-    def _found_conditions(self, place):
-        """Those of the results in a folder; None: they do not say, being damaged."""
+    def _recorded_conditions(self, place):
+        """The Conditions recorded with the results in a folder; None: they are damaged."""
         try:
             return Conditions.of(Path(place))
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
     def threads(self, wildcards, input):
-        """Those of all nodes if Snakemake packs them, else of one. A run that must be alone claims
-        every core; it uses its own only."""
+        """The cores of a run: on all nodes if Snakemake packs them, else on one. An exclusive run
+        claims every core, even if it uses fewer."""
         run = self.run(wildcards)
         if run.threads_per_worker == AUTO and Path(input.recipe).exists():
             run = recipes.fill_in(run, input.recipe, self.most_cores())
-        own = run.cores_on_node
-        on_node = self.cores or own if self.is_exclusive(wildcards) else own
+        cores = run.cores_on_node
+        on_node = self.cores or cores if self.is_exclusive(wildcards) else cores
         return on_node * (run.nodes if self.launched else 1)
 
     def priority(self, wildcards):
@@ -218,7 +219,7 @@ class RunJobs:
 
     def _memory_mb(self, run, attempt):
         needed = self.estimates.memory_mb(run)
-        # After a failure more, but not more than a node of the allocation has.
+        # More after a failure, but not more than a node of the allocation has.
         return max(needed, min(attempt * needed, int(os.environ.get(NODE_MB, 10**9))))
 
     def minutes(self, wildcards, attempt):
@@ -228,7 +229,7 @@ class RunJobs:
         return attempt * self.estimates.minutes(run)
 
     def decisive(self, wildcards):
-        """Everything but its data that retrains a run when it changes, as one line."""
+        """Everything but its input files that retrains a run when it changes, as one line."""
         run = self.run(wildcards)
         return f"{self.made_of(run)} {self._generation(run)}"
 
@@ -257,22 +258,22 @@ class RunJobs:
             *["--checkpoint-minutes", self.config.get("checkpoint_minutes", CHECKPOINT_MINUTES)],
             *(["--tensorboard"] if "tensorboard" in self.config.get("logs", []) else []),
             *["--output", self.folder.run(run.path)],
-            # Not among its outputs: those of a failed job are deleted, and it resumes from this.
+            # Not an output: a failed job's outputs are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],
         )
 
 
 def _recipe_of(wildcards, measured):
-    """What of a run's wildcards says which recipe it is trained with."""
+    """The key of the recipe that a run with these wildcards is trained with."""
     return wildcards["dataset"], wildcards["model"], measured
 
 
 def _srun(run, resources):
-    """The call of the program, once on each node of a job of SLURM's."""
-    each = [f"--cpus-per-task={run.cores_on_node}", f"--mem={resources.mem_mb}"]
+    """The command that calls the program once on each node of a SLURM job."""
+    limits = [f"--cpus-per-task={run.cores_on_node}", f"--mem={resources.mem_mb}"]
     ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
     nodes = [f"--nodes={run.nodes}", f"--ntasks={run.nodes}", "--ntasks-per-node=1"]
-    return ["srun", *nodes, *each, *ends, sys.executable, PROGRAM]
+    return ["srun", *nodes, *limits, *ends, sys.executable, PROGRAM]
 
 
 def _quoted(*words):

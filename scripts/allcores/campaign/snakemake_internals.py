@@ -1,7 +1,7 @@
-"""All that this project uses of Snakemake and Snakemake does not promise, with what it is for.
+"""What this project uses of Snakemake that Snakemake does not promise, and why.
 
 Written for the version that pyproject.toml pins. After an upgrade run tests/test_internals.py and,
-for what is of a cluster, make test-slurm: each function here has a test that fails when what it
+for what concerns clusters, make test-slurm: each function here has a test that fails when what it
 relies on has changed.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def is_main_process(workflow):
-    """Whether this process was called by the user, and is not a job's on a cluster.
+    """Whether this process was called by the user, and is not that of a job on a cluster.
 
     Without it each job would check the config, and warm processes would start for one job.
     """
@@ -30,17 +30,17 @@ def is_dry_run(workflow):
 
 
 def given_files(workflow):
-    """What --configfile gave; empty: the project's own config is read."""
+    """The files that --configfile gave; empty: the project's config is read."""
     return workflow.overwrite_configfiles
 
 
 def given_pairs(workflow):
-    """What --config gave, KEY=VALUE texts; to say how all of this is called again."""
+    """The KEY=VALUE texts that --config gave; to write a command that calls all of this again."""
     return workflow.config_settings.config_args or []
 
 
 def given_values(workflow):
-    """What --config gave, as a dict whose numbers may be texts."""
+    """What --config gave, as a dict; numbers in it may be texts."""
     return workflow.config_settings.config or {}
 
 
@@ -52,7 +52,7 @@ def parsed_pairs(pairs):
 
 
 def local_cores(workflow):
-    """The cores that this call packs jobs onto; None where a cluster has them.
+    """The number of cores that jobs share; None: on a cluster.
 
     workflow.cores, which is promised, raises an error there.
     """
@@ -60,7 +60,7 @@ def local_cores(workflow):
 
 
 def offer_memory(workflow, megabytes):
-    """Let runs be packed by memory, too, unless the user has said --resources mem_mb=...
+    """Let runs be packed by memory, too, unless the user gave --resources mem_mb=...
 
     workflow.register_resource() is promised, whether a resource was given is not.
     """
@@ -71,14 +71,14 @@ def offer_memory(workflow, megabytes):
 def force(workflow, files):
     """Have the jobs that make these files run, if they are in the graph that is being built.
 
-    As --forcerun, but from within: records of parameters are gone with .snakemake, and what a
-    result was made of is known from the result itself.
+    As --forcerun, but from within: Snakemake's records are gone with .snakemake, but a result says
+    itself what it was made of.
     """
     workflow.dag.forcefiles.update(files)
 
 
 def forget_interruption(workflow, files):
-    """Take finished files for finished, though Snakemake was interrupted before it noted that.
+    """Treat files as finished, although Snakemake was interrupted before it noted that.
 
     It would delete them and run their job again.
     """
@@ -109,22 +109,22 @@ def jobs_to_run(workflow):
 
 
 def reconsider(workflow, jobs):
-    """Ask the rules anew for priorities, and for the resources of some jobs: what was counted in
-    the models has changed what is expected of them."""
+    """Ask the rules again for priorities, and for the resources of some jobs: since the models
+    were counted, other ones are estimated."""
     workflow.dag.update_priority()
     forget_resources(jobs)
 
 
 def forget_resources(jobs):
-    """Ask the rules anew for the threads and resources of jobs, when they are needed next."""
+    """Ask the rules again for the threads and resources of jobs, when they are needed next."""
     for job in jobs:
         job.reset_params_and_resources()
-        # It does that once only, and is to do it again when what a job needs has been made.
+        # It does that once only, but has to do it again when a job's inputs have been made.
         job._params_and_resources_resetted = False
 
 
 def log_jobs_in(workflow, folder):
-    """Have SLURM write what jobs say into a folder: the plugin's own is that of all configs.
+    """Have SLURM write the output of jobs to a folder: the plugin's is the same for all configs.
 
     Its setting, --slurm-logdir, is read before it is known which config this is.
     """
@@ -134,8 +134,8 @@ def log_jobs_in(workflow, folder):
 def start_at_once(workflow):
     """Let the scheduler start any number of jobs at a time.
 
-    Its limit per second works by timers, each of which sets the next, and every job that ends sets
-    one more: after 1,000 jobs it looks 1,000 times a second for what it could start.
+    Its limit per second works by timers, each of which starts the next, and every job that ends
+    starts one more: after 1,000 jobs it looks 1,000 times a second for what it could start.
     """
     workflow.scheduler.job_rate_limiter = None
 
@@ -157,9 +157,9 @@ def leave_running_jobs(workflow):
 
 
 def cancel_submitted_jobs(workflow):
-    """Cancel the jobs that a cluster still has, once Snakemake has ceased to ask for them.
+    """Cancel the jobs that a cluster still has, once Snakemake has stopped asking for their states.
 
-    Its own way to cancel overlooks those that it is just asking for.
+    Snakemake itself overlooks those whose state it is just asking for.
     """
     executor = workflow.scheduler._executor
     executor.cancel_jobs(executor.active_jobs)
@@ -176,7 +176,7 @@ def is_told_to_leave(workflow):
 
 
 def is_verbose(workflow):
-    """Whether Snakemake was asked to tell all that it does."""
+    """Whether Snakemake was called with --verbose."""
     return workflow.output_settings.verbose
 
 
@@ -193,9 +193,9 @@ def finish_by_signals(workflow, is_submitting):
     A terminal sends Ctrl-C to the jobs, too, and SIGHUP when it is closed: they save and stop.
     Those on a cluster hear nothing of it, so that SIGINT cancels them.
 
-    Snakemake's own ways may hang: its handler of SIGTERM takes a lock that the interrupted main
-    thread may hold, and a KeyboardInterrupt may leave one taken for good. So a thread is told, by
-    a queue whose put() may interrupt itself.
+    Snakemake's handlers may hang: that of SIGTERM takes a lock that the interrupted main thread
+    may hold, and a KeyboardInterrupt may leave one locked for good. So a thread does it; it gets
+    the signals by a queue whose put() is reentrant.
 
     Args:
         workflow: Snakemake's.
@@ -210,18 +210,18 @@ def finish_by_signals(workflow, is_submitting):
             else:
                 finish_running_jobs(workflow)
 
-    def heard(number, frame):
+    def handle(number, frame):
         if number == signal.SIGHUP and os.getsid(0) == os.getpid():
-            # Of a terminal that is closed only the leader of its session hears.
+            # When a terminal is closed, only the leader of its session gets the signal.
             signal.signal(number, signal.SIG_IGN)
             os.killpg(0, number)
         numbers.put(number)
 
     threading.Thread(target=end, daemon=True).start()
     for number in (signal.SIGINT, signal.SIGTERM, *_unless_ignored(signal.SIGHUP)):
-        signal.signal(number, heard)
+        signal.signal(number, handle)
 
 
 def _unless_ignored(number):
-    """[a signal], or [] where it is ignored, as nohup has it."""
+    """[a signal], or [] where it is ignored, as under nohup."""
     return [] if signal.getsignal(number) == signal.SIG_IGN else [number]

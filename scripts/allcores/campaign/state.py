@@ -1,4 +1,4 @@
-"""What of a config is done, running, failed and to go."""
+"""Which runs of a config are done, running, failed or to go."""
 
 import re
 import time
@@ -13,9 +13,9 @@ from allcores.study.conditions import Conditions
 from allcores.study.results_folder import SUFFIX
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
-# What is expected counts as much as seeing this share of the work done.
+# The expected time counts as much as having seen this share of the work done.
 TRUST = 0.05
-# What a run says that was told to stop.
+# What a run that was told to stop says in its log.
 GOES_ON = "the same call goes on"
 HELD = ("FLOCK", "OFDLCK")  # as proc_locks(5) calls the locks of files.hold()
 EPOCH = re.compile(r"^epoch (\d+)/(\d+)  loss (\S+)", re.MULTILINE)
@@ -26,10 +26,10 @@ class RunState:
     """How far a run is.
 
     Attributes:
-        path: by which the grid.Table knows it.
+        path: its path, the key in the grid.Table.
         state: DONE, RUNNING, FAILED or WAITING.
-        began: when it did, in seconds since 1970, if it has.
-        cores: that it keeps from others while it is running.
+        began: when it began, in seconds since 1970; 0: that is not known.
+        cores: number of cores that it occupies while it is running.
     """
 
     path: str
@@ -49,20 +49,20 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
     Args:
         folder: the ResultsFolder.
         jobs: the journal.Jobs of the latest call.
-        is_done: function of a path that says whether its results are there and whole.
+        is_done: function of a path that says whether its results are there and intact.
         is_over: whether that call has ended, so that none of its jobs is running.
-        queue: path -> SLURM's state, of those runs of which it has a job; None: SLURM has none of
-            them, or cannot be asked, and what the call has started counts as running.
+        queue: path -> SLURM's state, of the runs that are jobs in its queue; None: SLURM is not in
+            use or cannot be asked, and what the call has started counts as running.
     """
-    of_run, locked = {job.title: job for job in jobs if job.rule == "train"}, _locked_files()
+    job_of, locked = {job.title: job for job in jobs if job.rule == "train"}, _locked_files()
     # Rungs of one run share its checkpoints, and their lock.
     busy = {
         folder.checkpoints(table.runs[job.title])
-        for job in of_run.values()
+        for job in job_of.values()
         if job.state == journal.RUNNING and job.title in table.runs
     }
     for path in folder.wanted(table):
-        job = of_run.get(path)
+        job = job_of.get(path)
         if queue and path in queue:
             began, cores = (job.since, job.cores) if job else (0.0, table.runs[path].cores)
             is_waiting = queue[path] in ("PENDING", "CONFIGURING", "REQUEUED")
@@ -83,7 +83,7 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
 
 
 class Current:
-    """Says of paths whether their results are there, whole, and of what a grid.Table asks for now.
+    """Says whether the results at a path are there, intact, and what a grid.Table asks for now.
 
     Args:
         folder: the ResultsFolder.
@@ -116,13 +116,15 @@ class Current:
 def was_stopped(job):
     """Whether a journal.Job ended because it was told to: it has not failed."""
     log = text_of(job.log)
-    # The second: by Ctrl-C, where it has no word of its own for that.
+    # The latter: by Ctrl-C, before it could say so itself.
     return GOES_ON in log.rpartition("train.py:")[2] or log.rstrip().endswith("KeyboardInterrupt")
 
 
 def _locked_files():
-    """The inodes of the files that processes of this machine hold (files.hold(), proc_locks(5)); to
-    try for one of them would be in the way of a run that is just beginning."""
+    """The inodes of the files that processes of this machine hold (files.hold(), proc_locks(5)).
+
+    Trying to lock one of them might stop a run that is just beginning.
+    """
     lines = Path("/proc/locks").read_text().splitlines()
     return {int(line.split()[5].rpartition(":")[2]) for line in lines if line.split()[1] in HELD}
 
@@ -141,9 +143,9 @@ def _locked_since(folder, run, locked):
 
 
 def epochs_of(log):
-    """(whole epochs, loss of the last, a text) that a log tells of."""
-    found = EPOCH.findall(text_of(log))
-    return (int(found[-1][0]), found[-1][2]) if found else (0, "")
+    """(number of whole epochs, loss of the last one as a text), from a log."""
+    matches = EPOCH.findall(text_of(log))
+    return (int(matches[-1][0]), matches[-1][2]) if matches else (0, "")
 
 
 def text_of(log):
@@ -154,36 +156,36 @@ def text_of(log):
         return ""
 
 
-def seconds_left(of_runs, folder, table, call, available, began):
-    """How long the runs of a call will last yet, by what they are expected to take and have taken.
+def seconds_left(run_states, folder, table, call, available, began):
+    """How long the runs of a call will still take, by what they should take and have taken so far.
 
     Args:
-        of_runs: list of RunState.
+        run_states: list of RunState.
         call: journal.Call.
         available: number of cores.
-        began: when the first of them did, in seconds since 1970.
+        began: when the first of them began, in seconds since 1970.
     """
-    done = left = longest = 0.0  # the first two in expected core-seconds
-    for one in of_runs:
-        run = table.runs[one.path]
-        rest = expected = call.expected.get(one.path, 0.0)
-        claimed = min(available, one.cores or run.cores)
-        if table.conditions[one.path].exclusive:
+    done = to_do = longest = 0.0  # the first two in expected core-seconds
+    for run_state in run_states:
+        run = table.runs[run_state.path]
+        remaining = expected = call.expected.get(run_state.path, 0.0)
+        claimed = min(available, run_state.cores or run.cores)
+        if table.conditions[run_state.path].exclusive:
             claimed = available
-        if one.state == RUNNING:
-            rest *= 1 - epochs_of(folder.log(run))[0] / run.trained_epochs
-        elif one.state == DONE:
-            rest = 0.0
-        done += (expected - rest) * claimed
-        if one.state in (RUNNING, WAITING):
-            left += rest * claimed
-            longest = max(longest, rest)
-    # At the beginning the expectation counts for more than what has been seen.
-    trusted = TRUST * (done + left)
+        if run_state.state == RUNNING:
+            remaining *= 1 - epochs_of(folder.log(run))[0] / run.trained_epochs
+        elif run_state.state == DONE:
+            remaining = 0.0
+        done += (expected - remaining) * claimed
+        if run_state.state in (RUNNING, WAITING):
+            to_do += remaining * claimed
+            longest = max(longest, remaining)
+    # At the beginning the expected time counts more than what has been seen.
+    trusted = TRUST * (done + to_do)
     spent = (time.time() - began) * available
-    return (spent + trusted) / (done + trusted) * max(left / available, longest) if left else 0.0
+    return (spent + trusted) / (done + trusted) * max(to_do / available, longest) if to_do else 0.0
 
 
-def counts(of_runs):
+def counts(run_states):
     """State -> how many runs are in it."""
-    return Counter(one.state for one in of_runs)
+    return Counter(run_state.state for run_state in run_states)

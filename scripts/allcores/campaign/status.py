@@ -1,4 +1,4 @@
-"""How far the runs of a config are, from what its calls have written down."""
+"""How far the runs of a config are, from what its calls have recorded."""
 
 import os
 import time
@@ -6,7 +6,7 @@ import time
 from allcores.campaign import board, closing, commands, journal, state
 from allcores.machine import cores, slurm
 
-PATIENCE = 5.0  # seconds that a call takes until it says that it is there
+PATIENCE = 5.0  # seconds that a call may take until its journal is there
 
 
 class Status:
@@ -21,11 +21,11 @@ class Status:
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
         queue = self._queue() if call and call.cores is None else None
-        of_runs = state.states(self.folder, self.table, jobs, self.is_current, is_over, queue)
-        return call, jobs, is_over and not queue, list(of_runs)
+        run_states = state.states(self.folder, self.table, jobs, self.is_current, is_over, queue)
+        return call, jobs, is_over and not queue, list(run_states)
 
     def _queue(self):
-        """Path -> SLURM's state, of the runs of which it has a job; None: it cannot be asked."""
+        """Path -> SLURM's state, of the runs that it has as jobs; None: it cannot be asked."""
         in_queue = slurm.states(os.path.realpath(self.folder.slurm_logs))
         if in_queue is None:
             return None
@@ -36,48 +36,48 @@ class Status:
         return {path: in_queue[text] for path, text in comments.items() if text in in_queue}
 
     def lines(self):
-        """A line on all, and one for each job that is going on."""
+        """A line on all runs, and one for each job that is running."""
         return self._lines(*self._look())
 
-    def _lines(self, call, jobs, is_over, of_runs):
+    def _lines(self, call, jobs, is_over, run_states):
         available = call.cores if call else cores.allowed()
-        yield from board.lines(of_runs, jobs, self.folder, self.table, call, available, is_over)
+        yield from board.lines(run_states, jobs, self.folder, self.table, call, available, is_over)
         if call and is_over:
             yield "no call of snakemake is going on here"
 
-    def failures(self, called):
+    def failures(self, arguments):
         """Why jobs failed, and how to run just one again.
 
         Args:
-            called: what follows --configfile.
+            arguments: what follows --configfile in the command.
         """
-        call, jobs, _, of_runs = self._look()
-        # On a cluster the call that was made tries again what failed.
+        call, jobs, _, run_states = self._look()
+        # On a cluster, the same call as before tries again what failed.
         is_here = call is None or not (call.is_spread or call.batch_job)
-        failed = {one.path for one in of_runs if one.state == state.FAILED}
+        failed = {run_state.path for run_state in run_states if run_state.state == state.FAILED}
         for job in jobs:
             if job.state != journal.FAILED or (job.rule == "train" and job.title not in failed):
                 continue
             yield from ("", *closing.failure(job))
             if job.rule == "train" and is_here:
                 target = f"{self.folder.run(job.title)}/metrics.json"
-                again = f"{commands.program()} --cores all {target} --configfile {called}"
+                again = f"{commands.program()} --cores all {target} --configfile {arguments}"
                 yield f"    again: {again}"
 
     def watch(self):
-        """Show the lines every second, until no call is going on, nor begins soon."""
-        shown, opened = board.Board(None), time.monotonic()
+        """Show the lines every second, until no call is going on and none begins soon."""
+        screen, started = board.Board(None), time.monotonic()
         try:
             while True:
                 began = time.perf_counter()
-                call, jobs, is_over, of_runs = self._look()
-                shown.show(list(self._lines(call, jobs, is_over, of_runs)))
+                call, jobs, is_over, run_states = self._look()
+                screen.show(list(self._lines(call, jobs, is_over, run_states)))
                 # Of a call on another machine only its runs can be seen.
-                is_seen = any(one.state == state.RUNNING for one in of_runs)
+                is_seen = any(run_state.state == state.RUNNING for run_state in run_states)
                 is_over = is_over or (call.is_going_on is None and not is_seen)
-                are_done = all(one.state == state.DONE for one in of_runs)
-                if is_over and (are_done or time.monotonic() - opened > PATIENCE):
+                are_done = all(run_state.state == state.DONE for run_state in run_states)
+                if is_over and (are_done or time.monotonic() - started > PATIENCE):
                     break
                 time.sleep(max(board.EVERY, (time.perf_counter() - began) / board.SHARE))
         finally:
-            shown.close()
+            screen.close()

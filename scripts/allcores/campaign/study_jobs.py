@@ -1,4 +1,4 @@
-"""What the rules of report.smk ask: choices between candidates, and what each study ends with."""
+"""What the rules of report.smk call: choices between candidates, and the reports of studies."""
 
 import json
 import shlex
@@ -15,12 +15,12 @@ PROGRAMS = registry.LIBRARY.parent
 
 
 class StudyJob(Study):
-    """The job that makes all that a study ends with.
+    """The job that makes all results of a study: tables, figures, report.
 
     Args:
-        config, table, folder, name: as of Study.
+        config, table, folder, name: see Study.
         workflow: Snakemake's.
-        warm: the warm process that is asked for the program, if any.
+        warm: name of the warm process that runs the program; None: there is none.
     """
 
     def __init__(self, config, table, folder, name, workflow, warm):
@@ -28,22 +28,23 @@ class StudyJob(Study):
         self.workflow, self.warm = workflow, warm
 
     def inputs(self, checkpoints):
-        """Its runs' files as a rule takes them: where the study selects, each of the final ones as
+        """The runs' files as inputs of a rule: where the study selects, those of each final run as
         soon as it is chosen."""
         if not self.selections:
             return {"runs": [file for path in self.paths for file in self.files_of(path)]}
 
-        def of(selection):
+        def input_of(selection):
             def when_selected(wildcards):
                 checkpoints.select_candidate.get(selection=selection.path)
                 return self.files_of(self.folder.chosen(selection))
 
             return when_selected
 
-        return {f"run_{number}": of(each) for number, each in enumerate(self.selections)}
+        final = enumerate(self.selections)
+        return {f"run_{number}": input_of(selection) for number, selection in final}
 
     def check(self, wildcards):
-        """Nothing; has Snakemake make anew what was made of something else."""
+        """No input; has Snakemake make again what was made of something else."""
         if self.is_outdated:
             internals.force(self.workflow, [self.page])
         return []
@@ -65,11 +66,11 @@ class StudyJob(Study):
 
 
 class SelectionJobs:
-    """The choices between candidates as jobs, each asked for by the path of its Selection.
+    """The choices between candidates as jobs, looked up by the paths of their Selections.
 
     Args:
-        config, table, folder: as of Study.
-        warm, workflow: as of StudyJob.
+        config, table, folder: see Study.
+        warm, workflow: see StudyJob.
     """
 
     def __init__(self, config, table, folder, warm, workflow=None):
@@ -77,9 +78,9 @@ class SelectionJobs:
         self.workflow = workflow
 
     def inputs(self, path, checkpoints):
-        """What it is judged by; between which candidates is known when the one before is made."""
+        """The scores of its candidates, which are known once the choice before it is made."""
         selection = self.table.choices[path]
-        before = selection.before and checkpoints.select_candidate.get(
+        earlier = selection.before and checkpoints.select_candidate.get(
             selection=selection.before.path
         )
         file = self.folder.selection(path)
@@ -89,16 +90,18 @@ class SelectionJobs:
         except (ValueError, OSError):  # damaged, gone, or not made yet
             internals.force(self.workflow, [file])
         inner = self.folder.scored(selection).values()
-        scores = [f"{self.folder.run(each)}/metrics.json" for paths in inner for each in paths]
-        return [*(before.output if before else []), *scores]
+        scores = [
+            f"{self.folder.run(inner_path)}/metrics.json" for paths in inner for inner_path in paths
+        ]
+        return [*(earlier.output if earlier else []), *scores]
 
     def _made_of(self, path):
-        """A digest of all that decides a choice beside the scores."""
-        scored = self.folder.scored(self.table.choices[path])
-        return digest(json.dumps([self.code(path), scored]))
+        """A digest of all that decides a choice, apart from the scores."""
+        paths = self.folder.scored(self.table.choices[path])
+        return digest(json.dumps([self.code(path), paths]))
 
     def code(self, path):
-        """The fingerprint of the program that chooses, and what it chooses by."""
+        """The fingerprint of the program that chooses, and the metric it compares."""
         metric = self._metric(path)
         module = registry.metric(metric).module
         return f"{fingerprint.of_script('select_candidate', module)} {metric}"

@@ -8,29 +8,29 @@ from allcores.data import preparation, storage
 from allcores.files import read_json, write_json
 from allcores.study import fingerprint
 
-# Of code, by its fingerprint: what it was made of.
+# Folder of the definitions that code consists of, a file for each fingerprint.
 CODE = "code"
 
 
 def lines(folder, table):
-    """A line for each reason for which runs would be trained, with the runs that it is of.
+    """A text for each reason why runs would be trained, with the runs that it applies to.
 
     Args:
         folder: the ResultsFolder.
         table: the grid.Table of its config.
     """
     runs_of = defaultdict(list)
-    known = {}  # label of a dataset -> whether it would be another one now
+    checked = {}  # label of a dataset -> whether it would be another one now
 
     def is_other(dataset):
-        if dataset.label not in known:
-            known[dataset.label] = _is_other(folder, dataset)
-        return known[dataset.label]
+        if dataset.label not in checked:
+            checked[dataset.label] = _is_other(folder, dataset)
+        return checked[dataset.label]
 
     for path in folder.wanted(table):
-        of_run = reasons(folder, table.runs[path], table, is_other)
-        if of_run:
-            runs_of["\n    ".join(of_run)].append(path)
+        run_reasons = reasons(folder, table.runs[path], table, is_other)
+        if run_reasons:
+            runs_of["\n    ".join(run_reasons)].append(path)
     for reason, paths in runs_of.items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield f"{paths[0]}{more}:\n    {reason}"
@@ -39,7 +39,7 @@ def lines(folder, table):
 
 
 def write_code(folder, runs):
-    """Write down of which definitions the code of Runs consists, once for each fingerprint."""
+    """Write the definitions that the code of Runs consists of, once for each fingerprint."""
     for code, run in {fingerprint.of_run(run): run for run in runs}.items():
         file = _code_file(folder, code)
         if not file.exists():
@@ -65,7 +65,7 @@ def reasons(folder, run, table, is_other):
         table: the run's grid.Table.
         is_other: function of a dataset, a Choice, that says whether it would be another one now.
     """
-    from allcores.analysis import collect  # a call of snakemake is spared pandas
+    from allcores.analysis import collect  # not at the top: snakemake would import pandas
 
     if not folder.has(run.path):
         return ["has not been trained"]
@@ -75,23 +75,23 @@ def reasons(folder, run, table, is_other):
         return [str(error)]
     if damaged := folder.damaged(run.path):
         return [f"{damaged} is not what the run wrote"]
-    found = metrics["identity"]
+    recorded = metrics["identity"]
     try:
-        wanted = collect.wanted_identity(run, folder.dataset(""), found)
+        expected = collect.wanted_identity(run, folder.dataset(""), recorded)
     except ValueError as error:
-        # Damaged data are made again, which trains nothing if they are of the same files.
+        # Damaged data are made again, which trains nothing if their files are the same.
         return [f"data: {error}"] if is_other(run.dataset) else []
-    lines = list(_of_settings(json.loads(found["settings"]), json.loads(wanted["settings"])))
-    if found["code"] != wanted["code"]:
-        lines.append(f"code: {_of_code(folder, run, found['code'])}")
+    lines = list(_of_settings(json.loads(recorded["settings"]), json.loads(expected["settings"])))
+    if recorded["code"] != expected["code"]:
+        lines.append(f"code: {_of_code(folder, run, recorded['code'])}")
     if is_other(run.dataset):
-        lines.append("data: the dataset is made anew, from other files, options or code")
+        lines.append("data: the dataset is made again, from other files, options or code")
     for part in ("torch", "inputs", "targets", "folds"):
-        if found.get(part) != wanted[part]:
-            lines.append(f"{part}: {_short(found.get(part))} -> {_short(wanted[part])}")
-    asked = folder.conditions_of(run, table)
-    if asked.generation > metrics["conditions"]["generation"]:
-        missing = [key for key in ("curves", "exclusive") if getattr(asked, key)]
+        if recorded.get(part) != expected[part]:
+            lines.append(f"{part}: {_short(recorded.get(part))} -> {_short(expected[part])}")
+    conditions = folder.conditions_of(run, table)
+    if conditions.generation > metrics["conditions"]["generation"]:
+        missing = [key for key in ("curves", "exclusive") if getattr(conditions, key)]
         lines.append(f"now with {' and '.join(missing)}")
     return lines
 
@@ -104,10 +104,10 @@ def _is_other(folder, dataset):
     return made_from != preparation.made_from(dataset)
 
 
-def _of_settings(found, wanted, where=""):
+def _of_settings(recorded, expected, where=""):
     """A line for each setting that differs, with its old and its new value."""
-    for key in dict.fromkeys([*wanted, *found]):
-        name, old, new = f"{where}{key}", found.get(key), wanted.get(key)
+    for key in dict.fromkeys([*expected, *recorded]):
+        name, old, new = f"{where}{key}", recorded.get(key), expected.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
             yield from _of_settings(old, new, f"{name}.")
         elif old != new:
@@ -119,7 +119,7 @@ def _of_code(folder, run, code):
     try:
         before = read_json(_code_file(folder, code))
     except (OSError, ValueError):
-        return "of another version, of which nothing was written down"
+        return "another version, whose definitions were not recorded"
     now = _definitions(run)
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
     files = {}
