@@ -19,9 +19,8 @@ if __name__ == "__main__":
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the folds")
     add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
-    dataset = storage.open_dataset(flags.data)  # raises an error if labels are damaged
-    assignable = Assignable.of(dataset)
     try:
+        assignable = Assignable.of(storage.open_dataset(flags.data))
         if flags.inner:
             write_inner_folds(flags.output, assignable, flags.folds, flags.inner, flags.seed)
         else:

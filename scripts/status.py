@@ -40,14 +40,17 @@ def main(flags):
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")
     if flags.why:
-        return print(*why.lines(folder, table), sep="\n")
-    status = Status(folder, table)
+        print(*why.lines(folder, table), sep="\n")
+    else:
+        show(Status(folder, table), flags)
+
+
+def show(status, flags):
     if flags.watch:
         status.watch()
     print(*status.lines(), sep="\n")
     config_flag = f" --config {shlex.join(flags.config)}" if flags.config else ""
     print(*status.failures(f"{' '.join(map(str, flags.configfile))}{config_flag}"), sep="\n")
-    return None
 
 
 if __name__ == "__main__":

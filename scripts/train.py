@@ -77,7 +77,8 @@ def main(flags):
     )
     node = node_of(run)
     if node:
-        return assist(run, node, data_folder, flags.fold_of, checkpoints, way)
+        assist(run, node, data_folder, flags.fold_of, checkpoints, way)
+        return
     result = conduct(
         run,
         data_folder,

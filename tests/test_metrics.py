@@ -153,7 +153,7 @@ def test_another_leading_metric_makes_choices_anew():
         config["studies"] = {"first": study | {"metrics": asked}}
         expanded = sweeps.expanded(config)
         table = grid.expand(expanded)
-        jobs = SelectionJobs(expanded, table, ResultsFolder("results/mine"), None)
+        jobs = SelectionJobs(expanded, table, ResultsFolder("results/mine"), None, None)
         codes.add(jobs.code(next(iter(table.choices))))
     assert len(codes) == 2
 

@@ -86,8 +86,8 @@ class Call:
         self._expand()
         if self.local_cores is not None and not self.launcher:
             internals.offer_memory(workflow, memory.free_mb())
-        self.is_forked = self.warm(TORCH) is not None and not self.launcher
-        self.estimates = Estimates(self.table, self.folder, self.most_cores, self.is_forked)
+        is_forked = self.warm(TORCH) is not None and not self.launcher
+        self.estimates = Estimates(self.table, self.folder, self.most_cores, is_forked)
 
     def _if_given(self, *counts):
         """The counts, or None for each of them in a dry run without --cores."""

@@ -34,3 +34,8 @@ def within(snakefile, cores, rules, files, pairs):
     command += ["--cores", str(cores), "--allowed-rules", *rules]
     command += ["--configfile", *map(str, files)] if files else []
     return command + (["--config", *pairs] if pairs else [])
+
+
+def quoted(*words):
+    """The command of these words, for the shell."""
+    return shlex.join(map(str, words))

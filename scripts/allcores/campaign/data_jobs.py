@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from allcores.campaign import commands
 from allcores.campaign import snakemake_internals as internals
 from allcores.data import folds, preparation, storage
 from allcores.data.folds import Assignable
@@ -63,7 +64,7 @@ class DataJobs:
         """No input; as check_dataset(), for the folds of a dataset."""
         file = Path(self._folds_file(wildcards))
         dataset = self.dataset(wildcards.dataset)
-        if dataset is None or not internals.is_main_process(self.workflow):
+        if dataset is None:
             return []
         inner = getattr(wildcards, "inner", None)
         problem = _problem_of_folds(file, dataset, int(wildcards.folds), inner)
@@ -179,5 +180,4 @@ def _problem_of_folds(file, dataset, count, inner):
 
 
 def _command(program, warm, *arguments):
-    words = [*warm_start.command(PROGRAMS / program, warm), *arguments]
-    return shlex.join(map(str, words))
+    return commands.quoted(*warm_start.command(PROGRAMS / program, warm), *arguments)

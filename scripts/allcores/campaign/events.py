@@ -9,8 +9,12 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from allcores.campaign.journal import FAILED, FINISHED, RUNNING, Job
 
 JOB_EVENTS = (
-    *(LogEvent.JOB_INFO, LogEvent.JOB_STARTED, LogEvent.JOB_FINISHED, LogEvent.JOB_ERROR),
-    *(LogEvent.SHELLCMD, LogEvent.PROGRESS),
+    LogEvent.JOB_INFO,
+    LogEvent.JOB_STARTED,
+    LogEvent.JOB_FINISHED,
+    LogEvent.JOB_ERROR,
+    LogEvent.SHELLCMD,
+    LogEvent.PROGRESS,
 )
 
 
@@ -23,7 +27,7 @@ class Events(logging.Handler):
         notice: called with a Job after its state has changed.
     """
 
-    def __init__(self, journal, title, notice=lambda job: None):
+    def __init__(self, journal, title, notice):
         super().__init__()
         self.journal, self.title, self.notice = journal, title, notice
         self.jobs = {}  # by their numbers; some may not have begun yet

@@ -43,8 +43,15 @@ class Call:
 
     @classmethod
     def of_this_process(cls, cores, is_spread, expected):
-        place = time.time(), platform.node(), os.getpid()
-        return cls(*place, cores, is_spread, os.environ.get("SLURM_JOB_ID", ""), expected)
+        return cls(
+            started=time.time(),
+            host=platform.node(),
+            pid=os.getpid(),
+            cores=cores,
+            is_spread=is_spread,
+            batch_job=os.environ.get("SLURM_JOB_ID", ""),
+            expected=expected,
+        )
 
     @property
     def is_going_on(self):

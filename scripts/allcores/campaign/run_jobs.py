@@ -1,11 +1,11 @@
 """What the rules of train.smk call: what each run is made from, and the resources it takes."""
 
 import os
-import shlex
 import shutil
 import sys
 from pathlib import Path
 
+from allcores.campaign import commands
 from allcores.campaign import snakemake_internals as internals
 from allcores.data import preparation
 from allcores.machine import warm_start
@@ -89,7 +89,7 @@ class RunJobs:
     def calibrate_command(self, wildcards, input, output):
         """The call of scripts/calibrate.py, for the shell."""
         run = self.with_recipe(wildcards)
-        return _quoted(
+        return commands.quoted(
             *self._call(PROGRAM.with_name("calibrate.py")),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
@@ -240,7 +240,7 @@ class RunJobs:
         """The call of scripts/train.py, for the shell."""
         run = self.run(wildcards)
         conditions = self.folder.conditions_of(run, self.table)
-        return _quoted(
+        return commands.quoted(
             *(_srun(run, resources) if self._submits(run) else self._call(PROGRAM)),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
@@ -274,7 +274,3 @@ def _srun(run, resources):
     ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
     nodes = [f"--nodes={run.nodes}", f"--ntasks={run.nodes}", "--ntasks-per-node=1"]
     return ["srun", *nodes, *limits, *ends, sys.executable, PROGRAM]
-
-
-def _quoted(*words):
-    return shlex.join(map(str, words))

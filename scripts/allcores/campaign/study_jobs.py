@@ -1,10 +1,10 @@
 """What the rules of report.smk call: choices between candidates, and the reports of studies."""
 
 import json
-import shlex
 
 from allcores.analysis import metrics
 from allcores.analysis.study import Study
+from allcores.campaign import commands
 from allcores.campaign import snakemake_internals as internals
 from allcores.files import read_json
 from allcores.machine import warm_start
@@ -62,7 +62,7 @@ class StudyJob(Study):
             *["--again", again],
             *(["--without-missing"] if self.table.missing else []),
         ]
-        return shlex.join(map(str, words))
+        return commands.quoted(*words)
 
 
 class SelectionJobs:
@@ -73,7 +73,7 @@ class SelectionJobs:
         warm, workflow: see StudyJob.
     """
 
-    def __init__(self, config, table, folder, warm, workflow=None):
+    def __init__(self, config, table, folder, warm, workflow):
         self.config, self.table, self.folder, self.warm = config, table, folder, warm
         self.workflow = workflow
 
@@ -114,4 +114,4 @@ class SelectionJobs:
         words = warm_start.command(PROGRAMS / "select_candidate.py", self.warm)
         words = [*words, "--config", self.folder.config(self.config), "--selection", path]
         words += ["--metric", self._metric(path), "--made-of", self._made_of(path)]
-        return shlex.join(map(str, [*words, "--output", output]))
+        return commands.quoted(*words, "--output", output)
