@@ -49,7 +49,7 @@ def main(flags):
     cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()
     from allcores.training import metrics, sanity
-    from allcores.training.experiment import Way, assist, conduct
+    from allcores.training.experiment import Execution, assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
         sanity.check_in_child(request.plain, data_folder)
@@ -68,7 +68,7 @@ def main(flags):
     name += "_curves" if flags.curves else ""
     checkpoints = flags.checkpoints or BY_HAND / "checkpoints" / name
     output = flags.output or BY_HAND / name
-    way = Way(
+    execution = Execution(
         not flags.no_pinning,
         flags.timeout,
         60 * flags.checkpoint_minutes,
@@ -77,7 +77,7 @@ def main(flags):
     )
     node = node_of(run)
     if node:
-        assist(run, node, data_folder, flags.fold_of, checkpoints, way)
+        assist(run, node, data_folder, flags.fold_of, checkpoints, execution)
         return
     result = conduct(
         run,
@@ -86,7 +86,7 @@ def main(flags):
         checkpoints,
         output,
         request,
-        way,
+        execution,
         Conditions(flags.curves, flags.exclusive, flags.generation),
         flags.cores_of_call,
     )

@@ -111,8 +111,8 @@ def test_a_lease_ends_with_its_process(machine, ending):
     process.wait()
     with leases.leased(len(everything)) as cores:
         assert sorted(cores) == sorted(everything)
-        assert leases._taken() == everything
-    assert not leases._taken()
+        assert leases._leased_cores() == everything
+    assert not leases._leased_cores()
 
 
 def test_a_quota_says_nothing_of_which_cores(machine, monkeypatch):
@@ -182,7 +182,7 @@ def test_each_worker_is_kept_to_a_core_of_its_own(laboratory, monkeypatch):
     seen = [json.loads((laboratory.folder / str(rank)).read_text()) for rank in range(2)]
     assert seen == [[core] for core in metrics["cores"]["pinned"]]
     assert os.sched_getaffinity(0) == before
-    wait_for(lambda: not leases._taken())
+    wait_for(lambda: not leases._leased_cores())
 
 
 def test_a_run_that_shares_its_cores_says_so(laboratory, monkeypatch):

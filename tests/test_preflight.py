@@ -119,7 +119,7 @@ class Net(nn.Module):
 """,
         "the model has no parameters to train",
     ),
-    "number": ("def Net():\n    return 3\n", "is no torch.nn.Module but int"),
+    "number": ("def Net():\n    return 3\n", "is not a torch.nn.Module but int"),
     "raises": ("def Net():\n    raise KeyError('my own')\n", "KeyError: 'my own'"),
     "exits": (
         "import os\n\ndef Net():\n    os._exit(3)\n",
@@ -257,7 +257,7 @@ def Net(classes):
         (MIXED, "serial", {}, None),
         (MIXED, "ring", {}, "makes one vector of all weights, which are float32 and float64"),
         (MIXED, "shared_memory", {}, "one vector of all weights, which are float32 and float64"),
-        (SPARSE, "ddp", {}, "exchanges dense gradients; that of bag.weight is sparse"),
+        (SPARSE, "ddp", {}, "exchanges dense gradients; the gradient of bag.weight is sparse"),
         (SPARSE, "serial", {}, None),
         (
             OWN["plain"],

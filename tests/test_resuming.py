@@ -230,7 +230,7 @@ def test_foreign_files_are_refused_and_left(laboratory):
     process = laboratory.train(RUN)
     output, _ = process.communicate(timeout=100)
     assert process.returncode == 1
-    assert "holds thesis.tex, which is no checkpoint of a run" in output
+    assert "holds thesis.tex, which is not a checkpoint of a run" in output
     assert "Traceback" not in output
     assert [thesis] == list(folder.iterdir())
 
@@ -249,7 +249,7 @@ def test_results_overwrite_no_foreign_file(laboratory, name):
     output = laboratory.folder / "run"
     output.mkdir()
     (output / name).write_text("mine")
-    with pytest.raises(ValueError, match="is no result of a run"):
+    with pytest.raises(ValueError, match="is not a result of a run"):
         laboratory.conduct(RUN)
     assert (output / name).read_text() == "mine"
     laboratory.conduct(RUN, "other")

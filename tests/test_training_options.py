@@ -84,8 +84,8 @@ def test_what_weight_decay_spares_is_as_in_groups_of_torchs(name, options, is_fl
     groups = [{"params": others}, {"params": vectors, "weight_decay": 0}]
     expected = registry.optimizers()[name].load()(groups, **options)
     flat = Flat(model) if is_flat else None
-    maker = OptimizerMaker(Choice(name, name, options)).of(model, spares=True)
-    mine = maker([flat.whole] if is_flat else model.parameters())
+    maker = OptimizerMaker(Choice(name, name, options)).of(model, spare_biases=True)
+    mine = maker([flat.vector] if is_flat else model.parameters())
     for _ in range(4):
         inputs = torch.randn(6, 5)
         for net in (model, by_hand):

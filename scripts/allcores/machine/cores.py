@@ -1,13 +1,13 @@
-"""How many cores this process may use, and how many threads it does."""
+"""How many cores this process may use, and how many threads it uses."""
 
 import os
 import platform
 import sys
 from pathlib import Path
 
-# The variables by which thread pools are sized; Snakemake sets them all to the rule's threads.
+# The variables that set the size of thread pools; Snakemake sets them all to the rule's threads.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# What a batch system says that a job was given.
+# The variables in which a batch system says how many cores a job has.
 ALLOTMENT_VARIABLES = ("SLURM_CPUS_PER_TASK", "LSB_DJOB_NUMPROC")
 CGROUP = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -26,7 +26,7 @@ def quota():
     In version 2 each ancestor group has a quota, too: the smallest counts.
     """
     folder = own_cgroup()
-    files = [above / "cpu.max" for above in (folder, *folder.parents) if above >= CGROUP]
+    files = [group / "cpu.max" for group in (folder, *folder.parents) if group >= CGROUP]
     limits = [file.read_text().split() for file in files if file.exists()]
     if limits:
         return min(
@@ -42,8 +42,8 @@ def quota():
 
 def own_cgroup():
     """The folder of this process's control group, of version 2."""
-    own = [line[4:] for line in MEMBERSHIP.read_text().splitlines() if line.startswith("0::/")]
-    return CGROUP / "".join(own)
+    paths = [line[4:] for line in MEMBERSHIP.read_text().splitlines() if line.startswith("0::/")]
+    return CGROUP / "".join(paths)
 
 
 def processor():
@@ -61,7 +61,7 @@ def set_thread_variables(threads):
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
-    if "torch" in sys.modules:  # by a warm start
+    if "torch" in sys.modules:  # imported by a warm process
         import threadpoolctl
 
         threadpoolctl.threadpool_limits(threads)

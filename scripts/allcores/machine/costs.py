@@ -15,8 +15,8 @@ import psutil
 from allcores.machine import cores, lifetime
 
 SAMPLING_INTERVAL = 0.5  # seconds
-# Memory is read so rarely that it takes this share of one core's time, 4 ms per process; but
-# whenever a run has got twice as old, so that a short one is seen, too.
+# Memory is read so rarely that reading, 4 ms per process, takes this share of one core's time; but
+# at least whenever the age of a run has doubled, so that a short one is measured, too.
 SHARE_FOR_MEMORY = 0.01
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, the unit of proc_stat(5)
 
@@ -44,15 +44,15 @@ class Clock:
         self.enter(None)
 
     def take(self):
-        """The seconds per phase since the last take."""
-        taken, self.seconds = dict(self.seconds), defaultdict(float)
-        return taken
+        """The seconds per phase since the last call."""
+        seconds, self.seconds = dict(self.seconds), defaultdict(float)
+        return seconds
 
 
 def program_start(pid):
     """When the program of a process was called, in seconds since 1970, to a hundredth.
 
-    With a warm start that is before there was the process.
+    With a warm start that is before the process existed.
     """
     return _process_start(os.environ.get(lifetime.CLIENT, pid))
 
@@ -107,7 +107,7 @@ class Watch(threading.Thread):
     Attributes:
         sessions: [Session, ...]; the last one is this process's.
         cores: numbers of the cores that the run is pinned to; None: not pinned.
-        others: CPU seconds that other processes used on these cores; None: unknown.
+        others: CPU seconds that other processes used on these cores; None: not pinned.
     """
 
     def __init__(self, file):
@@ -118,14 +118,14 @@ class Watch(threading.Thread):
         self.over = threading.Event()
         self.cores = self.others = None
         self._of_dead, self._of_living = (0.0, 0.0), {}
-        self._begun, self._memory_again = time.monotonic(), 0.0  # when it is read again
+        self._begun, self._memory_again = time.monotonic(), 0.0  # when memory is read again
 
     def run(self):
         session = self.sessions[-1]
         with self.file.open("a", buffering=1) as lines:
             lines.write(_line(len(self.sessions), session))
             self.sample()
-            # By the system's own account: a sample misses what a rank does just before it ends.
+            # As the system counts it: a sample misses what a rank does just before it ends.
             before = self._busy() - cpu_seconds()
             while not self.over.wait(SAMPLING_INTERVAL):
                 self.sample()
@@ -143,7 +143,7 @@ class Watch(threading.Thread):
                 used[process.pid] = times.user + times.system, _waited(process.pid)
             except (psutil.Error, OSError):  # it ended between the listing and the reading
                 continue
-        ended = [both for pid, both in self._of_living.items() if pid not in used]
+        ended = [pair for pid, pair in self._of_living.items() if pid not in used]
         self._of_dead = tuple(map(sum, zip(self._of_dead, *ended, strict=True)))
         self._of_living = used
         cpu, session.waited = map(sum, zip(self._of_dead, *used.values(), strict=True))
@@ -156,7 +156,7 @@ class Watch(threading.Thread):
             self._memory_again = began + min(took / SHARE_FOR_MEMORY, max(age, SAMPLING_INTERVAL))
 
     def _busy(self):
-        """Seconds for which the run's cores have been at work since boot, for whomever."""
+        """Seconds for which the run's cores have worked since boot, for any process."""
         if not self.cores:
             return 0.0
         seconds = 0.0
@@ -179,7 +179,7 @@ def _line(number, session):
 
 
 def _read_sessions(file):
-    """The sessions that are noted in a file; a damaged line does not count."""
+    """The sessions in a file; damaged lines are skipped."""
     sessions = {}
     text = file.read_text(errors="replace") if file.exists() else ""
     for line in text.split("\n")[:-1]:
@@ -217,7 +217,7 @@ def cpu_seconds():
 
 
 def machine():
-    """The record of where this process runs: processor, cores, memory, system."""
+    """The record of the machine on which this process runs: processor, cores, memory, system."""
     return {
         "host": platform.node(),
         "processor": cores.processor(),

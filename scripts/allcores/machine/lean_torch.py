@@ -5,8 +5,8 @@ torchvision that does not match torch must not stop us. Hence two stand-ins:
 
 * **torch.compile.** The first optimizer, DistributedDataParallel and torchvision each import
   `torch._dynamo`, about 2 s per process, only to learn that nothing is being compiled. A stand-in
-  answers these few questions. Whoever needs more, a model of yours that calls `torch.compile`, say,
-  gets the real module.
+  answers these few questions. Code that needs more, such as a model of yours that calls
+  `torch.compile`, gets the real module.
 * **torchvision's compiled operators.** PyPI's torchvision for Linux is built against CUDA; beside a
   CPU-only torch its library does not load, and `import torchvision` fails because it describes the
   operators `nms` and `qnms`, which then do not exist. Declared here, they let the import pass.
@@ -23,8 +23,8 @@ COMPILER = "torch._dynamo"
 
 
 class _OnDemand:
-    """An import hook: gives the real compiler to whoever imports another part of it, and sees that
-    torchvision can be imported, whoever does it."""
+    """An import hook: gives the real compiler to code that imports another part of it, and makes
+    sure that torchvision can be imported."""
 
     def find_spec(self, name, path=None, target=None):
         if name.startswith(f"{COMPILER}.") and _is_stand_in():
@@ -45,7 +45,7 @@ def _real_compiler():
 
 
 def _attribute_of_compiler(name):
-    """What the stand-in lacks; dunder names are asked for by those who only look at modules."""
+    """What the stand-in lacks; dunder names are looked up by code that only inspects modules."""
     if name.startswith("__"):
         raise AttributeError(name)
     return getattr(_real_compiler() if _is_stand_in() else sys.modules[COMPILER], name)

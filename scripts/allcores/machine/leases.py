@@ -1,4 +1,4 @@
-"""Cores of the machine, leased for one run: no two runs that are going on have the same."""
+"""Cores of the machine, leased for one run: no two runs have the same at a time."""
 
 import contextlib
 import errno
@@ -14,7 +14,7 @@ from allcores.machine import cores
 
 SYSTEM = Path("/sys/devices/system/cpu")
 SOCKETS = Path("/proc/net/unix")
-# A setting that only the network namespace has which the machine was started with.
+# A setting that exists only in the network namespace that the machine booted with.
 OF_FIRST_NETWORK = Path("/proc/sys/net/core/dev_weight")
 # An abstract socket of this name is the lock of a core: it exists as long as a process holds it,
 # leaves no file behind, and every user of the machine sees it, but no other container (unix(7)).
@@ -26,16 +26,16 @@ def leased(count):
     """Pin this process, and what it forks, to `count` cores that no other run has leased.
 
     Yields:
-        The list of their numbers, those of neighbouring ranks side by side. None, and no pinning,
+        The list of their numbers, those of neighbouring ranks side by side. None, without pinning,
         where fewer are free, or where runs on the same cores could not see each other's leases:
         under a CPU quota instead of a set of cores, or in a container's own network namespace.
-        A job that a batch system gives some cores, and does not say which, takes idle ones.
+        A job that has a number of cores from a batch system, but not which ones, takes idle ones.
     """
     before = os.sched_getaffinity(0)
     chosen, locks, obstacle = None, [], _obstacle(before)
     if not obstacle:
-        is_told = cores.allowed() == len(before)
-        chosen = _take(count, before if is_told else idle(before), locks)
+        is_exact = cores.allowed() == len(before)
+        chosen = _take(count, before if is_exact else idle(before), locks)
         obstacle = "" if chosen else f"fewer than {count} cores are free"
     if obstacle:
         print(f"not pinned to cores: {obstacle}", flush=True)
@@ -48,10 +48,10 @@ def leased(count):
 
 
 def _take(count, allowed, locks):
-    """Choose and lock free cores, until nobody else was faster; None: there are too few."""
+    """Choose and lock free cores, again if another run was faster; None: there are too few."""
     places = topology(allowed)
     while True:
-        free = allowed - _taken()
+        free = allowed - _leased_cores()
         if len(free) < count:
             return None
         chosen = choose(free, count, places)
@@ -61,7 +61,7 @@ def _take(count, allowed, locks):
 
 
 def idle(cpus, seconds=0.1):
-    """Those of the cpus that did little for so many seconds."""
+    """The cpus that were idle for most of so many seconds."""
     before = _idle_seconds()
     time.sleep(seconds)
     after = _idle_seconds()
@@ -86,7 +86,7 @@ def _obstacle(cpus):
     return ""
 
 
-def _taken():
+def _leased_cores():
     names = re.findall(NAME.format(r"(\d+)") + "$", SOCKETS.read_text(), re.MULTILINE)
     return set(map(int, names))
 
@@ -110,7 +110,7 @@ def _release(locks):
 
 
 def topology(cpus):
-    """cpu -> (NUMA node, core within the machine), as the kernel tells it."""
+    """cpu -> (NUMA node, core within the machine), as the kernel says."""
     return {cpu: (_node(cpu), _core(cpu)) for cpu in cpus}
 
 
@@ -120,7 +120,7 @@ def _node(cpu):
 
 
 def _core(cpu):
-    """Its first hardware thread stands for the core."""
+    """The core of a cpu, by the number of its first hardware thread."""
     file = SYSTEM / f"cpu{cpu}" / "topology" / "thread_siblings_list"
     return int(re.match(r"\d+", file.read_text())[0]) if file.exists() else cpu
 
@@ -128,11 +128,11 @@ def _core(cpu):
 def choose(free, count, places):
     """A list of `count` of the free cpus, on one NUMA node if one has as many.
 
-    Takes one hardware thread of each wholly free core if there are enough of these, else whole
-    cores with siblings side by side. Of nodes that fit equally well it takes the fullest.
+    Takes one hardware thread of each completely free core if there are enough of these, else all
+    threads of cores, siblings side by side. Of nodes that fit equally well it takes the fullest.
 
     Args:
-        free: numbers of cpus.
+        free: numbers of the free cpus.
         places: what topology() gave for these and those in use.
     """
     nodes = defaultdict(lambda: defaultdict(list))
@@ -142,9 +142,9 @@ def choose(free, count, places):
     threads_of = Counter(places.values())
     by_node = []
     for node, cpus_of in nodes.items():
-        whole = [cpus for core, cpus in cpus_of.items() if len(cpus) == threads_of[node, core]]
-        broken = [cpus for cpus in cpus_of.values() if cpus not in whole]
-        by_node.append((whole, broken))
+        complete = [cpus for core, cpus in cpus_of.items() if len(cpus) == threads_of[node, core]]
+        partial = [cpus for cpus in cpus_of.values() if cpus not in complete]
+        by_node.append((complete, partial))
 
     def room(node):
         return sum(map(len, chain(*node)))
@@ -160,7 +160,7 @@ def choose(free, count, places):
 
 
 def _within(node, count):
-    whole, broken = node
-    if count <= len(whole):
-        return [core[0] for core in whole[:count]]
-    return list(chain(*whole, *broken))[:count]
+    complete, partial = node
+    if count <= len(complete):
+        return [core[0] for core in complete[:count]]
+    return list(chain(*complete, *partial))[:count]

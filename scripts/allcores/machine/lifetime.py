@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
-# The environment variable with the id of the process that stands for this one where it was called.
+# The environment variable with the id of the client process, on whose behalf this one was forked.
 CLIENT = "ALLCORES_CLIENT"
 
 
@@ -16,8 +16,8 @@ def die_with_parent(parent=None, number=signal.SIGKILL):
 
     Args:
         number: the signal that ends it.
-        parent: the expected parent's process id, where it may have died before this call; default:
-            the present one.
+        parent: process id of the expected parent, which may have died before this call; None: the
+            present parent.
     """
     parent = os.getppid() if parent is None else parent
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
@@ -35,8 +35,8 @@ def die_with_caller(arguments, number=signal.SIGKILL):
 
 
 def signals_to_stop():
-    """Those by which a program is told to save and end. SIGHUP, of a terminal that was closed, is
-    one unless it is ignored, as nohup has it."""
+    """The signals that ask a program to save and end. SIGHUP, from a terminal that was closed, is
+    one of them unless it is ignored, as under nohup."""
     hang_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hang_up]
 

@@ -4,8 +4,8 @@ import psutil
 
 from allcores.machine import cores
 
-# The files of a control group: its limit, what it has taken, and the line of memory.stat for what
-# only caches files; of version 2 and of version 1 (RHEL 8 and before).
+# The files of a control group with its limit and its use, and the line of memory.stat with the part
+# that only caches files; of version 2 and of version 1 (RHEL 8 and before).
 VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
@@ -14,8 +14,8 @@ def free_mb():
     """Megabytes that the machine has free, or the control group of this process if that is less."""
     free = psutil.virtual_memory().available
     groups = [(group, VERSION_2) for group in _with_parents(cores.own_cgroup(), cores.CGROUP)]
-    own, root = _of_version_1()
-    groups += [(group, VERSION_1) for group in _with_parents(own, root)]
+    own_group, root = _of_version_1()
+    groups += [(group, VERSION_1) for group in _with_parents(own_group, root)]
     for group, (limit, used, cached) in groups:
         if (group / limit).exists() and (group / limit).read_text().strip() != "max":
             room = int((group / limit).read_text()) - int((group / used).read_text())
@@ -28,9 +28,9 @@ def _with_parents(group, root):
 
 
 def _of_version_1():
-    """(the folder of this process's memory group of version 1, that of them all).
+    """(folder of this process's memory group of version 1, root folder of all such groups).
 
-    In a container its own group may be mounted as that of them all.
+    In a container the process's group may be mounted as the root.
     """
     root, place = cores.CGROUP / "memory", ""
     for line in cores.MEMBERSHIP.read_text().splitlines():
@@ -41,6 +41,6 @@ def _of_version_1():
 
 
 def _reclaimable(group, name):
-    """Bytes of a control group that only cache files, by the line of that name."""
+    """Bytes of a control group that only cache files: the line `name` of memory.stat."""
     lines = (group / "memory.stat").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))

@@ -1,4 +1,4 @@
-"""What has to be asked of SLURM before jobs are submitted: it accepts what it will never start."""
+"""Questions to SLURM before jobs are submitted: it accepts jobs that it will never start."""
 
 import contextlib
 import re
@@ -8,14 +8,14 @@ import subprocess
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-NO_NODE = "node configuration is not available"  # as sbatch says, of drained nodes, too
-# Of what sinfo writes for a time limit: [days-]hours:minutes:seconds, or minutes:seconds.
+NO_NODE = "node configuration is not available"  # sbatch says so of drained nodes, too
+# A time limit as sinfo writes it: [days-]hours:minutes:seconds, or minutes:seconds.
 LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a job asks for; of memory and CPUs on each node, of time in minutes."""
+    """What a job asks for: CPUs and memory of each node, time in minutes."""
 
     rule: str
     nodes: int
@@ -24,29 +24,33 @@ class Request:
     minutes: int
     partition: str
     account: str
-    further: tuple  # options of sbatch that are taken as they are
+    further: tuple  # options of sbatch, passed on as they are
 
     @classmethod
     def of(cls, job):
-        """Of a job of Snakemake's."""
-        asked = job.resources
+        """The request of a job of Snakemake."""
+        resources = job.resources
         return cls(
             job.rule.name,
-            asked.get("nodes", 1),
+            resources.get("nodes", 1),
             job.threads,
-            asked.get("mem_mb", 0),
-            asked.get("runtime", 0),
-            asked.get("slurm_partition", ""),
-            asked.get("slurm_account", ""),
+            resources.get("mem_mb", 0),
+            resources.get("runtime", 0),
+            resources.get("slurm_partition", ""),
+            resources.get("slurm_account", ""),
             (
-                *(f"--{name}={asked[name]}" for name in ("qos", "constraint") if asked.get(name)),
-                *shlex.split(asked.get("slurm_extra", "")),
+                *(
+                    f"--{name}={resources[name]}"
+                    for name in ("qos", "constraint")
+                    if resources.get(name)
+                ),
+                *shlex.split(resources.get("slurm_extra", "")),
             ),
         )
 
     @property
     def options(self):
-        """As options of sbatch."""
+        """The request as options of sbatch."""
         chosen = [("--partition", self.partition), ("--account", self.account)]
         return [
             *(f"{option}={value}" for option, value in chosen if value),
@@ -60,27 +64,27 @@ class Request:
 
 
 def hopeless(jobs):
-    """A line for each kind of job, of these of Snakemake's, that SLURM would never start."""
+    """Yield a line for each kind of these jobs of Snakemake that SLURM would never start."""
     for request in sorted({Request.of(job) for job in jobs}, key=str):
-        why = _refusal(request) or _too_long(request)
-        if why:
+        reason = _refusal(request) or _too_long(request)
+        if reason:
             yield (
-                f"{request}: {why}. Ask for less, or for another partition, under set-resources in "
-                "profiles/slurm/config.yaml"
+                f"{request}: {reason}. Ask for less, or for another partition, under set-resources "
+                "in profiles/slurm/config.yaml"
             )
 
 
 def _refusal(request):
     """Why no node could ever run a job; "": one could, though it may be drained now."""
-    asked = subprocess.run(
+    answer = subprocess.run(
         ["sbatch", "--test-only", *request.options, "--wrap=true"],
         capture_output=True,
         text=True,
     )
-    if asked.returncode == 0:
+    if answer.returncode == 0:
         return ""
-    why = asked.stderr.strip().splitlines()[-1]
-    return "" if NO_NODE in why and _has_nodes_for(request) else why
+    reason = answer.stderr.strip().splitlines()[-1]
+    return "" if NO_NODE in reason and _has_nodes_for(request) else reason
 
 
 def _has_nodes_for(request):
@@ -105,9 +109,9 @@ def _is_of(request, partition):
 def _too_long(request):
     """Why a job would wait for ever with the reason PartitionTimeLimit; "": it would not."""
     for name, limit in _answers("sinfo", "-o", "%P|%l"):
-        found = LIMIT.fullmatch(limit)
-        if _is_of(request, name) and found:
-            days, hours, minutes, _ = (int(part or 0) for part in found.groups())
+        match = LIMIT.fullmatch(limit)
+        if _is_of(request, name) and match:
+            days, hours, minutes, _ = (int(part or 0) for part in match.groups())
             most = (days * 24 + hours) * 60 + minutes
             if request.minutes > most:
                 return f"the partition {name.rstrip('*')} ends jobs after {most} minutes"
@@ -115,18 +119,18 @@ def _too_long(request):
 
 
 def unusable():
-    """A line on why jobs cannot be submitted from here, if so."""
+    """Yield a line that says why jobs cannot be submitted from here, if they cannot."""
     missing = [name for name in ("sbatch", "squeue", "sinfo") if shutil.which(name) is None]
     if missing:
         yield f"there is no {missing[0]}"
         return
-    asked = subprocess.run(["squeue", "-h", "--me"], capture_output=True, text=True)
-    if asked.returncode:
-        yield f"squeue says: {asked.stderr.strip()}"
+    answer = subprocess.run(["squeue", "-h", "--me"], capture_output=True, text=True)
+    if answer.returncode:
+        yield f"squeue says: {answer.stderr.strip()}"
 
 
 def is_in_queue(number):
-    """Whether a job has not ended; None: there is no SLURM to ask here."""
+    """Whether a job has not ended yet; None: there is no SLURM to ask here."""
     with contextlib.suppress(OSError):
         command = ["squeue", "-h", "-j", number]
         return bool(subprocess.run(command, capture_output=True, text=True).stdout.strip())
@@ -134,7 +138,7 @@ def is_in_queue(number):
 
 
 def states(logs):
-    """Comment -> state, of those jobs that have not ended; None: there is no SLURM to ask here.
+    """Comment -> state of the jobs that have not ended; None: there is no SLURM to ask here.
 
     Args:
         logs: see still_there().
@@ -150,38 +154,38 @@ def comment(rule, wildcards):
 
 
 def still_there(jobs, logs):
-    """Lines on jobs of an earlier call that do what these are to do.
+    """Yield lines on jobs of an earlier call that do the same as these.
 
-    They go on when snakemake is killed, and two at once would train the same run twice. An array,
-    which may hold any of them, has the comment of one.
+    They go on when snakemake is killed, and two at once would train the same run twice. An array
+    may hold any of them, but has the comment of only one.
 
     Args:
-        logs: the folder into which this config's jobs write, and no other's.
+        logs: the folder into which only this config's jobs write.
     """
-    ours = {comment(job.rule.name, job.wildcards) for job in jobs}
-    found = [
+    comments = {comment(job.rule.name, job.wildcards) for job in jobs}
+    active = [
         (number, f"job {number}, {state}: {text}")
         for number, state, log, text in _jobs()
-        if log.startswith(f"{logs}/") and (text in ours or "_" in number)
+        if log.startswith(f"{logs}/") and (text in comments or "_" in number)
     ]
-    if found:
-        yield from (line for _, line in found)
-        numbers = " ".join(number for number, _ in found)
+    if active:
+        yield from (line for _, line in active)
+        numbers = " ".join(number for number, _ in active)
         yield f"Wait for them, or `scancel {numbers}`; then call again."
 
 
 def _jobs():
     """(number, state, file of its output, comment) of each job of this user."""
     widths = {"JobArrayID": 40, "State": 20, "StdOut": 2000, "Comment": 2000}
-    asked = ",".join(f"{field}:{width}" for field, width in widths.items())
-    command = ["squeue", "-h", "--me", f"--Format={asked}"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True)
-    for line in said.stdout.splitlines():
+    fields = ",".join(f"{field}:{width}" for field, width in widths.items())
+    command = ["squeue", "-h", "--me", f"--Format={fields}"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    for line in answer.stdout.splitlines():
         ends = list(accumulate(widths.values()))
         yield tuple(line[start:end].strip() for start, end in pairwise([0, *ends]))
 
 
 def _answers(program, *options):
     """The lines that a program of SLURM writes, split into fields."""
-    said = subprocess.run([program, "-h", *options], capture_output=True, text=True, check=True)
-    return [line.split("|") for line in said.stdout.splitlines()]
+    answer = subprocess.run([program, "-h", *options], capture_output=True, text=True, check=True)
+    return [line.split("|") for line in answer.stdout.splitlines()]

@@ -1,12 +1,12 @@
 """Warm start: programs forked from a process that has imported what they need.
 
-Whoever reads about training may skip this. It spares each job of a call of snakemake a second or
-two and changes nothing else; a program that cannot be forked starts by itself.
+To understand training you may skip this. It saves each job of a call of snakemake a second or two
+and changes nothing else; a program that cannot be forked starts by itself.
 
-    snakemake ─┬─ start.py, one per job: passes on what is said to it, and the exit status
+    snakemake ─┬─ start.py, one per job: passes on signals, and the exit status
                └─ warm process, serve() ── keeper, one per start.py, _keep() ── program ── ranks
 
-There are two warm processes, of what scripts/warm_process.py imports for TORCH and for PANDAS. In
+There are two warm processes, with what scripts/warm_process.py imports for TORCH and for PANDAS. In
 an allocation of several nodes of a cluster each node has one for TORCH, scripts/warm_node.py.
 
 Whatever ends one of them ends all to the right of it, and a keeper ends with its start.py. A batch
@@ -43,10 +43,10 @@ from allcores.machine.lifetime import (
 
 PROGRAMS = Path(__file__).parents[2]
 SOCKET = "socket"
-WAITING = 1000  # how many may wait to be accepted
-# The warm processes, by the library that their programs wait for longest.
+BACKLOG = 1000  # how many connections may wait to be accepted
+# The warm processes, by the library that takes longest to import.
 TORCH, PANDAS = "torch", "pandas"
-# Whose warm process it is on a node of an allocation; start.py fills in the variables there.
+# The owner of a warm process on a node of an allocation; start.py fills in the variables there.
 OF_NODE = "${SLURM_JOB_ID}_${SLURMD_NODENAME}"
 
 
@@ -54,7 +54,7 @@ def command(program, warm, owner=None):
     """The command by which this process calls a program that ends with it; arguments may follow.
 
     Args:
-        warm: TORCH or PANDAS, a warm process that there is, or will be by then; None: the program
+        warm: TORCH or PANDAS, a warm process that exists by the time of the call; None: the program
             starts by itself.
         owner: see folder().
     """
@@ -77,7 +77,7 @@ def folder(name, owner=None):
     """Where a warm process has its socket.
 
     Args:
-        owner: whose it is; None: this process's.
+        owner: of the warm process; None: this process.
     """
     return Path(f".snakemake/warm_process_{owner or os.getpid()}_{name}").absolute()
 
@@ -87,13 +87,13 @@ def start(name, log, at_once=False, program=None, owner=None):
 
     Args:
         name: TORCH or PANDAS.
-        log: file for what it has to say.
+        log: file for its output.
         at_once: import at once, and not when the first program is asked for.
-        program: what it is, which calls serve(); None: scripts/warm_process.py.
+        program: the program to start, which calls serve(); None: scripts/warm_process.py.
         owner: see folder().
 
     Returns:
-        A function that ends it sooner.
+        A function that ends it.
     """
     place = folder(name, owner)
 
@@ -103,7 +103,7 @@ def start(name, log, at_once=False, program=None, owner=None):
         shutil.rmtree(place, ignore_errors=True)
 
     try:
-        process = _started(place, log, [program or PROGRAMS / "warm_process.py", name], at_once)
+        process = _launch(place, log, [program or PROGRAMS / "warm_process.py", name], at_once)
     except OSError as error:  # a file system without sockets, say
         shutil.rmtree(place, ignore_errors=True)
         print(f"There is no warm process of {name}: {error}", file=sys.stderr)
@@ -111,18 +111,18 @@ def start(name, log, at_once=False, program=None, owner=None):
     return atexit.register(stop)
 
 
-def _started(place, log, command, at_once):
-    """The warm process, whose socket is there already."""
+def _launch(place, log, command, at_once):
+    """Start the warm process; its socket exists when this returns."""
     shutil.rmtree(place, ignore_errors=True)  # left by a process that had the same number
     place.parent.mkdir(exist_ok=True)
     place.mkdir(mode=0o700)  # nobody else may enter
     Path(log).parent.mkdir(parents=True, exist_ok=True)
     with socket.socket(socket.AF_UNIX) as listener, Path(log).open("w") as output:
-        inside = os.open(place, os.O_PATH)
+        descriptor = os.open(place, os.O_PATH)
         # The path of a socket has at most 108 characters.
-        listener.bind(f"/proc/self/fd/{inside}/{SOCKET}")
-        os.close(inside)
-        listener.listen(WAITING)
+        listener.bind(f"/proc/self/fd/{descriptor}/{SOCKET}")
+        os.close(descriptor)
+        listener.listen(BACKLOG)
         return Popen(
             [sys.executable, *command, place, *map(str, (listener.fileno(), os.getpid(), at_once))],
             stdin=DEVNULL,
@@ -134,7 +134,7 @@ def _started(place, log, command, at_once):
 
 
 def serve(folder, listener, caller, at_once, warm_up):
-    """What the warm process does until its caller ends: fork a program for each who asks.
+    """Fork a program for each client that asks, until the caller of the warm process ends.
 
     Args:
         folder: of the socket; deleted at the end.
@@ -148,13 +148,13 @@ def serve(folder, listener, caller, at_once, warm_up):
         die_with_parent(int(caller), signal.SIGTERM)
         adopt_orphans()
         listener = socket.socket(fileno=int(listener))
-        imported = _Imported(warm_up) if at_once == "True" else None
+        imported = _ImportedFiles(warm_up) if at_once == "True" else None
         while True:
             connection, _ = listener.accept()
             with connection:
                 client, user, _ = struct.unpack("3i", _credentials(connection))
                 if user == os.getuid():
-                    imported = imported or _Imported(warm_up)
+                    imported = imported or _ImportedFiles(warm_up)
                     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
                     _fork(_keep, listener, connection, client, imported)
     except Exception:
@@ -183,12 +183,12 @@ def _end(folder):
 
 
 def _credentials(connection):
-    """Process id, user and group of the other side, by the kernel's own account (unix(7))."""
+    """Process id, user and group of the other side, as the kernel knows them (unix(7))."""
     return connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
 
 
-class _Imported:
-    """The files of what warm_up() imports, to notice when they change."""
+class _ImportedFiles:
+    """The files of the modules that warm_up() imports, to notice when they change."""
 
     def __init__(self, warm_up):
         self.begun = time.time_ns()
@@ -200,7 +200,7 @@ class _Imported:
         self.states = {file: state for file, state in states.items() if state}
 
     def changed(self):
-        """The name of one that is no longer what was imported, or None."""
+        """The name of a file that has changed since it was imported, or None."""
         for file, state in self.states.items():
             if state != _state(file) or state[-1] > self.begun:
                 return file
@@ -238,7 +238,7 @@ def _fork(target, *arguments):
 
 
 def _keep(listener, connection, client, imported):
-    """Run a program: pass on signals to it, and how it ended; end it if its client has ended."""
+    """Run a program: pass on signals to it and its exit status; end it if its client ends."""
     listener.close()
     adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -251,8 +251,8 @@ def _keep(listener, connection, client, imported):
         os._exit(0)
     program = _fork(_become, request, files, client)
     connection.sendall(b"started\n")
-    ended = os.pidfd_open(program)
-    while ended not in select.select([connection, ended], [], [])[0]:
+    end = os.pidfd_open(program)
+    while end not in select.select([connection, end], [], [])[0]:
         number = connection.recv(1)
         if not number:
             end_descendants()
@@ -295,7 +295,7 @@ def _become(request, files, client):
             print(error.code, file=sys.stderr)
         else:
             status = error.code or 0
-    except KeyboardInterrupt:  # before the program had a word of its own for it
+    except KeyboardInterrupt:  # before the program handles it itself
         print(f"{sys.argv[0]}: stopped by SIGINT; the same call goes on", file=sys.stderr)
     except BaseException:
         traceback.print_exc()

@@ -8,7 +8,7 @@ from itertools import chain
 
 
 class Barrier:
-    """Lets nobody pass before all have come; may be used again and again.
+    """Lets nobody pass before all have arrived; can be used again and again.
 
     The dissemination barrier of Hensgen, Finkel and Manber 1988, "Two algorithms for barrier
     synchronization": ceil(log2 n) rounds; in round k each rank signals the one 2^k places on and
@@ -46,15 +46,16 @@ class Barrier:
         for distance, signals in zip(self.distances, self.signals, strict=True):
             os.eventfd_write(signals[(rank + distance) % self.parties], 1)
             if not (self._poll(signals[rank]) or self._sleep(signals[rank])):
-                came = self.arrivals[rank]
-                missing = [str(r) for r in range(self.parties) if self.arrivals[r] < came]
+                count = self.arrivals[rank]
+                others = range(self.parties)
+                missing = [str(other) for other in others if self.arrivals[other] < count]
                 raise TimeoutError(
                     f"waited {self.timeout} s for rank {', '.join(missing)}, which did not come"
                 )
 
     def _poll(self, signal):
         end = time.monotonic() + self.spin
-        while not _taken(signal):
+        while not _take(signal):
             if time.monotonic() > end:
                 return False
             os.sched_yield()
@@ -63,7 +64,7 @@ class Barrier:
     def _sleep(self, signal):
         poll = select.poll()
         poll.register(signal, select.POLLIN)
-        return bool(poll.poll(1000 * self.timeout)) and _taken(signal)
+        return bool(poll.poll(1000 * self.timeout)) and _take(signal)
 
     def close(self):
         """Close the eventfds."""
@@ -71,8 +72,8 @@ class Barrier:
             os.close(signal)
 
 
-def _taken(signal):
-    """Whether the signal had been raised; it is taken back then."""
+def _take(signal):
+    """Take a signal back; returns whether it had been raised."""
     try:
         os.eventfd_read(signal)
     except BlockingIOError:

@@ -28,7 +28,7 @@ from allcores.parallel.world import COLLECTIVE_TIMEOUT, World
 
 # Seconds to spin at a barrier before sleeping.
 SPIN = 1e-3
-# Characters of the text by which a rank says why it failed; of a longer one the middle is left out.
+# Characters of the text in which a rank says why it failed; a longer one loses its middle.
 LONGEST_CAUSE = 20_000
 
 
@@ -49,31 +49,32 @@ def run_ranks(
     interpreter costs seconds, and the processes share the pages of what is loaded.
 
     Args:
-        workers, servers: of all nodes together; a multiple of the nodes, and any number.
-        once_forked: called when all of this node are there.
+        workers, servers: how many, on all nodes together; workers are a multiple of the nodes.
+        once_forked: called when all ranks of this node have been forked.
         pins: cores to keep the ranks of this node to, `threads` for each in turn.
         timeout: seconds without any progress of any rank after which the run is ended.
-        save_every: seconds after which the workers are to save; before they stop by SIGINT, SIGTERM
-            or SIGUSR1 they are, too. None: the target asks nobody when to save.
-        nodes: the nodes.Nodes that have met; None: there is this one only.
+        save_every: seconds after which the workers are to save, as they are before SIGINT, SIGTERM
+            or SIGUSR1 stops them. None: the target does not save on demand.
+        nodes: the nodes.Nodes that meet() returned; None: this node only.
 
     Raises:
         RankFailedError: a rank raised, died or hangs. The others have been killed by then.
-        DivergedError: a rank says so of the training.
+        DivergedError: a rank reports that the training diverged.
         KeyboardInterrupt: a signal stopped the run.
     """
     _allow_many_files()
     nodes = nodes or Nodes()
     fork, shared = get_context("fork"), SharedMemory()
-    here = ranks_of(nodes, workers, servers)
-    oversubscribed = len(here) * threads > cores.allowed()
-    of_node = workers // nodes.count
-    barrier = Barrier(of_node, 0 if oversubscribed else SPIN, COLLECTIVE_TIMEOUT.total_seconds())
-    heartbeats, pause = Heartbeats(len(here)), Pause(of_node)
+    local_ranks = ranks_of(nodes, workers, servers)
+    oversubscribed = len(local_ranks) * threads > cores.allowed()
+    workers_on_node = workers // nodes.count
+    spin = 0 if oversubscribed else SPIN
+    barrier = Barrier(workers_on_node, spin, COLLECTIVE_TIMEOUT.total_seconds())
+    heartbeats, pause = Heartbeats(len(local_ranks)), Pause(workers_on_node)
     rendezvous = (LocalRendezvous if nodes.count == 1 else RendezvousOverNodes).create(nodes)
     ranks = {}
     try:
-        for place, rank in enumerate(here):
+        for place, rank in enumerate(local_ranks):
             world = World(
                 rank,
                 workers,
@@ -109,11 +110,11 @@ def run_ranks(
 
 
 def ranks_of(nodes, workers, servers):
-    """The ranks of this node, workers first: as many of them on each, the servers in turn."""
-    of_node = workers // nodes.count
-    first = nodes.node * of_node
-    mine = range(workers + nodes.node, workers + servers, nodes.count)
-    return [*range(first, first + of_node), *mine]
+    """The ranks of this node, workers first: equally many on each node, the servers in turn."""
+    workers_on_node = workers // nodes.count
+    first = nodes.node * workers_on_node
+    servers_on_node = range(workers + nodes.node, workers + servers, nodes.count)
+    return [*range(first, first + workers_on_node), *servers_on_node]
 
 
 def _allow_many_files():
@@ -123,12 +124,12 @@ def _allow_many_files():
 
 
 def _run_rank(target, world, rendezvous, report, nodes):
-    """What the process of a rank does."""
+    """Run target(world) in the process of a rank, and report how it ended."""
     die_with_parent()
-    nodes.close()  # the launchers' connections are theirs
+    nodes.close()  # its connections are for the launcher only
     if world.pins:
         os.sched_setaffinity(0, world.pins)
-    # They reach the parent, too, and it sees to the end of the run.
+    # The parent gets these signals, too, and ends the run.
     for number in signals_to_stop():
         signal.signal(number, signal.SIG_IGN)
     try:
@@ -139,7 +140,7 @@ def _run_rank(target, world, rendezvous, report, nodes):
         report.send(supervision.Report(time.time(), None))
     except DivergedError as error:
         _fail(report, error)
-    except OSError as error:  # a full disk, a folder that is gone: the line says it all
+    except OSError as error:  # a full disk, a missing folder: no traceback is needed
         _fail(report, f"{type(error).__name__}: {error}")
     except BaseException:
         _fail(report, traceback.format_exc())

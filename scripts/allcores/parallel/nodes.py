@@ -3,8 +3,8 @@
 On each node a launcher forks that node's ranks and watches over them. Node 0 writes a file, in the
 run's own folder on the file system that all share, with its addresses, a port that the system chose
 and a secret; the others connect to it. Both sides prove that they know the secret (HMAC, RFC 2104),
-so nobody joins whom the file system does not let read the file, and a launcher that comes upon the
-file of an earlier attempt is turned away.
+so only those who may read the file can join, and a launcher that reads the file of an earlier
+attempt is turned away.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ import psutil
 
 from allcores.parallel.failures import RankFailedError
 
-JOINING = 300.0  # seconds within which all nodes must have come: their Pythons start at leisure
+JOINING = 300.0  # seconds within which all nodes must have joined: Python may start slowly
 ANSWERING = 3.0  # seconds within which the other side must prove who it is
 NONCE = 32  # bytes
 LOOPBACK = "127."
@@ -34,7 +34,7 @@ class Link:
     """The connection to the launcher of another node.
 
     Attributes:
-        heard: when it was last heard of (CLOCK_MONOTONIC, seconds).
+        last_heard: when its last message came (CLOCK_MONOTONIC, seconds).
         signs: supervision.Sign of each of its ranks.
         is_done: whether all its ranks have ended well.
     """
@@ -42,7 +42,7 @@ class Link:
     connection: connection.Connection
     node: int
     host: str
-    heard: float = field(default_factory=time.monotonic)
+    last_heard: float = field(default_factory=time.monotonic)
     signs: list = field(default_factory=list)
     is_done: bool = False
 
@@ -51,12 +51,12 @@ class Link:
         return f"node {self.node} ({self.host})"
 
     def send(self, *message):
-        """Send a message; whether the other side is still there shows when it is waited for."""
+        """Send a message; if the other side is gone, that shows when a message is expected."""
         with contextlib.suppress(OSError):
             self.connection.send(message)
 
     def deliver(self, message):
-        """Send a message to somebody who waits for it.
+        """Send a message that the other side is waiting for.
 
         Raises:
             RankFailedError: the launcher at the other end has ended.
@@ -76,18 +76,18 @@ class Link:
             message = self.connection.recv()
         except (EOFError, OSError):
             raise self._gone() from None
-        self.heard = time.monotonic()
+        self.last_heard = time.monotonic()
         return message
 
     def _gone(self):
         return RankFailedError(f"{self.title} is gone: its launcher has ended")
 
     def receive_collected(self):
-        """What the other side has collect()ed; messages of an earlier time are passed over."""
+        """The value that the other side gave to collect(); earlier messages are skipped."""
         while True:
-            what, *rest = self.receive()
-            if what == COLLECTED:
-                return rest[0]
+            kind, *content = self.receive()
+            if kind == COLLECTED:
+                return content[0]
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Nodes:
     Attributes:
         count: how many there are.
         node: which one this is, from 0.
-        links: on node 0 to all others; on these to node 0.
+        links: on node 0 to all others; on the others to node 0.
         address: of this node, by which it and node 0 reach each other.
     """
 
@@ -112,7 +112,7 @@ class Nodes:
         return next(name for name, addresses in _addresses().items() if self.address in addresses)
 
     def share(self, value=None):
-        """What node 0 has for `value`, on every node.
+        """The `value` of node 0, on every node.
 
         Raises:
             RankFailedError: a launcher has ended.
@@ -124,7 +124,7 @@ class Nodes:
         return value
 
     def collect(self, value):
-        """On node 0 what all nodes have for `value`, in their order; None on the others.
+        """On node 0 the `value` of every node, in their order; None on the others.
 
         Raises:
             RankFailedError: a launcher has ended.
@@ -149,10 +149,10 @@ def meet(count, node, file, interface=None, seconds=JOINING):
     """Find the launchers of the other nodes; returns the Nodes.
 
     Args:
-        count, node: how many there are, and which one this is.
-        file: by which they find each other, on a file system that all share.
-        interface: the network interface to use; None: whichever they reach each other by.
-        seconds: after which it is given up.
+        count, node: number of nodes, and the number of this one.
+        file: the file by which they find each other, on a file system that all share.
+        interface: the network interface to use; None: any that connects them.
+        seconds: how long to try.
 
     Raises:
         RankFailedError: they do not find each other in time.
@@ -162,19 +162,19 @@ def meet(count, node, file, interface=None, seconds=JOINING):
         return Nodes()
     file, deadline = Path(file), time.monotonic() + seconds
     if node == 0:
-        return _receive_all(count, file, _own(interface), deadline)
+        return _receive_all(count, file, _own_addresses(interface), deadline)
     return _call(count, node, file, interface, deadline)
 
 
 def _receive_all(count, file, addresses, deadline):
-    """Node 0: publish where it is and wait for the others."""
+    """On node 0: publish its addresses and wait for the others."""
     secret = secrets.token_hex(16)
     links, address = {}, None
-    # Without a choice of interface it does not know yet by which address it is reached.
+    # If no interface is chosen, it is not known yet at which address the others reach node 0.
     place = addresses[0] if len(addresses) == 1 else ""
     with socket.create_server((place, 0), backlog=count) as listener:
-        told = {"addresses": addresses, "port": listener.getsockname()[1], "secret": secret}
-        _publish(told, file)
+        content = {"addresses": addresses, "port": listener.getsockname()[1], "secret": secret}
+        _publish(content, file)
         try:
             while len(links) < count - 1:
                 listener.settimeout(max(0.01, deadline - time.monotonic()))
@@ -186,89 +186,90 @@ def _receive_all(count, file, addresses, deadline):
                         f"node {', '.join(map(str, missing))} of {count} did not come; node 0 "
                         f"({platform.node()}) was waiting at {', '.join(addresses)}"
                     ) from None
-                ours = caller.getsockname()[0]
-                link = _proved(caller, secret, node=0)
+                own_address = caller.getsockname()[0]
+                link = _authenticate(caller, secret, node=0)
                 if link:
                     links[link.node] = link
-                    address = address or ours
+                    address = address or own_address
         finally:
             file.unlink(missing_ok=True)
     return Nodes(count, 0, [links[node] for node in sorted(links)], address)
 
 
-def _publish(told, file):
-    """Write a file that nobody else may read, at once."""
-    beside = file.with_stem(f"{file.stem}-part")
-    beside.unlink(missing_ok=True)
-    beside.touch(mode=0o600)
-    beside.write_text(json.dumps(told))
-    beside.replace(file)
+def _publish(content, file):
+    """Write a file that no other user may read, atomically."""
+    part = file.with_stem(f"{file.stem}-part")
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
+    part.write_text(json.dumps(content))
+    part.replace(file)
 
 
 def _call(count, node, file, interface, deadline):
-    """Another node: look for node 0 until it is found."""
+    """On another node: look for node 0 until it is found."""
     problem = f"there is no {file}"
-    ours = (_own(interface)[0], 0) if interface is not None else None
+    source = (_own_addresses(interface)[0], 0) if interface is not None else None
     while time.monotonic() < deadline:
-        for address, port, secret in _published(file):
+        for address, port, secret in _read_published(file):
             try:
-                caller = socket.create_connection((address, port), ANSWERING, ours)
+                caller = socket.create_connection((address, port), ANSWERING, source)
             except OSError as error:
                 problem = f"{address}, port {port}: {error}"
                 continue
-            own = caller.getsockname()[0]
-            link = _proved(caller, secret, node)
+            own_address = caller.getsockname()[0]
+            link = _authenticate(caller, secret, node)
             if link:
-                return Nodes(count, node, [link], own)
+                return Nodes(count, node, [link], own_address)
             problem = f"{address}, port {port}: somebody else is there"
         time.sleep(0.1)
     raise RankFailedError(f"node {node} ({platform.node()}) did not find node 0: {problem}")
 
 
-def _published(file):
+def _read_published(file):
     """(address, port, secret) of each address in the file; [] while there is none to be read."""
     try:
-        told = json.loads(file.read_text())
-        return [(address, int(told["port"]), told["secret"]) for address in told["addresses"]]
+        content = json.loads(file.read_text())
+        port, secret = int(content["port"]), content["secret"]
+        return [(address, port, secret) for address in content["addresses"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
-def _proved(caller, secret, node):
-    """The Link to who is at the other end of a socket, once both sides have proved that they know
-    the secret; None: they do not, or do not say so in time.
+def _authenticate(caller, secret, node):
+    """The Link to the other end of a socket, once both sides have proved that they know the secret;
+    None: they did not do so in time.
 
     Args:
-        node: which one this is. Node 0 asks first.
+        node: number of this node.
     """
     deadline = time.monotonic() + ANSWERING
     caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     mine = secrets.token_bytes(NONCE)
     try:
         caller.sendall(mine)
-        theirs = _exactly(caller, NONCE, deadline)
+        theirs = _receive_exactly(caller, NONCE, deadline)
         for_first, for_other = (mine, theirs) if node == 0 else (theirs, mine)
         proofs = [
-            hmac.digest(secret.encode(), who + for_first + for_other, "sha256")
-            for who in (b"first", b"other")
+            hmac.digest(secret.encode(), role + for_first + for_other, "sha256")
+            for role in (b"first", b"other")
         ]
         caller.sendall(proofs[0 if node == 0 else 1])
-        answer = _exactly(caller, len(proofs[0]), deadline)
+        answer = _receive_exactly(caller, len(proofs[0]), deadline)
         if not hmac.compare_digest(answer, proofs[1 if node == 0 else 0]):
-            raise ConnectionError("who is there does not know the secret")
+            raise ConnectionError("the other side does not know the secret")
         caller.setblocking(True)
         link = connection.Connection(caller.detach())
         link.send((node, platform.node()))
         if not link.poll(ANSWERING):
-            raise ConnectionError("who is there does not say who he is")
+            raise ConnectionError("the other side does not say who it is")
         return Link(link, *link.recv())
     except (OSError, EOFError):
         caller.close()
         return None
 
 
-def _exactly(caller, length, deadline):
-    """So many bytes from a socket.
+def _receive_exactly(caller, length, deadline):
+    """Receive `length` bytes from a socket.
 
     Raises:
         OSError: they do not come in time.
@@ -283,23 +284,23 @@ def _exactly(caller, length, deadline):
     return received
 
 
-def _own(interface):
-    """This node's addresses, those of the loopback interface last; of one interface if asked."""
-    known = _addresses()
-    if interface is not None and not known.get(interface):
+def _own_addresses(interface):
+    """The addresses of this node, loopback ones last; only those of an interface, unless None."""
+    by_interface = _addresses()
+    if interface is not None and not by_interface.get(interface):
         raise ValueError(
-            f"interface: found {interface!r}; {platform.node()} has {', '.join(known)}"
+            f"interface: found {interface!r}; {platform.node()} has {', '.join(by_interface)}"
         )
-    names = [interface] if interface else known
-    found = [address for name in names for address in known[name]]
-    return sorted(found, key=lambda address: address.startswith(LOOPBACK))
+    names = [interface] if interface else by_interface
+    addresses = [address for name in names for address in by_interface[name]]
+    return sorted(addresses, key=lambda address: address.startswith(LOOPBACK))
 
 
 def _addresses():
     """Network interface -> its IPv4 addresses, of those that are up and have one."""
     up = psutil.net_if_stats()
-    found = {
-        name: [each.address for each in entries if each.family == socket.AF_INET]
+    by_name = {
+        name: [entry.address for entry in entries if entry.family == socket.AF_INET]
         for name, entries in psutil.net_if_addrs().items()
     }
-    return {name: addresses for name, addresses in found.items() if addresses and up[name].isup}
+    return {name: addresses for name, addresses in by_name.items() if addresses and up[name].isup}

@@ -1,9 +1,9 @@
-"""A step after which all workers save what they have: agreed on while they train.
+"""A step after which all workers save, which they agree on while they train.
 
 The processes that watch over the workers ask for it: every ten minutes, and before a run is
 stopped. Workers of asynchronous strategies are at different steps then. So each worker that ends a
 step waits until it is known how far the furthest has come, and all go on to the step after that.
-While nothing is asked, a step costs a worker one number written and one read.
+While no pause is asked for, a step costs a worker one number written and one read.
 """
 
 import mmap
@@ -16,7 +16,7 @@ POLL = 1e-3  # seconds
 
 
 class Pause:
-    """What the workers of one node and the process that watches over them tell each other.
+    """Messages between the workers of one node and the process that watches over them.
 
     Made before the workers are forked, in memory that they share.
 
@@ -39,12 +39,12 @@ class Pause:
             step: how many it has ended since the run began.
         """
         self.ended[rank] = step
-        asked = self.memory[ASKED]
-        if self.passed[rank] == asked:
+        request = self.memory[ASKED]
+        if self.passed[rank] == request:
             return False
-        while self.memory[ANSWERED] != asked:
+        while self.memory[ANSWERED] != request:
             time.sleep(POLL)
-        return step >= self.memory[STEP]  # beyond it where none had ended a step before
+        return step >= self.memory[STEP]  # later, if none had ended a step when asked
 
     def over(self, rank):
         """Called by a worker when all have saved; returns whether to stop."""
@@ -67,10 +67,10 @@ class Pause:
         return any(passed != self.memory[ASKED] for passed in self.passed)
 
     def ask(self, stop):
-        """Ask for a pause; returns the step after which it can be.
+        """Ask for a pause; returns the first step after which there can be one.
 
-        A worker writes how far it is before it reads whether it is asked. So one whose step is read
-        here may not have seen it and go on, but will see it after the next step.
+        A worker writes its step before it reads whether a pause is asked for. So a worker whose
+        step is read here may go on without having seen this, but will see it after the next step.
         """
         self.memory[STOP] = stop
         self.memory[ASKED] += 1

@@ -37,8 +37,8 @@ class LocalRendezvous:
 class RendezvousOverNodes:
     """torch's TCPStore, served by rank 0 on a port that the system chose.
 
-    The store asks nobody who he is. What is in it lies under a secret, so that no process comes
-    across another run's by mistake, which does not keep out whoever listens on the network.
+    The store does not authenticate anybody. Its keys begin with a secret, so that no process uses
+    another run's by mistake; this does not keep out somebody who listens on the network.
 
     Attributes:
         address, port: of the store.
@@ -54,12 +54,12 @@ class RendezvousOverNodes:
 
     @classmethod
     def create(cls, nodes):
-        """Collective over the launchers: node 0 tells the others."""
+        """To be called by all launchers: node 0 tells the others."""
         listener = None
         if nodes.node == 0:
             listener = socket.create_server((nodes.address, 0), backlog=1024)
-            told = (nodes.address, listener.getsockname()[1], secrets.token_hex(16))
-        address, port, secret = nodes.share(told if listener else None)
+            values = (nodes.address, listener.getsockname()[1], secrets.token_hex(16))
+        address, port, secret = nodes.share(values if listener else None)
         return cls(address, port, secret, listener and listener.detach(), nodes.interface)
 
     def store(self, world):

@@ -2,7 +2,7 @@
 
 import torch
 
-# The last bin holds what is above it, too.
+# The last bin counts all larger values, too.
 BINS = 256
 
 
@@ -16,9 +16,9 @@ class Staleness:
         self.counts[min(staleness, BINS - 1)] += 1
 
     def take(self):
-        """How many updates there were of each staleness, (BINS,) int64, since the last take."""
-        taken, self.counts = self.counts, torch.zeros_like(self.counts)
-        return taken
+        """How many updates there were of each staleness, (BINS,) int64, since the last call."""
+        counts, self.counts = self.counts, torch.zeros_like(self.counts)
+        return counts
 
 
 def as_list(counts):

@@ -1,4 +1,4 @@
-"""Watch over the ranks of a run: who failed first, or who keeps the others waiting?
+"""Watch over the ranks of a run: which failed first, or keeps the others waiting?
 
 On several nodes each launcher watches over its own ranks and tells node 0 every second how they
 are; node 0 judges, and tells all how it ends. Messages to node 0: "signs", "done", "failed",
@@ -26,9 +26,9 @@ WAITING = ("wait", "checkpoint")
 GRACE = 0.5
 # And those of other nodes, after that, within this time.
 FROM_NODES = 2.0
-# A launcher that is not heard of for so long has died, or its node has (seconds).
+# A launcher that has been silent for so long has died, or its node has (seconds).
 SILENCE = 8.0
-# Workers that are to stop have so long to end their step and save (seconds).
+# How long workers that are to stop may take to end their step and save (seconds).
 STOPPING = 25.0
 
 
@@ -67,7 +67,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a rank failed: a signal outweighs an error, of two errors the earlier tells the cause.
+    """How a rank failed: a signal outweighs an error, of two errors the earlier one is the cause.
 
     Attributes:
         error: the RankFailedError or DivergedError.
@@ -85,7 +85,7 @@ class Supervisor:
 
     Args:
         ranks: of this node, rank -> (process, pipe on which it reports how it ended).
-        title: function of a rank that says what it is.
+        title: function of a rank that returns its name in messages.
         heartbeats: the heartbeat.Heartbeats of these ranks, in their order.
         pause: the pause.Pause of this node's workers.
         nodes: the nodes.Nodes.
@@ -103,8 +103,8 @@ class Supervisor:
         self.have_ended = False
         self.woken = os.eventfd(0, os.EFD_CLOEXEC)  # by a signal
         self.furthest = {}  # node -> step, of those who have answered to "pause"
-        self.pausing = set()  # nodes that a pause is not over on; on other nodes than 0: this one
-        self.signal = None  # by which the run was told to stop
+        self.pausing = set()  # nodes with a pause; node 0 lists all, another node only itself
+        self.signal = None  # name of the one that stops the run
         self.stop_until = math.inf
 
     def watch(self):
@@ -116,18 +116,20 @@ class Supervisor:
             KeyboardInterrupt: a signal asked to stop; the workers have saved, if they could.
         """
         for link in self.nodes.links:
-            link.heard = time.monotonic() + JOINING  # it may begin later
-        before = {}
+            link.last_heard = time.monotonic() + JOINING  # it may begin later
+        handlers = {}
         if self.save_every is not None:
-            before = {each: signal.signal(each, self._heard) for each in signals_to_stop()}
+            handlers = {
+                number: signal.signal(number, self._on_signal) for number in signals_to_stop()
+            }
         try:
-            while self.running or self._awaited():
+            while self.running or self._waits_for_nodes():
                 self._look()
         except (RankFailedError, DivergedError) as error:
             self._tell("ended", error)
             raise
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
             os.close(self.woken)
         if self.nodes.node:
@@ -135,27 +137,27 @@ class Supervisor:
         if self.signal:
             raise KeyboardInterrupt(self.signal)
 
-    def _heard(self, number, frame):
+    def _on_signal(self, number, frame):
         self.signal = self.signal or signal.Signals(number).name
         os.eventfd_write(self.woken, 1)
 
-    def _awaited(self):
-        """Node 0 ends last."""
+    def _waits_for_nodes(self):
+        """Whether other nodes go on: node 0 ends last."""
         return self.nodes.node == 0 and not all(link.is_done for link in self.nodes.links)
 
     def _look(self):
         links = {link.connection: link for link in self.nodes.links if not link.is_done}
         remaining = max(0.0, self.looked + LOOK - time.monotonic())
-        # Reports are read at once: a rank whose words nobody reads would wait in its pipe for ever.
+        # Reports are read at once: a rank whose report nobody reads would block on its pipe.
         ready = connection.wait([*self.running, *self.pipes, *links, self.woken], remaining)
-        for each in ready:
-            if each in links:
-                self._take(links[each], *links[each].receive())
-            elif each in self.pipes:
-                self._read(each)
+        for source in ready:
+            if source in links:
+                self._take(links[source], *links[source].receive())
+            elif source in self.pipes:
+                self._read(source)
         # A process that a model has started keeps the sentinel of its rank, which may have ended.
-        ended = [each for each, rank in self.running.items() if self._has_ended(rank)]
-        ended = [self.running.pop(each) for each in ended]
+        sentinels = [key for key, rank in self.running.items() if self._has_ended(rank)]
+        ended = [self.running.pop(sentinel) for sentinel in sentinels]
         self.have_ended = self.have_ended or bool(ended)
         if not all(self._has_ended_well(rank) for rank in ended):
             self._fail()
@@ -166,11 +168,11 @@ class Supervisor:
             self._judge()
         self._save_or_stop()
         for link in links.values():
-            if time.monotonic() - link.heard > SILENCE:
+            if time.monotonic() - link.last_heard > SILENCE:
                 raise RankFailedError(f"{link.title} was not heard of for {SILENCE:g} s")
 
     def _read(self, pipe):
-        """The report of a rank, if it has made one before it closed its pipe."""
+        """Read the report of a rank, if it made one before it closed its pipe."""
         rank = self.pipes[pipe]
         try:
             self.reports[rank] = pipe.recv()
@@ -187,7 +189,7 @@ class Supervisor:
         return process.exitcode == 0 and rank in self.reports
 
     def _read_rest(self, rank):
-        """What a rank has said last; what it has forked may keep its pipe open."""
+        """Read what a rank reported last; processes that it forked may keep its pipe open."""
         _, pipe = self.ranks[rank]
         while pipe in self.pipes and pipe.poll():
             self._read(pipe)
@@ -196,31 +198,31 @@ class Supervisor:
         for link in self.nodes.links:
             link.send(*message)
 
-    def _take(self, link, what, *rest):
-        """A message from the launcher of another node."""
-        if what == "signs":
-            (link.signs,) = rest
-        elif what == "done":
+    def _take(self, link, kind, *content):
+        """Handle a message from the launcher of another node."""
+        if kind == "signs":
+            (link.signs,) = content
+        elif kind == "done":
             link.is_done, link.signs = True, []
-        elif what == "failed":
-            self._fail(*rest)
-        elif what == "ended":
-            raise rest[0]
-        elif what == "stop":
-            self.signal = self.signal or rest[0]
-        elif what == "pause":
-            self.signal = self.signal or rest[0]
+        elif kind == "failed":
+            self._fail(*content)
+        elif kind == "ended":
+            raise content[0]
+        elif kind == "stop":
+            self.signal = self.signal or content[0]
+        elif kind == "pause":
+            self.signal = self.signal or content[0]
             self.pausing = {self.nodes.node}
-            self._tell("furthest", self.pause.ask(stop=rest[0] is not None))
-        elif what == "furthest":
-            self.furthest[link.node] = rest[0]
-        elif what == "go on":
-            self.pause.answer(*rest)
-        elif what == "over":
+            self._tell("furthest", self.pause.ask(stop=content[0] is not None))
+        elif kind == "furthest":
+            self.furthest[link.node] = content[0]
+        elif kind == "go on":
+            self.pause.answer(*content)
+        elif kind == "over":
             self.pausing.discard(link.node)
 
     def _fail(self, *failures):
-        """End the run for the weightiest of what has failed; the others complain about it."""
+        """End the run with the weightiest failure; the others are complaints about it."""
         failures = list(failures)
         time.sleep(GRACE)
         if self.nodes.node == 0:
@@ -248,26 +250,26 @@ class Supervisor:
         return min(failures, key=lambda failure: (failure.weight, failure.when), default=None)
 
     def _complaints(self):
-        """What other nodes say of their failures; each waits for its own ranks' complaints, too."""
-        found = []
+        """The Failures of other nodes, each of which waits for the complaints of its ranks, too."""
+        failures = []
         links = {link.connection: link for link in self.nodes.links}
         deadline = time.monotonic() + FROM_NODES
-        while time.monotonic() < deadline and len(found) < len(self.nodes.links):
-            for each in connection.wait(list(links), max(0.0, deadline - time.monotonic())):
+        while time.monotonic() < deadline and len(failures) < len(self.nodes.links):
+            for source in connection.wait(list(links), max(0.0, deadline - time.monotonic())):
                 try:
-                    what, *rest = links[each].receive()
-                except RankFailedError as error:  # after its last words
-                    found.append(Failure(error, 1, time.time()))
-                    del links[each]
+                    kind, *content = links[source].receive()
+                except RankFailedError as error:  # after its last message
+                    failures.append(Failure(error, 1, time.time()))
+                    del links[source]
                     continue
-                found += rest if what == "failed" else []
+                failures += content if kind == "failed" else []
             if not links:
                 break
-        return found
+        return failures
 
     def _judge(self):
-        """Has anybody made progress? Counts looks, not seconds: the time for which this process
-        itself is stopped is no idle."""
+        """Check that some rank has made progress. Counts looks, not seconds: time for which this
+        process itself was stopped is not idle time."""
         signs = [self._sign(place, rank) for place, rank in enumerate(self.ranks)]
         signs = [sign for sign in signs if sign]
         if self.nodes.node:
@@ -310,7 +312,7 @@ class Supervisor:
     def _pause(self):
         """Ask all nodes for a pause if one is due, and answer once all have said how far they are.
 
-        Not before the last one is over on every node: a worker would take it for that.
+        Not before the previous one is over on every node: a worker would take the new one for it.
         """
         stopping = self.signal is not None
         if not self.pausing and (stopping or self.pause.age > self.save_every):
@@ -347,7 +349,11 @@ def _failure(process, report, title):
 
 def _who_hangs(signs, seconds):
     """Which rank keeps the others waiting: a stopped one, or the first that fell silent at work."""
-    sign = min(signs, key=lambda s: (not s.is_stopped, s.phase in WAITING, -s.silent))
+
+    def order(sign):
+        return not sign.is_stopped, sign.phase in WAITING, -sign.silent
+
+    sign = min(signs, key=order)
     how = "is stopped by a signal" if sign.is_stopped else "hangs"
     return (
         f"no rank made any progress for {seconds:g} s: {sign.title} (process {sign.pid}) {how}, "
@@ -361,6 +367,6 @@ def _is_stopped(pid):
 
 
 def title(rank, workers, nodes):
-    """What a rank is, for messages."""
-    what = f"worker {rank} (rank {rank})" if rank < workers else f"server (rank {rank})"
-    return what if nodes.count == 1 else f"{what} on node {nodes.node} ({platform.node()})"
+    """The name of a rank in messages."""
+    name = f"worker {rank} (rank {rank})" if rank < workers else f"server (rank {rank})"
+    return name if nodes.count == 1 else f"{name} on node {nodes.node} ({platform.node()})"

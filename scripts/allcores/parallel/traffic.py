@@ -1,4 +1,4 @@
-"""How much this process has sent to other machines, and received, by the kernel's own account."""
+"""How much this process has sent to other machines, and received, as the kernel counts it."""
 
 import os
 import socket
@@ -28,6 +28,6 @@ def between_machines():
                 continue
             if other != connection.getsockname()[0]:  # within a machine both have one address
                 information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES.size)
-                acknowledged, came = BYTES.unpack(information)
-                sent, received = sent + acknowledged, received + came
+                acknowledged, arrived = BYTES.unpack(information)
+                sent, received = sent + acknowledged, received + arrived
     return sent, received

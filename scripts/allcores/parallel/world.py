@@ -21,19 +21,19 @@ COLLECTIVE_TIMEOUT = timedelta(days=7)
 class World:
     """This process among those of its run: ranks 0 .. workers - 1 train, those after them serve.
 
-    Each node has as many workers, with successive ranks. Memory and barriers reach across a node,
-    messages across all.
+    Each node has the same number of workers, with successive ranks. Memory and barriers are for the
+    processes of one node, messages for all.
 
     Attributes:
         threads: intra-op threads of this process.
-        pins: the cores that this process is kept to; None: wherever the system has it.
-        nodes: how many there are.
+        pins: the cores that this process is kept to; None: any.
+        nodes: number of nodes.
         clock: seconds per phase of this process.
         shared: memory and a lock that all processes of this node share.
         worker_barrier: barrier of the workers of this node.
         pause: when the workers are to save.
         worker_group: torch's process group of the workers.
-        across_group: that of those of them who have the same rank on their nodes.
+        across_group: process group of the workers with the same rank on their nodes.
     """
 
     rank: int
@@ -63,7 +63,7 @@ class World:
 
     @property
     def rank_on_node(self):
-        """Of a worker, among those of its node."""
+        """The rank of a worker among the workers of its node."""
         return self.rank % self.workers_on_node
 
     def all_reduce(self, tensor):
@@ -75,8 +75,7 @@ class World:
     def begin_all_reduce_across_nodes(self, tensor):
         """Begin to sum a tensor, in place, over the workers with this rank on their nodes.
 
-        Those of all the workers of a node go by connections of their own; wait() on what this
-        returns.
+        Each worker of a node uses separate connections; wait() on what this returns.
         """
         return dist.all_reduce(tensor, group=self.across_group, async_op=True)
 
@@ -84,8 +83,8 @@ class World:
         """Bytes that all workers and servers together have sent to other nodes so far."""
         sent, received = traffic.between_machines()
         # Where there are servers, one end of each connection is a worker's.
-        own = sent + (received if self.servers else 0)
-        return int(self.all_reduce(torch.tensor([own])))
+        count = sent + (received if self.servers else 0)
+        return int(self.all_reduce(torch.tensor([count])))
 
     def average(self, tensors):
         """Average tensors over the workers, in place, in one exchange."""
@@ -99,14 +98,14 @@ class World:
             tensor.detach().copy_(part.view_as(tensor))
 
     def broadcast(self, value):
-        """What rank 0 has for `value`, on every worker: tensors and plain values."""
+        """The `value` of rank 0, tensors and plain values, on every worker."""
         box = [value]
         if self.workers > 1:
             dist.broadcast_object_list(box, src=0, group=self.worker_group)
         return box[0]
 
     def gather(self, value):
-        """On rank 0 what all workers have for `value`, in their order; None on the others."""
+        """On rank 0 the `value` of every worker, in their order; None on the others."""
         values = [value] * self.workers if self.rank == 0 else None
         if self.workers > 1:
             dist.gather_object(value, values, dst=0, group=self.worker_group)
@@ -119,7 +118,7 @@ class World:
     def receive(self, tensor, rank, tag=0):
         """Begin to receive a tensor from a rank; wait() on what this returns before using it.
 
-        Those of one sender and tag arrive in the order in which they were sent.
+        Tensors of one sender and tag arrive in the order in which they were sent.
         """
         return dist.group.WORLD.recv([tensor], rank, tag)
 
@@ -153,7 +152,7 @@ class World:
         """Form the gloo process groups, on ports chosen by the system.
 
         Args:
-            rendezvous: a rendezvous.LocalRendezvous or OverNodes.
+            rendezvous: a rendezvous.LocalRendezvous or RendezvousOverNodes.
         """
         os.environ["GLOO_SOCKET_IFNAME"] = rendezvous.interface
         dist.init_process_group(

@@ -1,1 +1,1 @@
-"""One file per way of sharing the work; base.py holds the contract."""
+"""One file per strategy of sharing the work; base.py holds the contract."""

@@ -9,7 +9,7 @@ class LocalStrategy(Strategy):
 
     def __init__(self, model, make_optimizer, world):
         self.flat = Flat(model)
-        super().__init__(model, make_optimizer([self.flat.whole]), world)
+        super().__init__(model, make_optimizer([self.flat.vector]), world)
 
     def average(self, vector):
         """Average a vector over all workers, in place."""
@@ -21,8 +21,8 @@ class LocalStrategy(Strategy):
         super().synchronize()
 
     def state_of_worker(self):
-        own = {"weights": self.flat.weights, "optimizer": self.optimizer.state_dict()}
-        return super().state_of_worker() | own
+        state = {"weights": self.flat.weights, "optimizer": self.optimizer.state_dict()}
+        return super().state_of_worker() | state
 
     def restore_worker(self, state):
         super().restore_worker(state)

@@ -5,7 +5,7 @@ import torch
 from allcores.parallel.flat import Flat
 from allcores.strategies.base import Strategy
 
-# What a worker asks a server for.
+# The kinds of request that a worker makes to a server.
 PUSH, PULL, REPORT, STATE, STOP = range(5)
 # The message tags of gradients, and of the squares of their norms between servers; requests have 0.
 GRADIENT, SQUARES = 1, 2
@@ -15,8 +15,8 @@ class ServedStrategy(Strategy):
     """Servers hold the weights and the optimizer, each for its slice of the vector.
 
     Workers and servers send to each other only, and servers, if gradients are clipped, the squares
-    of their norms. A request is a message of three numbers: what is
-    asked for, a learning rate and a version of the weights.
+    of their norms. A request is a message of three numbers: its kind, a learning rate and a version
+    of the weights.
     """
 
     def __init__(self, model, make_optimizer, world, servers):
@@ -24,9 +24,9 @@ class ServedStrategy(Strategy):
         self.slices = self.flat.slices(servers)
         self.servers = list(range(world.workers, world.size))
         # A worker's optimizer is never stepped: the servers update.
-        mine = self.slices[world.rank - world.workers] if world.is_server else self.flat.whole
-        super().__init__(model, make_optimizer([mine], self._add_up_slices), world)
-        self.weights, self.gradient = mine.data, mine.grad
+        part = self.slices[world.rank - world.workers] if world.is_server else self.flat.vector
+        super().__init__(model, make_optimizer([part], self._add_up_slices), world)
+        self.weights, self.gradient = part.data, part.grad
 
     @staticmethod
     def exchange(workers, servers):
@@ -44,7 +44,7 @@ class ServedStrategy(Strategy):
             self.restore_server(state["servers"][self.world.rank - self.world.workers])
 
     def state_of_server(self):
-        """What this server has and no worker."""
+        """The state that only this server has."""
         return {"optimizer": self.optimizer.state_dict()}
 
     def restore_server(self, state):
@@ -52,11 +52,11 @@ class ServedStrategy(Strategy):
         self.optimizer.load_state_dict(state["optimizer"])
 
     def _add_up_slices(self, squares):
-        """On a server: the sum over all servers' slices, of one update that all of them make."""
-        every = squares.repeat(len(self.servers))
+        """On a server: the sum over the slices of all servers, which make one update together."""
+        all_squares = squares.repeat(len(self.servers))
         exchanges = [
             exchange
-            for server, theirs in zip(self.servers, every.split(1), strict=True)
+            for server, theirs in zip(self.servers, all_squares.split(1), strict=True)
             if server != self.world.rank
             for exchange in (
                 self.world.receive(theirs, server, SQUARES),
@@ -65,33 +65,33 @@ class ServedStrategy(Strategy):
         ]
         for exchange in exchanges:
             exchange.wait()
-        return every.sum()
+        return all_squares.sum()
 
     def close(self):
         if self.world.rank == 0:
             for server in self.servers:
                 self.request(server, STOP)
 
-    def request(self, server, what, lr=0.0, version=0):
-        """Ask a server for something."""
-        message = torch.tensor([what, lr, version], dtype=torch.float64)
+    def request(self, server, kind, lr=0.0, version=0):
+        """Send a request to a server."""
+        message = torch.tensor([kind, lr, version], dtype=torch.float64)
         self.world.send(message, server).wait()
 
-    def ask(self, server, what):
-        """Ask a server for a value."""
-        self.request(server, what)
+    def ask(self, server, kind):
+        """Send a request to a server and return the value that it answers."""
+        self.request(server, kind)
         return self.world.receive_value(server)
 
     def requests(self):
-        """Yield (worker, what, lr, version) of each request until one says STOP; answer STATE."""
+        """Yield (worker, kind, lr, version) of each request until one is STOP; answer STATE."""
         message = torch.empty(3, dtype=torch.float64)
         while True:
             self.world.clock.enter("wait")
             worker = self.world.receive_from_any(message)
-            what, lr, version = message.tolist()
-            if what == STOP:
+            kind, lr, version = message.tolist()
+            if kind == STOP:
                 return
-            if what == STATE:
+            if kind == STATE:
                 self.world.send_value(self.state_of_server(), worker)
             else:
-                yield worker, what, lr, int(version)
+                yield worker, kind, lr, int(version)

@@ -18,9 +18,9 @@ class Accelerator(Strategy):
     reference = True
 
     def __init__(self, model, make_optimizer, world, *, device="cuda"):
-        self.there = copy.deepcopy(model).to(device)
-        super().__init__(model, make_optimizer.of(self.there)(self.there.parameters()), world)
-        self.model, self.trained = _RoundTrip(self.there, device), self.there
+        self.replica = copy.deepcopy(model).to(device)
+        super().__init__(model, make_optimizer.of(self.replica)(self.replica.parameters()), world)
+        self.model, self.trained = _RoundTrip(self.replica, device), self.replica
 
     @classmethod
     def refusal(cls, model, *, device="cuda"):
@@ -35,15 +35,15 @@ class Accelerator(Strategy):
         self.optimizer.zero_grad()
 
     def synchronize(self):
-        self.module.load_state_dict(self.there.state_dict())
+        self.module.load_state_dict(self.replica.state_dict())
 
     def state(self):
-        self.synchronize()  # it may be the middle of an epoch
+        self.synchronize()  # the run may be in the middle of an epoch
         return super().state()
 
     def restore(self, state):
         super().restore(state)
-        self.there.load_state_dict(state["model"])
+        self.replica.load_state_dict(state["model"])
 
 
 class _RoundTrip(torch.nn.Module):

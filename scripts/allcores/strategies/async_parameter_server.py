@@ -22,8 +22,8 @@ from allcores.parallel.staleness import Staleness, as_list
 from allcores.strategies._servers import GRADIENT, PULL, PUSH, REPORT, ServedStrategy
 
 ALLOWED = {"servers": 1, "n_push": 1, "n_pull": 1}
-# What a worker has beside its weights.
-OF_WORKER = ("accrued", "accrued_steps", "steps_since_pull", "pushed", "versions")
+# The state of a worker, besides its weights.
+WORKER_STATE = ("accrued", "accrued_steps", "steps_since_pull", "pushed", "versions")
 
 
 class AsyncParameterServer(ServedStrategy):
@@ -41,7 +41,7 @@ class AsyncParameterServer(ServedStrategy):
         self.accrued = torch.zeros_like(self.flat.gradient)
         self.accrued_steps = self.steps_since_pull = self.pushed = 0
         self.versions = torch.zeros(servers, 1, dtype=torch.int64)
-        # Of a server.
+        # Used by servers only.
         self.version, self.staleness = torch.zeros(1, dtype=torch.int64), Staleness()
 
     def step(self, lr):
@@ -68,7 +68,7 @@ class AsyncParameterServer(ServedStrategy):
         for server, part, version in zip(self.servers, parts, self.versions, strict=True):
             self.request(server, PUSH, lr, int(version))
             self.world.send(part, server, GRADIENT).wait()
-            version += 1  # my own update makes nothing stale
+            version += 1  # this worker's own update does not make it stale
         self.accrued.zero_()
         self.accrued_steps = 0
         self.pushed += 1
@@ -98,23 +98,23 @@ class AsyncParameterServer(ServedStrategy):
         self.pushed = 0
 
     def record(self):
-        """How many gradients were pushed, and of each staleness applied; each server counts."""
+        """How many gradients were pushed, and applied with each staleness; every server counts."""
         counts = sum(self.ask(server, REPORT) for server in self.servers)
         return {"pushed": self.pushed_by_all * len(self.servers), "staleness": as_list(counts)}
 
     def state_of_worker(self):
-        own = {name: getattr(self, name) for name in OF_WORKER}
-        return super().state_of_worker() | own | {"weights": self.flat.weights}
+        state = {name: getattr(self, name) for name in WORKER_STATE}
+        return super().state_of_worker() | state | {"weights": self.flat.weights}
 
     def restore_worker(self, state):
         super().restore_worker(state)
-        for name in OF_WORKER:
+        for name in WORKER_STATE:
             setattr(self, name, state[name])
         self.flat.weights.copy_(state["weights"])
 
     def state_of_server(self):
-        own = {"weights": self.weights, "version": self.version, "counts": self.staleness.counts}
-        return super().state_of_server() | own
+        state = {"weights": self.weights, "version": self.version, "counts": self.staleness.counts}
+        return super().state_of_server() | state
 
     def restore_server(self, state):
         super().restore_server(state)
@@ -122,13 +122,13 @@ class AsyncParameterServer(ServedStrategy):
         self.version, self.staleness.counts = state["version"], state["counts"]
 
     def serve(self):
-        for worker, what, lr, pulled_version in self.requests():
-            if what == PUSH:
+        for worker, kind, lr, pulled_version in self.requests():
+            if kind == PUSH:
                 self.world.receive(self.gradient, worker, GRADIENT).wait()
                 self.staleness.add(int(self.version) - pulled_version)
                 self.update(lr)
                 self.version += 1
-            elif what == PULL:
+            elif kind == PULL:
                 for tensor in (self.version, self.weights):
                     self.world.send(tensor, worker).wait()
             else:

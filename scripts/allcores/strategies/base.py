@@ -26,8 +26,8 @@ class Strategy:
 
     Constructor: Strategy(model, make_optimizer, world, *, options...), called on every rank with
     equal weights; make_optimizer(parameters) gives the optimizer that the config asks for, which
-    clips gradients if the config says so: training/optimizers.py says how where a process has a
-    part of the gradient only. The loss of each worker is weighted by its share of the batch, so
+    clips gradients if the config says so: training/optimizers.py says how if a process has only a
+    part of the gradient. The loss of each worker is weighted by its share of the batch, so
     that the *average* of the workers' gradients is the gradient of the global batch.
 
     Learning rate of asynchronous strategies, the same for all of them: an update that stands for a
@@ -46,8 +46,8 @@ class Strategy:
             step). None: nothing is promised.
         element_wise: True for one that updates the model as one vector, which suits optimizers
             that treat every element alone, and weights of one dtype.
-        reference: True for one that computes elsewhere than on the cores: studied once, however
-            many there are.
+        reference: True for one that does not compute on the cores: it is studied once, whatever the
+            number of cores.
         asynchronous: True for one whose workers do not wait for each other; its record() says how
             stale the updates were. All others end, by default, with the same bits every time,
             resumed or not.
@@ -72,10 +72,10 @@ class Strategy:
 
     @classmethod
     def create(cls, model, make_optimizer, world, **options):
-        """The strategy; where it is to equal serial training and has nobody to exchange with, that.
+        """Make the strategy; Alone, if it equals serial training and has nobody to exchange with.
 
-        So a lone worker pays for no vector of gradients, no bucket and no copy. With options it may
-        have to do what they say.
+        So a lone worker pays for no vector of gradients, no bucket and no copy. With options the
+        strategy itself is made, since they may ask for more.
         """
         if cls.is_alone(world.size, options):
             return Alone(model, make_optimizer, world)
@@ -84,43 +84,49 @@ class Strategy:
     @classmethod
     def is_alone(cls, processes, options):
         """Whether create() gives Alone for so many processes."""
-        may_be = cls.equals_serial and not cls.asynchronous and not cls.one_worker
-        return processes == 1 and may_be and not options
+        can_be = cls.equals_serial and not cls.asynchronous and not cls.one_worker
+        return processes == 1 and can_be and not options
 
     @classmethod
     def refusal(cls, model, **options):
-        """Why this strategy cannot train a model, in words; None: it can, as far as one sees.
+        """Why this strategy cannot train a model, in words; None: no reason is known.
 
         Args:
             model: after a backward().
             options: of the strategy.
         """
-        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        parameters = model.named_parameters()
+        trained = {name: value for name, value in parameters if value.requires_grad}
         dtypes = {str(parameter.dtype).removeprefix("torch.") for parameter in trained.values()}
         if cls.element_wise and len(dtypes) > 1:
             return f"makes one vector of all weights, which are {' and '.join(sorted(dtypes))}"
-        sparse = [name for name, p in trained.items() if p.grad is not None and p.grad.is_sparse]
+        sparse = [
+            name
+            for name, parameter in trained.items()
+            if parameter.grad is not None and parameter.grad.is_sparse
+        ]
         if sparse and not cls.one_worker:
-            return f"exchanges dense gradients; that of {sparse[0]} is sparse"
-        without = [name for name, parameter in trained.items() if parameter.grad is None]
+            return f"exchanges dense gradients; the gradient of {sparse[0]} is sparse"
+        missing = [name for name, parameter in trained.items() if parameter.grad is None]
         option = cls.option_for_missing_gradients(**options)
-        if without and option:
-            return f"waits for the gradient of every weight, and {without[0]} gets none: {option}"
+        if missing and option:
+            return f"waits for the gradient of every weight, and {missing[0]} gets none: {option}"
         return None
 
     @classmethod
     def option_for_missing_gradients(cls, **options):
-        """How to say that a weight may have no gradient; None: its gradient counts as zero, so that
-        momentum and weight decay go on, where serial training would leave the weight alone."""
+        """Which option allows weights without a gradient, in words; None: none is needed, their
+        gradient counts as zero. Momentum and weight decay then go on, where serial training would
+        leave such a weight alone."""
         return None
 
     @staticmethod
     def exchange(workers, servers):
-        """How what workers exchange in a step grows with their number, for predictions.
+        """How the exchange in a step grows with the number of workers, for predictions.
 
         Returns:
             (messages, vectors): how many messages come one after the other, and how many times the
-            model's weights pass through the process that has most to do. Only ratios count.
+            model's weights pass through the busiest process. Only ratios count.
         """
         return 1, 1
 
@@ -136,7 +142,7 @@ class Strategy:
         self.world.average(buffer for buffer in self.module.buffers() if buffer.is_floating_point())
 
     def record(self):
-        """Further values to record of the epoch that ended, plain ones; called on rank 0 only."""
+        """Further plain values to record of the epoch that ended; called on rank 0 only."""
         return {}
 
     def state(self):
@@ -149,7 +155,7 @@ class Strategy:
         self.optimizer.load_state_dict(state["optimizer"])
 
     def state_of_worker(self):
-        """What this worker has apart from the others in the middle of an epoch."""
+        """The state that only this worker has, in the middle of an epoch."""
         return {"buffers": dict(self.module.named_buffers())}
 
     def restore_worker(self, state):

@@ -56,16 +56,16 @@ class DDP(Strategy):
         )
         if hook != "none":
             self.model.register_comm_hook(*_hook(hook, powersgd_rank))
-        self._lay_out_buckets()
+        self._arrange_buckets()
         first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
         first.register_post_accumulate_grad_hook(lambda parameter: world.clock.enter("communicate"))
 
-    def _lay_out_buckets(self):
-        """Let DDP see one backward(), of a loss that is always 0.
+    def _arrange_buckets(self):
+        """Run one backward(), of a loss that is always 0.
 
-        After its first backward() it lays out its buckets anew, and where a gradient lies decides
+        DDP rearranges its buckets after the first backward(), and the place of a gradient decides
         in which order the workers' parts of it are added. A resumed run has to add in the order of
-        one that never stopped, so both begin with the final layout.
+        one that never stopped, so both begin with the final buckets.
         """
         self.module.forward = lambda: sum(
             0 * parameter.sum() for parameter in self.module.parameters() if parameter.requires_grad
@@ -97,5 +97,5 @@ def _hook(name, rank):
         )
         return state, powerSGD_hook.powerSGD_hook
     compress = getattr(default_hooks, f"{name}_compress_hook")
-    # Under its own name torch would refuse bf16 without a GPU; gloo can add such numbers up.
+    # torch refuses a hook named bf16_compress_hook without a GPU; gloo can add such numbers up.
     return None, lambda state, bucket: compress(state, bucket)

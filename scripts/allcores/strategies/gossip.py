@@ -25,8 +25,8 @@ class Gossip(LocalStrategy):
 
     def __init__(self, model, make_optimizer, world):
         super().__init__(model, make_optimizer, world)
-        around = {(world.rank - 1) % world.workers, (world.rank + 1) % world.workers}
-        self.neighbours = sorted(around - {world.rank})
+        ranks = {(world.rank - 1) % world.workers, (world.rank + 1) % world.workers}
+        self.neighbours = sorted(ranks - {world.rank})
         self.inbox = torch.empty(
             len(self.neighbours), len(self.flat.weights), dtype=self.flat.weights.dtype
         )
@@ -36,7 +36,8 @@ class Gossip(LocalStrategy):
         self.flat.gradient.zero_()
         self.world.clock.enter("communicate")
         exchanges = [
-            self.world.receive(*each) for each in zip(self.inbox, self.neighbours, strict=True)
+            self.world.receive(theirs, neighbour)
+            for theirs, neighbour in zip(self.inbox, self.neighbours, strict=True)
         ]
         exchanges += [
             self.world.send(self.flat.weights, neighbour) for neighbour in self.neighbours

@@ -45,7 +45,7 @@ class Hogwild(Strategy):
 
     def __init__(self, model, make_optimizer, world, *, locked=False, state="own"):
         self.flat = Flat(model, weights=world.shared.zeros)
-        super().__init__(model, make_optimizer([self.flat.whole]), world)
+        super().__init__(model, make_optimizer([self.flat.vector]), world)
         self.lock = world.shared.lock if locked else contextlib.nullcontext
         self.has_own_state = state == "own"
         self.to_share = not self.has_own_state
@@ -74,7 +74,7 @@ class Hogwild(Strategy):
         torch's optimizers make it in their first update, here that of rank 0; the others wait.
         """
         self.optimizer.load_state_dict(self.world.broadcast(self.optimizer.state_dict()))
-        state = self.optimizer.state[self.flat.whole]
+        state = self.optimizer.state[self.flat.vector]
         for name, value in state.items():
             if torch.is_tensor(value):
                 state[name] = self.world.shared.zeros(value.shape, value.dtype).copy_(value)
@@ -100,10 +100,10 @@ class Hogwild(Strategy):
         self.world.barrier()  # every worker has written the restored weights
 
     def state_of_worker(self):
-        own = {"staleness": self.staleness.counts}
+        state = {"staleness": self.staleness.counts}
         if self.has_own_state:
-            own["optimizer"] = self.optimizer.state_dict()
-        return super().state_of_worker() | own
+            state["optimizer"] = self.optimizer.state_dict()
+        return super().state_of_worker() | state
 
     def restore_worker(self, state):
         super().restore_worker(state)

@@ -27,7 +27,7 @@ class ParameterServer(ServedStrategy):
 
     def __init__(self, model, make_optimizer, world, *, servers=1):
         super().__init__(model, make_optimizer, world, servers)
-        # A number that goes before the weights tells waiting for them from receiving them.
+        # A number sent before the weights, to time waiting and receiving separately.
         self.answers = torch.empty(servers, 1)
 
     def step(self, lr):

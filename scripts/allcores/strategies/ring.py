@@ -38,10 +38,10 @@ class RingAverage:
         self.left = (world.rank - 1) % world.workers
         piece = piece_bytes // vector.element_size()
 
-        def pieces(whole):
+        def pieces(tensor):
             return [
                 [part for part in chunk.split(piece) if len(part)]
-                for chunk in whole.tensor_split(world.workers)
+                for chunk in tensor.tensor_split(world.workers)
             ]
 
         self.chunks = pieces(vector)
@@ -51,11 +51,11 @@ class RingAverage:
         self.to_add, self.to_gather, self.sends = [], [], []
 
     def reduce_scatter(self):
-        """Afterwards the chunk right of mine, which came to me last, holds the average."""
+        """Afterwards the chunk to the right of mine, which arrived last, holds the average."""
         rank, workers = self.world.rank, self.world.workers
         # All receives are posted before anything is sent, so that no send waits for its receiver.
-        # Those of the all-gather can be posted, too: a finished chunk arrives only after my part of
-        # it has been sent.
+        # The receives of the all-gather can be posted, too: a finished chunk arrives only after my
+        # part of it has been sent.
         self.to_add = self._receive(rank, self.inbox)
         self.to_gather = self._receive(rank + 1, self.chunks)
         self.sends = []
@@ -107,7 +107,7 @@ class Ring(Strategy):
 
     def __init__(self, model, make_optimizer, world):
         self.flat = Flat(model)
-        super().__init__(model, make_optimizer([self.flat.whole]), world)
+        super().__init__(model, make_optimizer([self.flat.vector]), world)
         self.ring = RingAverage(self.flat.gradient, world)
 
     @staticmethod

@@ -10,10 +10,10 @@ writes n / W weights.
 A slice is worked through in blocks that a cache can hold: averaged and updated before they leave
 it.
 
-On several nodes it has two levels. Within each it is as said, up to the average; then worker r of a
-node, which has slice r, adds up that slice with the workers r of the other nodes, over a connection
-of their own, before it updates it. So a node sends each number once (twice, with many nodes: a ring
-all-reduce), however many workers it has, and all of them send at the same time.
+On several nodes it has two levels. Within a node it is as above, up to the average; then worker r
+of a node, which has slice r, adds up that slice with the workers r of the other nodes, over their
+own connections, before it updates it. So a node sends each number once (twice, with many nodes: a
+ring all-reduce), however many workers it has, and all of them send at the same time.
 
 Guarantees: all workers hold the same weights after each step, there being only one set of them;
 they are those of serial training up to rounding.
@@ -63,9 +63,9 @@ class SharedMemory(Strategy):
             return self.gradients[world.rank_on_node]
 
         self.flat = Flat(model, weights=world.shared.zeros, gradient=row)
-        self.shown = {parameter: parameter.grad for parameter in self.flat.parameters}
-        self.missing = set(self.shown)
-        for parameter in self.shown:
+        self.shared_gradients = {parameter: parameter.grad for parameter in self.flat.parameters}
+        self.missing = set(self.shared_gradients)
+        for parameter in self.shared_gradients:
             parameter.grad = None
             parameter.register_post_accumulate_grad_hook(self._show)
         self.clips = make_optimizer.clip_norm is not None
@@ -84,8 +84,8 @@ class SharedMemory(Strategy):
         length = BLOCK_BYTES // weights.element_size()
         lengths = [len(part) for part in split(weights, workers)]
         mine = range(sum(lengths[:rank]), sum(lengths[: rank + 1]))
-        # Of one block after the other, in cache; or of all, while they are on their way or until
-        # their norm is known.
+        # For one block at a time, which stays in cache; or for all, while they are sent between
+        # nodes or until their norm is known.
         one_by_one = self.world.nodes == 1 and not self.clips
         average = torch.empty(length if one_by_one else len(mine), dtype=weights.dtype)
         blocks = []
@@ -103,7 +103,7 @@ class SharedMemory(Strategy):
         Letting autograd accumulate into shared memory would cost a pass to read it and one to clear
         it.
         """
-        torch.div(parameter.grad, self.world.workers, out=self.shown[parameter])
+        torch.div(parameter.grad, self.world.workers, out=self.shared_gradients[parameter])
         parameter.grad = None
         self.missing.discard(parameter)
 
@@ -113,8 +113,8 @@ class SharedMemory(Strategy):
 
     def step(self, lr):
         for parameter in self.missing:  # backward() gave it no gradient
-            self.shown[parameter].zero_()
-        self.missing = set(self.shown)
+            self.shared_gradients[parameter].zero_()
+        self.missing = set(self.shared_gradients)
         self.world.clock.enter("wait")
         self.world.barrier_on_node()  # all gradients are there
         (group,) = self.optimizer.param_groups
@@ -158,8 +158,8 @@ class SharedMemory(Strategy):
         self.to_share = False
 
     def state(self):
-        own = self.optimizer.state[self.blocks[0].weights]
-        return {"model": self.module.state_dict(), "optimizer": {**own, **self.shared_state}}
+        state = self.optimizer.state[self.blocks[0].weights]
+        return {"model": self.module.state_dict(), "optimizer": {**state, **self.shared_state}}
 
     def restore(self, state):
         self.module.load_state_dict(state["model"])
@@ -183,7 +183,7 @@ def _add_up(gradients, total):
 
 
 def _names_of_state_per_weight(make_optimizer, dtype):
-    """What an optimizer keeps per weight, seen from its update of a lone one."""
+    """The names of what an optimizer keeps per weight, seen from an update of a single weight."""
     weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
     weight.grad = torch.zeros_like(weight)
     optimizer = make_optimizer([weight])

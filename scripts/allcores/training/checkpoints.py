@@ -18,8 +18,9 @@ from allcores import files
 from allcores.study.results_folder import SUFFIX
 from allcores.training.evaluation import shipped
 
-# Seconds within which another node sees what one has written; NFS looks anew after one minute.
-SEEN_WITHIN = 120.0
+# Seconds within which a file written on one node must be visible on another; NFS refreshes what it
+# knows of a file after up to a minute.
+VISIBLE_WITHIN = 120.0
 
 
 class Checkpoints:
@@ -34,7 +35,7 @@ class Checkpoints:
             run ships.
 
     Attributes:
-        notes: list of str, why a checkpoint that was found could not be used.
+        notes: list of str, why an existing checkpoint could not be used.
 
     Raises:
         ValueError: the folder holds files that are not checkpoints, or another process is using
@@ -49,7 +50,7 @@ class Checkpoints:
         self.notes = []
         _refuse_foreign(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.lock = _locked(self._file("lock"))
+        self.lock = _lock_file(self._file("lock"))
         self._latest, self._previous = self._file("latest"), self._file("previous")
         try:
             self._choose()
@@ -81,13 +82,13 @@ class Checkpoints:
 
     @property
     def digest(self):
-        """Of the latest checkpoint, bytes; None: there is none."""
+        """The digest of the latest checkpoint, bytes; None: there is none."""
         return _digest(self._latest) if self._latest.exists() else None
 
     def _choose(self):
         """Make the newest sound checkpoint the latest; without one, begin with an empty folder."""
         for file in (self._latest, self._previous):
-            checkpoint = self._usable(file)
+            checkpoint = self._load_usable(file)
             if checkpoint is None:
                 continue
             if not self._lacks_weights(self._scored(checkpoint["epochs"])):
@@ -95,7 +96,7 @@ class Checkpoints:
                 return
         self._empty()
 
-    def _usable(self, file):
+    def _load_usable(self, file):
         """The checkpoint in a file; None if it is missing, damaged or of another identity."""
         try:
             checkpoint = load(file)
@@ -114,8 +115,8 @@ class Checkpoints:
             return None
         return checkpoint
 
-    def _lacks_weights(self, needed):
-        for epoch in needed:
+    def _lacks_weights(self, epochs):
+        for epoch in epochs:
             try:
                 load(self._weights(epoch))
             except (FileNotFoundError, ValueError) as error:
@@ -128,25 +129,25 @@ class Checkpoints:
         return load(self._latest) if self._latest.exists() else None
 
     def save(self, checkpoint):
-        """Write a checkpoint; the one before is kept, in case this one is damaged."""
-        beside = self._file("next")
-        save(checkpoint | {"identity": self.identity}, beside)
+        """Write a checkpoint; the previous one stays, in case this one is damaged."""
+        next_file = self._file("next")
+        save(checkpoint | {"identity": self.identity}, next_file)
         if self._latest.exists():
             self._latest.replace(self._previous)
-        beside.replace(self._latest)
+        next_file.replace(self._latest)
 
     def save_weights(self, epochs, weights):
-        """Keep a state_dict, that after the last of some epochs, if it may be scored."""
+        """Write the state_dict after the last of these epochs, if it may be scored."""
         last = len(epochs) - 1
         if last not in self._scored(epochs):
             return
         save(weights, self._weights(last))
-        if not self.every_epoch:  # the checkpoint before may still need those that were the best
+        if not self.every_epoch:  # the previous checkpoint may need the earlier best ones
             for file in sorted(self.folder.glob(f"weights_*{SUFFIX}"))[:-2]:
                 file.unlink()
 
     def _scored(self, epochs):
-        """Which epochs' weights, counted from 0, would be scored if the run ended after these."""
+        """The epochs, from 0, whose weights would be scored if the run ended after these."""
         if self.every_epoch:
             return range(len(epochs))
         is_judged = epochs and "validation_loss" in epochs[-1]
@@ -175,27 +176,27 @@ class Checkpoints:
             self.folder.rmdir()
 
 
-class SeenFromAfar:
-    """The checkpoints of a run on another node than the one that writes them.
+class RemoteCheckpoints:
+    """The checkpoints of a run, read on a node that does not write them.
 
-    A shared file system may show a file there late.
+    A shared file system may show a new file late there.
 
     Args:
         folder: where they are.
-        node: which node this is.
-        digest: of the latest, as the first node has it; None: there is none.
+        node: number of this node.
+        digest: of the latest checkpoint, as the first node wrote it; None: there is none.
 
     Raises:
-        ValueError: it is not seen here.
+        ValueError: that checkpoint does not become visible on this node.
     """
 
     def __init__(self, folder, node, digest):
         self.digest, self._latest = digest, Path(folder) / f"latest{SUFFIX}"
         self.trace = Path(folder) / f"trace_of_node_{node}{SUFFIX}"
-        deadline = time.monotonic() + SEEN_WITHIN
+        deadline = time.monotonic() + VISIBLE_WITHIN
         while digest and not (self._latest.exists() and _digest(self._latest) == digest):
             if time.monotonic() > deadline:
-                raise ValueError(f"{self._latest} is not seen as the first node wrote it")
+                raise ValueError(f"{self._latest} is not visible here as the first node wrote it")
             time.sleep(0.1)
 
     def latest(self):
@@ -214,16 +215,17 @@ def is_begun(folder):
 
 
 def _refuse_foreign(folder):
-    foreign = [f for f in folder.iterdir() if f.suffix != SUFFIX] if folder.is_dir() else []
+    present = folder.iterdir() if folder.is_dir() else []
+    foreign = [file for file in present if file.suffix != SUFFIX]
     if foreign:
         raise ValueError(
-            f"{folder} holds {foreign[0].name}, which is no checkpoint of a run: those need a "
-            "folder of their own; nothing was changed"
+            f"{folder} holds {foreign[0].name}, which is not a checkpoint of a run; checkpoints "
+            "need a separate folder; nothing was changed"
         )
 
 
-def _locked(path):
-    """A descriptor of the lock file, which is locked as long as it is open anywhere."""
+def _lock_file(path):
+    """Lock a file; returns its descriptor. The lock lasts as long as any process has it open."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -233,7 +235,7 @@ def _locked(path):
             raise ValueError(
                 f"{path.parent} is in use: another process trains the same run"
             ) from None
-        # The previous holder may have deleted it meanwhile; a lock on that file would be void.
+        # The previous holder may have deleted the file meanwhile; a lock on it would be void.
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
             os.utime(descriptor)  # when this session began, for whoever watches
             return descriptor
@@ -241,14 +243,14 @@ def _locked(path):
 
 
 def save(content, path):
-    """Write tensors and plain values with a SHA-256 checksum, atomically: to a part file first."""
+    """Write tensors and plain values with a SHA-256 checksum, atomically."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    beside = path.with_stem(f"{path.stem}-part")
-    with beside.open("wb") as file:
+    part = path.with_stem(f"{path.stem}-part")
+    with part.open("wb") as file:
         file.write(hashlib.sha256(buffer.getbuffer()).digest())
         file.write(buffer.getbuffer())
-    beside.replace(path)
+    part.replace(path)
 
 
 def _digest(path):
@@ -272,8 +274,8 @@ def load(path):
 
 
 def save_weights(weights, path):
-    """Write a state_dict that torch.load() reads, atomically: to a part file first."""
-    buffer, beside = io.BytesIO(), Path(f"{path}.part")
+    """Write a state_dict that torch.load() reads, atomically."""
+    buffer, part = io.BytesIO(), Path(f"{path}.part")
     torch.save(weights, buffer)
-    beside.write_bytes(buffer.getbuffer())
-    beside.replace(path)
+    part.write_bytes(buffer.getbuffer())
+    part.replace(path)

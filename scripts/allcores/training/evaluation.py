@@ -13,18 +13,18 @@ BATCH_SIZE = 256
 
 @torch.inference_mode()
 def evaluate(run, dataset, scaling, samples, held_out, weights):
-    """Measures of weights on the samples held_out, and what they say of these.
+    """Score weights on the held-out samples.
 
     Args:
         run: the Run, without `auto`.
         dataset: the opened storage.Dataset.
         scaling: Scaling, of its training samples.
-        samples, held_out: positions of the training samples and the others, (n,) int64 each.
+        samples, held_out: positions of the training samples and the held-out ones, (n,) int64 each.
         weights: a state_dict of the run's model.
 
     Returns:
-        ({"loss": mean over the samples, and what metrics.of_classes() or of_numbers() measures},
-        the scores themselves, (n, outputs) float32)
+        ({"loss": mean over the samples, and what metrics.of_classes() or of_numbers() returns},
+        the model's scores of the samples, (n, outputs) float32)
     """
     model = models.build(run, dataset.shape, dataset.outputs)
     model.load_state_dict(weights)
@@ -32,11 +32,11 @@ def evaluate(run, dataset, scaling, samples, held_out, weights):
     criterion = losses.of_run(run, dataset, samples)
     source = Batches(dataset.inputs, scaling.mean, scaling.std)
     targets = torch.from_numpy(scaling.scaled(dataset.targets))
-    loss, found = 0.0, []
+    loss, batches = 0.0, []
     for part, scores in scores_of(model, source, held_out):
         loss += float(criterion(scores, targets[part])) * len(part)
-        found.append(scores.numpy())
-    scores, true = np.concatenate(found), dataset.targets[held_out]
+        batches.append(scores.numpy())
+    scores, true = np.concatenate(batches), dataset.targets[held_out]
     if dataset.classes is None:
         measures = metrics.of_numbers(true, scaling.original(scores[:, 0]))
     else:
@@ -45,16 +45,16 @@ def evaluate(run, dataset, scaling, samples, held_out, weights):
 
 
 def shipped(epochs):
-    """Which epoch's weights, counted from 0, a run ships: the best on its validation part, or the
-    last. A loss that is no number is worse than any that is one.
+    """The epoch, counted from 0, whose weights a run ships: the best on its validation part, or the
+    last if it has none. A loss that is NaN is worse than any number.
 
     Args:
-        epochs: the record of each.
+        epochs: one record per epoch.
     """
     if "validation_loss" not in epochs[-1]:
         return len(epochs) - 1
-    judged = [epoch["validation_loss"] for epoch in epochs]
-    return min(range(len(epochs)), key=lambda each: (math.isnan(judged[each]), judged[each]))
+    values = [epoch["validation_loss"] for epoch in epochs]
+    return min(range(len(epochs)), key=lambda i: (math.isnan(values[i]), values[i]))
 
 
 def is_over(run, epochs):
@@ -66,7 +66,7 @@ def is_over(run, epochs):
 
 
 def scores_of(model, source, samples):
-    """Yield (samples, what the model says of them, (n, outputs) float32), part by part.
+    """Yield (samples, the model's scores of them, (n, outputs) float32), batch by batch.
 
     Args:
         model: in evaluation mode.

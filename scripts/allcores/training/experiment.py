@@ -23,7 +23,7 @@ from allcores.study.conditions import Conditions
 from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Run
 from allcores.training import results
-from allcores.training.checkpoints import Checkpoints, SeenFromAfar, rendezvous, save_weights
+from allcores.training.checkpoints import Checkpoints, RemoteCheckpoints, rendezvous, save_weights
 from allcores.training.evaluation import evaluate, is_over, shipped
 from allcores.training.loop import train
 from allcores.training.progress import Record
@@ -34,7 +34,7 @@ CONTENDED = 0.1
 
 
 @dataclass(frozen=True)
-class Way:
+class Execution:
     """How a run is carried out; none of it changes its weights.
 
     Attributes:
@@ -62,78 +62,81 @@ def conduct(
     fold_file,
     checkpoint_folder,
     output,
-    asked=None,
-    way=None,
+    request=None,
+    execution=None,
     conditions=None,
     cores_of_call=None,
 ):
     """Train a Run, score it on the held-out samples, write its results.
 
-    On several nodes this is what the first does; the others assist().
+    On several nodes the first one calls this, the others call assist().
 
     Args:
         run: without `auto`.
         data_folder: the prepared dataset.
         fold_file: the fold of each sample, from write_folds or write_inner_folds; None: assign
             folds here.
-        checkpoint_folder: for the checkpoints; deleted when all epochs are done.
+        checkpoint_folder: for the checkpoints, which are deleted when all epochs are done.
         output: folder for results.FILES.
-        asked: the Run as the config has it, if part of it was `auto`.
-        way: a Way; None: the defaults.
-        conditions: Conditions: what is scored and how it is measured; None: the defaults.
+        request: the Run before its `auto` values were filled in; None: it had none.
+        execution: an Execution; None: the defaults.
+        conditions: the Conditions, what is scored and how it is measured; None: the defaults.
         cores_of_call: number of cores onto which this call of snakemake packs its runs; None: the
             cores that this process may use.
 
     Returns:
-        The content of metrics.json. For a run that diverged it says where, and weights.pt is empty.
+        The content of metrics.json. If the run diverged, it says where, and weights.pt is empty.
 
     Raises:
         ValueError: the data are not what was prepared, the split leaves nothing to train on or to
             score, or a folder holds files that no run wrote.
         failures.RankFailedError: a process of the run died or hangs, or another node is gone.
-        KeyboardInterrupt: a signal stopped it; the same call goes on from the last checkpoint.
+        KeyboardInterrupt: a signal stopped it; the same call continues from the last checkpoint.
     """
-    output, conditions, way = Path(output), conditions or Conditions(), way or Way()
+    output, execution = Path(output), execution or Execution()
+    conditions = conditions or Conditions()
     results.refuse_foreign(output, checkpoint_folder)
     task = _Task.of(run, data_folder, fold_file)
     # An exclusive run does not resume from a packed one: their timings do not add up.
     resumed_by = repr((task.resumed_by, conditions.exclusive))
     output.mkdir(parents=True, exist_ok=True)
-    record, scored = Record(output, way.tensorboard), (run.trained_epochs, conditions.curves)
-    with Checkpoints(checkpoint_folder, resumed_by, *scored) as checkpoints:
+    record = Record(output, execution.tensorboard)
+    with Checkpoints(
+        checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
+    ) as checkpoints:
         for note in checkpoints.notes:
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
         with (
-            nodes.meet(run.nodes, 0, checkpoints.rendezvous, way.interface) as met,
-            way.leased(run) as watch.cores,
+            nodes.meet(run.nodes, 0, checkpoints.rendezvous, execution.interface) as peers,
+            execution.leased(run) as watch.cores,
         ):
-            met.share((task.decisive, checkpoints.digest))
-            diverged = _train(task, checkpoints, record, watch, way, met)
+            peers.share((task.decisive, checkpoints.digest))
+            diverged = _train(task, checkpoints, record, watch, execution, peers)
             torch.set_num_threads(run.cores_on_node)
-            scores, weights, said, began = {}, {}, None, time.perf_counter()
+            measures, weights, scores, began = {}, {}, None, time.perf_counter()
             if not diverged:
                 epochs = checkpoints.latest()["epochs"]
-                assert is_over(run, epochs), "all ranks have said that they are done"
+                assert is_over(run, epochs), "all ranks have ended well"
                 final = shipped(epochs)
-                others = [each for each in range(len(epochs)) if each != final]
+                others = [epoch for epoch in range(len(epochs)) if epoch != final]
                 for epoch in [*(others if conditions.curves else []), final]:
                     weights = checkpoints.weights(epoch)
-                    scores[epoch], said = task.scores(weights)
-                diverged = _diverged_at_last(scores[final], epochs)
+                    measures[epoch], scores = task.scores(weights)
+                diverged = _diverged_at_last(measures[final], epochs)
             evaluation_seconds = time.perf_counter() - began
-            # Large ones take seconds, which are the run's.
+            # Writing large weights takes seconds, which count as the run's.
             save_weights({} if diverged else weights, output / "weights.pt")
-            task.write_predictions(output / "predictions.parquet", None if diverged else said)
+            task.write_predictions(output / "predictions.parquet", None if diverged else scores)
             watch.finish()
-            of_nodes = met.collect(_of_node(watch))
+            costs_of_nodes = peers.collect(_costs_of_node(watch))
 
-        asked, trained, info = asked or run, checkpoints.latest() or {}, task.dataset.info
-        conditions = replace(conditions, made_of=identity.made_of(asked, info["made_from"]))
-        as_asked = identity.whole(asked, info, task.fold_of)
+        request, checkpoint, info = request or run, checkpoints.latest() or {}, task.dataset.info
+        conditions = replace(conditions, made_of=identity.made_of(request, info["made_from"]))
+        identity_of_request = identity.whole(request, info, task.fold_of)
         metrics = {
-            "identity": task.decisive if asked == run else as_asked,
-            **results.metrics(asked, info, trained, scores, diverged),
+            "identity": task.decisive if request == run else identity_of_request,
+            **results.metrics(request, info, checkpoint, measures, diverged),
             "recipe": run.recipe,
             "train_samples": len(task.samples),
             "validation_samples": len(task.validation),
@@ -144,12 +147,12 @@ def conduct(
             "dtype": info["dtype"],
             "scaling": task.scaling.to_json(),
             "evaluation_seconds": evaluation_seconds,
-            **_together(of_nodes),
-            "nodes": of_nodes,
+            **_sum_up(costs_of_nodes),
+            "nodes": costs_of_nodes,
             "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
-            "machine": _machine() | {"threads_per_process": trained.get("threads")},
+            "machine": _machine() | {"threads_per_process": checkpoint.get("threads")},
         }
-        record.write(trained.get("epochs", []))
+        record.write(checkpoint.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
         conditions.write(output)
         files = {name: sha256(output / name) for name in RUN_FILES if name != "metrics.json"}
@@ -159,30 +162,33 @@ def conduct(
     return metrics
 
 
-def assist(run, node, data_folder, fold_file, checkpoint_folder, way):
-    """What a node but the first does: train with its workers.
+def assist(run, node, data_folder, fold_file, checkpoint_folder, execution):
+    """Take part in a run on a node other than the first: train with the workers of this node.
 
     Args:
-        node: which it is, from 1.
-        run, data_folder, fold_file, checkpoint_folder, way: as of conduct().
+        node: number of this node, from 1.
+        run, data_folder, fold_file, checkpoint_folder, execution: as in conduct().
 
     Raises:
-        ValueError: code or data are not those of the first node.
-        failures.RankFailedError, KeyboardInterrupt: as by conduct().
+        ValueError: code or data differ from those of the first node.
+        failures.RankFailedError, KeyboardInterrupt: as in conduct().
     """
     file = rendezvous(checkpoint_folder)
-    with nodes.meet(run.nodes, node, file, way.interface) as met, way.leased(run) as pins:
+    with (
+        nodes.meet(run.nodes, node, file, execution.interface) as peers,
+        execution.leased(run) as pins,
+    ):
         task = _Task.of(run, data_folder, fold_file)
-        decisive, digest = met.share()
+        decisive, digest = peers.share()
         if decisive != task.decisive:
             parts = ", ".join(identity.differences(task.decisive, decisive))
             raise ValueError(f"node {node} differs from the first one in: {parts}")
-        checkpoints = SeenFromAfar(checkpoint_folder, node, digest)
+        checkpoints = RemoteCheckpoints(checkpoint_folder, node, digest)
         watch = costs.Watch(checkpoints.trace)
         watch.cores = pins
-        _train(task, checkpoints, None, watch, way, met)
+        _train(task, checkpoints, None, watch, execution, peers)
         watch.finish()
-        met.collect(_of_node(watch))
+        peers.collect(_costs_of_node(watch))
 
 
 @dataclass(frozen=True)
@@ -193,7 +199,8 @@ class _Task:
         samples, validation, held_out: positions in the dataset, (n,) int64 each.
         scaling: of the training samples.
         decisive: identity.whole().
-        resumed_by: that of the whole training, which one that stops early is a part of.
+        resumed_by: the same without `stop_after`, so that a run that stopped early can be resumed
+            by one that does not.
     """
 
     run: Run
@@ -216,27 +223,35 @@ class _Task:
         )
         samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
         decisive, resumed_by = (
-            identity.whole(each, dataset.info, fold_of)
-            for each in (run, replace(run, stop_after=None))
+            identity.whole(variant, dataset.info, fold_of)
+            for variant in (run, replace(run, stop_after=None))
         )
         scaling = Scaling.of(dataset, samples)
-        parts = samples, validation, held_out
-        return cls(run, dataset, fold_of, *parts, scaling, decisive, resumed_by)
+        return cls(
+            run, dataset, fold_of, samples, validation, held_out, scaling, decisive, resumed_by
+        )
 
     def scores(self, weights):
-        told = self.run, self.dataset, self.scaling, self.samples, self.held_out
-        return evaluate(*told, weights)
+        return evaluate(self.run, self.dataset, self.scaling, self.samples, self.held_out, weights)
 
     def write_predictions(self, path, scores):
         targets = self.dataset.targets[self.held_out]
         results.write_predictions(path, self.held_out, targets, scores, self.scaling)
 
 
-def _train(task, checkpoints, record, watch, way, met):
-    """Train in processes of its own; the DivergedError that ended it, or None."""
+def _train(task, checkpoints, record, watch, execution, peers):
+    """Train in forked processes; returns the DivergedError that ended the training, or None."""
     run = task.run
-    told = task.dataset, task.scaling, task.samples, task.validation
-    target = partial(train, run, *told, checkpoints, record)
+    target = partial(
+        train,
+        run,
+        task.dataset,
+        task.scaling,
+        task.samples,
+        task.validation,
+        checkpoints,
+        record,
+    )
     # Before forking, so that the ranks share what is imported and read from files.
     registry.model(run.model.name).load()
     registry.optimizers()
@@ -249,9 +264,9 @@ def _train(task, checkpoints, record, watch, way, met):
             run.threads_per_worker,
             once_forked=watch.start,
             pins=watch.cores,
-            timeout=way.timeout,
-            save_every=way.save_every,
-            nodes=met,
+            timeout=execution.timeout,
+            save_every=execution.save_every,
+            nodes=peers,
         )
     except DivergedError as error:
         print(f"diverged: {error}", flush=True)
@@ -260,14 +275,14 @@ def _train(task, checkpoints, record, watch, way, met):
 
 
 def _diverged_at_last(measures, epochs):
-    """A DivergedError if the last update made the loss not finite: only scoring shows it."""
+    """A DivergedError if the loss is not finite after the last update: only scoring shows that."""
     if math.isfinite(measures["loss"]):
         return None
     return DivergedError(len(epochs), None, epochs[-1]["lr"])
 
 
 def _machine():
-    """Where a run was made, and with which versions."""
+    """The record of the machine on which a run was trained, and of the versions."""
     return costs.machine() | {
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -275,12 +290,11 @@ def _machine():
     }
 
 
-def _of_node(watch):
+def _costs_of_node(watch):
     """What a run has cost on this node, over all its sessions, and whether others disturbed it.
 
-    Contention: for a pinned run the CPU time of other processes on its cores is measured; else it
-    is judged by how long the run's threads waited for a core, which its own helper threads cause,
-    too.
+    For a pinned run the CPU time of other processes on its cores decides; for any other, how long
+    its threads waited for a core, which its own helper threads cause, too.
     """
     sessions = [
         {
@@ -293,7 +307,7 @@ def _of_node(watch):
         for session in watch.sessions
     ]
     last = watch.sessions[-1]
-    # The last one's CPU time by the operating system's account.
+    # The CPU time of the last session as the operating system counts it.
     sessions[-1] |= {"ended": time.time(), "cpu_seconds": costs.cpu_seconds()}
     waited = sum(session.waited for session in watch.sessions)
     if watch.others is None:
@@ -311,22 +325,25 @@ def _of_node(watch):
     }
 
 
-def _together(of_nodes):
-    """The costs of all nodes; times and pinning are those of the first."""
-    first = of_nodes[0]
-    peaks = [max(s["peak_memory_bytes"] for s in node["sessions"]) for node in of_nodes]
+def _sum_up(costs_of_nodes):
+    """The costs of all nodes together; times and pinning are those of the first node."""
+    first = costs_of_nodes[0]
+    sessions = [session for node in costs_of_nodes for session in node["sessions"]]
+    peaks = [
+        max(session["peak_memory_bytes"] for session in node["sessions"]) for node in costs_of_nodes
+    ]
     return {
         "started": first["sessions"][0]["started"],
         "ended": first["sessions"][-1]["ended"],
         "resumed": len(first["sessions"]) - 1,
         "sessions": first["sessions"],
-        "cpu_seconds": sum(s["cpu_seconds"] for node in of_nodes for s in node["sessions"]),
+        "cpu_seconds": sum(session["cpu_seconds"] for session in sessions),
         "peak_memory_bytes": sum(peaks),
         "cores": {
             "pinned": first["pinned"],
-            "waited_seconds": sum(node["waited_seconds"] for node in of_nodes),
+            "waited_seconds": sum(node["waited_seconds"] for node in costs_of_nodes),
             "others_seconds": first["others_seconds"],
-            "contended": any(node["contended"] for node in of_nodes),
+            "contended": any(node["contended"] for node in costs_of_nodes),
         },
     }
 

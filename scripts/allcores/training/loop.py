@@ -18,16 +18,16 @@ from allcores.training.schedules import Schedule
 
 
 def train(run, dataset, scaling, samples, validation, checkpoints, record, world):
-    """Train as one rank of a run; weights and the record of each epoch go to its checkpoints.
+    """Train as one rank of a run; its weights and a record per epoch go to the checkpoints.
 
     Args:
         run: the Run, without `auto`.
         dataset: the opened storage.Dataset.
         scaling: Scaling, of its training samples.
-        samples, validation: positions in the dataset of the samples that it is trained on, and of
-            those by which its epochs are judged, if any; (n,) int64 each.
+        samples, validation: positions in the dataset of the samples to train on, and of those to
+            validate each epoch on, if any; (n,) int64 each.
         checkpoints: Checkpoints, to resume from and save to.
-        record: progress.Record, of rank 0.
+        record: progress.Record, used by rank 0.
         world: world.World: this rank, the others and how to reach them.
 
     Raises:
@@ -63,13 +63,15 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         model.train()
         done, lr, total_loss = saver.begin_epoch()
         clock.enter("data")
-        mine = shards(samples, run.batch_size, run.seed, epoch, world.rank, world.workers, done)
-        for step, shard in enumerate(mine, start=done + 1):
-            inputs, wanted = source.augmented(shard.samples), targets[shard.samples]
+        my_shards = shards(
+            samples, run.batch_size, run.seed, epoch, world.rank, world.workers, done
+        )
+        for step, shard in enumerate(my_shards, start=done + 1):
+            inputs, target = source.augmented(shard.samples), targets[shard.samples]
             clock.enter("compute")
             with models.precision(run):
                 scores = strategy.model(inputs)
-            loss = criterion(scores.float(), wanted) * shard.weight
+            loss = criterion(scores.float(), target) * shard.weight
             if not math.isfinite(loss.item()):
                 raise DivergedError(epoch + 1, step, schedule.lr)
             loss.backward()
@@ -86,7 +88,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         mean_loss = float(world.all_reduce(total_loss)) / world.workers / len(samples)
         strategy.synchronize()
         clock.stop()
-        if not math.isfinite(mean_loss):  # though that of each batch was
+        if not math.isfinite(mean_loss):  # though the loss of each batch was
             raise DivergedError(epoch + 1, None, lr)
 
         schedule.end_epoch(mean_loss)

@@ -11,9 +11,9 @@ CLASS_TARGETS = ("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss")
 NUMBER_TARGETS = ("HuberLoss", "L1Loss", "MSELoss", "SmoothL1Loss")
 # Scores (n, classes) against as many zeros and ones.
 ONE_HOT_TARGETS = ("BCEWithLogitsLoss", "MultiLabelSoftMarginLoss")
-# Of those, what takes scores that are logarithms of probabilities.
+# Losses whose scores have to be logarithms of probabilities.
 OF_LOG_PROBABILITIES = ("NLLLoss",)
-# The value of a loss's option `weight` by which rare classes count as much as frequent ones.
+# The value of a loss's option `weight` that makes rare classes count as much as frequent ones.
 BALANCED = "balanced"
 
 
@@ -21,10 +21,10 @@ def build(name, options, classes, labels=None):
     """A function of scores (n, outputs) float32 and targets (n,), giving the mean loss.
 
     Args:
-        options: of torch's loss. `weight: balanced` weighs each sample by the number of samples
-            over that of its class, divided by the number of classes, as scikit-learn does.
-        classes: how many there are; None: the targets are numbers, float32, else int64.
-        labels: of the training samples, (n,) int64, by which to weigh.
+        options: of torch's loss. `weight: balanced` weighs each sample by (number of samples) /
+            (number of classes * number of samples of its class), as scikit-learn does.
+        classes: number of classes, with int64 targets; None: the targets are numbers, float32.
+        labels: of the training samples, (n,) int64; used for `weight: balanced` only.
     """
     make = registry.losses()[name].load()
     if classes is None:

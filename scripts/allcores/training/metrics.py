@@ -1,4 +1,4 @@
-"""What a run is measured by itself, from its predictions. No torch."""
+"""The measures that every run computes from its predictions. No torch."""
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def of_classes(true, predicted, classes):
 
 
 def of_numbers(true, predicted):
-    """{"r2": coefficient of determination, 1 at best; None where the true ones do not differ,
+    """{"r2": coefficient of determination, 1 at best; None if the true values are all equal,
     "rmse": root of the mean squared error, "mae": mean absolute error}
 
     Args:
@@ -31,7 +31,7 @@ def of_numbers(true, predicted):
     """
     error, spread = true - predicted, np.sum((true - true.mean()) ** 2)
     return {
-        # Of equal numbers rounding alone could leave a spread.
+        # Rounding alone could leave a spread of equal numbers.
         "r2": float(1 - np.sum(error**2) / spread) if np.ptp(true) and spread else None,
         "rmse": float(np.sqrt(np.mean(error**2))),
         "mae": float(np.mean(np.abs(error))),
@@ -39,7 +39,7 @@ def of_numbers(true, predicted):
 
 
 def in_words(measures):
-    """The leading one: "accuracy 96.33%" or "R2 0.4821"."""
+    """The main measure as text: "accuracy 96.33%" or "R2 0.4821"."""
     if "accuracy" in measures:
         return f"accuracy {measures['accuracy']:.2%}"
     return "R2 undefined" if measures["r2"] is None else f"R2 {measures['r2']:.4f}"

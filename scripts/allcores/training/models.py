@@ -15,55 +15,60 @@ def precision(run):
 
 
 def arguments(shape, outputs):
-    """What a model may ask for by name, for samples of a shape: see build()."""
-    known = {"shape": tuple(shape), "classes": outputs}
+    """The arguments that a model may take by name, for samples of a shape: see build()."""
+    values = {"shape": tuple(shape), "classes": outputs}
     if len(shape) > 1:
-        known["channels"] = shape[0]
+        values["channels"] = shape[0]
     if len(shape) == 3:
-        known["image_size"] = tuple(shape[1:])
-    return known
+        values["image_size"] = tuple(shape[1:])
+    return values
 
 
 def build(run, shape, outputs):
     """The model of a Run.
 
-    Of arguments() the model is passed only those that it takes by name, so that a module written
+    The model is passed only those of arguments() that it takes by name, so that a module written
     for one dataset fits, too.
 
     Args:
         shape: of a sample: (C, H, W) of an image, (C, L) of a signal, (F,) of a row of a table.
-        outputs: one for each class, or one for a number.
+        outputs: number of outputs: one per class, or 1 for a number.
 
     Raises:
-        ValueError: it is for samples of another kind, or makes no torch.nn.Module.
+        ValueError: the model is for samples of another shape, or is not a torch.nn.Module that can
+            be trained.
     """
     component = registry.model(run.model.name)
     make = component.load()
-    taken = component.arguments or inspect.signature(make).parameters
-    given = arguments(shape, outputs)
-    lacking = [name for name in arguments((1, 1, 1), 1) if name in taken and name not in given]
-    if lacking:
+    parameters = component.arguments or inspect.signature(make).parameters
+    available = arguments(shape, outputs)
+    missing = [
+        name for name in arguments((1, 1, 1), 1) if name in parameters and name not in available
+    ]
+    if missing:
         raise ValueError(
-            f"{run.model.name} takes {', '.join(lacking)}, which samples of the shape "
-            f"{tuple(shape)} do not have; expected a model that takes {', '.join(given)}"
+            f"{run.model.name} takes {', '.join(missing)}, which samples of the shape "
+            f"{tuple(shape)} do not have; expected a model that takes {', '.join(available)}"
         )
-    fitting = {name: value for name, value in given.items() if name in taken}
-    model = make(**fitting, **run.model.options)
+    kwargs = {name: value for name, value in available.items() if name in parameters}
+    model = make(**kwargs, **run.model.options)
     if isinstance(model, torch.jit.ScriptModule):
         raise ValueError(
             "the model is compiled by TorchScript, whose weights cannot be shared out; expected "
             "the torch.nn.Module before torch.jit.script or trace"
         )
     if not isinstance(model, torch.nn.Module):
-        raise ValueError(f"the model is no torch.nn.Module but {type(model).__name__}")
+        raise ValueError(f"the model is not a torch.nn.Module but {type(model).__name__}")
     _materialise(model, shape)
-    # Convolutions take on the format of their weights, whatever that of the images is.
+    # Convolutions compute in the format of their weights, whatever the format of the images.
     return model.to(memory_format=MEMORY_FORMATS[run.memory_format])
 
 
 def _materialise(model, shape):
-    """Pass a sample through lazy modules: they have no weights before, and strategies need them."""
-    if any(isinstance(p, torch.nn.UninitializedParameter) for p in model.parameters()):
+    """Pass a sample through lazy modules, which get their weights by it: strategies need them."""
+    if any(
+        isinstance(parameter, torch.nn.UninitializedParameter) for parameter in model.parameters()
+    ):
         model.eval()
         with torch.no_grad():
             model(torch.zeros(1, *shape))

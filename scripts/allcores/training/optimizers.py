@@ -9,78 +9,83 @@ from torch.optim import swa_utils
 from allcores.study import registry
 from allcores.study.run import Choice
 
-# Numbers of a gradient that are squared at a time, in double precision.
+# How many numbers of a gradient are squared at a time, in double precision.
 PART = 1 << 18
 # As torch.nn.utils.clip_grad_norm_ has it, so that a gradient of 0 divides by something.
 LEAST_NORM = 1e-6
-# Those whose weight decay is part of an update that looks at whole matrices.
+# Optimizers whose weight decay is part of an update of whole matrices.
 OWN_DECAY = ("Adafactor", "Muon")
 
 
 @dataclass(frozen=True)
 class OptimizerMaker:
-    """Makes torch's optimizers; if asked to, they clip gradients and let no biases decay.
+    """Makes torch's optimizers; if the run says so, they clip gradients and let no biases decay.
 
     Gradients whose Euclidean norm is above clip_norm are scaled down (Pascanu et al. 2013, "On the
-    difficulty of training recurrent neural networks"). The norm is that of the whole gradient,
-    however many processes hold parts of it. It is summed in double precision, so that the factor
+    difficulty of training recurrent neural networks"). The norm is of the whole gradient, however
+    many processes hold parts of it. It is summed in double precision, so that the factor
     comes out the same however the gradient is cut.
 
     Attributes:
         choice: of a class of torch.optim, with its options.
         clip_norm: None: gradients stay as they are.
-        spared: parameters that weight decay leaves out, which may be views of those that an
-            optimizer is given.
+        without_decay: parameters without weight decay. They may be views of those that an optimizer
+            gets.
     """
 
     choice: Choice
     clip_norm: float | None = None
-    spared: tuple[torch.nn.Parameter, ...] = ()
+    without_decay: tuple[torch.nn.Parameter, ...] = ()
 
     @classmethod
     def of_run(cls, run, model):
-        """That of a Run."""
+        """The maker for a Run."""
         return cls(run.optimizer, run.clip_norm).of(model, run.decay_biases is False)
 
-    def of(self, model, spares=None):
-        """The same for another copy of the model.
+    def of(self, model, spare_biases=None):
+        """The maker for another copy of the model.
 
         Args:
-            spares: whether biases and the weights of norm layers, which are vectors or numbers, are
-                spared; None: as here.
+            spare_biases: whether biases and the weights of norm layers, all that are vectors or
+                numbers, get no weight decay; None: as with this maker.
         """
-        spares = bool(self.spared) if spares is None else spares
-        vectors = tuple(each for each in model.parameters() if each.dim() < 2)
-        return dataclasses.replace(self, spared=vectors if spares else ())
+        spare_biases = bool(self.without_decay) if spare_biases is None else spare_biases
+        vectors = tuple(parameter for parameter in model.parameters() if parameter.dim() < 2)
+        return dataclasses.replace(self, without_decay=vectors if spare_biases else ())
 
     def __call__(self, parameters, add_up=None):
-        """The optimizer of some parameters.
+        """Make an optimizer of these parameters.
 
         Args:
             add_up: function of a tensor that returns its sum over the processes that hold the
-                parts of the gradient and update them at the same time; None: this one holds all.
+                parts of the gradient and update them at the same time; None: this process holds
+                the whole gradient.
         """
-        made = registry.optimizers()[self.choice.name].load()(parameters, **self.choice.options)
+        make = registry.optimizers()[self.choice.name].load()
+        optimizer = make(parameters, **self.choice.options)
         if self.clip_norm is not None:
-            made.register_step_pre_hook(lambda *_: self.clip(_gradients(made), add_up))
-        if self.spared:
-            self._decay_by_hand(made)
-        return made
+            optimizer.register_step_pre_hook(lambda *_: self.clip(_gradients(optimizer), add_up))
+        if self.without_decay:
+            self._decay_by_hand(optimizer)
+        return optimizer
 
     def _decay_by_hand(self, optimizer):
-        """Let weight decay leave out what is spared, as torch does it for groups of parameters.
+        """Decay all weights but `without_decay`, with the results of torch's parameter groups.
 
-        Groups cannot: a parameter may be a slice of a vector with both in it.
+        Groups themselves cannot be used: a parameter may be a slice of a vector with both kinds.
         """
         (group,) = optimizer.param_groups
         decay, group["weight_decay"] = group["weight_decay"], 0
         decoupled = group.get("decoupled_weight_decay", False)
         # torch takes the negative of a gradient to maximize, before it adds the decay.
         sign = -1 if group["maximize"] and not decoupled else 1
-        rates = {each: sign * decay * _others(each, self.spared) for each in group["params"]}
+        rates = {
+            parameter: sign * decay * _decay_mask(parameter, self.without_decay)
+            for parameter in group["params"]
+        }
 
         def shrink(*_):
-            (group,) = optimizer.param_groups  # another one since a state was loaded
+            (group,) = optimizer.param_groups  # load_state_dict() replaces it
             for parameter in group["params"]:
                 if parameter.grad is None:
                     continue
@@ -93,15 +98,15 @@ class OptimizerMaker:
 
     @property
     def without_clipping(self):
-        """The same for gradients that are clipped elsewhere."""
+        """The maker for gradients that are clipped elsewhere."""
         return dataclasses.replace(self, clip_norm=None)
 
     def clip(self, gradients, add_up=None):
         """Scale a gradient down to clip_norm, in place.
 
         Args:
-            gradients: the tensors that it is made of.
-            add_up: as of __call__().
+            gradients: the tensors that make up the gradient.
+            add_up: as in __call__().
         """
         if self.clip_norm is None:
             return
@@ -116,20 +121,20 @@ class OptimizerMaker:
 
 
 def _gradients(optimizer):
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    return [each.grad for each in parameters if each.grad is not None]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
-def _others(parameter, spared):
-    """1 where an element of a parameter is in none of `spared`, else 0: of its shape and dtype.
+def _decay_mask(parameter, without_decay):
+    """A mask in the shape and dtype of a parameter: 0 for its elements in `without_decay`, else 1.
 
-    Where two are the same memory they have the same addresses.
+    Elements are the same if they have the same address.
     """
     mask = torch.ones_like(parameter.data)
     size = parameter.element_size()
-    for each in spared:
-        begin = (each.data_ptr() - parameter.data_ptr()) // size
-        end = begin + each.numel()
+    for tensor in without_decay:
+        begin = (tensor.data_ptr() - parameter.data_ptr()) // size
+        end = begin + tensor.numel()
         if end > 0 and begin < parameter.numel():
             mask.view(-1)[max(0, begin) : end] = 0
     return mask
@@ -141,11 +146,12 @@ class WeightAverage:
     `ema` is the decay of an exponential moving average (Polyak and Juditsky 1992); `swa` the part
     of the training after which a plain average begins (Izmailov et al. 2018, "Averaging Weights
     Leads to Wider Optima and Better Generalization"); until then a run ships the weights that it
-    trains. Batch-norm statistics are averaged alike. Rank 0 keeps it, from what it computes with.
+    trains. Batch-norm statistics are averaged, too. Only rank 0 keeps the average, of the weights
+    that it computes with.
 
     Args:
         run: the Run, without `auto`.
-        module: whose weights each step updates.
+        module: the module whose weights each step updates.
         steps: batches in the whole training.
         rank: of this worker.
     """
@@ -173,7 +179,7 @@ class WeightAverage:
         return {name: value.cpu() for name, value in self.averaged.module.state_dict().items()}
 
     def state(self):
-        """All that a resumed run needs, as tensors; None: nothing."""
+        """All that a resumed run needs, as tensors; None: there is no average."""
         return self.averaged and self.averaged.state_dict()
 
     def restore(self, state):

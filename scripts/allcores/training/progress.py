@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a printed line per epoch everywhere; files to be read."""
+"""Progress of a run: a bar on a terminal, a printed line per epoch, files that others can read."""
 
 import os
 import select
@@ -10,15 +10,15 @@ from tqdm import tqdm
 from allcores.files import write_text
 from allcores.machine.costs import program_start
 
-PATIENCE = 1.0  # seconds until a line must have been taken
-# What is told of an epoch, where it is known.
-TOLD = ("loss", "validation_loss", "lr")
+PATIENCE = 1.0  # seconds to wait until a line can be printed
+# What is recorded of an epoch, if it has it.
+COLUMNS = ("loss", "validation_loss", "lr")
 
 
 class Record:
-    """The epochs so far in files, to be read while a run goes on.
+    """Files of the epochs so far, to be read while the run goes on.
 
-    `epochs.csv` is as of the last epoch; `tensorboard/` has event files, a point per epoch.
+    `epochs.csv` is rewritten after each epoch; `tensorboard/` has event files, a point per epoch.
 
     Args:
         folder: of the run's results.
@@ -29,12 +29,12 @@ class Record:
         self.folder, self.tensorboard, self.events = folder, tensorboard, None
 
     def write(self, epochs):
-        """Write CSV of the epochs so far; seconds are those of training.
+        """Write a CSV of the epochs so far, with the seconds of training.
 
         Args:
-            epochs: the record of each, see Progress.epoch().
+            epochs: one record per epoch, see Progress.epoch().
         """
-        names = [name for name in TOLD if epochs and name in epochs[-1]]
+        names = [name for name in COLUMNS if epochs and name in epochs[-1]]
         lines = [",".join(["epoch", *names, "seconds"])]
         for number, epoch in enumerate(epochs, start=1):
             values = [number, *(epoch[name] for name in names), sum(epoch["phases"].values())]
@@ -42,24 +42,24 @@ class Record:
         write_text(self.folder / "epochs.csv", "\n".join([*lines, ""]))
 
     def add(self, epochs):
-        """Take in the last of the epochs so far, too."""
+        """Record the last of these epochs; the others are recorded already."""
         self.write(epochs)
         if self.tensorboard:
             self._add_events(epochs)
 
     def _add_events(self, epochs):
-        # Not SummaryWriter, whose thread may have something in hand when the process ends.
+        # Not SummaryWriter, whose thread may have unwritten events when the process ends.
         from tensorboardX import event_file_writer, summary
         from tensorboardX.proto.event_pb2 import Event
 
         if self.events is None:
-            place = self.folder / "tensorboard"
-            place.mkdir(exist_ok=True)
-            if len(epochs) == 1:  # what is there is of an earlier training
-                for file in place.glob("events.*"):
+            folder = self.folder / "tensorboard"
+            folder.mkdir(exist_ok=True)
+            if len(epochs) == 1:  # files of an earlier training
+                for file in folder.glob("events.*"):
                     file.unlink()
-            self.events = event_file_writer.EventsWriter(str(place / "events"))
-        for name in TOLD:
+            self.events = event_file_writer.EventsWriter(str(folder / "events"))
+        for name in COLUMNS:
             if name in epochs[-1]:
                 point = summary.scalar(name, epochs[-1][name])
                 event = Event(wall_time=time.time(), step=len(epochs), summary=point)
@@ -87,10 +87,10 @@ class Progress:
         )
 
     def resumed(self, epochs, step, batches):
-        """Say so: after that many epochs, and steps of the next."""
+        """Print that the run was resumed, after how many epochs and steps of the next."""
         self.bar.update(epochs * batches + step)
-        beyond = f" and {step} of {batches} steps" if step else ""
-        self._say(f"resumed after epoch {epochs} of {self.run.epochs}{beyond}")
+        detail = f" and {step} of {batches} steps" if step else ""
+        self._say(f"resumed after epoch {epochs} of {self.run.epochs}{detail}")
 
     def batch(self):
         self.bar.update()
@@ -101,7 +101,7 @@ class Progress:
         """Print and record the last epoch, on rank 0.
 
         Args:
-            epochs: the record of each so far: {"loss", "lr", "phases": phase -> seconds}, perhaps
+            epochs: one record per epoch so far: {"loss", "lr", "phases": phase -> seconds}, perhaps
                 "validation_loss".
         """
         self.record.add(epochs)
@@ -110,8 +110,8 @@ class Progress:
         shares = ", ".join(
             f"{phase} {100 * spent / seconds:.0f} %" for phase, spent in record["phases"].items()
         )
-        judged = "validation_loss" in record
-        validation = f"validation {record['validation_loss']:.4f}  " if judged else ""
+        has_validation = "validation_loss" in record
+        validation = f"validation {record['validation_loss']:.4f}  " if has_validation else ""
         self._say(
             f"epoch {done}/{self.run.epochs}  loss {record['loss']:.4f}  {validation}"
             f"lr {record['lr']:.2g}  "
@@ -124,10 +124,10 @@ class Progress:
     def _say(self, line):
         if self.silent:
             return
-        # A line that nobody takes, the pipe being full, is left out: it would hold up the training.
-        is_taken = bool(select.select([], [sys.stdout], [], self.patience)[1])
-        self.patience = PATIENCE if is_taken else 0.0
-        if is_taken:
+        # A line is dropped if nobody reads a full pipe: waiting would hold up the training.
+        is_writable = bool(select.select([], [sys.stdout], [], self.patience)[1])
+        self.patience = PATIENCE if is_writable else 0.0
+        if is_writable:
             self.bar.clear()
             print(line, flush=True)
             self.bar.refresh()

@@ -19,18 +19,18 @@ from allcores.files import read_json, write_json
 from allcores.machine import cores
 from allcores.study.run import AUTO, RECIPE
 
-# What `auto` chooses from; among equally fast ones the first in this order wins.
+# What `auto` chooses from; of equally fast ones the first in this order wins.
 PRECISIONS = ("fp32", "bf16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 # Recipes within this share of the fastest count as equally fast.
 TOLERANCE = 0.03
-# bf16 rounds: it is taken if it is faster by this factor at least.
+# bf16 rounds: it is chosen only if it is faster by this factor.
 WORTH_ROUNDING = 1.1
 # A recipe that is slower than the best by more than this factor is not timed again.
 HOPELESS = 2.0
 # Rounds of measuring: at most ROUNDS, no new one after SECONDS.
 ROUNDS, SECONDS = 20, 1.5
-# A step is made of fewer images if with all of them it would last longer (seconds).
+# A step has fewer images if a whole batch would take longer than this (seconds).
 LONGEST_STEP = 0.5
 
 
@@ -63,14 +63,14 @@ def file_name(run):
 
 
 def for_this_processor(file):
-    """The file beside `file` that is, or will be, measured on a processor such as this one.
+    """The file, `file` or one beside it, for the recipe measured on this kind of processor.
 
-    The nodes of a cluster may have several; `file` is of the one that was the first to measure.
+    The nodes of a cluster may have different ones; `file` is from the node that measured first.
     """
     file = Path(file)
     try:
         measured_on = json.loads(read_json(file)["cache_key"])["processor"]
-    except (OSError, ValueError, KeyError, TypeError):  # fill_in() tells
+    except (OSError, ValueError, KeyError, TypeError):  # fill_in() will say so
         return file
     if measured_on == cores.processor():
         return file
@@ -83,7 +83,7 @@ def images_per_worker(run):
 
 
 def _representative(run):
-    """The run in whose stead it is measured: see Run.measured."""
+    """The run that is measured in place of this one: see Run.measured."""
     if run.threads_per_worker == AUTO:
         return run
     return dataclasses.replace(run, workers=1, servers=0, nodes=1, threads_per_worker=1)
@@ -98,10 +98,8 @@ def candidates(run, most_threads, precisions=PRECISIONS):
         "precision": precisions,
         "memory_format": MEMORY_FORMATS,
     }
-    open_or_given = [
-        choices[key] if run.recipe[key] == AUTO else [run.recipe[key]] for key in choices
-    ]
-    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*open_or_given)]
+    options = [choices[key] if run.recipe[key] == AUTO else [run.recipe[key]] for key in choices]
+    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*options)]
 
 
 def calibrate(run, data_folder, available, file):
@@ -113,7 +111,7 @@ def calibrate(run, data_folder, available, file):
             images_per_second}, ...]}.
     """
     run = _representative(run)
-    # Here and not above: the workflow asks cache_key() without torch.
+    # Not at the top: the workflow calls cache_key() without torch.
     from allcores.machine import leases
     from allcores.parallel import launch
 
@@ -124,23 +122,23 @@ def calibrate(run, data_folder, available, file):
         launch.run_ranks(target, 1, 0, most, once_forked=int)
 
 
-def take_over(known, run, available, file):
-    """Write to a file what another one holds, if it was measured for this; returns whether it was.
+def take_over(source, run, available, file):
+    """Copy a recipe file, if it was measured for this run; returns whether it was.
 
     Args:
-        run, available: as of calibrate().
+        run, available: as in calibrate().
     """
-    if not is_of(known, run, available):
+    if not is_of(source, run, available):
         return False
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, read_json(known))
+    write_json(file, read_json(source))
     return True
 
 
-def share(other, run, file):
-    """Write to a file, as a run's own, what was measured for another."""
+def share(source, run, file):
+    """Copy the recipe file of another run, as one for this run."""
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, read_json(other) | {"cache_key": cache_key(run)})
+    write_json(file, read_json(source) | {"cache_key": cache_key(run)})
 
 
 def is_of(file, run, available):
@@ -169,16 +167,16 @@ def cores_measured(file):
 
 
 def pace(file):
-    """Images per second of one core with the fastest recipe that a file holds; None: it is none."""
+    """Images per second on one core with a file's fastest recipe; None: the file is not usable."""
     try:
         timings = read_json(file)["timings"]
-        return _fastest([each for each in timings if each["threads_per_worker"] == 1])
+        return _fastest([timing for timing in timings if timing["threads_per_worker"] == 1])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def fill_in(run, file, available):
-    """The run with everything that is `auto` replaced by what was measured to be fastest.
+    """The run with all that is `auto` replaced by the fastest values that were measured.
 
     Args:
         file: what calibrate() wrote.
@@ -188,21 +186,21 @@ def fill_in(run, file, available):
         ValueError: the file holds no measurement.
     """
     try:
-        fitting = read_json(file)["timings"]
-        sound = all({*RECIPE, "images_per_second"} <= set(timing) for timing in fitting)
+        timings = read_json(file)["timings"]
+        sound = all({*RECIPE, "images_per_second"} <= set(timing) for timing in timings)
     except (ValueError, KeyError, TypeError):
         sound = False
     if not sound:
         raise ValueError(f"{file} holds no measurement. Delete it to measure again")
     if run.threads_per_worker == AUTO:  # servers take threads, too
         most = max(1, available // -(-run.processes // run.nodes))
-        fitting = [timing for timing in fitting if timing["threads_per_worker"] <= most]
-    exact = [timing for timing in fitting if timing["precision"] == PRECISIONS[0]]
-    if exact and _fastest(fitting) < WORTH_ROUNDING * _fastest(exact):
-        fitting = exact
-    best = _fastest(fitting)
+        timings = [timing for timing in timings if timing["threads_per_worker"] <= most]
+    exact = [timing for timing in timings if timing["precision"] == PRECISIONS[0]]
+    if exact and _fastest(timings) < WORTH_ROUNDING * _fastest(exact):
+        timings = exact
+    best = _fastest(timings)
     chosen = next(
-        timing for timing in fitting if timing["images_per_second"] >= best * (1 - TOLERANCE)
+        timing for timing in timings if timing["images_per_second"] >= best * (1 - TOLERANCE)
     )
     return dataclasses.replace(
         run, **{key: chosen[key] for key, value in run.recipe.items() if value == AUTO}
@@ -238,15 +236,15 @@ def _measure_all(run, data_folder, available, most_threads, file, world):
 
 
 def _precisions():
-    """Those for which the processor has instructions; without them bf16 takes minutes a step."""
+    """The precisions with instructions of this processor; without, bf16 takes minutes a step."""
     import torch
 
-    known = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return PRECISIONS if known else PRECISIONS[:1]
+    has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return PRECISIONS if has_bf16 else PRECISIONS[:1]
 
 
 def _steps(run, recipes, dataset):
-    """[(recipe, function that makes a step and returns its seconds, []), ...], and their images."""
+    """[(recipe, function that makes a step and returns its seconds, []), ...], images per step."""
     from allcores.training import models
 
     formats = {recipe["memory_format"] for recipe in recipes}
@@ -257,11 +255,11 @@ def _steps(run, recipes, dataset):
         for name in formats
     }
     steps, problem, count = [], None, None
-    for recipe in sorted(recipes, key=lambda each: -each["threads_per_worker"]):
-        like, model = dataclasses.replace(run, **recipe), model_in[recipe["memory_format"]]
+    for recipe in sorted(recipes, key=lambda entry: -entry["threads_per_worker"]):
+        variant, model = dataclasses.replace(run, **recipe), model_in[recipe["memory_format"]]
         try:
-            count = count or _affordable(like, model, dataset)
-            step = _step(like, model, dataset, count)
+            count = count or _affordable(variant, model, dataset)
+            step = _step(variant, model, dataset, count)
             step()
             steps.append((recipe, step, []))
         except RuntimeError as error:  # a model that calls view(), say, suits one format only
@@ -269,15 +267,15 @@ def _steps(run, recipes, dataset):
             print(f"{_name(recipe)}  does not work: {error}", flush=True)
     if not steps:
         raise problem
-    return sorted(steps, key=lambda each: recipes.index(each[0])), count
+    return sorted(steps, key=lambda entry: recipes.index(entry[0])), count
 
 
 def _affordable(run, model, dataset):
-    """How many images a step may have; at least two, for batch norm's sake."""
+    """How many images a step can have; at least two, for batch norm."""
     count = images_per_worker(run)
-    few = _step(run, model, dataset, min(2, count))
-    few()
-    return min(count, max(2, int(2 * LONGEST_STEP / few())))
+    small_step = _step(run, model, dataset, min(2, count))
+    small_step()
+    return min(count, max(2, int(2 * LONGEST_STEP / small_step())))
 
 
 def _name(recipe):
@@ -291,7 +289,7 @@ def _step(run, model, dataset, count):
     """A function that makes one training step of a run without `auto` and times it.
 
     Args:
-        count: of images.
+        count: number of images.
     """
     import numpy as np
     import torch

@@ -22,44 +22,44 @@ FILES = (
 )
 
 
-def metrics(run, info, trained, scores, diverged):
+def metrics(run, info, checkpoint, measures, diverged):
     """The part of metrics.json that is about the training itself.
 
     Args:
         info: of the dataset, from dataset.json.
-        trained: the last checkpoint; empty if no epoch was completed.
-        scores: epoch, counted from 0 -> what evaluation.evaluate returned.
+        checkpoint: the last one; empty if no epoch was completed.
+        measures: epoch, counted from 0 -> the measures that evaluation.evaluate() returned.
         diverged: failures.DivergedError; None: the run did not diverge.
     """
-    done = trained.get("epochs", [])
-    judged = done and "validation_loss" in done[-1]
+    done = checkpoint.get("epochs", [])
+    has_validation = done and "validation_loss" in done[-1]
     epochs = [
         {
             "epoch": number + 1,
             **record,
-            **({"validation_loss": _finite(record["validation_loss"])} if judged else {}),
+            **({"validation_loss": _finite(record["validation_loss"])} if has_validation else {}),
             "seconds": sum(record["phases"].values()),
-            **_of_epoch(scores.get(number), info["classes"]),
+            **_of_epoch(measures.get(number), info["classes"]),
         }
         for number, record in enumerate(done)
     ]
-    measured = scoring.OF_NUMBERS if info["classes"] is None else scoring.OF_CLASSES
-    nothing = dict.fromkeys((*measured, "loss"))
+    names = scoring.OF_NUMBERS if info["classes"] is None else scoring.OF_CLASSES
+    no_measures = dict.fromkeys((*names, "loss"))
     return {
         "settings": json.loads(run.to_json()),
         "classes": info["classes"],
         "columns": info["columns"],
-        **(nothing if diverged else scores[evaluation.shipped(done)]),
+        **(no_measures if diverged else measures[evaluation.shipped(done)]),
         "shipped_epoch": None if diverged else evaluation.shipped(done) + 1,
         "diverged": diverged and vars(diverged),
         "epochs": epochs,
         "training_seconds": sum(epoch["seconds"] for epoch in epochs),
-        "start_up_seconds": trained.get("start_up_seconds"),
+        "start_up_seconds": checkpoint.get("start_up_seconds"),
     }
 
 
 def _of_epoch(measures, classes):
-    """What is told of each epoch; nothing, if it was not scored."""
+    """The held-out measures of an epoch; None for each, if it was not scored."""
     leading = "r2" if classes is None else "accuracy"
     if measures is None:
         return {leading: None, "held_out_loss": None}
@@ -67,25 +67,25 @@ def _of_epoch(measures, classes):
 
 
 def write_predictions(path, samples, targets, scores, scaling):
-    """Write what a network says of the held-out samples, atomically, for any metric to be computed.
+    """Write the predictions for the held-out samples, atomically; metrics are computed from them.
 
-    Columns: sample, its position in the dataset; true and predicted: numbers of classes, int64, or
-    numbers, float64; of classes also scores, a list of float32 for each sample, one per class.
+    Columns: sample, its position in the dataset; true and predicted, class numbers, int64, or
+    target values, float64; for classes also scores, a list of float32 per sample, one per class.
 
     Args:
         samples: positions in the dataset, (n,) int64.
-        targets: theirs, (n,) int64 or float64.
+        targets: of these samples, (n,) int64 or float64.
         scores: (n, outputs) float32; None: the run diverged, and there are no rows.
         scaling: Scaling.
     """
-    import pyarrow as pa  # takes a fifth of a second, of which a warm process spares its runs
+    import pyarrow as pa  # takes 0.2 s, unless a warm process has imported it
     from pyarrow import parquet
 
     if scores is None:
         samples, targets, scores = samples[:0], targets[:0], np.zeros((0, 1), np.float32)
 
     def column(values):
-        # pa.array() would import pandas to look at them, 0.8 s of every run.
+        # pa.array() would import pandas, 0.8 s of every run.
         buffer = pa.py_buffer(np.ascontiguousarray(values))
         return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, buffer])
 
@@ -95,9 +95,9 @@ def write_predictions(path, samples, targets, scores, scaling):
     else:
         columns["predicted"] = column(scores.argmax(axis=1))
         columns["scores"] = pa.FixedSizeListArray.from_arrays(column(scores), scores.shape[1])
-    beside = Path(f"{path}.part")
-    parquet.write_table(pa.Table.from_arrays([*columns.values()], [*columns]), beside)
-    beside.replace(path)
+    part = Path(f"{path}.part")
+    parquet.write_table(pa.Table.from_arrays([*columns.values()], [*columns]), part)
+    part.replace(path)
 
 
 def refuse_foreign(output, checkpoint_folder):
@@ -115,9 +115,9 @@ def refuse_foreign(output, checkpoint_folder):
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file; the results need a folder")
     if checkpoints.is_begun(checkpoint_folder):
-        return  # then its first session has looked, and what is there may be half of the results
+        return  # its first session has checked; what is there may be incomplete results
     metrics = output / "metrics.json"
-    names = [name for each in FILES for name in (each, f"{each}.part")]
+    names = [name for file in FILES for name in (file, f"{file}.part")]
     if metrics.exists():
         names = [] if b'"checksum"' in metrics.read_bytes() else ["metrics.json"]
     foreign = [output / name for name in names if (output / name).exists()]
@@ -125,7 +125,7 @@ def refuse_foreign(output, checkpoint_folder):
         foreign = [file for file in foreign if file.name != conditions.FILE]
     if foreign:
         raise ValueError(
-            f"{foreign[0]} is there already and is no result of a run; expected a folder without it"
+            f"{foreign[0]} exists and is not a result of a run; expected a folder without it"
         )
 
 
@@ -139,5 +139,5 @@ def write_trace(path, sessions):
 
 
 def _finite(value):
-    """JSON has no NaN and no infinity."""
+    """The value, or None if it is NaN or infinite, which JSON does not have."""
     return float(value) if math.isfinite(value) else None

@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a training, and how the training goes on from it, bit for bit."""
+"""What a checkpoint holds of a training, and how the training continues from it, bit for bit."""
 
 import torch
 
@@ -9,7 +9,7 @@ class Saver:
     Args:
         checkpoints: Checkpoints.
         strategy, schedule, average, progress: of this worker.
-        batches: in an epoch.
+        batches: number of batches in an epoch.
         world: world.World.
     """
 
@@ -20,7 +20,7 @@ class Saver:
         self.middle, self.pauses, self.sent = None, False, 0
 
     def resume(self, checkpoint):
-        """Go on from a checkpoint, if any, whose strategy has been restored; the epochs so far."""
+        """Restore all but the strategy from a checkpoint, if any; returns the epochs so far."""
         if not checkpoint:
             return []
         self.schedule.restore(checkpoint["schedule"])
@@ -31,41 +31,41 @@ class Saver:
         return checkpoint["epochs"]
 
     def begin_epoch(self):
-        """(steps that are done, learning rate at the beginning, this worker's part of the loss).
+        """Return (steps already done, learning rate at the beginning, this worker's loss so far).
 
-        Of the first epoch after a pause in the middle of it they are those of then, and so are
-        random numbers and the clock.
+        After a pause in the middle of an epoch these are restored, and so are random numbers and
+        the clock.
         """
         if not self.middle:
             return 0, self.schedule.lr, torch.zeros(1)
         middle, self.middle = self.middle, None
-        own = middle["workers"][self.world.rank]
-        self.strategy.restore_worker(own["strategy"])
-        torch.set_rng_state(own["random"])
-        self.world.clock.seconds.update(own["seconds"])
+        state = middle["workers"][self.world.rank]
+        self.strategy.restore_worker(state["strategy"])
+        torch.set_rng_state(state["random"])
+        self.world.clock.seconds.update(state["seconds"])
         self.sent = -middle["sent"]
-        return middle["step"], middle["lr"], own["total_loss"]
+        return middle["step"], middle["lr"], state["total_loss"]
 
     def after_step(self, epochs, step, lr, total_loss):
         """Save if it is time to; returns whether to stop.
 
         Args:
-            epochs: the record of each whole epoch.
-            step: how many of this one are done.
-            lr, total_loss: as of begin_epoch().
+            epochs: one record per completed epoch.
+            step: number of steps of the current epoch that are done.
+            lr, total_loss: as in begin_epoch().
         """
         rank = self.world.rank_on_node
         self.pauses = self.world.pause.due(rank, len(epochs) * self.batches + step)
         if not self.pauses or step == self.batches:  # the end of the epoch saves, too
             return False
         self.world.clock.stop()
-        own = {
+        state = {
             "strategy": self.strategy.state_of_worker(),
             "random": torch.get_rng_state(),
             "total_loss": total_loss,
             "seconds": dict(self.world.clock.seconds),
         }
-        middle = {"step": step, "lr": lr, "workers": self.world.gather(own), "sent": self._sent()}
+        middle = {"step": step, "lr": lr, "workers": self.world.gather(state), "sent": self._sent()}
         if self.world.rank == 0:
             self._save(epochs, middle)
         self.world.barrier()
@@ -73,10 +73,11 @@ class Saver:
         return self.world.pause.over(rank)
 
     def after_epoch(self, epochs, model, judge):
-        """Save; returns whether to stop. The clock stands still.
+        """Save; returns whether to stop. The clock is stopped.
 
         Args:
-            epochs: the record of each epoch; what belongs to the last is added on all workers.
+            epochs: one record per epoch. What rank 0 adds to the last one gets to the other workers
+                only if there is a judge.
             judge: function of weights that gives ({"loss", ...}, _) on the validation part; None:
                 there is none.
         """
@@ -97,7 +98,7 @@ class Saver:
         return self.pauses and self.world.pause.over(self.world.rank_on_node)
 
     def _sent(self):
-        """Bytes that have gone from node to node in this epoch."""
+        """Bytes that were sent from node to node in this epoch."""
         return self.world.sent_between_nodes() - self.sent if self.world.nodes > 1 else 0
 
     def _save(self, epochs, middle=None):

@@ -13,14 +13,14 @@ from allcores.study import registry
 from allcores.training import losses, models, schedules
 
 LONGEST = 1000  # characters of a problem
-STEPS = 10**9  # of a schedule, to see whether it can be made: not too few for any
+STEPS = 10**9  # of a schedule that is only made to see whether it can be; enough for any
 
 
 class UnfitPartError(Exception):
     """A part of a run that does not fit the others.
 
     Attributes:
-        place: of the part in the config: ("schedules", label).
+        place: of the part in the config, such as ("schedules", label).
         problem: in one line.
     """
 
@@ -30,8 +30,8 @@ class UnfitPartError(Exception):
 
 
 @contextlib.contextmanager
-def _blaming(*place):
-    """Whatever is raised inside, which a user's code may be, is the fault of what is there."""
+def _blame(*place):
+    """Raise whatever is raised inside, perhaps by a user's code, as a fault of the part there."""
     try:
         yield
     except UnfitPartError:
@@ -40,32 +40,32 @@ def _blaming(*place):
         text = " ".join(str(error).split()) or "no message"
         if len(text) > LONGEST:
             text = f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 2 :]}"
-        named = text if type(error) is ValueError else f"{type(error).__name__}: {text}"
-        raise UnfitPartError(place, named) from error
+        problem = text if type(error) is ValueError else f"{type(error).__name__}: {text}"
+        raise UnfitPartError(place, problem) from error
 
 
 def tried_out(run, shape, classes, strategies=()):
-    """What the model of a run computes and keeps, after a step of training.
+    """Train the model of a run for one step; returns what it computes and keeps.
 
     Args:
         run: the Run, without `auto`.
         shape: of a sample, (C, H, W) of an image.
         classes: number of classes; None: the targets are numbers.
-        strategies: Choices of those by which it is to be trained in several processes.
+        strategies: Choices of the strategies that are to train it in several processes.
 
     Returns:
-        What counted() returns; empty where the model cannot be watched.
+        What counted() returns; empty if that fails.
 
     Raises:
         UnfitPartError: it cannot be trained.
     """
-    with _blaming("models", run.model.label):
+    with _blame("models", run.model.label):
         return _try_out(run, shape, classes, strategies)
 
 
 def check_in_child(run, data_folder):
-    """Try out a run on samples like those of a prepared dataset, in a child process: this one forks
-    the ranks later, and must not have started threads by then.
+    """Try out a run on samples of the shape of a prepared dataset, in a child process: this process
+    forks the ranks later, and must not have started threads by then.
 
     Raises:
         ValueError: the run cannot be trained.
@@ -97,7 +97,7 @@ def check_in_child(run, data_folder):
 
 
 def _try_out(run, shape, classes, strategies):
-    """One step of training on two samples, on a copy of everything; then what is counted.
+    """Train a new model for one step on two samples; returns what counted() does.
 
     Raises:
         ValueError: the model's output does not fit, or it has nothing to train.
@@ -116,13 +116,13 @@ def _try_out(run, shape, classes, strategies):
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("the model has no parameters to train")
     targets = torch.randn(2) if classes is None else torch.arange(2) % classes
-    with _blaming("models", run.model.label, "optimizer"):
+    with _blame("models", run.model.label, "optimizer"):
         optimizer = registry.optimizers()[run.optimizer.name].load()(
             model.parameters(), **run.optimizer.options
         )
-    with _blaming("schedules", run.schedule.label):
+    with _blame("schedules", run.schedule.label):
         schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
-    with _blaming("models", run.model.label, "loss"):
+    with _blame("models", run.model.label, "loss"):
         criterion = losses.build(run.loss.name, run.loss.options, classes, targets.numpy())
         loss = criterion(scores.float(), targets)
         if loss.shape != ():
@@ -132,7 +132,7 @@ def _try_out(run, shape, classes, strategies):
     loss.backward()
     for strategy in strategies:
         _check_strategy(strategy, model)
-    with _blaming("models", run.model.label, "optimizer"):
+    with _blame("models", run.model.label, "optimizer"):
         optimizer.step()
     _try_out_one(run, copy.deepcopy(model), inputs[:1])
     model.eval()
@@ -146,25 +146,25 @@ def _try_out(run, shape, classes, strategies):
 
 
 def _check_strategy(strategy, model):
-    """Whether a strategy, a Choice, can train a model that has its gradients."""
-    with _blaming("strategies", strategy.label):
-        made = registry.strategies()[strategy.name].load()
-        problem = made.refusal(model, **strategy.options)
+    """Check that a strategy, a Choice, can train a model, which has its gradients."""
+    with _blame("strategies", strategy.label):
+        strategy_class = registry.strategies()[strategy.name].load()
+        problem = strategy_class.refusal(model, **strategy.options)
         if problem:
             raise ValueError(f"cannot train this model: it {problem}")
 
 
 def _check_output(scores, outputs, when):
     if not torch.is_tensor(scores) or scores.shape != (2, outputs):
-        found = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
+        shape = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
         raise ValueError(
-            f"the model's output for 2 samples is {found} {when}; expected (2, {outputs}), a score "
+            f"the model's output for 2 samples is {shape} {when}; expected (2, {outputs}), a score "
             "for each class, or one for a number"
         )
 
 
 def _check_log_probabilities(scores, loss):
-    """Whether exp(scores), (2, classes), are probabilities, but for what half precision rounds."""
+    """Check that exp(scores), (2, classes), are probabilities, up to rounding in half precision."""
     sums = scores.logsumexp(dim=1)
     if not torch.allclose(sums, torch.zeros(2), atol=0.05):
         raise ValueError(
@@ -174,7 +174,7 @@ def _check_log_probabilities(scores, loss):
 
 
 def _try_out_one(run, model, sample):
-    """Batch norm cannot be trained on a single value per channel, which a worker's share may be.
+    """Try one sample, if a worker's share of a batch may be that: batch norm cannot train on it.
 
     Raises:
         ValueError: the model cannot be trained on one sample, and some worker gets no more.
@@ -190,7 +190,7 @@ def _try_out_one(run, model, sample):
 
 
 def counted(model, inputs):
-    """What a forward pass of a model in training takes.
+    """Count what a forward pass of a model in training takes.
 
     Args:
         inputs: (N, ...).
@@ -199,13 +199,13 @@ def counted(model, inputs):
         {"multiply_adds": per sample, of convolutions and products of matrices; "activation_bytes":
         per sample, kept for the backward pass; "weight_bytes": of the model}
     """
-    kept = {}
-    own = {tensor.untyped_storage().data_ptr() for tensor in model.parameters()}
+    activations = {}
+    weights = {tensor.untyped_storage().data_ptr() for tensor in model.parameters()}
 
     def keep(tensor):
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() not in weights:
+            activations[memory.data_ptr()] = memory.nbytes()
         return tensor
 
     model.train()
@@ -213,9 +213,9 @@ def counted(model, inputs):
         FlopCounterMode(display=False) as flops,
         torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
     ):
-        scores = model(inputs)  # held, so that no storage is used twice
+        scores = model(inputs)  # kept alive, so that no storage is used twice
     return {
         "multiply_adds": flops.get_total_flops() / 2 / len(scores),
-        "activation_bytes": sum(kept.values()) / len(scores),
+        "activation_bytes": sum(activations.values()) / len(scores),
         "weight_bytes": sum(parameter.nbytes for parameter in model.parameters()),
     }

@@ -2,8 +2,8 @@
 
 Each function wraps an optimizer in one of torch.optim.lr_scheduler; total_steps is the number of
 batches in the whole training. Every worker steps its own copy and gets the same rates. During
-warm_up, a fraction of the training, the rate rises to where the schedule begins, which takes the
-rest (Goyal et al. 2017, "Accurate, Large Minibatch SGD").
+warm_up, a fraction of the training, the rate rises to where the schedule begins, which then takes
+the remaining steps (Goyal et al. 2017, "Accurate, Large Minibatch SGD").
 """
 
 import bisect
@@ -17,8 +17,8 @@ from allcores.study import registry
 
 # Former name of a schedule -> its present name.
 FORMER_NAMES = {"warm": "warm_restarts"}
-# Range of each option: least integer, least number, or [least, largest] of either; of a list, that
-# of each element.
+# Range of each option: least integer, least number, or [least, largest] of either; for a list, the
+# range of each element.
 ALLOWED = {
     "floor": 0.0,
     "cycles": [1, 1000],
@@ -35,10 +35,10 @@ ALLOWED = {
 def constant(optimizer, total_steps, warm_up=0.0):
     """The same learning rate throughout."""
 
-    def rest(steps):
+    def build(steps):
         return lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
 
-    return _after_warm_up(optimizer, total_steps, warm_up, rest)
+    return _after_warm_up(optimizer, total_steps, warm_up, build)
 
 
 def cosine(optimizer, total_steps, floor=0.0, warm_up=0.0):
@@ -46,20 +46,20 @@ def cosine(optimizer, total_steps, floor=0.0, warm_up=0.0):
 
     _check_floor(optimizer, floor)
 
-    def rest(steps):
+    def build(steps):
         return lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps, eta_min=floor)
 
-    return _after_warm_up(optimizer, total_steps, warm_up, rest)
+    return _after_warm_up(optimizer, total_steps, warm_up, build)
 
 
 def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0, warm_up=0.0):
     """Cosine with warm restarts (SGDR): `cycles` cycles, each `growth` times as long as the one
-    before, that fill the training: torch's own would cut off the last where they do not divide it.
+    before, that fill the training: torch's version would cut off the last if they do not divide it.
     """
     _check_floor(optimizer, floor)
     lowest = floor / optimizer.param_groups[0]["lr"]
 
-    def rest(steps):
+    def build(steps):
         parts = list(itertools.accumulate(growth**cycle for cycle in range(cycles)))
         if steps < parts[-1]:
             raise ValueError(
@@ -75,17 +75,17 @@ def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0, warm_up
 
         return lr_scheduler.LambdaLR(optimizer, factor)
 
-    return _after_warm_up(optimizer, total_steps, warm_up, rest)
+    return _after_warm_up(optimizer, total_steps, warm_up, build)
 
 
 def multistep(optimizer, total_steps, milestones=(0.5, 0.75), gamma=0.1, warm_up=0.0):
     """Multiply by gamma at each milestone, a fraction in 0..1 of the training after warm_up."""
 
-    def rest(steps):
-        at = [round(milestone * steps) for milestone in milestones]
-        return lr_scheduler.MultiStepLR(optimizer, milestones=at, gamma=gamma)
+    def build(steps):
+        boundaries = [round(milestone * steps) for milestone in milestones]
+        return lr_scheduler.MultiStepLR(optimizer, milestones=boundaries, gamma=gamma)
 
-    return _after_warm_up(optimizer, total_steps, warm_up, rest)
+    return _after_warm_up(optimizer, total_steps, warm_up, build)
 
 
 def plateau(optimizer, total_steps, factor=0.1, patience=2, threshold=0.0001):
@@ -111,15 +111,15 @@ def onecycle(optimizer, total_steps, warm_up=0.3):
     )
 
 
-def _after_warm_up(optimizer, total_steps, warm_up, rest):
-    """The schedule that rest(steps) makes, after a linear rise; without warm_up that alone."""
+def _after_warm_up(optimizer, total_steps, warm_up, build):
+    """A linear rise, then the schedule that build(steps) makes; without warm_up only the latter."""
     steps = round(warm_up * total_steps)
     if steps == 0:
-        return rest(total_steps)
+        return build(total_steps)
     if steps == total_steps:
         raise ValueError(f"warm_up {warm_up:g} of {total_steps} steps leaves none to what follows")
     rise = lr_scheduler.LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=steps)
-    parts = [rise, rest(total_steps - steps)]
+    parts = [rise, build(total_steps - steps)]
     return lr_scheduler.SequentialLR(optimizer, parts, milestones=[steps])
 
 
