@@ -89,7 +89,7 @@ def test_an_epoch_ends_when_slow_servers_have_applied_everything(tmp_path):
         strategy.close()
         torch.save(model.state_dict(), tmp_path / str(world.rank))
 
-    launch.run_ranks(target, 2, 1, 1, once_forked=int)
+    launch.run_ranks(target, 2, 1, 1)
     assert same_weights(*(torch.load(tmp_path / rank) for rank in "01"))
 
 
@@ -109,7 +109,7 @@ def test_a_slow_worker_does_not_resume_over_the_updates_of_others(tmp_path):
         strategy.synchronize()
         torch.save(model.state_dict(), tmp_path / str(world.rank))
 
-    launch.run_ranks(target, 2, 0, 1, once_forked=int)
+    launch.run_ranks(target, 2, 0, 1)
     for rank in "01":
         assert torch.equal(torch.load(tmp_path / rank)["weight"], -torch.ones(2, 3))
 

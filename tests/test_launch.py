@@ -18,7 +18,7 @@ from allcores.parallel import failures, launch
 
 
 def run(target, workers=3, servers=0, threads=1):
-    launch.run_ranks(target, workers, servers, threads, once_forked=int)
+    launch.run_ranks(target, workers, servers, threads)
 
 
 def test_sum_and_average(tmp_path):
@@ -169,7 +169,7 @@ def test_a_rank_that_hangs_is_named(victim, how):
 
     began = time.monotonic()
     with pytest.raises(failures.RankFailedError) as failure:
-        launch.run_ranks(target, 3, 0, 1, once_forked=int, timeout=2)
+        launch.run_ranks(target, 3, 0, 1, timeout=2)
     assert 2 < time.monotonic() - began < 20
     said = {"stopped": "is stopped by a signal", "asleep": "hangs"}[how]
     assert "no rank made any progress for 2 s" in str(failure.value)
@@ -184,7 +184,7 @@ def test_progress_of_any_rank_keeps_a_run_alive():
             time.sleep(0.1)
         world.barrier()
 
-    launch.run_ranks(target, 3, 0, 1, once_forked=int, timeout=2)
+    launch.run_ranks(target, 3, 0, 1, timeout=2)
 
 
 def test_a_full_disk_is_told_in_a_line():
@@ -202,7 +202,7 @@ def test_a_run_needs_no_room_in_dev_shm(tmp_path):
     code = "import sys; sys.path.insert(0, 'scripts')\n"
     code += "from allcores.parallel import launch\nimport torch\n"
     code += "def target(world): world.barrier(); world.all_reduce(torch.ones(1))\n"
-    code += "launch.run_ranks(target, 3, 0, 1, once_forked=int); print('done')"
+    code += "launch.run_ranks(target, 3, 0, 1); print('done')"
     shell = 'mount -t tmpfs -o size=4k none /dev/shm && exec "$@"'
     command = ["unshare", "-m", "sh", "-c", shell, "sh", sys.executable, "-c", code]
     process = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, text=True, capture_output=True)

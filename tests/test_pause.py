@@ -10,6 +10,7 @@ import pytest
 from conftest import LENET, RUN, same_weights, using
 from test_strategies import ALL, each, is_asynchronous, wait_for
 
+from allcores.parallel import messages
 from allcores.parallel.heartbeat import Heartbeats
 from allcores.parallel.nodes import Link, Nodes
 from allcores.parallel.pause import Pause
@@ -72,19 +73,19 @@ def test_the_next_pause_begins_when_the_last_is_over_on_every_node():
     nodes = Nodes(2, 0, [link], "127.0.0.1")
     supervisor = Supervisor({}, str, Heartbeats(1), pause, nodes, math.inf, save_every=-1)
 
-    def say(*message):
+    def say(message):
         theirs.send(message)
-        supervisor._take(link, *link.receive())
+        supervisor._take(link, link.receive())
         supervisor._save_or_stop()
 
     pause.due(0, 3)
     supervisor._save_or_stop()
-    assert theirs.recv() == ("pause", None)
-    say("furthest", 7)
-    assert theirs.recv() == ("go on", 7)
+    assert theirs.recv() == messages.Pause(None)
+    say(messages.Reached(7))
+    assert theirs.recv() == messages.PauseAfter(7)
     assert [pause.due(0, step) for step in (4, 5, 6, 7)] == [False, False, False, True]
     assert pause.over(0) is False
     supervisor._save_or_stop()
     assert not theirs.poll(), "node 1 is still in the last one"
-    say("over")
-    assert theirs.recv() == ("pause", None)
+    say(messages.PauseOver())
+    assert theirs.recv() == messages.Pause(None)

@@ -167,7 +167,7 @@ def test_the_ring_averages_vectors_of_any_length(workers):
                 average.all_gather()
                 torch.testing.assert_close(vector, torch.stack(vectors).mean(dim=0))
 
-    launch.run_ranks(target, workers, 0, 1, once_forked=int)
+    launch.run_ranks(target, workers, 0, 1)
 
 
 @given(st.integers(2, 5), st.integers(2, 40), st.integers(0, 10**6))

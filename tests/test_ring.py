@@ -32,7 +32,7 @@ def test_the_ring_equals_all_reduce(tmp_path, workers, piece_bytes):
                 assert all(torch.equal(theirs, vector) for theirs in all_have)
         (tmp_path / str(world.rank)).touch()
 
-    launch.run_ranks(target, workers, 0, 1, once_forked=int)
+    launch.run_ranks(target, workers, 0, 1)
     assert len(list(tmp_path.iterdir())) == workers
 
 
@@ -45,7 +45,7 @@ def test_after_reduce_scatter_each_worker_has_one_finished_chunk():
         torch.testing.assert_close(vector.tensor_split(3)[(world.rank + 1) % 3], finished)
         average.all_gather()
 
-    launch.run_ranks(target, 3, 0, 1, once_forked=int)
+    launch.run_ranks(target, 3, 0, 1)
 
 
 def test_no_memory_is_taken_per_step():
@@ -59,4 +59,4 @@ def test_no_memory_is_taken_per_step():
         taken = [event.self_cpu_memory_usage for event in profile.key_averages()]
         assert sum(size for size in taken if size > 0) < 1000
 
-    launch.run_ranks(target, 2, 0, 1, once_forked=int)
+    launch.run_ranks(target, 2, 0, 1)

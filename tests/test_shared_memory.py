@@ -48,7 +48,7 @@ def test_training_goes_on_from_a_saved_state(tmp_path, monkeypatch, make_optimiz
         weights = [parameter.detach().flatten() for parameter in strategies[0].flat.parameters]
         torch.save(torch.cat(weights), tmp_path / str(world.rank))
 
-    launch.run_ranks(target, workers, 0, 1, once_forked=int)
+    launch.run_ranks(target, workers, 0, 1)
     weights = [torch.load(tmp_path / str(rank)) for rank in range(workers)]
     assert all(torch.equal(each, weights[0]) for each in weights)
 
@@ -75,4 +75,4 @@ def test_fewer_weights_than_workers():
         strategy.step(0.5)
         torch.testing.assert_close(model.weight, before - 0.5)
 
-    launch.run_ranks(target, 3, 0, 1, once_forked=int)
+    launch.run_ranks(target, 3, 0, 1)

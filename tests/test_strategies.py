@@ -101,7 +101,7 @@ def test_with_one_worker_a_strategy_computes_what_torch_does(tmp_path, strategy)
     """The strategy itself: a run of one worker would be spared it."""
     run = using(strategy, 1)
     target = partial(train_alone, strategy, tmp_path / "weights")
-    launch.run_ranks(target, 1, run.servers, 1, once_forked=int)
+    launch.run_ranks(target, 1, run.servers, 1)
     model = small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
@@ -173,7 +173,7 @@ def take_branches(strategy, file, world):
 def test_weights_that_a_step_does_not_reach_stay(tmp_path, strategy):
     run = using(strategy, 2)
     target = partial(take_branches, strategy, tmp_path / "weights")
-    launch.run_ranks(target, run.workers, run.servers, 1, once_forked=int)
+    launch.run_ranks(target, run.workers, run.servers, 1)
     expected = Branches()
     for step in range(4):
         expected(step, torch.ones(5, 4)).square().sum().backward()
@@ -216,7 +216,7 @@ def ranks_of(strategy, folder):
     """What the three workers of a strategy have seen in weights_after_each_step."""
     run = using(strategy, 3)
     target = partial(weights_after_each_step, strategy, folder)
-    launch.run_ranks(target, run.workers, run.servers, 1, once_forked=int)
+    launch.run_ranks(target, run.workers, run.servers, 1)
     return [torch.load(folder / f"{rank}.pt") for rank in range(3)]
 
 

@@ -77,7 +77,7 @@ def run_case(alternatives, workers, count=1):
 def run_node(target, workers, count, folder, node):
     """The part of one node; all of them are on this machine, behind its loopback interface."""
     with nodes.meet(count, node, Path(folder) / "rendezvous", "lo") as met:
-        launch.run_ranks(target, workers, 0, 1, once_forked=int, nodes=met)
+        launch.run_ranks(target, workers, 0, 1, nodes=met)
 
 
 def compare(bench, cases, count=1):

@@ -27,7 +27,3 @@ class Heartbeats:
         """(when, phase) of the last beat of a rank."""
         when, name = ENTRY.unpack_from(self.memory, rank * ENTRY.size)
         return when, name.rstrip(b"\0").decode()
-
-    def snapshot(self):
-        """All beats at once, to be compared with those of another time."""
-        return self.memory[:]

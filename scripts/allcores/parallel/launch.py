@@ -16,7 +16,7 @@ import torch.distributed as dist
 from allcores.machine import cores
 from allcores.machine.costs import Clock
 from allcores.machine.lifetime import die_with_parent, signals_to_stop
-from allcores.parallel import supervision
+from allcores.parallel import messages, supervision
 from allcores.parallel.barrier import Barrier
 from allcores.parallel.failures import DivergedError
 from allcores.parallel.heartbeat import Heartbeats
@@ -37,7 +37,7 @@ def run_ranks(
     workers,
     servers,
     threads,
-    once_forked,
+    once_forked=None,
     pins=None,
     timeout=math.inf,
     save_every=None,
@@ -50,7 +50,7 @@ def run_ranks(
 
     Args:
         workers, servers: how many, on all nodes together; workers are a multiple of the nodes.
-        once_forked: called when all ranks of this node have been forked.
+        once_forked: called when all ranks of this node have been forked, if given.
         pins: cores to keep the ranks of this node to, `threads` for each in turn.
         timeout: seconds without any progress of any rank after which the run is ended.
         save_every: seconds after which the workers are to save, as they are before SIGINT, SIGTERM
@@ -94,7 +94,8 @@ def run_ranks(
             process.start()
             child_end.close()
             ranks[rank] = process, report
-        once_forked()  # threads may be started from here on, not earlier
+        if once_forked:  # threads may be started from here on, not earlier
+            once_forked()
         title = partial(supervision.title, workers=workers, nodes=nodes)
         watcher = supervision.Supervisor(
             ranks, title, heartbeats, pause, nodes, timeout, save_every
@@ -137,7 +138,7 @@ def _run_rank(target, world, rendezvous, report, nodes):
         world.join(rendezvous)
         target(world)
         dist.destroy_process_group()
-        report.send(supervision.Report(time.time(), None))
+        report.send(messages.Report(time.time(), None))
     except DivergedError as error:
         _fail(report, error)
     except OSError as error:  # a full disk, a missing folder: no traceback is needed
@@ -150,6 +151,6 @@ def _fail(report, cause):
     if isinstance(cause, str) and len(cause) > LONGEST_CAUSE:
         half = LONGEST_CAUSE // 2
         cause = f"{cause[:half]}\n[...]\n{cause[-half:]}"
-    report.send(supervision.Report(time.time(), cause))
+    report.send(messages.Report(time.time(), cause))
     sys.stdout.flush()
     os._exit(1)  # no orderly shutdown: it could wait for the other ranks

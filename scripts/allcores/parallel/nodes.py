@@ -21,12 +21,12 @@ from pathlib import Path
 import psutil
 
 from allcores.parallel.failures import RankFailedError
+from allcores.parallel.messages import Collected
 
 JOINING = 300.0  # seconds within which all nodes must have joined: Python may start slowly
 ANSWERING = 3.0  # seconds within which the other side must prove who it is
 NONCE = 32  # bytes
 LOOPBACK = "127."
-COLLECTED = "collected"  # the first word of a message of collect()
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Link:
 
     Attributes:
         last_heard: when its last message came (CLOCK_MONOTONIC, seconds).
-        signs: supervision.Sign of each of its ranks.
+        signs: messages.Sign of each of its ranks.
         is_done: whether all its ranks have ended well.
     """
 
@@ -50,7 +50,7 @@ class Link:
     def title(self):
         return f"node {self.node} ({self.host})"
 
-    def send(self, *message):
+    def send(self, message):
         """Send a message; if the other side is gone, that shows when a message is expected."""
         with contextlib.suppress(OSError):
             self.connection.send(message)
@@ -85,9 +85,9 @@ class Link:
     def receive_collected(self):
         """The value that the other side gave to collect(); earlier messages are skipped."""
         while True:
-            kind, *content = self.receive()
-            if kind == COLLECTED:
-                return content[0]
+            message = self.receive()
+            if isinstance(message, Collected):
+                return message.value
 
 
 @dataclass
@@ -130,7 +130,7 @@ class Nodes:
             RankFailedError: a launcher has ended.
         """
         if self.node:
-            self.links[0].deliver((COLLECTED, value))
+            self.links[0].deliver(Collected(value))
             return None
         return [value, *(link.receive_collected() for link in self.links)]
 

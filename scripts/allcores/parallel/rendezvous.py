@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-JOINING = timedelta(minutes=5)
+from allcores.parallel.nodes import JOINING
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class RendezvousOverNodes:
             self.address,
             self.port,
             is_master=is_master,
-            timeout=JOINING,
+            timeout=timedelta(seconds=JOINING),
             wait_for_workers=False,
             # TCPStore by itself would listen on all interfaces.
             master_listen_fd=os.dup(self.file) if is_master else None,

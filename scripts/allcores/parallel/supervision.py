@@ -1,8 +1,6 @@
 """Watch over the ranks of a run: which failed first, or keeps the others waiting?
 
-On several nodes each launcher watches over its own ranks and tells node 0 every second how they
-are; node 0 judges, and tells all how it ends. Messages to node 0: "signs", "done", "failed",
-"stop", "furthest", "over"; from it: "alive", "ended", "pause", "go on".
+See messages.py for what the launchers of several nodes tell each other.
 """
 
 import math
@@ -10,12 +8,13 @@ import os
 import platform
 import signal
 import time
-from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 
 from allcores.machine.lifetime import signals_to_stop
+from allcores.parallel import messages
 from allcores.parallel.failures import DivergedError, RankFailedError
+from allcores.parallel.messages import Failure, Sign
 from allcores.parallel.nodes import JOINING
 
 # How often a launcher looks for progress (seconds).
@@ -30,54 +29,6 @@ FROM_NODES = 2.0
 SILENCE = 8.0
 # How long workers that are to stop may take to end their step and save (seconds).
 STOPPING = 25.0
-
-
-@dataclass(frozen=True)
-class Sign:
-    """What a launcher sees of a rank that is running.
-
-    Attributes:
-        title: its rank and what it does.
-        pid: of its process.
-        beat: when it entered the phase, as its node counts time; changes while there is progress.
-        silent: seconds since then.
-        is_stopped: whether it has been stopped, by SIGSTOP, say.
-    """
-
-    title: str
-    pid: int
-    phase: str
-    beat: float
-    silent: float
-    is_stopped: bool
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a rank says at its end.
-
-    Attributes:
-        when: seconds since 1970.
-        cause: why it failed, a text or a DivergedError; None: it did not.
-    """
-
-    when: float
-    cause: object
-
-
-@dataclass(frozen=True)
-class Failure:
-    """How a rank failed: a signal outweighs an error, of two errors the earlier one is the cause.
-
-    Attributes:
-        error: the RankFailedError or DivergedError.
-        weight: 0: a signal killed it; 1: its node is gone, or the training diverged; 2: an error.
-        when: seconds since 1970.
-    """
-
-    error: Exception
-    weight: int
-    when: float
 
 
 class Supervisor:
@@ -102,7 +53,7 @@ class Supervisor:
         self.idle, self.before, self.looked = 0.0, None, -LOOK  # the first look is at once
         self.have_ended = False
         self.woken = os.eventfd(0, os.EFD_CLOEXEC)  # by a signal
-        self.furthest = {}  # node -> step, of those who have answered to "pause"
+        self.furthest = {}  # node -> step, of those who have answered to a Pause
         self.pausing = set()  # nodes with a pause; node 0 lists all, another node only itself
         self.signal = None  # name of the one that stops the run
         self.stop_until = math.inf
@@ -126,14 +77,14 @@ class Supervisor:
             while self.running or self._waits_for_nodes():
                 self._look()
         except (RankFailedError, DivergedError) as error:
-            self._tell("ended", error)
+            self._tell(messages.Ended(error))
             raise
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             os.close(self.woken)
         if self.nodes.node:
-            self._tell("done")
+            self._tell(messages.Done())
         if self.signal:
             raise KeyboardInterrupt(self.signal)
 
@@ -152,7 +103,7 @@ class Supervisor:
         ready = connection.wait([*self.running, *self.pipes, *links, self.woken], remaining)
         for source in ready:
             if source in links:
-                self._take(links[source], *links[source].receive())
+                self._take(links[source], links[source].receive())
             elif source in self.pipes:
                 self._read(source)
         # A process that a model has started keeps the sentinel of its rank, which may have ended.
@@ -194,32 +145,33 @@ class Supervisor:
         while pipe in self.pipes and pipe.poll():
             self._read(pipe)
 
-    def _tell(self, *message):
+    def _tell(self, message):
         for link in self.nodes.links:
-            link.send(*message)
+            link.send(message)
 
-    def _take(self, link, kind, *content):
+    def _take(self, link, message):
         """Handle a message from the launcher of another node."""
-        if kind == "signs":
-            (link.signs,) = content
-        elif kind == "done":
-            link.is_done, link.signs = True, []
-        elif kind == "failed":
-            self._fail(*content)
-        elif kind == "ended":
-            raise content[0]
-        elif kind == "stop":
-            self.signal = self.signal or content[0]
-        elif kind == "pause":
-            self.signal = self.signal or content[0]
-            self.pausing = {self.nodes.node}
-            self._tell("furthest", self.pause.ask(stop=content[0] is not None))
-        elif kind == "furthest":
-            self.furthest[link.node] = content[0]
-        elif kind == "go on":
-            self.pause.answer(*content)
-        elif kind == "over":
-            self.pausing.discard(link.node)
+        match message:
+            case messages.Signs(signs):
+                link.signs = signs
+            case messages.Done():
+                link.is_done, link.signs = True, []
+            case messages.Failed(failure):
+                self._fail(failure)
+            case messages.Ended(error):
+                raise error
+            case messages.Interrupted(name):
+                self.signal = self.signal or name
+            case messages.Pause(name):
+                self.signal = self.signal or name
+                self.pausing = {self.nodes.node}
+                self._tell(messages.Reached(self.pause.ask(stop=name is not None)))
+            case messages.Reached(step):
+                self.furthest[link.node] = step
+            case messages.PauseAfter(step):
+                self.pause.answer(step)
+            case messages.PauseOver():
+                self.pausing.discard(link.node)
 
     def _fail(self, *failures):
         """End the run with the weightiest failure; the others are complaints about it."""
@@ -231,10 +183,10 @@ class Supervisor:
         failures += [mine] if mine else []
         worst = min(failures, key=lambda failure: (failure.weight, failure.when))
         if self.nodes.node:
-            self._tell("failed", worst)
+            self._tell(messages.Failed(worst))
             link, until = self.nodes.links[0], time.monotonic() + SILENCE
             while link.connection.poll(max(0.0, until - time.monotonic())):
-                self._take(link, *link.receive())
+                self._take(link, link.receive())
         raise worst.error
 
     def _own_failure(self):
@@ -257,12 +209,13 @@ class Supervisor:
         while time.monotonic() < deadline and len(failures) < len(self.nodes.links):
             for source in connection.wait(list(links), max(0.0, deadline - time.monotonic())):
                 try:
-                    kind, *content = links[source].receive()
+                    message = links[source].receive()
                 except RankFailedError as error:  # after its last message
                     failures.append(Failure(error, 1, time.time()))
                     del links[source]
                     continue
-                failures += content if kind == "failed" else []
+                if isinstance(message, messages.Failed):
+                    failures.append(message.failure)
             if not links:
                 break
         return failures
@@ -273,9 +226,9 @@ class Supervisor:
         signs = [self._sign(place, rank) for place, rank in enumerate(self.ranks)]
         signs = [sign for sign in signs if sign]
         if self.nodes.node:
-            self._tell("signs", signs)
+            self._tell(messages.Signs(signs))
             return
-        self._tell("alive")
+        self._tell(messages.Alive())
         signs += [sign for link in self.nodes.links for sign in link.signs]
         beats = [(sign.pid, sign.beat) for sign in signs]
         self.idle = 0.0 if self.have_ended or beats != self.before else self.idle + LOOK
@@ -299,13 +252,13 @@ class Supervisor:
             self.stop_until = time.monotonic() + STOPPING
             self.idle = 0.0
             if self.nodes.node:
-                self._tell("stop", self.signal)
+                self._tell(messages.Interrupted(self.signal))
         if time.monotonic() > self.stop_until:
             raise KeyboardInterrupt(self.signal)
         if self.nodes.node in self.pausing and not self.pause.is_going_on:
             self.pausing.discard(self.nodes.node)
             if self.nodes.node:
-                self._tell("over")
+                self._tell(messages.PauseOver())
         if self.nodes.node == 0:
             self._pause()
 
@@ -316,13 +269,13 @@ class Supervisor:
         """
         stopping = self.signal is not None
         if not self.pausing and (stopping or self.pause.age > self.save_every):
-            self._tell("pause", self.signal)
+            self._tell(messages.Pause(self.signal))
             self.pausing = set(range(self.nodes.count))
             self.furthest = {0: self.pause.ask(stopping)}
         if len(self.furthest) == self.nodes.count:
             furthest = max(self.furthest.values())
             self.furthest = {}
-            self._tell("go on", furthest)
+            self._tell(messages.PauseAfter(furthest))
             self.pause.answer(furthest)
 
 

@@ -82,7 +82,8 @@ class World:
     def sent_between_nodes(self):
         """Bytes that all workers and servers together have sent to other nodes so far."""
         sent, received = traffic.between_machines()
-        # Where there are servers, one end of each connection is a worker's.
+        # Where there are servers, one end of each connection is a worker's; what workers send each
+        # other, losses and the statistics of norm layers, then counts twice, and is little.
         count = sent + (received if self.servers else 0)
         return int(self.all_reduce(torch.tensor([count])))
 

@@ -42,7 +42,8 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     if checkpoint:
         strategy.restore(checkpoint["strategy"])
     if world.is_server:
-        return strategy.serve()
+        strategy.serve()
+        return
 
     criterion = losses.of_run(run, dataset, samples)
     source = Batches(dataset.inputs, scaling.mean, scaling.std, run.crop, run.flip)
@@ -83,7 +84,8 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
             progress.batch()
             if saver.after_step(epochs, step, lr, total_loss):
                 strategy.close()
-                return progress.close()
+                progress.close()
+                return
         clock.enter("wait")
         mean_loss = float(world.all_reduce(total_loss)) / world.workers / len(samples)
         strategy.synchronize()
@@ -96,4 +98,4 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         if saver.after_epoch(epochs, model, judge if len(validation) else None):
             break
     strategy.close()
-    return progress.close()
+    progress.close()

@@ -119,7 +119,7 @@ def calibrate(run, data_folder, available, file):
     most = max(1, available // run.workers_on_node) if run.threads_per_worker == AUTO else 1
     target = partial(_measure_all, run, data_folder, available, most, file)
     with leases.leased(most):
-        launch.run_ranks(target, 1, 0, most, once_forked=int)
+        launch.run_ranks(target, 1, 0, most)
 
 
 def take_over(source, run, available, file):

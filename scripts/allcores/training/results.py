@@ -8,18 +8,12 @@ import numpy as np
 
 from allcores.files import write_text
 from allcores.study import conditions
+from allcores.study.results_folder import RUN_FILES
 from allcores.training import checkpoints, evaluation
 from allcores.training import metrics as scoring
 
 # The files in a run's folder.
-FILES = (
-    "metrics.json",
-    "conditions.json",
-    "epochs.csv",
-    "utilisation.csv",
-    "predictions.parquet",
-    "weights.pt",
-)
+FILES = (*RUN_FILES, conditions.FILE)
 
 
 def metrics(run, info, checkpoint, measures, diverged):

@@ -1,0 +1,112 @@
+"""A step of a small network: what our loop adds to a bare loop of torch's, and scikit-learn's step.
+
+An MLP of 30-64-2, Adam, batches of 32, on one core. Ours is the whole of a run from its first epoch
+to its last, with its shuffling, checks, records and checkpoints.
+"""
+
+import sys
+import tempfile
+import time
+
+from measure import in_a_process, in_turn, report, sized
+
+from allcores.machine import cores, lean_torch
+
+cores.set_thread_variables(1)
+lean_torch.import_torch()
+
+import dataclasses  # noqa: E402
+
+import torch  # noqa: E402
+from conduct import conduct, run_of  # noqa: E402
+
+from allcores.study.run import Choice  # noqa: E402
+
+REPEATS = 5
+EPOCHS, BATCH = sized(300, 2), 32
+ADAM = {"lr": 0.003}
+TABLE = Choice("breast_cancer", "breast_cancer", {})
+
+
+def ours():
+    flags = [f"--batch-size={BATCH}", f"--epochs={EPOCHS}", "--precision=fp32"]
+    run = dataclasses.replace(
+        run_of("mlp", TABLE, *flags),
+        model=Choice("mlp", "mlp", {"hidden": [64]}),
+        optimizer=Choice("Adam", "Adam", ADAM),
+        memory_format="contiguous",
+        crop=0,
+        flip=False,
+        folds=5,
+        fold=0,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = conduct(run, folder)
+    lasted = metrics["ended"] - metrics["started"]
+    spent = metrics["start_up_seconds"] + metrics["evaluation_seconds"]
+    return (lasted - spent) / (EPOCHS * batches(metrics["train_samples"]))
+
+
+def batches(samples):
+    return -(-samples // BATCH)
+
+
+def samples():
+    """As many rows as a run of five folds trains on: (455, 30) float32, (455,) int64."""
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.preprocessing import scale
+
+    inputs, targets = load_breast_cancer(return_X_y=True)
+    return scale(inputs)[:455].astype("float32"), targets[:455]
+
+
+def bare(fused):
+    torch.set_num_threads(1)
+    inputs, targets = map(torch.from_numpy, samples())
+    model = torch.nn.Sequential(
+        torch.nn.Linear(30, 64), torch.nn.ReLU(), torch.nn.Linear(64, 2), torch.nn.Flatten()
+    )
+    optimizer = torch.optim.Adam(model.parameters(), **ADAM, fused=fused)
+    began = time.perf_counter()
+    for _ in range(EPOCHS):
+        order = torch.randperm(len(inputs))
+        for batch in order.split(BATCH):
+            optimizer.zero_grad()
+            scores = model(inputs[batch])
+            torch.nn.functional.cross_entropy(scores, targets[batch]).backward()
+            optimizer.step()
+    return (time.perf_counter() - began) / (EPOCHS * batches(len(inputs)))
+
+
+def with_scikit_learn():
+    import warnings
+
+    from sklearn.neural_network import MLPClassifier
+
+    warnings.simplefilter("ignore")
+    network = MLPClassifier(
+        64, batch_size=BATCH, learning_rate_init=ADAM["lr"], max_iter=EPOCHS, n_iter_no_change=10**6
+    )
+    inputs, targets = samples()
+    began = time.perf_counter()
+    network.fit(inputs, targets)
+    return (time.perf_counter() - began) / (EPOCHS * batches(len(inputs)))
+
+
+LOOPS = {
+    "ours": ours,
+    "torch": lambda: bare(fused=False),
+    "torch, fused": lambda: bare(fused=True),
+    "scikit-learn": with_scikit_learn,
+}
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        print(1e6 * LOOPS[sys.argv[1]]())
+        sys.exit()
+    steps = in_turn(
+        {name: lambda name=name: in_a_process(__file__, name) for name in LOOPS}, REPEATS
+    )
+    over = [a - b for a, b in zip(steps["ours"], steps["torch, fused"], strict=True)]
+    rows = [(f"a step of an MLP of 30-64-2: {name}", "us", steps[name]) for name in LOOPS]
+    report("step_overhead", [*rows, ("  ours over the bare loop, fused", "us", over)])
