@@ -17,7 +17,7 @@ from pathlib import Path
 
 from allcores.files import read_json, write_json
 from allcores.machine import cores
-from allcores.study.run import AUTO, RECIPE
+from allcores.study.run import AUTO
 
 # What `auto` chooses from; of equally fast ones the first in this order wins.
 PRECISIONS = ("fp32", "bf16")
@@ -143,36 +143,32 @@ def share(source, run, file):
 
 def is_of(file, run, available):
     """Whether a file holds the fastest recipe of a run on this machine, for that many cores."""
-    try:
-        content = read_json(file)
-        return content["cache_key"] == cache_key(run) and content["cores"] >= available
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    content = _read(file)
+    return content.get("cache_key") == cache_key(run) and content["cores"] >= available
 
 
 def is_sound(file):
     """Whether a file is there and holds what calibrate() wrote."""
-    try:
-        return "timings" in read_json(file)
-    except (OSError, ValueError):
-        return False
+    return bool(_read(file))
 
 
 def cores_measured(file):
     """For how many cores a file holds the fastest recipe; 0: there is none, or it is damaged."""
-    try:
-        return int(read_json(file)["cores"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+    return _read(file).get("cores", 0)
 
 
 def pace(file):
     """Images per second on one core with a file's fastest recipe; None: the file is not usable."""
+    timings = [t for t in _read(file).get("timings", ()) if t["threads_per_worker"] == 1]
+    return _fastest(timings) if timings else None
+
+
+def _read(file):
+    """What calibrate() wrote; {}: there is no such file, or it is damaged."""
     try:
-        timings = read_json(file)["timings"]
-        return _fastest([timing for timing in timings if timing["threads_per_worker"] == 1])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        return read_json(file)
+    except (OSError, ValueError):
+        return {}
 
 
 def fill_in(run, file, available):
@@ -185,13 +181,9 @@ def fill_in(run, file, available):
     Raises:
         ValueError: the file holds no measurement.
     """
-    try:
-        timings = read_json(file)["timings"]
-        sound = all({*RECIPE, "images_per_second"} <= set(timing) for timing in timings)
-    except (ValueError, KeyError, TypeError):
-        sound = False
-    if not sound:
+    if not is_sound(file):
         raise ValueError(f"{file} holds no measurement. Delete it to measure again")
+    timings = _read(file)["timings"]
     if run.threads_per_worker == AUTO:  # servers take threads, too
         most = max(1, available // -(-run.processes // run.nodes))
         timings = [timing for timing in timings if timing["threads_per_worker"] <= most]
