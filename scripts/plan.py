@@ -50,7 +50,7 @@ def main(flags):
     planner = plan.Planner(folder, flags.cores, room, say)
     if choose.studies_of(config):
         file = folder.planned(choose.FILE)
-        chosen_config = choose.known(config, file, flags.cores)
+        chosen_config = choose.with_saved(config, file, flags.cores)
         config = chosen_config or choose.choose(config, planner, flags.cores, file)
     table = grid.expand(config).to_plan()
     command = sys.executable, preflight.PROGRAM
@@ -60,7 +60,7 @@ def main(flags):
     packed = plan.pack(planned_runs, table, flags.cores, room)
     runs = summary.of_runs(planned_runs, packed, table, flags.cores)
     ways, studies = (
-        summary.of_ways(runs),
+        summary.of_setups(runs),
         summary.of_studies(planned_runs, table, flags.cores, room),
     )
     for name, frame in (("predicted", runs), ("ways", ways), ("studies", studies)):
@@ -71,8 +71,8 @@ def main(flags):
         print("\r\033[K", end="", file=sys.stderr, flush=True)
     for note in dict.fromkeys(note for name in table.studies for note in fit.notes(config, name)):
         print(f"NOTE: {note}")
-    print(*choose.said(config), sep="\n")
-    print(*summary.said(runs, ways, studies, flags.cores, cores.allowed()), sep="\n")
+    print(*choose.report_lines(config), sep="\n")
+    print(*summary.report_lines(runs, ways, studies, flags.cores, cores.allowed()), sep="\n")
 
 
 def temporary_folder():

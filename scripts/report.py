@@ -84,7 +84,7 @@ def write_all(job, again):
     predictions.to_parquet(job.predictions, index=False)
     for name, frame in frames.items():
         frame.to_csv(job.tidy[name], index=False)
-    frames = {name: tidy.read(path) for name, path in (job.tidy | job.of_other).items()}
+    frames = {name: tidy.read(path) for name, path in (job.tidy | job.csvs_of_other).items()}
     frames["predictions"] = predictions
     # Tables first: figures are drawn from them.
     for product in sorted(job.products, key=lambda item: item.kind != "table"):

@@ -27,7 +27,7 @@ def main(flags):
     folder = results_folder.ResultsFolder(name)
     for finding in results_folder.foreign(flags.configfile, name):
         raise ValueError(finding)
-    config = choose.known(config, folder.planned(choose.FILE), None)
+    config = choose.with_saved(config, folder.planned(choose.FILE), None)
     if config is None:
         call = journal.read_call(folder)
         is_choosing = call is not None and call.is_going_on

@@ -32,7 +32,7 @@ def test_the_figure_has_a_panel_per_model(name, numbers):
     frame = predictions(0.8, [True, False, True])
     if numbers:
         frame = frame.drop(columns="scores").assign(predicted=[0.5, 1.5, 2.0])
-    label = dict.fromkeys(tidy.CELL, "x")
+    label = dict.fromkeys(tidy.SETTINGS, "x")
     both = pd.concat([frame.assign(**label | {"model": each}) for each in ("a", "b")])
     both = both.assign(strategy="serial", dataset="d", train_size="all")
     facts = products.Facts("s", "serial", None, (), (Metric.of("r2" if numbers else "accuracy"),))

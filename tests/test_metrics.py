@@ -112,7 +112,7 @@ def test_the_leading_metric_is_what_the_verdict_is_about(finished):
     assert "mlp: log loss with ddp, 2 workers" in said
     # Two ways that differ by nothing are one best, not the one whose last bit is larger.
     assert "(constant, serial, or constant, ddp, 2 workers)" in said
-    assert "The best of several by a held-out score is optimistic." in said
+    assert "The best of several held-out scores is an optimistic estimate." in said
     assert "accuracy" not in said
     page = (finished.results / "studies" / "first" / "report.html").read_text()
     assert "Does log loss differ?" in page
@@ -160,10 +160,10 @@ def test_another_leading_metric_makes_choices_anew():
 
 def finding(scores, base, metric):
     counts = {"held_out_samples": 5, "train_samples": 5, "seed": 0}
-    cell = dict.fromkeys(tidy.CELL, "x") | counts
+    cell = dict.fromkeys(tidy.SETTINGS, "x") | counts
     runs = pd.DataFrame([cell | {"split": f"fold {fold} of 2"} for fold in range(len(base))])
     compared = runs.assign(score=scores), runs.assign(score=base)
-    return comparison.compare(*compared, tidy.CELL, Metric.of(metric))["finding"].item()
+    return comparison.compare(*compared, tidy.SETTINGS, Metric.of(metric))["finding"].item()
 
 
 def test_what_differs_by_rounding_is_equal():
@@ -194,8 +194,8 @@ def test_less_is_better_where_it_is():
         1,
         -1,
     ]
-    assert Metric.of("accuracy").written(0.96326) == "96.33%"
-    assert Metric.of("rmse").written(54.3219) == "54.32"
+    assert Metric.of("accuracy").text(0.96326) == "96.33%"
+    assert Metric.of("rmse").text(54.3219) == "54.32"
     assert Metric.of("macro_f1").points(0.0123) == "1.23 points"
 
 

@@ -15,7 +15,7 @@ from test_strategies import alive, wait_for
 
 from allcores.machine import cores, memory
 from allcores.planning import choose, packing, plan, prediction, preflight, scaling
-from allcores.planning.cells import Cell, Sizes
+from allcores.planning.cells import Sizes, Workload
 from allcores.planning.estimate import Estimates
 from allcores.planning.prediction import Prediction, Sample
 from allcores.study import grid
@@ -87,19 +87,19 @@ def test_samples_are_averaged_and_kept(tmp_path):
     found = prediction.average([SAMPLE, other])
     assert found.step_seconds == pytest.approx(0.2)
     assert found.memory_bytes == 1_000_000
-    cell = Cell.of(RUN, SIZES)
-    plan.Samples(tmp_path / "samples.json").keep(cell, found)
-    assert plan.Samples(tmp_path / "samples.json").of(cell) == found
+    workload = Workload.of(RUN, SIZES)
+    plan.Samples(tmp_path / "samples.json").keep(workload, found)
+    assert plan.Samples(tmp_path / "samples.json").of(workload) == found
     (tmp_path / "samples.json").write_text('{"a": {"odd": 1}}')
-    assert plan.Samples(tmp_path / "samples.json").of(cell) is None
+    assert plan.Samples(tmp_path / "samples.json").of(workload) is None
 
 
-def test_a_cell_is_what_takes_as_long():
-    cell = Cell.of(RUN, SIZES)
-    assert cell.key == Cell.of(vary(seed=1, epochs=9, folds=5, fold=2), SIZES).key
-    assert cell.key == Cell.of(vary(epochs=9, stop_after=3), SIZES).key
-    assert cell.key != Cell.of(vary(batch_size=11), SIZES).key
-    assert cell.key != Cell.of(vary(model=MOBILENET), SIZES).key
+def test_a_workload_is_what_decides_the_speed():
+    workload = Workload.of(RUN, SIZES)
+    assert workload.key == Workload.of(vary(seed=1, epochs=9, folds=5, fold=2), SIZES).key
+    assert workload.key == Workload.of(vary(epochs=9, stop_after=3), SIZES).key
+    assert workload.key != Workload.of(vary(batch_size=11), SIZES).key
+    assert workload.key != Workload.of(vary(model=MOBILENET), SIZES).key
 
 
 def work_of(run):
@@ -150,13 +150,13 @@ def test_how_many_runs_there_are_decides_how_wide_they_are(tmp_path, folds, core
     assert {run.cores for run in runs} <= expected
     assert {run.strategy.label for run in runs} <= {"serial", "ddp", "ring", "shared_memory"}
     # It is kept, as long as it fits.
-    assert choose.known(config, file, cores) == found
-    assert choose.known(config, file, None) == found
-    assert choose.known(config, file, cores + 1) == found
+    assert choose.with_saved(config, file, cores) == found
+    assert choose.with_saved(config, file, None) == found
+    assert choose.with_saved(config, file, cores + 1) == found
     if cores > 1:
-        assert choose.known(config, file, cores - 1) is None
+        assert choose.with_saved(config, file, cores - 1) is None
     study["folds"] = folds + 1
-    assert choose.known(config, file, cores) is None
+    assert choose.with_saved(config, file, cores) is None
 
 
 def counted_by_trying(config, folder):
@@ -264,7 +264,7 @@ def test_a_plan_is_made_once_and_stands_beside_what_is_measured(tmp_path):
     memory = table[["predicted_memory", "measured_memory"]].iloc[:-1]
     assert (memory["predicted_memory"] / memory["measured_memory"]).between(0.1, 10).all()
     assert f"for {RUNS // 2} runs; measured" in (results / "verdict.rst").read_text()
-    assert "had predicted before anything was trained" in (results / "report.html").read_text()
+    assert "made before training from a few seconds" in (results / "report.html").read_text()
     assert project.planned() == {}
 
     # What it would be with more cores than this machine has.

@@ -8,15 +8,15 @@ from allcores.analysis import products, study
 FACTS = products.Facts(study="s", baseline="serial", target=0.5, references=())
 
 
-@pytest.mark.parametrize("product", products.known().values(), ids=products.known())
+@pytest.mark.parametrize("product", products.by_name().values(), ids=products.by_name())
 def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     assert product.title
     assert len(FACTS.filled(product.caption).split()) > 8, "a caption is a sentence"
     assert product.when in {None, products.PLANNED, *products.CONDITIONS}
     assert product.section in ("{metric}", "speed", "training")
-    tables = {name for name, each in products.known().items() if each.kind == "table"}
+    tables = {name for name, each in products.by_name().items() if each.kind == "table"}
     assert product.made_from
-    for name in (*product.made_from, *(product.spoken_from or ())):
+    for name in (*product.made_from, *(product.sentences_from or ())):
         assert name.removeprefix(study.OTHER) in tables | {
             *study.TIDY,
             study.PREDICTED,
@@ -29,14 +29,14 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
 
 def test_a_table_that_is_drawn_or_spoken_of_comes_with_its_figure():
     """Else a rule would ask for a table that no study of that kind has."""
-    for product in products.known().values():
-        for name in (*product.made_from, *(product.spoken_from or ())):
-            if name in products.known():
-                assert products.known()[name].when in (None, product.when)
+    for product in products.by_name().values():
+        for name in (*product.made_from, *(product.sentences_from or ())):
+            if name in products.by_name():
+                assert products.by_name()[name].when in (None, product.when)
 
 
 def test_their_places_in_the_report_are_different():
-    orders = [product.order for product in products.known().values()]
+    orders = [product.order for product in products.by_name().values()]
     assert orders == sorted(set(orders))
 
 

@@ -75,7 +75,7 @@ def test_a_study_ends_with_what_it_asks_for():
 def test_a_verdict_waits_only_for_what_it_speaks_of():
     asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"], "strategies": ["hogwild"]}
     of_study = products.of_study({"studies": {"s": asked}}, "s")
-    found = [product.name for product in of_study if product.spoken_from]
+    found = [product.name for product in of_study if product.sentences_from]
     assert found == ["speed_table", "accuracy_table", "comparison_table", "staleness_figure"]
 
 

@@ -90,14 +90,14 @@ def test_a_metric_that_some_runs_lack_is_named():
     runs["roc_auc"] = [0.5, math.nan, 0.6, math.nan, math.nan]
     facts = dataclasses.replace(FACTS, metrics=(Metric.of("accuracy"), Metric.of("roc_auc")))
     (said,) = products.load("accuracy_table").sentences(runs, facts)
-    assert said.startswith("ROC AUC has no value in 2 of 4 runs")
+    assert said.startswith("ROC AUC is undefined for the held-out samples of 2 of 4 runs")
 
 
 def test_how_it_was_split_is_said():
     by_time = [dict(one, ordered=True) for one in RUNS]
     by_group = [dict(one, grouped=True) for one in RUNS]
     run = vary(folds=2, fold=0, schedule=Choice("warm", "cosine", {"warm_up": 0.25}))
-    draws, groups = "which draws folds", "cross-validation, groups held out as a whole, 100 samples"
+    draws, groups = "determines folds", "cross-validation, groups held out as a whole, 100 samples"
     for rows, texts in (
         (RUNS, {draws: True}),
         (by_time, {draws: False}),

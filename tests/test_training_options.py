@@ -310,7 +310,7 @@ def test_the_methods_paragraph_says_how_it_was_trained():
     run = vary(clip_norm=1.0, swa=0.75, validation=0.1, patience=5)
     said = methods.of_model(run)
     assert "gradients clipped at a norm of 1, the average of the weights after 75 % of the" in said
-    assert "least loss on 10 % of the training part, held back for that, stopped after 5" in said
+    assert "lowest loss on 10 % of the training part, held back for this, stopped after 5" in said
     assert "moving average of the weights with decay 0.99" in methods.of_model(vary(ema=0.99))
     loss = Choice("", "CrossEntropyLoss", {"label_smoothing": 0.2, "weight": "balanced"})
     said = methods.of_model(vary(loss=loss))
@@ -335,12 +335,12 @@ def test_the_methods_paragraph_says_how_candidates_were_chosen(ordered):
     rows = pd.DataFrame({"dataset": ["tiny"], "ordered": [ordered]})
     of_one = vary(model=Choice("mlp-lr0.1", "mlp", {}), validation=0.1 if ordered else None)
     said = " ".join(methods._selection(candidates, rows, [of_one], "accuracy"))
-    assert said.startswith("lr of mlp was chosen inside of each fold from 2 candidates: ")
+    assert said.startswith("lr of mlp was chosen within each fold from 2 candidates: ")
     if ordered:
-        assert "in 3 inner folds, each held out of a training on those before it in time," in said
-        assert "was trained on the whole of it but its validation part" in said
+        assert "in 3 inner folds, each scored after training on the earlier ones," in said
+        assert "was trained on all of it except its validation part" in said
     else:
         assert (
-            "in 3-fold cross-validation within the training part was trained on the whole" in said
+            "in 3-fold cross-validation within the training part was trained on all of it" in said
         )
         assert "validation part" not in said

@@ -69,7 +69,7 @@ def test_comparison_table():
         == row["p_corrected"]
         == pytest.approx(1 - 2 / math.pi * math.atan(0.05 / 0.0547723), rel=1e-4)
     )
-    assert row["finding"] == comparison.NOT_FOUND
+    assert row["finding"] == comparison.NOT_SIGNIFICANT
 
 
 def test_seeds_on_a_fixed_test_set_resample_nothing():
@@ -86,26 +86,26 @@ def test_pairs_agree_in_fold_whatever_the_order():
 def test_what_is_said_of_accuracy():
     (said,) = sentences("comparison_table", compared(RUNS))
     assert said == (
-        "mlp: accuracy with ddp, 2 workers cannot be told apart from that with serial by 2 pairs "
-        "of runs, in 1 comparison: differences of up to 74.6 points are possible (95 % intervals; "
-        "corrected p = 0.529)."
+        "mlp: accuracy with ddp, 2 workers does not differ significantly from that with serial "
+        "(2 pairs of runs, corrected p = 0.529); a difference of up to 74.6 points is possible "
+        "(95 % interval)."
     )
     (said,) = sentences("comparison_table", compared(RUNS[::2]))
-    assert "nothing can be said of 1 comparison" in said
+    assert "cannot be tested against that with serial in 1 comparison" in said
     (said,) = sentences("comparison_table", compared(RUNS[:2]))
-    assert said.startswith("There are no runs with two ways of using the cores")
+    assert said.startswith("There are no runs of two setups to compare")
     same = [made("ddp", 2, 0, 0.8, 5.0), made("ddp", 2, 1, 0.9, 5.0)]
     (said,) = sentences("comparison_table", compared(RUNS[:2] + same))
     assert said == (
-        "mlp: accuracy with ddp, 2 workers is identical to that with serial in every one of 2 "
-        "pairs of runs, in 1 comparison."
+        "mlp: accuracy with ddp, 2 workers is identical to that with serial in all 2 pairs of "
+        "runs (1 comparison)."
     )
     base = [made("serial", 1, fold, 0.5, 5.0) for fold in range(4)]
     better = [made("ddp", 2, fold, 0.9 + 0.1 * (fold > 2), 5.0) for fold in range(4)]
     (said,) = sentences("comparison_table", compared(base + better))
     # Differences 0.4, 0.4, 0.4, 0.5: s^2 = 0.0025; 3.18245 sqrt((1/4 + 1/10) 0.0025) = 0.0941.
     assert said == (
-        "mlp: accuracy with ddp, 2 workers is 42.50 points above that with serial "
+        "mlp: accuracy with ddp, 2 workers is 42.50 points higher than with serial "
         "(95 % interval +33.09 to +51.91, corrected p < 0.001)."
     )
 
@@ -122,14 +122,14 @@ def read_back(table):
 def test_what_is_said_of_speed():
     assert list(sentences("speed_table", read_back(speeds(RUNS)))) == [
         "mlp, images per second relative to serial (9.2): ddp, 2 workers 2.00 x.",
-        "mlp: fastest is ddp, 2 workers, 2.00 x the best of serial on at most as many cores, "
-        "serial: 16.7 to 20.0 images/s in 2 runs against 8.3 to 10.0 images/s in 2 runs.",
+        "mlp: ddp, 2 workers is fastest: 2.00 x the speed of serial, the best of serial on no "
+        "more cores: 16.7 to 20.0 images/s in 2 runs against 8.3 to 10.0 images/s in 2 runs.",
     ]
     packed = [m | {"conditions": m["conditions"] | {"exclusive": False}} for m in RUNS]
     said = list(sentences("speed_table", read_back(speeds(packed))))[-1]
-    assert said.startswith("Runs were packed: one on few cores had neighbours at work")
+    assert said.startswith("Runs were packed: a run on few cores was slowed down")
     (said,) = sentences("speed_table", read_back(speeds(RUNS[:2])))
-    assert "nothing to compare within this study" in said
+    assert "there is no speed to compare in this study" in said
 
 
 def with_threads(metrics, threads):
@@ -147,16 +147,16 @@ def test_the_second_baseline_is_the_best_of_serial_on_as_many_cores():
     assert (one["over_best"], threads["over_best"]) == (1, 1)
     assert ddp["over_best"] == pytest.approx(ddp["images_per_second"] / (100 / 7))
     said = list(sentences("speed_table", read_back(table)))
-    assert "fastest is ddp, 2 workers, 1.28 x the best of serial" in said[1]
-    assert "serial, 2 threads: 16.7 to 20.0 images/s in 2 runs against 14.3 to 14.3" in said[1]
-    assert said[1].endswith("in 1 run, too few runs: they cannot be told apart.")
+    assert "ddp, 2 workers is fastest: 1.28 x the speed of serial, 2 threads, the best" in said[1]
+    assert "cores: 16.7 to 20.0 images/s in 2 runs against 14.3 to 14.3" in said[1]
+    assert said[1].endswith("in 1 run (uncertain: too few runs).")
     another = [with_threads(made("serial", 1, 1, 0.8, 7.2), 2)]
     said = list(sentences("speed_table", read_back(speeds([*RUNS, two, *another]))))
     assert said[1].endswith("13.9 to 14.3 images/s in 2 runs.")
     near = [with_threads(made("serial", 1, fold, 0.8, 5.5), 2) for fold in range(2)]
     said = list(sentences("speed_table", read_back(speeds(RUNS + near))))
-    assert "1.01 x the best of serial" in said[1]
-    assert said[1].endswith("which overlap: they cannot be told apart.")
+    assert "1.01 x the speed of serial" in said[1]
+    assert said[1].endswith("(uncertain: the ranges overlap).")
     slow = [made("ddp", 2, 0, 0.8, 20.0)]
     (said,) = sentences("speed_table", read_back(speeds(RUNS[:2] + slow)))
     assert "fastest" not in said
@@ -170,10 +170,10 @@ def test_rows_that_had_too_few_cores_are_marked():
     assert list(table["note"]) == ["", "", "oversubscribed", "contended"]
     said, _, why = sentences("speed_table", read_back(table))
     assert "ddp, 4 workers 1.21 x (oversubscribed); ring, 2 workers 1.21 x (contended)" in said
-    assert why.startswith("Contended: others were at work for more than a tenth")
+    assert why.startswith("Contended: for more than a tenth of the time, other processes")
     alone = speeds([made("serial", 1, 0, 0.8, 9.0) | {"cores": contended["cores"]}])
     said = next(sentences("speed_table", read_back(alone)))
-    assert "serial: 11.1 images/s (contended). With one way" in said
+    assert "serial: 11.1 images/s (contended). With only one setup" in said
 
 
 def said_first(metrics):
@@ -185,28 +185,27 @@ def said_first(metrics):
 
 def test_the_bottom_line():
     assert said_first(RUNS) == [
-        "mlp: one run alone is fastest with ddp, 2 workers, 2.00 x serial. Its accuracy cannot be "
-        "told apart from that with serial: a difference of up to 74.6 points is possible. For all "
-        "runs together nothing beats serial on 1 core per run: run folds and seeds side by side."
+        "mlp: a single run is fastest with ddp, 2 workers: 2.00 x the speed of serial. Its "
+        "accuracy does not differ significantly from that with serial; a difference of up to 74.6 "
+        "points is possible. For many runs, serial on 1 core per run gives the most throughput: "
+        "run folds and seeds side by side."
     ]
     slow = [made("ddp", 2, fold, 0.8, 30.0 + fold) for fold in range(2)]
     (said,) = said_first(RUNS[:2] + slow)
-    assert said.startswith("mlp: for one run nothing was faster than serial. For all runs together")
+    assert said.startswith("mlp: for a single run, nothing is faster than serial. For many")
     fast = [made("ddp", 2, fold, [0.8, 0.9][fold], 3.0) for fold in range(2)]
     (said,) = said_first(RUNS[:2] + fast)
-    assert "Its accuracy is the same as with serial, run by run." in said
-    assert "ddp, 2 workers gets most out of each core: 16.7 images/s per core against 9.2" in said
+    assert "Its accuracy is the same as with serial in every pair of runs." in said
+    assert "ddp, 2 workers gives the most throughput: 16.7 images/s per core against 9.2" in said
     repeat = [made("ddp", 1, fold, 0.8, 2.0) for fold in range(2)]
     (said,) = said_first([*RUNS, *repeat])
     assert "fastest with ddp, 2 workers" in said, "ddp alone computes what serial does"
-    assert "fastest is" not in "".join(
+    assert "is fastest" not in "".join(
         sentences("speed_table", read_back(speeds(RUNS[:2] + repeat)))
     )
-    assert "2.00 x serial, by too few runs to be sure." in said_first([RUNS[0], RUNS[2]])[0]
+    assert "the speed of serial (uncertain: too few runs)." in said_first([RUNS[0], RUNS[2]])[0]
     (said,) = said_first(RUNS[:2])
-    assert said == (
-        "Trained in one way only, so that nothing can be said of which is fastest: mlp with serial."
-    )
+    assert said == "Trained with one setup only, so speeds cannot be compared: mlp with serial."
 
 
 def test_timings_of_other_conditions_are_not_compared():
@@ -219,15 +218,16 @@ def test_timings_of_other_conditions_are_not_compared():
     assert "ddp, 2 workers (other conditions)" in said[0].replace("  ", " ")
     assert said[1].startswith("Runs were packed")
     (said,) = bottom_line.sentences({"speed_table": read_back(table)}, FACTS)
-    assert said.startswith("mlp: the ways were timed under different conditions")
+    assert said.startswith("mlp: no comparison of speed: the setups were timed")
     runs = runs_of([*RUNS[:2], packed])
     mixed = list(verdict.of_machine(runs))
     assert mixed[1] == (
-        "Not the same for all runs, which timings show: alone on the machine: True (2), False (1)."
+        "The runs differ in whether they were alone on the machine, which affects timings: "
+        "True (2), False (1)."
     )
     other = packed | {"machine": packed["machine"] | {"host": "k", "processor": "q"}}
     mixed = list(verdict.of_machine(runs_of([*RUNS[:2], other])))
-    assert "the processor: p (2), q (1)" in mixed[2]
+    assert "the processor, which affects timings: p (2), q (1)" in mixed[2]
 
 
 def test_the_best_of_the_baseline_is_one_of_the_same_conditions():
@@ -239,16 +239,16 @@ def test_the_best_of_the_baseline_is_one_of_the_same_conditions():
     assert (serial["over_best"], ddp["over_best"]) == (1, pytest.approx(2))
     assert packed["note"] == "other conditions"
     said = list(sentences("speed_table", read_back(table)))
-    assert "the best of serial on at most as many cores, serial: 16.7" in said[1]
+    assert "the best of serial on no more cores: 16.7" in said[1]
 
 
 def test_without_its_baseline_a_study_says_so():
     table = read_back(speeds(RUNS[2:]))
     assert table["note"].isna().all()
     (said,) = sentences("speed_table", table)
-    assert said == "mlp, without serial to judge them by: ddp, 2 workers: 18.3 images/s."
+    assert said == "mlp, without the baseline serial: ddp, 2 workers: 18.3 images/s."
     (said,) = bottom_line.sentences({"speed_table": table}, FACTS)
-    assert "serial, by which the others are judged, is missing" in said
+    assert "the baseline serial is missing" in said
 
 
 def test_no_line_goes_through_one_size():
@@ -261,7 +261,7 @@ def test_what_is_missing_and_what_diverged_is_said():
     missing = pd.DataFrame({"run": ["digits/lenet/fold0"], "log": [None]})
     (said,) = verdict.of_missing(missing, runs_of(RUNS))
     assert said.startswith("INCOMPLETE: 1 run of 5 failed and is missing here, for instance digits")
-    assert said.endswith("it was not begun, as something that it needs failed.")
+    assert said.endswith("it was not started, because something that it needs had failed.")
     broken = RUNS[1] | {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
     (said,) = verdict.of_missing(missing[:0], runs_of([RUNS[0], broken]))
     assert (
@@ -292,12 +292,12 @@ def test_packing_table():
     assert said == [
         "Packing 2 runs onto the cores is 1.54 x as fast as running them one after the other with "
         "serial: 13 s against 20 s (mlp: 1.54 x).",
-        "Of training alone, without start-up and evaluation, packing is 2.00 x as fast: "
+        "Counting training only, without start-up and evaluation, packing is 2.00 x as fast: "
         f"{seconds / 2:.1f} s on all cores against {seconds:.1f} s.",
-        "The packed runs took 1.04 x the least possible, their core-seconds divided by the cores; "
-        "start-up and evaluation count.",
-        "mlp: accuracy when packed is identical to that one after the other in every one of "
-        "2 pairs of runs, in 1 comparison.",
+        "The packed runs took 1.04 x the shortest possible time, which is their core-seconds "
+        "divided by the number of cores; start-up and evaluation count.",
+        "mlp: accuracy when packed is identical to that when run one after the other in all 2 "
+        "pairs of runs (1 comparison).",
     ]
 
 
@@ -326,7 +326,7 @@ def test_makespan_leaves_pauses_out():
 def test_packing_is_held_against_the_cores_that_were_there():
     """Not against those that runs ever had at a time."""
     runs = runs_of([RUNS[0] | {"conditions": {"exclusive": False, "cores_of_call": 8}}])
-    assert occupancy.cores_there(runs) == 8
+    assert occupancy.cores_available(runs) == 8
 
 
 def sized(size, seconds):
@@ -378,7 +378,7 @@ def test_what_is_said_of_staleness():
     )
     (said,) = sentences("staleness_figure", table)
     assert "50% of the updates" in said
-    assert "0.80 updates on average and 4 at most" in said
+    assert "mean staleness was 0.80 updates, the largest 4" in said
 
 
 def test_published_times_stand_beside_and_change_nothing():

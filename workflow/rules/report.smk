@@ -29,7 +29,7 @@ for JOB in CALL.studies:
         name:
             f"report_{JOB.name}"
         input:
-            **JOB.of_other,
+            **JOB.csvs_of_other,
             **JOB.inputs(checkpoints),
             selections=[CALL.folder.selection(selection.path) for selection in JOB.selections],
             check=JOB.check,
@@ -43,9 +43,9 @@ for JOB in CALL.studies:
             ),
             shown=[
                 report(file, caption=str(caption), category=JOB.name, labels=labels)
-                for file, caption, labels in JOB.shown
+                for file, caption, labels in JOB.report_items
             ],
-            beside=JOB.beside,
+            beside=JOB.other_files,
         log:
             f"<results>/logs/report/{JOB.name}.log",
         # On a cluster, it runs where snakemake was called.

@@ -9,11 +9,11 @@ from scipy import stats
 from allcores.analysis import tidy
 
 SIGNIFICANT = 0.05
-# Scores that differ by less than that share of their scale are equal: only the order of additions
-# makes them differ.
+# Scores are equal if they differ by a smaller share of their scale: the order of additions alone
+# makes them differ by as much.
 ROUNDING = 1e-6
-DIFFERS, NOT_FOUND = "differs", "cannot be told apart"
-IDENTICAL, UNKNOWN = "identical in every pair", "cannot be said: no spread"
+DIFFERS, NOT_SIGNIFICANT = "differs", "no significant difference"
+IDENTICAL, UNKNOWN = "identical in every pair", "cannot be tested: no spread"
 
 
 def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
@@ -32,7 +32,7 @@ def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
 
     Returns:
         (mean, low, high, p): the interval of the mean, and the two-sided p value. All but the mean
-        are NaN where there is no spread to judge it by: for one pair, or differences all the same.
+        are NaN without spread, which is so for one pair, or if all differences are the same.
     """
     count, mean = len(differences), float(np.mean(differences))
     if np.ptp(differences) <= ROUNDING * np.max(np.abs(differences)):
@@ -44,25 +44,25 @@ def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
 
 
 def half_width(runs):
-    """Half the width of the 95 % interval of the mean score of a cell's runs; NaN for one run.
+    """Half the width of the 95 % interval of the mean score of repeated runs; NaN for one run.
 
     The same correction as for differences: folds share training samples.
     """
-    ended = runs[runs["score"].notna()]
-    if len(ended) < 2:
+    scored = runs[runs["score"].notna()]
+    if len(scored) < 2:
         return math.nan
-    _, low, high, _ = corrected_t_test(ended["score"], held_out_per_trained(ended))
+    _, low, high, _ = corrected_t_test(scored["score"], held_out_per_trained(scored))
     return (high - low) / 2
 
 
 def held_out_per_trained(runs):
-    """n_test / n_train of a cell's runs; 0 where a fixed test set is held out."""
+    """n_test / n_train of runs; 0 where a fixed test set is held out."""
     resampled = runs["split"].iloc[0].startswith("fold")
     return runs["held_out_samples"].sum() / runs["train_samples"].sum() if resampled else 0.0
 
 
 def holm(p_values):
-    """p values corrected for there being several (Holm: A simple sequentially rejective multiple
+    """p values corrected for multiple comparisons (Holm: A simple sequentially rejective multiple
     test procedure, 1979); NaN stays NaN and does not count."""
     p_values = np.asarray(p_values, dtype=float)
     corrected = np.full(len(p_values), np.nan)
@@ -75,26 +75,27 @@ def holm(p_values):
 
 
 def compare(runs, base, same, metric):
-    """How the score of each cell of runs differs from that of a baseline.
+    """How scores differ from those of a baseline.
 
     Args:
         runs, base: one row per run, as in runs.csv.
-        same: the columns in which a cell and its baseline agree; runs are paired by fold and seed.
-        metric: metrics.Metric, of the scores.
+        same: the columns in which runs and baseline agree; runs are paired by fold and seed.
+        metric: metrics.Metric of the scores.
 
     Returns:
-        One row per cell: pairs; difference: score minus the baseline's; low, high: its 95 %
-        interval; at_most: the larger of their distances from 0; p, p_corrected; finding: in words.
+        One row per combination of tidy.SETTINGS: pairs; difference: score minus the baseline's;
+        low, high: its 95 % interval; at_most: the larger of their distances from 0; p, p_corrected;
+        finding: in words.
     """
     # Runs that diverged have no score to compare.
     runs, base = runs[runs["score"].notna()], base[base["score"].notna()]
     paired = runs.merge(base, on=[*same, *tidy.REPEAT], suffixes=("", "_base"))
     rows = []
-    for cell, pairs in paired.groupby(tidy.CELL, sort=False):
+    for settings, pairs in paired.groupby(tidy.SETTINGS, sort=False):
         differences = without_rounding(pairs["score"], pairs["score_base"], metric)
         mean, low, high, p = corrected_t_test(differences, held_out_per_trained(pairs))
         rows.append(
-            dict(zip(tidy.CELL, cell, strict=True))
+            dict(zip(tidy.SETTINGS, settings, strict=True))
             | {
                 "pairs": len(pairs),
                 "difference": mean,
@@ -104,7 +105,7 @@ def compare(runs, base, same, metric):
                 "p": p,
             }
         )
-    names = [*tidy.CELL, "pairs", "difference", "low", "high", "at_most", "p"]
+    names = [*tidy.SETTINGS, "pairs", "difference", "low", "high", "at_most", "p"]
     table = pd.DataFrame(rows, columns=names)
     table["p_corrected"] = holm(table["p"])
     table["finding"] = [_finding(row) for _, row in table.iterrows()]
@@ -112,10 +113,10 @@ def compare(runs, base, same, metric):
 
 
 def without_rounding(scores, base, metric):
-    """Their differences; 0 where they are equal up to rounding.
+    """The differences of scores; 0 where they are equal up to rounding.
 
-    An error has the unit of the targets, or is near 0 where a model is good: its scale is its own
-    size. What is 1 at best has that scale.
+    The scale of an error is its own size, since it has the unit of the targets, or is near 0 where
+    a model is good. Metrics that are 1 at best have the scale 1.
     """
     differences = scores - base
     scale = 1.0 if metric.sign > 0 else np.maximum(scores.abs(), abs(base))
@@ -124,5 +125,5 @@ def without_rounding(scores, base, metric):
 
 def _finding(row):
     if not np.isnan(row["p_corrected"]):
-        return DIFFERS if row["p_corrected"] < SIGNIFICANT else NOT_FOUND
+        return DIFFERS if row["p_corrected"] < SIGNIFICANT else NOT_SIGNIFICANT
     return IDENTICAL if row["pairs"] > 1 and row["difference"] == 0 else UNKNOWN

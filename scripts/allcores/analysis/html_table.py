@@ -14,7 +14,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class Number:
-    """How the numbers of a column are written: {pattern} of the value times factor; its unit."""
+    """How the numbers of a column are written: {pattern} of value times factor, and a unit."""
 
     pattern: str
     unit: str = ""
@@ -36,7 +36,7 @@ def number(metric, sign="", before=""):
     """How values of a metrics.Metric are written, or, with a sign, differences of them.
 
     Args:
-        sign: "+" writes that of all, "-" of those below 0 only.
+        sign: of numbers: "+" for all, "-" for negative ones only.
         before: a text before the number.
     """
     if not metric.unit:
@@ -49,17 +49,17 @@ def seconds(digits):
 
 
 def sheet(frame, formats, compared=None):
-    """What the templates' macro `sheet` shows.
+    """The argument of the templates' macro `sheet`.
 
     Args:
-        formats: column -> Number; missing values are left empty, other columns are texts.
-        compared: the columns to show at first, beside those in which the rows differ as cells of
-            the grid; None: all.
+        formats: column -> Number; other columns are texts. Missing values are left empty.
+        compared: the columns to show at first, with those settings in which the rows differ; None:
+            all.
     """
-    same = [name for name in tidy.CELL if name in frame and frame[name].nunique() == 1]
-    above = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
+    same = [name for name in tidy.SETTINGS if name in frame and frame[name].nunique() == 1]
+    shared = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
     shown = frame.drop(columns=same)
-    first = [*shown] if compared is None else [*tidy.CELL, *compared]
+    first = [*shown] if compared is None else [*tidy.SETTINGS, *compared]
     heads = [
         {
             "name": name.replace("_", " "),
@@ -72,7 +72,7 @@ def sheet(frame, formats, compared=None):
     ]
     columns = [_cells(shown[name], formats.get(name)) for name in shown]
     return {
-        "above": above,
+        "shared": shared,
         "heads": heads,
         "rows": [list(zip(cells, heads, strict=True)) for cells in zip(*columns, strict=True)],
         "has_more": any("more" in head["classes"] for head in heads),
@@ -80,7 +80,7 @@ def sheet(frame, formats, compared=None):
 
 
 def _cells(values, number):
-    """The text of each value, and what it is sorted by."""
+    """The text of each value, and the value to sort by."""
     return [
         {"text": "", "value": ""}
         if pd.isna(value)
@@ -95,5 +95,5 @@ def _templates():
 
 
 def page(template, **values):
-    """A self-contained page, from one of the templates."""
+    """A self-contained page made from one of the templates."""
     return _templates().get_template(f"{template}.html").render(**values)

@@ -1,7 +1,7 @@
-"""The metrics by which predictions are judged, scikit-learn's mostly; each public function is one.
+"""Metrics of predictions, mostly scikit-learn's; each public function is one.
 
-It takes what is true and what is predicted, (n,) arrays each, and the probability of every class,
-(n, classes), or None where the targets are numbers. The order is that of a config's manual.
+It takes arrays (n,) of true and predicted values, and the probability of every class, (n, classes),
+or None where the targets are numbers. Their order here is that in the manual of the config.
 """
 
 import math
@@ -28,7 +28,7 @@ def macro_f1(true, predicted, probabilities):
 
 @metric(title="ROC AUC", in_percent=True)
 def roc_auc(true, predicted, probabilities):
-    """Of more than two classes: each against the rest, their mean."""
+    """With more than two classes, the mean over each class against all others."""
     labels = np.arange(probabilities.shape[1])
     if set(true) != set(labels):
         return math.nan
@@ -65,6 +65,6 @@ def mae(true, predicted, probabilities):
 
 
 def _sklearn():
-    from sklearn import metrics  # takes a second, which a report on accuracy spares
+    from sklearn import metrics  # takes a second, which a report on accuracy saves
 
     return metrics

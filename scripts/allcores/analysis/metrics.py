@@ -1,4 +1,4 @@
-"""How good predictions are, by metrics of measures.py, or a user's own."""
+"""How good predictions are, by the metrics in measures.py or a user's."""
 
 import math
 from dataclasses import dataclass
@@ -9,30 +9,30 @@ import numpy as np
 from allcores.files import sha256
 from allcores.study import fit, registry
 
-# What a study is about that does not say it: by whether its targets are numbers.
+# The metrics of a study that lists none: by whether its targets are numbers.
 DEFAULTS = {False: ("accuracy",), True: ("r2", "rmse", "mae")}
 
 
 def metric(title, of_numbers=False, in_percent=False, less_is_better=False):
-    """Decorates the function of a metric, to say what it is; read from the file, see Metric.of().
+    """Decorate the function of a metric with its traits, which Metric.of() reads from the file.
 
     Args:
-        title: as sentences, tables and axes call it.
-        of_numbers: whether the targets that it judges are numbers, not classes.
-        in_percent: whether values are shown so.
-        less_is_better: as of an error.
+        title: its name in sentences, tables and axes.
+        of_numbers: whether it judges numbers, not classes.
+        in_percent: whether values are shown in per cent.
+        less_is_better: true of an error.
     """
     return lambda function: function
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One that a study is about.
+    """A metric of a study.
 
     Attributes:
-        name: by which a config and columns call it: of a function of measures.py, or the path of an
-            own one, my_metrics:top2.
-        title, of_numbers, in_percent, less_is_better: as of metric().
+        name: in a config and as a column: a function of measures.py, or the path of a user's,
+            my_metrics:top2.
+        title, of_numbers, in_percent, less_is_better: see metric().
     """
 
     name: str
@@ -43,26 +43,26 @@ class Metric:
 
     @classmethod
     def of(cls, name):
-        """That of a name, of which nothing is imported.
+        """The Metric with a name; its module is not imported.
 
         Raises:
-            KeyError, ValueError: there is none, as of registry.metric().
+            KeyError, ValueError: there is none, see registry.metric().
         """
-        found = registry.metric(name)
-        traits = ("title", "of_numbers", "in_percent", "less_is_better")
-        said = {key: found.constants[key] for key in traits if key in found.constants}
-        return cls(name, **{"title": found.attribute} | said)
+        function = registry.metric(name)
+        names = ("title", "of_numbers", "in_percent", "less_is_better")
+        traits = {key: function.constants[key] for key in names if key in function.constants}
+        return cls(name, **{"title": function.attribute} | traits)
 
     def __str__(self):
         return self.title
 
     def measure(self, *predictions):
-        """Its value: a number; see measures.py for what it takes."""
+        """Its value for predictions, a number; see measures.py for the arguments."""
         return float(registry.metric(self.name).load()(*predictions))
 
     @property
     def scale(self):
-        """By which values are multiplied to be told."""
+        """The factor by which values are multiplied to be shown."""
         return 100.0 if self.in_percent else 1.0
 
     @property
@@ -79,7 +79,7 @@ class Metric:
         """The label of an axis."""
         return f"{self} (%)" if self.unit else str(self)
 
-    def written(self, value, digits=2):
+    def text(self, value, digits=2):
         """A value in words: "96.33%", "0.4821"."""
         return f"{value:.{digits}%}" if self.unit else f"{value:.4g}"
 
@@ -101,40 +101,40 @@ ACCURACY = Metric.of("accuracy")
 
 def of_study(config, study):
     """The Metrics that a config's study is about, the leading one first."""
-    asked = config["studies"][study]
-    numbers = bool(fit.of_numbers(config, asked))
-    return tuple(map(Metric.of, asked.get("metrics", DEFAULTS[numbers])))
+    settings = config["studies"][study]
+    numbers = bool(fit.of_numbers(config, settings))
+    return tuple(map(Metric.of, settings.get("metrics", DEFAULTS[numbers])))
 
 
 def columns(table):
-    """The Metrics that a table has columns of."""
-    known = registry.metrics()
-    return [Metric.of(name) for name in table if name in known or ":" in name]
+    """The Metrics that are columns of a table."""
+    names = registry.metrics()
+    return [Metric.of(name) for name in table if name in names or ":" in name]
 
 
 def predictions(run, folder):
-    """What a run has predicted: pandas.DataFrame of sample, true, predicted, and of classes scores.
+    """The predictions of a run: a frame of sample, true, predicted, and scores if of classes.
 
     Args:
         run: its metrics.json.
-        folder: where it is.
+        folder: the folder of its results.
 
     Raises:
-        ValueError: the file was changed since.
+        ValueError: the file was changed since it was written.
     """
-    import pandas as pd  # which the workflow, that asks for names only, is spared
+    import pandas as pd  # here, since the workflow only asks for names
 
-    return pd.read_parquet(written(run, folder, "predictions.parquet"))
+    return pd.read_parquet(checked_file(run, folder, "predictions.parquet"))
 
 
-def written(run, folder, name):
-    """The path of a file of a run's results, which is what the run wrote.
+def checked_file(run, folder, name):
+    """The path of a file in a run's results, once it is known to be what the run wrote.
 
     Args:
-        run, folder: as of predictions().
+        run, folder: see predictions().
 
     Raises:
-        ValueError: it was changed since.
+        ValueError: it was changed since it was written.
     """
     file = Path(folder) / name
     if sha256(file) != run["files"][name]:
@@ -142,31 +142,30 @@ def written(run, folder, name):
     return file
 
 
-def measured(run, folder, wanted):
-    """Name -> value of each Metric of a run; NaN where it diverged, or it cannot be said.
+def measured(run, folder, metrics):
+    """Name -> value of each Metric of a run; NaN where it diverged or the value is undefined.
 
     Args:
         run: its metrics.json.
-        folder: where its predictions are, read only where the record does not tell.
-        wanted: Metrics.
+        folder: the folder of its predictions, read only for metrics that are not in its record.
+        metrics: Metrics, the leading one first, as in the result.
     """
+    names = [metric.name for metric in metrics]
     if run["diverged"]:
-        return dict.fromkeys((metric.name for metric in wanted), math.nan)
-    told = {each.name: run[each.name] for each in wanted if each.name in run}
-    missing = [metric for metric in wanted if metric.name not in told]
+        return dict.fromkeys(names, math.nan)
+    values = {name: run[name] for name in names if name in run}
+    missing = [metric for metric in metrics if metric.name not in values]
     if missing:
-        found = predictions(run, folder)
-        given = found["true"].to_numpy(), found["predicted"].to_numpy(), probabilities(found)
-        told |= {metric.name: metric.measure(*given) for metric in missing}
-    # In the order of `wanted`, the leading one first.
-    found = {each.name: told[each.name] for each in wanted}
-    return {name: math.nan if value is None else value for name, value in found.items()}
+        frame = predictions(run, folder)
+        arguments = frame["true"].to_numpy(), frame["predicted"].to_numpy(), probabilities(frame)
+        values |= {metric.name: metric.measure(*arguments) for metric in missing}
+    return {name: math.nan if values[name] is None else values[name] for name in names}
 
 
-def probabilities(found):
-    """The softmax of scores, (n, classes) float64; None: numbers are predicted."""
-    if "scores" not in found:
+def probabilities(frame):
+    """The softmax of the scores, (n, classes) float64; None: numbers are predicted."""
+    if "scores" not in frame:
         return None
-    scores = np.stack(found["scores"]).astype(np.float64)
+    scores = np.stack(frame["scores"]).astype(np.float64)
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""How the runs of a study fill the cores over time. No torch."""
+"""How busy the runs of a study keep the cores over time. No torch."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ def without_pauses(intervals):
     """A function from seconds since 1970 to seconds since the start, with the pauses cut out.
 
     Args:
-        intervals: (start, end) of each run, in seconds since 1970; a gap of more than PAUSE between
-            them is cut out.
+        intervals: (start, end) of each run, in seconds since 1970; gaps of more than PAUSE between
+            them are cut out.
     """
     real, shown = [], []
     for start, stop in sorted(intervals):
@@ -38,8 +38,8 @@ def makespan(runs):
     return float(without_pauses(intervals)(runs["ended"].max()))
 
 
-def cores_there(runs):
-    """The cores that the runs were packed onto: the call's, of each machine, added up."""
+def cores_available(runs):
+    """How many cores the call could use, added up over the machines."""
     return int(runs.groupby("machine_host")["cores_of_call"].max().sum())
 
 

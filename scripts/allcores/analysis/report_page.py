@@ -7,14 +7,14 @@ from pathlib import Path
 from allcores.analysis import html_table, products
 from allcores.analysis.words import bottom_line, methods, verdict
 
-# The page opens with so many sentences and figures.
+# The page opens with at most so many sentences and figures.
 LEAD, LEADING = 2, 3
 # Markup of reStructuredText in captions -> HTML.
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
 
 
 def write(study, frames, again):
-    """Write the page of a study.Study; its figures must be there as SVG, beside it.
+    """Write the page of a study.Study; its figures must already be there as SVG.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
@@ -24,39 +24,39 @@ def write(study, frames, again):
         The sentences of the verdict.
     """
     facts = study.facts
-    spoken_of = [product.name for product in study.products if product.spoken_from]
-    said = verdict.sentences(frames, spoken_of, facts, study.notes)
+    names = [product.name for product in study.products if product.sentences_from]
+    sentences = verdict.sentences(frames, names, facts, study.notes)
     lead = list(bottom_line.sentences(frames, facts))[:LEAD]
     blocks = _blocks(Path(study.place), frames, study.products, facts)
     candidates = [block for block in blocks if block["leading"]]
     leading = sorted(candidates, key=lambda block: block["leading"])[:LEADING]
-    rest = [block for block in blocks if block not in leading]
+    others = [block for block in blocks if block not in leading]
     page = html_table.page(
         "report",
         title=facts.study,
         lead=lead,
-        details=said[len(lead) :],
+        details=sentences[len(lead) :],
         leading=leading,
         sections=[
-            {"name": name, "blocks": [block for block in rest if block["section"] == name]}
-            for name in sorted({block["section"] for block in rest})
+            {"name": name, "blocks": [block for block in others if block["section"] == name]}
+            for name in sorted({block["section"] for block in others})
         ],
         methods=list(methods.paragraphs(frames, study.runs, facts)),
         again=again,
     )
     Path(study.page).write_text(page)
-    return said
+    return sentences
 
 
-def _blocks(folder, frames, of_study, facts):
-    """What the page shows: figures with the tables that they show, and tables without a figure."""
+def _blocks(folder, frames, study_products, facts):
+    """The blocks of the page: figures with the tables they show, and tables without a figure."""
     sheets = {
         product.name: _described(product, facts) | _sheet(product, frames[product.name], facts)
-        for product in of_study
+        for product in study_products
         if product.kind == "table" and len(frames[product.name])
     }
     blocks, shown = [], set()
-    for product in of_study:
+    for product in study_products:
         if product.kind == "figure":
             names = {product.name.replace("_figure", "_table"), *product.made_from} & sheets.keys()
             drawing = _inline((folder / f"{product.name}.svg").read_text(), product.name)
@@ -71,8 +71,8 @@ def _described(product, facts):
     caption = escape(facts.filled(product.caption), quote=False)
     for markup, tag in MARKUP.items():
         caption = re.sub(markup, rf"<{tag}>\1</{tag}>", caption)
-    told = ("name", "title", "section", "order", "leading")
-    return {key: getattr(product, key) for key in told} | {"caption": caption}
+    keys = ("name", "title", "section", "order", "leading")
+    return {key: getattr(product, key) for key in keys} | {"caption": caption}
 
 
 def _sheet(product, frame, facts):
@@ -84,7 +84,7 @@ def _sheet(product, frame, facts):
 
 
 def _inline(svg, name):
-    """An SVG file as part of a page in which there are others: with ids of its own."""
+    """An SVG file as part of a page with others: its ids get the name as a prefix."""
     svg = re.sub("<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)

@@ -1,4 +1,4 @@
-"""What a study ends with: of which runs, which files, and what the config says of it."""
+"""The results of a study: from which runs, in which files, and what the config says of it."""
 
 import contextlib
 import functools
@@ -14,11 +14,11 @@ from allcores.study.run import digest
 
 # The file in which a study notes what the others were made of.
 MADE = "made.json"
-# What is read of a run.
-READ = ("metrics.json", "utilisation.csv", "predictions.parquet")
+# The files of a run that are read.
+RUN_FILES = ("metrics.json", "utilisation.csv", "predictions.parquet")
 # Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
-# The CSV of what a plan predicts of each run.
+# The CSV of a plan's prediction for each run.
 PREDICTED = "predicted"
 TIDY = (
     "runs",
@@ -56,7 +56,7 @@ class Study:
     def __init__(self, config, table, folder, name):
         self.config, self.table, self.folder, self.name = config, table, folder, name
         self.predicted = folder.planned(f"{PREDICTED}.csv")
-        # Which runs are final where the study selects, and when, no plan can know.
+        # Where the study selects, a plan cannot know which runs are final, and when they start.
         is_planned = Path(self.predicted).exists() and not self.selections
         self.products = products.of_study(config, name, is_planned)
         self.facts = products.facts_of(config, name)
@@ -76,7 +76,7 @@ class Study:
 
     @property
     def paths(self):
-        """Those of the runs that the study is about: where it selects, of those chosen so far."""
+        """Paths of the runs of the study; where it selects, of the final ones known so far."""
         if self.selections:
             return [path for path in map(self.folder.chosen, self.selections) if path]
         return self.table.studies[self.name]
@@ -87,35 +87,35 @@ class Study:
 
     @property
     def missing(self):
-        """Paths of the runs that failed, in a call that makes do without them."""
+        """Paths of failed runs, in a call that continues without them."""
         return self.table.missing.get(self.name, [])
 
     @property
     def notes(self):
-        """Sentences on its data and how they are split, which may not be meant so."""
+        """Sentences on what may be wrong with its data or the way they are split."""
         notes = list(fit.notes(self.config, self.name))
         for label in self.config["studies"][self.name]["datasets"]:
             with contextlib.suppress(ValueError):  # not prepared yet
-                of_data = storage.read_info(self.folder.dataset(label))["notes"]
-                notes += [f"{label}: {note}" for note in of_data]
+                of_dataset = storage.read_info(self.folder.dataset(label))["notes"]
+                notes += [f"{label}: {note}" for note in of_dataset]
         return list(dict.fromkeys(notes))
 
     def log(self, path):
-        """The log of a run's training; None: there is none."""
+        """The log of a run's training; None: it does not exist."""
         log = self.folder.log(self.table.runs[path])
         return log if Path(log).exists() else None
 
     def files_of(self, path):
         """The files of a run that are read."""
-        return [f"{self.folder.run(path)}/{name}" for name in READ]
+        return [f"{self.folder.run(path)}/{name}" for name in RUN_FILES]
 
     @property
     def predictions(self):
-        """The file of what all its runs have predicted."""
+        """The file of the predictions of all its runs."""
         return f"{self.place}/predictions.parquet"
 
     @property
-    def of_other(self):
+    def csvs_of_other(self):
         """Argument -> CSV of the study that this one is compared with, or of the plan."""
         other = self.config["studies"][self.name].get("against")
         names = {name for product in self.products for name in product.made_from}
@@ -135,16 +135,16 @@ class Study:
         return f"{self.place}/report.html"
 
     @property
-    def beside(self):
-        """The files that Snakemake's report does not show: other formats, captions."""
+    def other_files(self):
+        """The files that are not in Snakemake's report: other formats, captions."""
         names = ["verdict.rst", "predictions.parquet", MADE]
         for product in self.products:
             names += [*product.files[1:], f"captions/{product.name}.rst"]
         return [f"{self.place}/{name}" for name in names]
 
     @property
-    def shown(self):
-        """(file, file of its caption, labels) of what Snakemake's report shows."""
+    def report_items(self):
+        """(file, file of its caption, labels) of each item of Snakemake's report."""
         for product in self.products:
             caption = Path.cwd() / self.place / "captions" / f"{product.name}.rst"
             labels = {"what": product.title, "kind": product.kind}
@@ -152,15 +152,15 @@ class Study:
 
     @property
     def files(self):
-        """All that it ends with."""
-        shown = [file for file, *_ in self.shown]
-        return [*self.tidy.values(), self.page, *shown, *self.beside]
+        """All files of the study."""
+        in_report = [file for file, *_ in self.report_items]
+        return [*self.tidy.values(), self.page, *in_report, *self.other_files]
 
     @functools.cached_property
     def made_of(self):
-        """A digest of all that decides what is in these files, beside the runs' results."""
-        of_metrics = {registry.metric(metric.name).module for metric in self.facts.metrics}
-        modules = (*(product.module for product in self.products), *sorted(of_metrics))
+        """A digest of all that decides the content of these files, except the runs' results."""
+        metric_modules = {registry.metric(metric.name).module for metric in self.facts.metrics}
+        modules = (*(product.module for product in self.products), *sorted(metric_modules))
         code = fingerprint.of_script("report", *modules)
         names = [product.name for product in self.products]
         runs = self.table.studies.get(self.name, [])
@@ -168,13 +168,13 @@ class Study:
         return digest(json.dumps(parts))
 
     def write_made(self):
-        """Note beside the files what they were made of, and what is in them."""
+        """Record what the files were made of, and their digests."""
         digests = {file: sha256(file) for file in self.files if Path(file).name != MADE}
         write_json(f"{self.place}/{MADE}", {"made_of": self.made_of, "files": digests})
 
     @property
     def is_outdated(self):
-        """Whether all files are there, and were made of something else or changed since."""
+        """Whether all files are there, but were made of something else or changed since."""
         try:
             made = read_json(f"{self.place}/{MADE}")
             if made["made_of"] != self.made_of or set(made["files"]) | {
@@ -185,5 +185,5 @@ class Study:
             return any(digests.of(file) != digest for file, digest in made["files"].items())
         except ValueError:
             return True
-        except OSError:  # gone, which Snakemake sees
+        except OSError:  # a file is gone, which Snakemake notices
             return False

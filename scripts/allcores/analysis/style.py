@@ -12,7 +12,7 @@ from matplotlib import ticker
 from allcores.study import registry
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
-# One for each built-in strategy, in the order of their names, for the colour-blind, too.
+# One for each built-in strategy, in the order of their names; they suit the colour-blind.
 COLOURS = [
     *("#117733", "#56b4e9", "#949494", "#0173b2", "#ca9161", "#cc78bc"),
     *("#808000", "#de8f05", "#029e73", "#333333", "#d55e00"),
@@ -47,24 +47,24 @@ sns.set_theme(
 def strategies(names):
     """Strategy -> (colour, marker): a built-in one has the same in every figure of every study.
 
-    Labels that a config has made up follow in the order in which the study lists them.
+    Other labels follow in the order in which the study lists them.
     """
-    looks = zip(
+    pairs = zip(
         itertools.cycle(COLOURS + sns.color_palette("dark").as_hex()),
         itertools.cycle(MARKERS),
         strict=False,
     )
-    return dict(zip(dict.fromkeys([*registry.strategies(), *names]), looks, strict=False))
+    return dict(zip(dict.fromkeys([*registry.strategies(), *names]), pairs, strict=False))
 
 
 def phases(names):
     """Phase -> (colour, hatch)."""
-    looks = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)
-    return dict(zip(names, looks, strict=False))
+    pairs = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)
+    return dict(zip(names, pairs, strict=False))
 
 
 def dash(value, values):
-    """The line style that tells a value from the others."""
+    """The line style of one of several values."""
     return DASHES[list(values).index(value) % len(DASHES)]
 
 
@@ -101,13 +101,13 @@ def legend_below(figure, axes):
 
 
 def name_rows(panel, labels):
-    """Name the rows 0, 1, ... of a panel, the first on top, none of them on its edge."""
+    """Name the rows 0, 1, ... of a panel, the first at the top."""
     panel.set_yticks(range(len(labels)), labels=labels)
     panel.set_ylim(len(labels) - 0.5, -0.5)
 
 
 def explain_hollow(panel):
-    """An entry of the legend for marks that a note belongs to, if there are any."""
+    """Add a legend entry for hollow marks, which have a note."""
     panel.plot([], [], "o", mfc="white", mec="0.3", ls="", label="hollow: see the note")
 
 
@@ -128,14 +128,14 @@ def empty():
 
 
 def save(figure, stem):
-    """Write a figure as PNG and SVG, laid out once."""
+    """Write a figure as PNG and SVG, with the same layout."""
     figure.savefig(f"{stem}.png")
     figure.set_layout_engine("none")
     figure.savefig(f"{stem}.svg")
     plt.close(figure)
 
 
-def layout(row):
+def setup_text(row):
     """A strategy with its workers and threads in words: "ddp, 2 workers"."""
     text = row["strategy"]
     if row["workers"] > 1:

@@ -3,25 +3,25 @@
 import numpy as np
 import pandas as pd
 
-# The columns that identify a cell of a study's grid; folds and seeds are its repeats.
-CELL = ["dataset", "model", "schedule", "strategy", "nodes", "workers", "threads", "train_size"]
+# The columns of a combination of settings; its runs in folds and seeds are repeats.
+SETTINGS = ["dataset", "model", "schedule", "strategy", "nodes", "workers", "threads", "train_size"]
 REPEAT = ["split", "seed"]
-RUN = [*CELL, *REPEAT]
+RUN = [*SETTINGS, *REPEAT]
 # Columns of labels from the config or the dataset, which are read as texts.
 LABELS = [
     *("dataset", "model", "schedule", "strategy", "train_size", "split"),
     *("class", "true", "predicted"),
 ]
 # Before the name of each class where classes are columns.
+# Prefix of the name of each class where classes are columns.
 CLASS = "class "
-# The schedule does not change the speed: runs that differ in it are repeats.
-SPEED_CELL = [column for column in CELL if column != "schedule"]
-# Of each epoch, beside its phases.
+# Those that decide the speed: runs that differ in their schedule only are repeats, too.
+# Columns of each epoch, in addition to its phases.
 EPOCH = ["epoch", "loss", "lr", "seconds", "accuracy", "held_out_loss"]
 # Notes of the speed tables.
-OTHERWISE, PUBLISHED = "other conditions", "published elsewhere"
-# A model and a layout: a strategy with its workers and threads.
-LAYOUT = [column for column in SPEED_CELL if column != "train_size"]
+OTHER_CONDITIONS, PUBLISHED = "other conditions", "published elsewhere"
+# A dataset, a model and a setup: a strategy with its nodes, workers and threads.
+SETUP = [column for column in SPEED_SETTINGS if column != "train_size"]
 
 
 def read(path):
@@ -55,7 +55,7 @@ def runs(all_metrics, measured):
     """One row per run, identify() first; times in seconds, started and ended since 1970.
 
     Args:
-        measured: of each run, {name of a metric: value}, the leading one first; it is the score.
+        measured: {name of a metric: value} of each run; the first one is the score.
     """
     return pd.DataFrame(
         identify(metrics)
@@ -87,7 +87,7 @@ def runs(all_metrics, measured):
             "resumed": metrics["resumed"],
             "started": metrics["started"],
             "ended": metrics["ended"],
-            # Those of a run that was resumed lie apart.
+            # A run that was resumed has several.
             "sessions": " ".join(f"{s['started']}-{s['ended']}" for s in metrics["sessions"]),
             "lasted_seconds": sum(s["ended"] - s["started"] for s in metrics["sessions"]),
         }
@@ -121,7 +121,7 @@ def epochs(all_metrics):
 def staleness(all_metrics):
     """One row per run and staleness: how many updates of an asynchronous strategy had it.
 
-    With several servers each counts its part of an update.
+    With several servers, each of them counts its part of an update.
     """
     rows = [
         identify(metrics) | {"staleness": staleness, "updates": updates}
@@ -129,7 +129,7 @@ def staleness(all_metrics):
         for epoch in metrics["epochs"]
         for staleness, updates in enumerate(epoch.get("staleness", []))
     ]
-    names = [*CELL, *REPEAT, "staleness"]
+    names = [*SETTINGS, *REPEAT, "staleness"]
     return pd.DataFrame(rows, columns=[*names, "updates"]).groupby(names).sum().reset_index()
 
 
@@ -151,15 +151,15 @@ def classes(all_metrics):
 
 
 def confusion(all_metrics):
-    """One row per run, true and predicted class; without samples only where the two agree."""
+    """One row per run, true and predicted class; pairs without samples only where they agree."""
     parts = []
     for metrics in all_metrics:
         if metrics["diverged"] is None and metrics["classes"]:
             counts = np.array(metrics["confusion"])
             names = np.array(metrics["classes"], dtype=object)
             true, predicted = np.nonzero(counts + np.eye(len(counts)))
-            found = {"true": names[true], "predicted": names[predicted]}
-            parts.append(_of_run(metrics, found | {"samples": counts[true, predicted]}))
+            pairs = {"true": names[true], "predicted": names[predicted]}
+            parts.append(_of_run(metrics, pairs | {"samples": counts[true, predicted]}))
     return _below_each_other(parts, ["true", "predicted", "samples"])
 
 
@@ -172,7 +172,7 @@ def _below_each_other(parts, columns):
 
 
 def conditions(runs):
-    """Under which conditions each run was timed, in words; only timings of equal ones compare."""
+    """The conditions under which each run was timed, in words; only equal ones compare."""
     alone = np.where(runs["exclusive"].astype(bool), "alone", "packed")
     return [
         f"{how}, {processor}, torch {torch}"
@@ -183,7 +183,7 @@ def conditions(runs):
 
 
 def without_warm_up(epochs):
-    """The epochs of each run without its first one, unless that is the only one."""
+    """The epochs of each run without the first one, unless that is the only one."""
     return epochs[(epochs["epoch"] > 1) | (epochs.groupby(RUN)["epoch"].transform("max") == 1)]
 
 
@@ -199,13 +199,13 @@ def with_elapsed(epochs):
     return epochs.assign(elapsed=epochs.groupby(RUN)["seconds"].cumsum())
 
 
-def learning_curve(cell, column):
-    """A row per epoch of a cell: mean elapsed seconds; mean, low and high of a column over runs.
+def learning_curve(epochs, column):
+    """A row per epoch: mean elapsed seconds; mean, low and high of a column over repeated runs.
 
     Args:
-        cell: its epochs, from with_elapsed().
+        epochs: of runs that are repeats of one another, from with_elapsed().
     """
-    per_epoch = cell.groupby("epoch")
+    per_epoch = epochs.groupby("epoch")
     return per_epoch.agg(
         elapsed=("elapsed", "mean"),
         mean=(column, "mean"),
@@ -215,11 +215,11 @@ def learning_curve(cell, column):
 
 
 def ordered(frame):
-    """Its cells in the order in which they first appear: the config's."""
-    return frame.drop_duplicates(CELL)[CELL].reset_index(drop=True)
+    """The combinations of settings, in the order in which they first appear: the config's."""
+    return frame.drop_duplicates(SETTINGS)[SETTINGS].reset_index(drop=True)
 
 
-def varying(frame, columns=CELL):
+def varying(frame, columns=SETTINGS):
     """The columns with more than one value; the others need not be shown."""
     return [column for column in columns if frame[column].nunique() > 1]
 

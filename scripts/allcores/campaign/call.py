@@ -103,7 +103,7 @@ class Call:
         config = sweeps.expanded(self.merged_config)
         # A job of a cluster uses what the call that submitted it has chosen.
         (cores,) = self._if_given(self.cores_of_a_run) if self.is_main else (None,)
-        full_config = choose.known(config, self.folder.planned(choose.FILE), cores)
+        full_config = choose.with_saved(config, self.folder.planned(choose.FILE), cores)
         self.undecided = [] if full_config else choose.studies_of(config)
         self.config = full_config or choose.with_reference(config)
         self.table = grid.expand(self.config)
@@ -274,7 +274,7 @@ class Call:
         notes = [note for name in self.table.studies for note in fit.notes(self.config, name)]
         for note in dict.fromkeys(notes):
             logger.warning(f"NOTE: {note}")
-        for line in [] if self.undecided else choose.said(self.config):
+        for line in [] if self.undecided else choose.report_lines(self.config):
             logger.info(line)
         logger.info(f"Results go to {self.folder.path}")
         if not internals.is_verbose(self.workflow):
@@ -303,7 +303,7 @@ class Call:
             self._say_goodbye()
             return
         config, file = sweeps.expanded(self.merged_config), self.folder.planned(choose.FILE)
-        if choose.known(config, file, self.cores_of_a_run):
+        if choose.with_saved(config, file, self.cores_of_a_run):
             print("What `auto` stands for is chosen; going on with it", file=sys.stderr, flush=True)
             self.goes_on = True
             signal.signal(signal.SIGINT, self._stop)

@@ -1,1 +1,1 @@
-"""What is known of runs before they are trained: how long, how large, and in which order."""
+"""Before runs are trained: how long they will take, how large they will be, in which order."""

@@ -1,4 +1,4 @@
-"""Cells: kinds of training steps. What is measured of one holds for all runs of it. No torch."""
+"""What decides the speed and the duration of a run: its workload and its sizes. No torch."""
 
 import dataclasses
 import functools
@@ -17,9 +17,9 @@ class Sizes:
     """How much data a run has.
 
     Attributes:
-        shape: of a sample, (C, H, W) of an image.
+        shape: of one sample; (C, H, W) for images.
         classes: how many there are; None: the targets are numbers.
-        train, held_out: numbers of images that it trains on and is scored on.
+        train, held_out: numbers of samples to train on and to score.
     """
 
     shape: tuple
@@ -29,10 +29,10 @@ class Sizes:
 
     @classmethod
     def of(cls, run, data_folder):
-        """Those of a Run, from the prepared dataset, or else what is known before; None: nothing.
+        """The sizes of a Run, from the prepared dataset or else from its metadata; None: unknown.
 
         Args:
-            data_folder: of the prepared dataset.
+            data_folder: folder of the prepared dataset.
         """
         try:
             info = json.loads((Path(data_folder) / "dataset.json").read_text())
@@ -41,11 +41,12 @@ class Sizes:
             is_ordered = "times.npy" in info["sha256"]
             test = count - train
         except (OSError, ValueError, KeyError, TypeError):  # not prepared yet
-            known = registry.metadata(run.dataset)
-            if known is None:
+            metadata = registry.metadata(run.dataset)
+            if metadata is None:
                 return None
-            shape, classes, train, test = known.shape, known.classes, known.train, known.test
-            is_ordered = known.times is not None
+            shape, classes = metadata.shape, metadata.classes
+            train, test = metadata.train, metadata.test
+            is_ordered = metadata.times is not None
         held_out = test
         for folds, fold in ((run.folds, run.fold), (run.inner_folds, run.inner_fold)):
             if folds is not None:
@@ -56,13 +57,13 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """All runs whose steps take as long.
+class Workload:
+    """What of a run decides its speed: steps of runs with the same workload take equally long.
 
     Attributes:
-        run: one of them, without what decides only which samples it sees, how many, in how many
+        run: one such Run, without what only decides which samples it sees, how many, for how many
             epochs and under which schedule.
-        shape, classes: as of Sizes.
+        shape, classes: see Sizes.
     """
 
     run: Run
@@ -71,12 +72,12 @@ class Cell:
 
     @classmethod
     def of(cls, run, sizes):
-        """That of a Run, whose recipe is filled in."""
+        """The workload of a Run whose recipe is filled in."""
         splits = ("folds", "fold", "inner_folds", "inner_fold", "train_size", "validation")
-        nothing = dict.fromkeys((*splits, "patience", "stop_after")) | {"seed": 0, "epochs": 1}
-        kind = dataclasses.replace(
+        neutral = dict.fromkeys((*splits, "patience", "stop_after")) | {"seed": 0, "epochs": 1}
+        plain_run = dataclasses.replace(
             run,
-            **nothing,
+            **neutral,
             dataset=Choice("", "", {}),
             schedule=Choice("constant", "constant", {}),
             **{
@@ -84,15 +85,15 @@ class Cell:
                 for part in ("model", "strategy")
             },
         )
-        return cls(kind, sizes.shape, sizes.classes)
+        return cls(plain_run, sizes.shape, sizes.classes)
 
     @functools.cached_property
     def key(self):
-        """Equal for what is measured alike: the same kind of step, code, processor and torch."""
+        """Equal for runs with the same workload, code, processor and version of torch."""
         assert AUTO not in self.run.recipe.values()
-        told = [json.loads(self.run.to_json()), self.shape, self.classes]
-        told += [fingerprint.of_run(self.run), cores.processor()]
-        return digest(json.dumps([*told, importlib.metadata.version("torch")]))
+        parts = [json.loads(self.run.to_json()), self.shape, self.classes]
+        parts += [fingerprint.of_run(self.run), cores.processor()]
+        return digest(json.dumps([*parts, importlib.metadata.version("torch")]))
 
     @property
     def title(self):

@@ -1,8 +1,8 @@
 """How long and how large a run will be: to start the longest first, and to ask a cluster for it.
 
-What is known best counts: what a run of the same kind has taken; what a plan has measured; what was
-measured for the model's recipe, or its multiply-adds, and how far that was off for runs of other
-kinds. Where nothing is known, it is a guess.
+The best source counts: a finished run of the same kind, else what a plan has measured, else the
+pace measured for the model's recipe or its multiply-adds, corrected by how far off these were for
+finished runs of other kinds. Where nothing is known, it is a guess.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from allcores.files import read_json
 from allcores.machine import cores
 from allcores.planning import plan, preflight
-from allcores.planning.cells import Cell, Sizes
+from allcores.planning.cells import Sizes, Workload
 from allcores.planning.prediction import FORKED_MB, claimed
 from allcores.training import recipes
 
@@ -23,88 +23,90 @@ START_UP, FORKED_START_UP = 3.0, 0.5  # seconds
 RATE = 8e9  # multiply-adds per second and core
 PASSES = 3  # forward, and two for backward
 SCALING = 0.7  # n cores are worth n ** SCALING
-# For a model or a dataset of which nothing is known.
+# For a model or a dataset about which nothing is known.
 UNKNOWN = {"multiply_adds": 1e8, "activation_bytes": 4e6, "weight_bytes": 4e7}
 UNKNOWN_IMAGES = 10_000
 
-# Torch, in a process of its own.
+# Of a process that imports torch itself.
 PROCESS_MB = 400
-# Of a worker, in sizes of the model: weights, gradients, an optimizer's two averages, what is sent.
+# Memory of a worker in sizes of the model: weights, gradients, two averages, messages.
 COPIES = 6
-# What is kept for the backward pass is not all: gradients and buffers come on top.
-BESIDE_ACTIVATIONS = 1.5
-# The settings by which a run that was made tells of one to be made.
-ALIKE = ("dataset", "model", "optimizer", "batch_size", "epochs", "precision", "memory_format")
-# A time limit is so many times what is expected: what was counted may be far off.
+# Activations kept for the backward pass are not all: gradients and buffers come on top.
+ACTIVATION_FACTOR = 1.5
+# If these settings are equal, a finished run says how long another one takes.
+COMPARED = ("dataset", "model", "optimizer", "batch_size", "epochs", "precision", "memory_format")
+# Time limits as multiples of the expected time: what was counted may be far off.
 MEASURED_LIMIT, COUNTED_LIMIT, LEAST_LIMIT = 3, 10, 30  # the last in minutes
 
 
 class Estimates:
-    """What is expected of the runs of one config.
+    """Expected durations and sizes of the runs of one config.
 
     Args:
         table: their grid.Table.
         folder: the ResultsFolder.
         available: number of cores that a run can have.
-        forked: whether the runs are forked from a process that they share memory with.
+        forked: whether the runs are forked from a process with which they share memory.
     """
 
     def __init__(self, table, folder, available, forked):
         self.table, self.folder = table, folder
         self.available, self.forked = available, forked
-        self.alike = defaultdict(list)
+        self.paths_of_kind = defaultdict(list)
         for path, run in table.runs.items():
-            self.alike[_kind(run)].append(path)
+            self.paths_of_kind[_kind(run)].append(path)
         self.read_again()
 
     def read_again(self):
-        """Forget what was known: something has been measured or counted since."""
+        """Read everything again, after something has been measured or counted."""
         self.counts = preflight.counts(self.folder.tried_out)
         self.planner = plan.Planner(self.folder, self.available)
-        self.of_kind = functools.cache(self._of_kind)
-        self.taken = functools.cache(self._taken)
-        self.off = functools.cache(self._off)
+        self.expected = functools.cache(self._expected)
+        self.from_run = functools.cache(self._from_run)
+        self.correction = functools.cache(self._correction)
 
     def seconds(self, run):
         """Expected duration of a Run in seconds."""
-        return self.of_kind(_kind(run)).seconds
+        return self.expected(_kind(run)).seconds
 
     def minutes(self, run):
-        """A time limit for a Run, generous: a cluster ends what exceeds it."""
-        expected = self.of_kind(_kind(run))
+        """A generous time limit for a Run: a cluster ends what exceeds it."""
+        expected = self.expected(_kind(run))
         factor = MEASURED_LIMIT if expected.measured else COUNTED_LIMIT
         return max(LEAST_LIMIT, round(factor * expected.seconds / 60))
 
     def memory_mb(self, run):
-        """Expected peak memory of a Run on each of its nodes in megabytes, generous: a cluster
+        """Expected peak memory of a Run on each of its nodes in megabytes, generously: a cluster
         kills what exceeds it."""
-        expected = self.of_kind(_kind(run))
-        on_node, each = -(-run.processes // run.nodes), FORKED_MB if self.forked else PROCESS_MB
-        taken = expected.bytes / run.nodes
+        expected = self.expected(_kind(run))
+        processes = -(-run.processes // run.nodes)  # on a node
+        process_mb = FORKED_MB if self.forked else PROCESS_MB
+        of_node = expected.bytes / run.nodes
         if expected.measured:
-            return round(claimed(taken, on_node, each) / 1e6)
-        return round(each * (1 + on_node) + taken / 1e6)
+            return round(claimed(of_node, processes, process_mb) / 1e6)
+        return round(process_mb * (1 + processes) + of_node / 1e6)
 
-    def _of_kind(self, kind):
-        run = self.table.runs[self.alike[kind][0]]
-        if known := self.taken(kind) or self._planned(run):
-            return known
-        counted = self._counted(run)
-        return dataclasses.replace(counted, seconds=counted.seconds * self.off(run.model.label))
+    def _expected(self, kind):
+        run = self.table.runs[self.paths_of_kind[kind][0]]
+        if expected := self.from_run(kind) or self._from_plan(run):
+            return expected
+        counted = self._from_counts(run)
+        seconds = counted.seconds * self.correction(run.model.label)
+        return dataclasses.replace(counted, seconds=seconds)
 
-    def _off(self, model):
-        """How many times as long as counted runs of a model take; of any, if none was made yet."""
-        found = defaultdict(list)
-        for kind, paths in self.alike.items():
-            if taken := self.taken(kind):
+    def _correction(self, model):
+        """Measured over counted seconds: the median for a model, or else for any; 1: unknown."""
+        ratios_of = defaultdict(list)
+        for kind, paths in self.paths_of_kind.items():
+            if finished := self.from_run(kind):
                 run = self.table.runs[paths[0]]
-                found[run.model.label].append(taken.seconds / self._counted(run).seconds)
-        of_any = [ratio for ratios in found.values() for ratio in ratios]
-        return statistics.median(found.get(model) or of_any or [1.0])
+                ratios_of[run.model.label].append(finished.seconds / self._from_counts(run).seconds)
+        all_ratios = [ratio for ratios in ratios_of.values() for ratio in ratios]
+        return statistics.median(ratios_of.get(model) or all_ratios or [1.0])
 
-    def _counted(self, run):
-        """By the pace of its recipe, or else what the model computes; by what it keeps, memory
-        without that of torch."""
+    def _from_counts(self, run):
+        """Seconds by the pace of the run's recipe, or else by what its model computes; bytes by
+        what it keeps, without those of torch."""
         trial = preflight.trial(run)
         counts = UNKNOWN | (self.counts.get(trial[0], {}) if trial else {})
         sizes = Sizes.of(run, self.folder.data(run))
@@ -113,50 +115,51 @@ class Estimates:
         recipe = self.folder.recipe.format(**run.wildcards, measured=run.measured)
         pace = run.has_auto and recipes.pace(recipe)
         work = images / pace if pace else images * PASSES * counts["multiply_adds"] / RATE
-        activations = BESIDE_ACTIVATIONS * counts["activation_bytes"] * run.batch_size
+        activations = ACTIVATION_FACTOR * counts["activation_bytes"] * run.batch_size
         copies = COPIES * counts["weight_bytes"] * run.processes
         start_up = FORKED_START_UP if self.forked else START_UP
         seconds = start_up + work / run.cores**SCALING
         return Expected(seconds, activations + copies, measured=False)
 
-    def _planned(self, run):
-        """By a plan's samples; None: it has none."""
-        if not self.planner.samples.known:
+    def _from_plan(self, run):
+        """By the measurements of a plan; None: there are none."""
+        if not self.planner.samples.by_key:
             return None
-        known = self.planner.recipe_known(run)
-        sizes = known and Sizes.of(known, self.folder.data(known))
-        sample = sizes and self.planner.samples.of(Cell.of(known, sizes))
+        run_with_recipe = self.planner.with_known_recipe(run)
+        sizes = run_with_recipe and Sizes.of(run_with_recipe, self.folder.data(run_with_recipe))
+        sample = sizes and self.planner.samples.of(Workload.of(run_with_recipe, sizes))
         if not sample:
             return None
-        predicted = sample.prediction(known, sizes, self.table.conditions[run.path].curves)
+        curves = self.table.conditions[run.path].curves
+        predicted = sample.prediction(run_with_recipe, sizes, curves)
         return Expected(predicted.seconds_among(1.0), predicted.memory, measured=True)
 
-    def _taken(self, kind):
-        """By what a run of that kind has taken, on a processor like this one; None: none has."""
-        for path in self.alike[kind]:
+    def _from_run(self, kind):
+        """By a finished run of that kind, on a processor like this one; None: there is none."""
+        for path in self.paths_of_kind[kind]:
             if not self.folder.has(path):
                 continue
             try:
                 metrics = read_json(f"{self.folder.run(path)}/metrics.json")
-            except (OSError, ValueError):  # whoever collects it says so
+            except (OSError, ValueError):  # reported when it is collected
                 continue
-            wanted = json.loads(self.table.runs[path].to_json())
-            same = all(metrics["settings"].get(key) == wanted[key] for key in ALIKE)
+            settings = json.loads(self.table.runs[path].to_json())
+            same = all(metrics["settings"].get(key) == settings[key] for key in COMPARED)
             here = metrics["machine"]["processor"] == cores.processor()
             if same and here and not metrics["diverged"]:
-                lasted = sum(one["ended"] - one["started"] for one in metrics["sessions"])
-                return Expected(lasted, metrics["peak_memory_bytes"], measured=True)
+                seconds = sum(part["ended"] - part["started"] for part in metrics["sessions"])
+                return Expected(seconds, metrics["peak_memory_bytes"], measured=True)
         return None
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What is expected of a run.
+    """Expected duration and memory of a run.
 
     Attributes:
         seconds: from its start to its end.
-        bytes: of memory, at most.
-        measured: whether that was measured, and not counted or guessed.
+        bytes: peak memory.
+        measured: whether they were measured, not counted or guessed.
     """
 
     seconds: float
@@ -166,8 +169,8 @@ class Expected:
 
 def _kind(run):
     """Equal for runs that differ only in schedule, fold and seed."""
-    of_path = run.wildcards
+    wildcards = run.wildcards
     return (
-        *(of_path[key] for key in ("dataset", "model", "strategy", "layout", "size")),
+        *(wildcards[key] for key in ("dataset", "model", "strategy", "layout", "size")),
         *(run.folds, run.inner_folds, run.stop_after),
     )

@@ -1,15 +1,15 @@
-"""How Snakemake's greedy scheduler packs runs onto cores and memory, simulated. No torch."""
+"""Simulate how Snakemake's greedy scheduler packs runs onto cores and memory. No torch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run that waits.
+    """A run to be started.
 
     Attributes:
-        name: what the caller knows it by.
-        cores, memory: that it claims; of an exclusive run all cores.
+        name: any name by which the caller knows it.
+        cores, memory: what it claims; an exclusive run claims all cores.
         prediction: prediction.Prediction.
     """
 
@@ -21,13 +21,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Packed:
-    """What a simulation ends with.
+    """The result of a simulation.
 
     Attributes:
         makespan: seconds until the last run has ended.
         times: name -> (start, end) in seconds since the start.
-        training: name -> seconds of training, among the neighbours that it had.
-        peak_memory: bytes of the runs that are at work at once, at most.
+        training: name -> seconds of training, slowed down by the neighbours that it had.
+        peak_memory: most bytes that runs take at the same time.
     """
 
     makespan: float
@@ -36,11 +36,11 @@ class Packed:
     peak_memory: int
 
 
-class _Going:
-    """A Job at work: when it was started, the share of it that is left, and of cores beside it."""
+class _Running:
+    """A Job at work: its start, the share of it that remains, and how busy the other cores were."""
 
     def __init__(self, job, start):
-        self.job, self.start, self.left, self.crowded = job, start, 1.0, 0.0
+        self.job, self.start, self.remaining, self.crowding = job, start, 1.0, 0.0
 
 
 def simulate(jobs, cores, memory=float("inf"), gap=0.0):
@@ -49,54 +49,57 @@ def simulate(jobs, cores, memory=float("inf"), gap=0.0):
     A run slows down its neighbours in proportion to the cores that it keeps busy.
 
     Args:
-        jobs: by falling priority.
-        cores, memory: of the machine; a job that claims more gets all.
-        gap: seconds from when a run's cores are free until they have the next one.
+        jobs: in order of priority, the highest first.
+        cores, memory: of the machine; a job that claims more gets all of it.
+        gap: seconds from when cores become free until the next run starts on them.
     """
-    waiting, going, times, training = list(jobs), [], {}, {}
-    now, peak, free, room = 0.0, 0, cores, memory
+    waiting, running, times, training = list(jobs), [], {}, {}
+    now, peak, free_cores, free_memory = 0.0, 0, cores, memory
 
-    def needs(job):
+    def claims(job):
         return min(job.cores, cores), min(job.memory, memory)
 
-    def after(job):
+    def time_after(job):
         return job.prediction.end + gap
 
-    while waiting or going:
-        left = []
+    while waiting or running:
+        still_waiting = []
         for position, job in enumerate(waiting):
-            if not free:
-                left += waiting[position:]
+            if not free_cores:
+                still_waiting += waiting[position:]
                 break
-            claims = needs(job)
-            if claims[0] <= free and claims[1] <= room:
-                free, room = free - claims[0], room - claims[1]
-                going.append(_Going(job, now))
+            job_cores, job_memory = claims(job)
+            if job_cores <= free_cores and job_memory <= free_memory:
+                free_cores, free_memory = free_cores - job_cores, free_memory - job_memory
+                running.append(_Running(job, now))
             else:
-                left.append(job)
-        waiting = left
-        peak = max(peak, sum(one.job.prediction.memory for one in going))
+                still_waiting.append(job)
+        waiting = still_waiting
+        peak = max(peak, sum(run.job.prediction.memory for run in running))
 
-        busy = cores - free
-        lasting = [
-            one.job.prediction.seconds_among(_crowd(one.job, busy, cores)) + after(one.job)
-            for one in going
+        busy = cores - free_cores
+        durations = [
+            run.job.prediction.seconds_among(_crowd(run.job, busy, cores)) + time_after(run.job)
+            for run in running
         ]
-        passed = min(one.left * seconds for one, seconds in zip(going, lasting, strict=True))
+        # Until the next run ends.
+        passed = min(
+            run.remaining * seconds for run, seconds in zip(running, durations, strict=True)
+        )
         now += passed
-        for one, seconds in zip(going, lasting, strict=True):
-            one.left -= passed / seconds
-            one.crowded += passed / seconds * _crowd(one.job, busy, cores)
-        for one in [one for one in going if one.left < 1e-9]:
-            going.remove(one)
-            claims = needs(one.job)
-            free, room = free + claims[0], room + claims[1]
-            times[one.job.name] = one.start, now - after(one.job)
-            training[one.job.name] = one.job.prediction.training_among(one.crowded)
+        for run, seconds in zip(running, durations, strict=True):
+            run.remaining -= passed / seconds
+            run.crowding += passed / seconds * _crowd(run.job, busy, cores)
+        for run in [run for run in running if run.remaining < 1e-9]:
+            running.remove(run)
+            job_cores, job_memory = claims(run.job)
+            free_cores, free_memory = free_cores + job_cores, free_memory + job_memory
+            times[run.job.name] = run.start, now - time_after(run.job)
+            training[run.job.name] = run.job.prediction.training_among(run.crowding)
     return Packed(max((end for _, end in times.values()), default=0.0), times, training, peak)
 
 
 def _crowd(job, busy, cores):
-    """The share of the cores beside a job's own that other runs keep busy."""
-    rest = cores - min(job.cores, cores)
-    return (busy - min(job.cores, cores)) / rest if rest else 0.0
+    """The share of the cores outside a job that other runs keep busy."""
+    others = cores - min(job.cores, cores)
+    return (busy - min(job.cores, cores)) / others if others else 0.0

@@ -1,4 +1,4 @@
-"""What a campaign will take, from what a second of training has shown of each of its cells."""
+"""How long a campaign will take, predicted from a second of training for each workload."""
 
 import dataclasses
 import time
@@ -8,47 +8,47 @@ from pathlib import Path
 from allcores.files import read_json, write_json
 from allcores.machine import cores, lean_torch
 from allcores.planning import packing, prediction, scaling
-from allcores.planning.cells import Cell, Sizes
+from allcores.planning.cells import Sizes, Workload
 from allcores.planning.prediction import Sample
 from allcores.study.run import AUTO
 from allcores.training import recipes
 
 # Seconds from when a run's cores are free until Snakemake has started the next one on them.
 GAP = 0.02
-# How often each cell is measured; once, if that takes so many seconds.
+# How often each workload is measured; once, if that takes longer than so many seconds.
 TURNS, LONG = 2, 8.0
 
 
 class Samples:
-    """What has been measured of cells on this machine, in a file.
+    """The measured Samples of workloads on this machine, kept in a file.
 
     Args:
-        file: JSON, made when something is kept; a damaged one is as good as none.
+        file: JSON, created by keep(); a damaged one counts as empty.
     """
 
     def __init__(self, file):
         self.file = Path(file)
         try:
-            known = read_json(self.file)
-            self.known = {key: Sample(**sample) for key, sample in known.items()}
+            content = read_json(self.file)
+            self.by_key = {key: Sample(**sample) for key, sample in content.items()}
         except (OSError, ValueError, TypeError, AttributeError):
-            self.known = {}
+            self.by_key = {}
 
-    def of(self, cell):
-        """The Sample of a cell; None: nothing is known."""
-        return self.known.get(_key(cell))
+    def of(self, workload):
+        """The Sample of a workload; None: it has not been measured."""
+        return self.by_key.get(_key(workload))
 
-    def keep(self, cell, sample):
-        self.known[_key(cell)] = sample
+    def keep(self, workload, sample):
+        self.by_key[_key(workload)] = sample
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        content = {key: dataclasses.asdict(sample) for key, sample in self.known.items()}
+        content = {key: dataclasses.asdict(sample) for key, sample in self.by_key.items()}
         write_json(self.file, content)
 
 
-def _key(cell):
-    """That of the cell; processes that had to share cores have shown something else."""
-    short = cell.run.cores > cores.allowed()
-    return f"{cell.key}_on_{cores.allowed()}" if short else cell.key
+def _key(workload):
+    """The key of a workload here: where processes share cores, it is measured separately."""
+    shares_cores = workload.run.cores > cores.allowed()
+    return f"{workload.key}_on_{cores.allowed()}" if shares_cores else workload.key
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class Planned:
     """A run of a plan.
 
     Attributes:
-        path: by which the grid.Table knows it.
-        run: as it is trained, its recipe filled in.
+        path: its key in the grid.Table.
+        run: the Run to be trained, its recipe filled in.
         exclusive: whether it has the machine to itself.
-        images: that it trains on, each as often as there are epochs.
-        weights: bytes of the weights that it leaves.
+        images: number of samples that it trains on, counted once per epoch.
+        weights: bytes of its file of weights.
         prediction: its Prediction.
     """
 
@@ -73,13 +73,13 @@ class Planned:
 
 
 class Planner:
-    """Plans runs of one config for one machine.
+    """Plans the runs of one config for one machine.
 
     Args:
-        folder: the ResultsFolder, where what is measured is kept.
+        folder: the ResultsFolder, where measurements are kept.
         available: number of cores of the call.
-        memory: bytes that its runs share.
-        say: called with a line before each thing that is measured.
+        memory: bytes that the runs share.
+        say: called with a line of text before each measurement.
     """
 
     def __init__(self, folder, available, memory=float("inf"), say=print):
@@ -87,10 +87,10 @@ class Planner:
         self.samples, self.planned = Samples(folder.planned("samples.json")), {}
 
     def of(self, table):
-        """A list of Planned, of the runs of a grid.Table; measures what is not known yet.
+        """The list of Planned for the runs of a grid.Table; measures what is not known yet.
 
         Raises:
-            ValueError: a cell cannot be trained, or nothing is known of a dataset yet.
+            ValueError: a run cannot be trained, or a dataset is unknown until it is prepared.
         """
         keys = {path: (path, table.conditions[path]) for path in table.runs}
         new = [path for path in table.runs if keys[path] not in self.planned]
@@ -114,80 +114,85 @@ class Planner:
         )
 
     def sample(self, run):
-        """The Sample of a run's cell, measured or extrapolated where it is not known."""
+        """The Sample for a run: measured, or extrapolated if this machine has no room for it."""
         if _has_room(run):
             return self._measured_once(run)
-        lean_torch.import_torch()  # strategies are asked how their exchange grows
+        lean_torch.import_torch()  # to ask the strategy how its exchange grows
         return scaling.extrapolate(run, cores.allowed(), self._measured_once)
 
     def _measured_once(self, run):
-        """The Sample of a run's cell, measured if it is not known, on however many cores."""
+        """The Sample for a run, measured if it is not known, however few cores there are."""
         sizes = self.sizes(run)
-        cell = Cell.of(run, sizes)
-        if not self.samples.of(cell):
-            sample = self._measured(cell, sizes, f"measuring {cell.title}")
-            self.samples.keep(cell, sample)
-        return self.samples.of(cell)
+        workload = Workload.of(run, sizes)
+        if not self.samples.of(workload):
+            sample = self._measured(workload, sizes, f"measuring {workload.title}")
+            self.samples.keep(workload, sample)
+        return self.samples.of(workload)
 
     def measure(self, runs):
-        """Measure what is not known yet of runs."""
+        """Measure the workloads of runs that have not been measured yet."""
         self._measure([self._with_recipe(run) for run in runs])
 
     def _measure(self, runs, crowded=()):
-        """Measure what the machine has room for, all in turn and again: its speed drifts.
+        """Measure those that this machine has room for, in TURNS rounds: its speed drifts.
 
         Args:
             crowded: Runs that may have more processes than there are cores.
         """
-        cells = {}
+        workloads = {}
         for run in runs:
             sizes = self.sizes(run)
-            cell = Cell.of(run, sizes)
-            if (_has_room(run) or run in crowded) and not self.samples.of(cell):
-                cells[cell.key] = cell, sizes
-        found, lasted = {key: [] for key in cells}, {}
-        for turn in range(TURNS):
-            for number, (key, (cell, sizes)) in enumerate(cells.items(), 1 + turn * len(cells)):
-                if lasted.get(key, 0) > LONG:
+            workload = Workload.of(run, sizes)
+            if (_has_room(run) or run in crowded) and not self.samples.of(workload):
+                workloads[workload.key] = workload, sizes
+        samples, durations = {key: [] for key in workloads}, {}
+        total, number = TURNS * len(workloads), 0
+        for _ in range(TURNS):
+            for key, (workload, sizes) in workloads.items():
+                number += 1
+                if durations.get(key, 0) > LONG:
                     continue
-                told, began = f"measuring {number} of {TURNS * len(cells)}", time.perf_counter()
-                found[key].append(self._measured(cell, sizes, f"{told}: {cell.title}"))
-                lasted[key] = time.perf_counter() - began
-        for key, (cell, _) in cells.items():
-            self.samples.keep(cell, prediction.average(found[key]))
+                began = time.perf_counter()
+                message = f"measuring {number} of {total}: {workload.title}"
+                samples[key].append(self._measured(workload, sizes, message))
+                durations[key] = time.perf_counter() - began
+        for key, (workload, _) in workloads.items():
+            self.samples.keep(workload, prediction.average(samples[key]))
 
     def sizes(self, run):
         """The Sizes of a run."""
         sizes = Sizes.of(run, self.folder.data(run))
         if sizes is None:
             raise ValueError(
-                f"nothing is known of the dataset {run.dataset.label} before it is prepared: "
+                f"the dataset {run.dataset.label} is unknown until it is prepared: "
                 f"snakemake --cores 1 {self.folder.data(run)}/dataset.json, with the same config"
             )
         return sizes
 
-    def _measured(self, cell, sizes, told):
+    def _measured(self, workload, sizes, message):
         from allcores.planning import sampling
 
-        self.say(told)
+        self.say(message)
         try:
-            return sampling.measure(cell, sizes, max(1, cores.allowed() // cell.run.cores))
+            copies = max(1, cores.allowed() // workload.run.cores)
+            return sampling.measure(workload, sizes, copies)
         except ValueError as error:
-            raise ValueError(f"{cell.title}: {error}") from None
+            raise ValueError(f"{workload.title}: {error}") from None
 
     def _with_recipe(self, run):
         """The run with its recipe filled in, measured now if it is not known."""
-        known = self.recipe_known(run)
-        if known:
-            return known
+        run_with_recipe = self.with_known_recipe(run)
+        if run_with_recipe:
+            return run_with_recipe
         from allcores.planning import sampling
 
         self.say(f"measuring how {run.model.label} computes fastest")
         sampling.calibrate(run, self.sizes(run), self._cores_of_recipe(run), self._recipe(run))
-        return self.recipe_known(run)
+        return self.with_known_recipe(run)
 
-    def recipe_known(self, run):
-        """The run with its recipe filled in, by the campaign's measurement or a plan's; or None."""
+    def with_known_recipe(self, run):
+        """The run with its recipe filled in, as measured by the campaign or a plan; None: neither
+        has measured it."""
         if not run.has_auto:
             return run
         of_campaign = Path(self.folder.recipe.format(**run.wildcards, measured=run.measured))
@@ -200,12 +205,12 @@ class Planner:
         return min(self.available, cores.allowed()) if run.threads_per_worker == AUTO else 1
 
     def _recipe(self, run):
-        """The file of a plan's own measurement."""
+        """The file of the recipe that a plan measures."""
         return Path(self.folder.planned("recipes")) / recipes.file_name(run)
 
 
 def _has_room(run):
-    """Whether this machine can show how long a run takes."""
+    """Whether this machine has the cores to measure a run."""
     return run.cores <= cores.allowed() and run.nodes == 1
 
 
@@ -213,20 +218,21 @@ def pack(planned, table, available, memory):
     """The packing.Packed of Planned runs, in the order in which Snakemake starts them.
 
     Args:
+        planned: list of Planned.
         table: their grid.Table.
         available, memory: number of cores, and bytes.
     """
     turns = table.turns()
-    first = sorted((one for one in planned if one.exclusive), key=lambda one: turns[one.path])
-    others = [one for one in planned if not one.exclusive]
-    others.sort(key=lambda one: -one.prediction.seconds_among(0.0))
+    exclusive = sorted((run for run in planned if run.exclusive), key=lambda run: turns[run.path])
+    others = [run for run in planned if not run.exclusive]
+    others.sort(key=lambda run: -run.prediction.seconds_among(0.0))
     jobs = [
         packing.Job(
-            one.path,
-            available if one.exclusive else one.run.cores,
-            prediction.claimed(one.prediction.memory, one.run.processes),
-            one.prediction,
+            item.path,
+            available if item.exclusive else item.run.cores,
+            prediction.claimed(item.prediction.memory, item.run.processes),
+            item.prediction,
         )
-        for one in [*first, *others]
+        for item in [*exclusive, *others]
     ]
     return packing.simulate(jobs, available, memory, GAP)

@@ -1,43 +1,43 @@
-"""From what was measured of a cell to what a run of it will take. No torch."""
+"""Predict what a run will take from the measured Sample of its workload. No torch."""
 
 import dataclasses
 import math
 import statistics
 from dataclasses import dataclass
 
-# Of each process of a run in megabytes, where they are forked from one that has imported torch.
+# Megabytes per process of a run, where processes are forked from one that has imported torch.
 FORKED_MB = 80
-# What is claimed of what was measured: a run may take a little more than the one before.
-MORE = 1.25
+# Claimed over measured memory: a run may take a little more than the one that was measured.
+MEMORY_MARGIN = 1.25
 
 
 def claimed(memory, processes, process_mb=FORKED_MB):
-    """The bytes that a run claims, by which it is packed.
+    """The bytes that a run claims when runs are packed.
 
     Args:
-        memory: bytes that one like it has taken.
-        processes: how many it has, beside the one that starts them.
-        process_mb: that each of them takes at least.
+        memory: bytes that a run of this kind has taken.
+        processes: how many it has, without the one that starts them.
+        process_mb: least megabytes per process.
     """
-    return max(process_mb * 1e6 * (1 + processes), MORE * memory)
+    return max(process_mb * 1e6 * (1 + processes), MEMORY_MARGIN * memory)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What a second of training has shown of a cell.
+    """What a second of training has shown about a workload.
 
     Attributes:
         step_seconds: of a step of a whole batch, with no other runs at work.
-        slower: by how much it is slower with its copies at work on all other cores, from 1.
+        slower: factor, from 1, by which copies at work on all other cores slow it down.
         warm_up_seconds: by which the first epoch is longer.
         fixed_seconds: of a run, before and after training and scoring.
-        epoch_seconds: of an epoch beside its steps: a checkpoint.
-        evaluation_seconds, image_seconds: of a scoring, and of each image scored.
-        memory_bytes: of all its processes together, at most.
+        epoch_seconds: of an epoch in addition to its steps: a checkpoint.
+        evaluation_seconds, image_seconds: of a scoring, and in addition of each image scored.
+        memory_bytes: peak memory of all its processes together.
         phases: phase -> its share of a step.
         weights_bytes: of the model.
         end_seconds: from the end of its record until its memory and checkpoints are gone.
-        extrapolated: whether it was not measured, but follows from what was.
+        extrapolated: whether it follows from other measurements instead of its own.
     """
 
     step_seconds: float
@@ -54,7 +54,7 @@ class Sample:
     extrapolated: bool = False
 
     def prediction(self, run, sizes, curves=False):
-        """The Prediction for a Run of this cell, if it trains all its epochs.
+        """The Prediction for a Run of this workload, if it trains all its epochs.
 
         Args:
             sizes: its cells.Sizes.
@@ -66,13 +66,12 @@ class Sample:
         scoring = self.evaluation_seconds + sizes.held_out * self.image_seconds
         other = self.fixed_seconds + run.trained_epochs * self.epoch_seconds + scorings * scoring
         if run.validation:
-            judged = sizes.train * run.validation / (1 - run.validation)
-            judging = self.evaluation_seconds + judged * self.image_seconds
-            other += run.trained_epochs * judging
+            validation_size = sizes.train * run.validation / (1 - run.validation)
+            validation_scoring = self.evaluation_seconds + validation_size * self.image_seconds
+            other += run.trained_epochs * validation_scoring
         data = (sizes.train + sizes.held_out) * math.prod(sizes.shape)  # bytes of images
         memory = self.memory_bytes + (data if len(sizes.shape) == 3 else 4 * data)
-        told = training, other, self.end_seconds, self.slower, memory
-        return Prediction(*told, self.extrapolated)
+        return Prediction(training, other, self.end_seconds, self.slower, memory, self.extrapolated)
 
 
 @dataclass(frozen=True)
@@ -81,11 +80,11 @@ class Prediction:
 
     Attributes:
         training: seconds of its epochs, with no other runs at work.
-        other: seconds of all else, from its start to its end.
+        other: seconds of everything else, from its start to its end.
         end: seconds after that until its cores are free.
-        slower: by how much training is slower with runs at work on all other cores, from 1.
+        slower: factor, from 1, by which runs at work on all other cores slow down training.
         memory: bytes.
-        extrapolated: whether this kind of run was not measured here.
+        extrapolated: whether its workload was not measured here.
     """
 
     training: float
@@ -96,31 +95,31 @@ class Prediction:
     extrapolated: bool
 
     def training_among(self, share):
-        """Seconds of training with runs at work on that share of the other cores."""
+        """Seconds of training with runs at work on that share of the other cores, 0..1."""
         return self.training * (1 + (self.slower - 1) * share)
 
     def seconds_among(self, share):
-        """Seconds from its start to its end, likewise."""
+        """Seconds from its start to its end, with runs at work on that share of the others."""
         return self.training_among(share) + self.other
 
 
 def average(samples):
-    """The Sample that several of a cell, taken at different times, make together."""
+    """The mean of Samples of one workload, taken at different times; their peak of memory."""
     means = {
         field.name: statistics.mean(getattr(sample, field.name) for sample in samples)
         for field in dataclasses.fields(Sample)
         if field.type is float
     }
-    most = max(sample.memory_bytes for sample in samples)
-    return dataclasses.replace(samples[0], **means, memory_bytes=most)
+    memory = max(sample.memory_bytes for sample in samples)
+    return dataclasses.replace(samples[0], **means, memory_bytes=memory)
 
 
 def duration(seconds):
     """In words: "4.8 s", "48 s", "3 min 20 s", "2 h 05 min"."""
     if seconds < 59.5:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds = divmod(round(seconds), 60)
     if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
+        return f"{minutes} min {seconds:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours:,} h {minutes:02d} min"

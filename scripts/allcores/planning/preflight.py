@@ -16,17 +16,16 @@ def findings(config, table, files, cache, command):
     """Try out the runs of a grid.Table; returns a line for each problem that prevents training.
 
     Args:
-        config: of which the table is, its sweeps expanded.
-        files: the config's YAML files; findings give file and line of what does not fit.
+        config: the config of the table, its sweeps expanded.
+        files: the config's YAML files; findings give file and line of a problem.
+        cache: JSON file of the successful trials and what was counted in them; new ones are added.
         command: how to call scripts/check_models.py, a list.
-        cache: JSON file of what the trials that have succeeded were of, and what was counted in
-            them; new ones are added.
     """
-    known = _known(cache)
+    cached = _cached(cache)
     new = {
         key: trial
         for key, trial in _trials(table).items()
-        if key not in known or not set(trial["strategies"]) <= set(known[key]["strategies"])
+        if key not in cached or not set(trial["strategies"]) <= set(cached[key]["strategies"])
     }
     if not new:
         return []
@@ -38,19 +37,19 @@ def findings(config, table, files, cache, command):
     }
     for key, answer in answers.items():
         if not answer["problem"]:
-            strategies = new[key]["strategies"] + known.get(key, {}).get("strategies", [])
-            known[key] = {"counts": answer["counts"], "strategies": sorted(set(strategies))}
+            strategies = new[key]["strategies"] + cached.get(key, {}).get("strategies", [])
+            cached[key] = {"counts": answer["counts"], "strategies": sorted(set(strategies))}
     Path(cache).parent.mkdir(parents=True, exist_ok=True)
-    write_json(cache, known)
+    write_json(cache, cached)
     return checks.located(problems, yamlfile.places(files)[0])
 
 
 def counts(cache):
-    """Key of each trial that has succeeded -> what was counted in it."""
-    return {key: trial["counts"] for key, trial in _known(cache).items()}
+    """Key of each successful trial -> what was counted in it."""
+    return {key: trial["counts"] for key, trial in _cached(cache).items()}
 
 
-def _known(cache):
+def _cached(cache):
     try:
         return read_json(cache)
     except (OSError, ValueError):  # none yet, or damaged: it only saves time
@@ -58,29 +57,29 @@ def _known(cache):
 
 
 def _trials(table):
-    """Key -> what is to be tried out, of all runs of a grid.Table of whose data enough is known."""
+    """Key -> trial, for the runs of a grid.Table about whose dataset enough is known."""
     trials = {}
     for run in table.runs.values():
-        key, asked = trial(run) or (None, None)
+        key, request = trial(run) or (None, None)
         if key is None:
             continue
-        strategies = trials.setdefault(key, asked | {"strategies": []})["strategies"]
-        # A lone worker is trained without most of them: see Strategy.is_alone().
+        strategies = trials.setdefault(key, request | {"strategies": []})["strategies"]
+        # With a single worker most strategies have no effect: see Strategy.is_alone().
         constants = registry.strategies()[run.strategy.name].constants
-        own = constants.get("one_worker") or constants.get("asynchronous")
-        is_used = run.processes > 1 or own or run.strategy.options
+        has_effect_alone = constants.get("one_worker") or constants.get("asynchronous")
+        is_used = run.processes > 1 or has_effect_alone or run.strategy.options
         if is_used and run.strategy.to_json() not in strategies:
             strategies.append(run.strategy.to_json())
     return trials
 
 
 def trial(run):
-    """(key, what sanity.tried_out() is to be asked) of a Run, without strategies; None: too little
-    is known of its dataset. All runs that differ in nothing else are one trial."""
+    """(key, arguments of sanity.tried_out() without strategies) for a Run; None: too little is
+    known of its dataset. Runs that differ in nothing else share one trial."""
     metadata = registry.metadata(run.dataset)
     if metadata is None:
         return None
-    one = dataclasses.replace(
+    minimal = dataclasses.replace(
         run.plain,
         dataset=dataclasses.replace(run.dataset, label="", options={}),
         **dict.fromkeys(("folds", "fold", "inner_folds", "inner_fold", "train_size")),
@@ -88,23 +87,24 @@ def trial(run):
         batch_size=min(2, run.batch_size // run.workers),
         **{"workers": 1, "servers": 0, "nodes": 1, "crop": 0, "flip": False},
     )
-    asked = {
+    request = {
         "model": run.model.label,
-        "settings": one.to_json(),
+        "settings": minimal.to_json(),
         "shape": metadata.shape,
         "classes": metadata.classes,
     }
-    # What shares the work has no part in whether a model fits.
-    settings = {key: value for key, value in json.loads(one.to_json()).items() if key != "strategy"}
-    told = [settings, metadata.shape, metadata.classes, fingerprint.of_recipe(run)]
-    return digest(json.dumps([*told, identity.version_of_torch()])), asked
+    # The strategy does not decide whether a model fits.
+    settings = json.loads(minimal.to_json())
+    del settings["strategy"]
+    parts = [settings, metadata.shape, metadata.classes, fingerprint.of_recipe(run)]
+    return digest(json.dumps([*parts, identity.version_of_torch()])), request
 
 
 def _try_out(trials, command):
-    """The answer to each trial, up to one that ends the process: that is to blame itself."""
-    asked = json.dumps(trials)
+    """The answers to the trials, up to the first one that ends the process, which is blamed."""
+    request = json.dumps(trials)
     process = subprocess.run(
-        list(map(str, command)), input=asked, text=True, stdout=subprocess.PIPE
+        list(map(str, command)), input=request, text=True, stdout=subprocess.PIPE
     )
     answers = [json.loads(line) for line in process.stdout.splitlines()]
     if len(answers) < len(trials):

@@ -1,4 +1,4 @@
-"""Measure a cell: train it for a second, with the program that trains it for hours."""
+"""Measure a workload: train it for a second, with the program that trains it for hours."""
 
 import dataclasses
 import os
@@ -21,63 +21,65 @@ from allcores.parallel.failures import RankFailedError
 from allcores.planning.prediction import Sample
 from allcores.training import recipes
 
-# Seconds of an epoch of a sample, unless a step lasts longer, and of all epochs. The first is
+# Seconds of a measured epoch, unless a step lasts longer, and of all epochs. The first epoch is
 # warm-up.
 EPOCH_SECONDS, SECONDS, MOST_EPOCHS = 0.5, 0.7, 9
-# A first step that lasts longer, in seconds, is the only one that is measured.
+# If the first step lasts longer than this, in seconds, only that one is measured.
 LONG_STEP = 10.0
 TINY_RATE = 1e-9
 # Images that are held out when a single step is trained.
 FEW = 2
-# Bytes that the samples of a sample take at most, and how many images are held out.
+# The most bytes of made-up samples to train on, and how many of them are held out.
 MOST_BYTES, HELD_OUT = 1 << 26, 256
 
 
-def measure(cell, sizes, copies):
-    """Sample a cell alone, and as many copies of it at once as have room on the cores.
+def measure(workload, sizes, copies):
+    """Sample a workload alone, and as many copies of it at once as the cores have room for.
 
     Torch must have been imported, and not been used: processes are forked.
 
     Args:
-        sizes: Sizes of one of its runs; a sample has no longer epochs.
-        copies: how many have room; with one there is nothing to measure twice.
+        sizes: Sizes of one of its runs; measured epochs are not longer than this run's.
+        copies: how many have room; with one there are no neighbours to measure.
 
     Raises:
         ValueError: it cannot be trained.
     """
-    images = max(1, MOST_BYTES // int(np.prod(cell.shape)))
-    whole = max(1, min(sizes.train, images) // cell.run.batch_size)  # steps
+    images = max(1, MOST_BYTES // int(np.prod(workload.shape)))
+    most_steps = max(1, min(sizes.train, images) // workload.run.batch_size)
     with TemporaryDirectory() as folder:
         folder = Path(folder)
-        first = _trained(cell, folder, steps=1, epochs=1, held_out=FEW)[0]
-        took = first["training_seconds"]
-        steps = max(1, min(whole, round(EPOCH_SECONDS / took)))
+        first = _trained(workload, folder, steps=1, epochs=1, held_out=FEW)[0]
+        seconds = first["training_seconds"]
+        steps = max(1, min(most_steps, round(EPOCH_SECONDS / seconds)))
         # The first step takes about twice as long as the others.
-        epochs = min(MOST_EPOCHS, 2 + round(SECONDS / (steps * took / 2)))
-        held_out = FEW if took > LONG_STEP else min(HELD_OUT, sizes.held_out)
+        epochs = min(MOST_EPOCHS, 2 + round(SECONDS / (steps * seconds / 2)))
+        held_out = FEW if seconds > LONG_STEP else min(HELD_OUT, sizes.held_out)
         alone = first
-        if took <= LONG_STEP:
-            alone = _trained(cell, folder, steps, epochs, held_out)[0]
-        busy = _trained(cell, folder, steps, epochs, held_out, copies) if copies > 1 else []
+        if seconds <= LONG_STEP:
+            alone = _trained(workload, folder, steps, epochs, held_out)[0]
+        busy = _trained(workload, folder, steps, epochs, held_out, copies) if copies > 1 else []
         weights = (folder / "copy_0" / "output" / "weights.pt").stat().st_size
-    return _sample(cell, steps, first, alone, busy, held_out, weights)
+    return _sample(steps, first, alone, busy, held_out, weights)
 
 
-def _sample(cell, steps, first, alone, busy, held_out, weights):
-    """The Sample that follows from what conduct() has returned.
+def _sample(steps, first, alone, busy, held_out, weights):
+    """The Sample that follows from the metrics of conduct().
 
     Args:
         steps: per epoch.
-        first: of one step, of which two images were held out.
-        alone: of epochs of `steps` steps.
-        busy: of its copies that ran at once.
+        first: metrics of a run of one step, with FEW images held out.
+        alone: metrics of a run with epochs of `steps` steps.
+        busy: metrics of copies of it that ran at once.
+        held_out: how many images were held out of `alone`.
         weights: bytes of the model's weights.
     """
     step = _step_seconds(alone, steps)
-    slower = statistics.mean(_step_seconds(one, steps) for one in busy) / step if busy else 1.0
+    steps_of_busy = [_step_seconds(metrics, steps) for metrics in busy]
+    slower = statistics.mean(steps_of_busy) / step if busy else 1.0
     epochs = len(alone["epochs"])
-    rests = [_rest(one) for one in (first, alone)]
-    save = max(0.0, rests[1] - rests[0]) / (epochs - 1) if epochs > 1 else 0.0
+    other = [_other_seconds(metrics) for metrics in (first, alone)]
+    save = max(0.0, other[1] - other[0]) / (epochs - 1) if epochs > 1 else 0.0
     evaluations = first["evaluation_seconds"], alone["evaluation_seconds"]
     per_image = evaluations[1] / held_out
     if held_out > FEW:
@@ -86,11 +88,11 @@ def _sample(cell, steps, first, alone, busy, held_out, weights):
         step_seconds=step,
         slower=max(1.0, slower),
         warm_up_seconds=max(0.0, alone["epochs"][0]["seconds"] - steps * step),
-        fixed_seconds=max(0.0, rests[1] - epochs * save),
+        fixed_seconds=max(0.0, other[1] - epochs * save),
         epoch_seconds=save,
         evaluation_seconds=max(0.0, evaluations[1] - held_out * per_image),
         image_seconds=per_image,
-        memory_bytes=max(one["peak_memory_bytes"] for one in (first, alone, *busy)),
+        memory_bytes=max(metrics["peak_memory_bytes"] for metrics in (first, alone, *busy)),
         phases={
             phase: seconds / sum(alone["epochs"][-1]["phases"].values())
             for phase, seconds in alone["epochs"][-1]["phases"].items()
@@ -106,35 +108,40 @@ def _step_seconds(metrics, steps):
     return statistics.mean(epoch["seconds"] for epoch in epochs) / steps
 
 
-def _rest(metrics):
-    """Seconds of a run in which it was neither trained nor scored."""
-    lasted = sum(one["ended"] - one["started"] for one in metrics["sessions"])
-    return lasted - metrics["training_seconds"] - metrics["evaluation_seconds"]
+def _other_seconds(metrics):
+    """Seconds in which a run was neither trained nor scored."""
+    seconds = sum(session["ended"] - session["started"] for session in metrics["sessions"])
+    return seconds - metrics["training_seconds"] - metrics["evaluation_seconds"]
 
 
-def _trained(cell, folder, steps, epochs, held_out, copies=1):
-    """What conduct() returns for copies of a cell that are trained at once."""
-    train = steps * cell.run.batch_size
+def _trained(workload, folder, steps, epochs, held_out, copies=1):
+    """The metrics of conduct() for copies of a workload that are trained at once."""
+    train = steps * workload.run.batch_size
     data = folder / f"data_{train}_{held_out}"
     if not data.exists():
-        _write_samples(data, cell, train + held_out, train)
-    # So small a learning rate that what is drawn at random cannot make it diverge.
-    lr = {"lr": TINY_RATE}
-    optimizer = dataclasses.replace(cell.run.optimizer, options=cell.run.optimizer.options | lr)
-    run = dataclasses.replace(cell.run, epochs=epochs, optimizer=optimizer)
+        _write_samples(data, workload, train + held_out, train)
+    # The learning rate is so small that random data cannot make the loss diverge.
+    options = workload.run.optimizer.options | {"lr": TINY_RATE}
+    optimizer = dataclasses.replace(workload.run.optimizer, options=options)
+    run = dataclasses.replace(workload.run, epochs=epochs, optimizer=optimizer)
     children = [_Child.start(run, data, folder / f"copy_{copy}") for copy in range(copies)]
     return [child.result() for child in children]
 
 
-def _write_samples(folder, cell, count, train):
-    """Made-up images, or other samples of the cell's shape."""
+def _write_samples(folder, sizes, count, train):
+    """Write random images, or other samples of that shape.
+
+    Args:
+        sizes: Workload or Sizes, for shape and classes.
+    """
     random = np.random.default_rng(0)
-    shape, is_image = (count, *cell.shape), len(cell.shape) == 3
-    targets = random.random(count) if cell.classes is None else np.arange(count) % cell.classes
-    names = None if cell.classes is None else list(range(cell.classes))
+    shape, is_image = (count, *sizes.shape), len(sizes.shape) == 3
+    targets = random.random(count) if sizes.classes is None else np.arange(count) % sizes.classes
+    names = None if sizes.classes is None else list(range(sizes.classes))
     pixels = random.integers(0, 256, shape, np.uint8)
-    made = pixels if is_image else pixels.astype(np.float32)
-    storage.write(folder, storage.Samples(shape, [made], targets, names, train, dtype=made.dtype))
+    inputs = pixels if is_image else pixels.astype(np.float32)
+    samples = storage.Samples(shape, [inputs], targets, names, train, dtype=inputs.dtype)
+    storage.write(folder, samples)
 
 
 @dataclass(frozen=True)
@@ -161,7 +168,7 @@ class _Child:
             metrics, problem = None, f"it ended with status {self.process.exitcode}"
         self.process.join()
         if problem or metrics["diverged"]:
-            raise ValueError(problem or "its loss is not finite from the beginning")
+            raise ValueError(problem or "its loss is not finite from the start")
         return metrics | {"end_seconds": time.time() - metrics["ended"]}
 
 
@@ -171,7 +178,7 @@ def _train(run, data, folder, sender):
     lifetime.die_with_parent()
     lifetime.adopt_orphans()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # its parent ends, and it with that
+        signal.signal(number, signal.SIG_IGN)  # its parent ends, and this process with it
     try:
         with _silence():
             metrics = conduct(run, data, None, folder / "checkpoints", folder / "output")
@@ -181,14 +188,14 @@ def _train(run, data, folder, sender):
     except Exception as error:
         sender.send((None, str(error) or traceback.format_exc()))
     lifetime.end_descendants()
-    os._exit(0)  # nothing is left to be done, and torch takes its time
+    os._exit(0)  # there is nothing more to do, and torch's own clean-up takes time
 
 
 @contextmanager
 def _silence():
-    """What this process and its workers print goes nowhere; what they complain of, neither."""
+    """Discard all output of this process and its workers."""
     sys.stdout.flush()
-    before = [os.dup(stream) for stream in (1, 2)]
+    originals = [os.dup(stream) for stream in (1, 2)]
     with Path(os.devnull).open("w") as nowhere:
         for stream in (1, 2):
             os.dup2(nowhere.fileno(), stream)
@@ -196,13 +203,13 @@ def _silence():
         yield
     finally:
         sys.stdout.flush()
-        for stream, kept in zip((1, 2), before, strict=True):
-            os.dup2(kept, stream)
-            os.close(kept)
+        for stream, original in zip((1, 2), originals, strict=True):
+            os.dup2(original, stream)
+            os.close(original)
 
 
 def calibrate(run, sizes, available, file):
-    """Measure the recipe of a run, on made-up images: see recipes.calibrate()."""
+    """Measure the recipe of a run on random images: see recipes.calibrate()."""
     with TemporaryDirectory() as folder:
         folder = Path(folder)
         _write_samples(folder / "data", sizes, 2, 1)

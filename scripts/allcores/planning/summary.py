@@ -1,4 +1,4 @@
-"""A plan as tables and sentences: per run, per way of using the cores, per study."""
+"""A plan as tables and sentences: per run, per setup, per study."""
 
 from collections import defaultdict
 
@@ -7,14 +7,14 @@ import pandas as pd
 from allcores.planning import plan
 from allcores.planning.prediction import duration
 
-# What a run leaves on disk beside its weights: metrics and a trace.
-BESIDE_WEIGHTS = 50_000  # bytes
-# The columns that say which way of training which model a row is of.
-WAY = ["dataset", "model", "train_size", "strategy", "nodes", "workers", "threads", "cores"]
+# Bytes that a run leaves on disk in addition to its weights: metrics and a trace.
+RECORD_BYTES = 50_000
+# The columns that say which setup a row is of, and of which model.
+SETUP = ["dataset", "model", "train_size", "strategy", "nodes", "workers", "threads", "cores"]
 
 
 def of_runs(planned, packed, table, available):
-    """A row per run: what it is, what is predicted of it, and when it would be at work.
+    """A row per run: its settings, what is predicted of it, and when it would run.
 
     Args:
         planned: list of plan.Planned.
@@ -26,26 +26,26 @@ def of_runs(planned, packed, table, available):
     for study, paths in table.studies.items():
         for path in paths:
             studies[path].append(study)
-    rows = [_row(one, packed, table, available, studies[one.path]) for one in planned]
+    rows = [_row(item, packed, table, available, studies[item.path]) for item in planned]
     return pd.DataFrame(rows)
 
 
-def _row(one, packed, table, available, studies):
-    start, end = packed.times[one.path]
+def _row(item, packed, table, available, studies):
+    start, end = packed.times[item.path]
     return {
         "study": " ".join(studies),
-        **_identity(table.runs[one.path]),
-        "cores": one.run.cores,
+        **_identity(table.runs[item.path]),
+        "cores": item.run.cores,
         "planned_cores": available,
-        "planned_epochs": one.run.trained_epochs,
-        "planned_batch_size": one.run.batch_size,
-        "exclusive": one.exclusive,
+        "planned_epochs": item.run.trained_epochs,
+        "planned_batch_size": item.run.batch_size,
+        "exclusive": item.exclusive,
         "start": start,
         "seconds": end - start,
-        "training_seconds": packed.training[one.path],
-        "images_per_second": one.images / packed.training[one.path],
-        "memory_mb": one.prediction.memory / 1e6,
-        "extrapolated": one.prediction.extrapolated,
+        "training_seconds": packed.training[item.path],
+        "images_per_second": item.images / packed.training[item.path],
+        "memory_mb": item.prediction.memory / 1e6,
+        "extrapolated": item.prediction.extrapolated,
     }
 
 
@@ -65,23 +65,23 @@ def _identity(run):
     }
 
 
-def of_ways(runs):
-    """A row per way of training each model, the fastest first.
+def of_setups(runs):
+    """A row per setup of each model, the fastest first.
 
-    seconds: of one run; images_per_second: in training; both among the neighbours it has.
+    seconds: of one run; images_per_second: in training; both slowed down by its neighbours.
     """
-    ways = runs.groupby(WAY, sort=False).agg(
+    setups = runs.groupby(SETUP, sort=False).agg(
         runs=("seed", "size"),
         seconds=("seconds", "mean"),
         images_per_second=("images_per_second", "mean"),
         memory_mb=("memory_mb", "max"),
         extrapolated=("extrapolated", "any"),
     )
-    ways = ways.reset_index()
-    order = {key: n for n, key in enumerate(ways.groupby(WAY[:3], sort=False).groups)}
-    place = [order[key] for key in zip(*(ways[column] for column in WAY[:3]), strict=True)]
+    setups = setups.reset_index()
+    order = {key: n for n, key in enumerate(setups.groupby(SETUP[:3], sort=False).groups)}
+    place = [order[key] for key in zip(*(setups[name] for name in SETUP[:3]), strict=True)]
     return (
-        ways.assign(place=place)
+        setups.assign(place=place)
         .sort_values(["place", "images_per_second"], ascending=[True, False])
         .drop(columns="place")
         .reset_index(drop=True)
@@ -89,44 +89,45 @@ def of_ways(runs):
 
 
 def of_studies(planned, table, available, memory):
-    """A row per study, as if it were called alone, and one for all together.
+    """A row per study, as if it were called alone, and one for all of them together.
 
-    core_hours: of the cores that its runs claim; seconds: until its last run has ended; memory_mb:
-    of the runs that are at work at once; disk_mb: of what its runs leave.
+    core_hours: claimed by its runs; seconds: until its last run has ended; memory_mb: the most that
+    its runs take at the same time; disk_mb: of the files that they leave.
     """
     rows = []
     parts = {study: set(paths) for study, paths in table.studies.items()}
     if len(parts) > 1:
         parts["all together"] = set(table.runs)
     for study, paths in parts.items():
-        own = [one for one in planned if one.path in paths]
-        packed = plan.pack(own, table, available, memory)
-        lasting = {path: end - start for path, (start, end) in packed.times.items()}
-        longest = max(own, key=lambda one: lasting[one.path])
+        items = [item for item in planned if item.path in paths]
+        packed = plan.pack(items, table, available, memory)
+        durations = {path: end - start for path, (start, end) in packed.times.items()}
+        longest = max(items, key=lambda item: durations[item.path])
         claimed = sum(
-            lasting[one.path] * (available if one.exclusive else one.run.cores) for one in own
+            durations[item.path] * (available if item.exclusive else item.run.cores)
+            for item in items
         )
         rows.append(
             {
                 "study": study,
-                "runs": len(own),
+                "runs": len(items),
                 "core_hours": claimed / 3600,
                 "seconds": packed.makespan,
                 "memory_mb": packed.peak_memory / 1e6,
-                "disk_mb": sum(one.weights + BESIDE_WEIGHTS for one in own) / 1e6,
-                "longest_seconds": lasting[longest.path],
+                "disk_mb": sum(item.weights + RECORD_BYTES for item in items) / 1e6,
+                "longest_seconds": durations[longest.path],
                 "longest_run": longest.path,
             }
         )
     return pd.DataFrame(rows)
 
 
-def said(runs, ways, studies, available, here):
+def report_lines(runs, setups, studies, available, cores_here):
     """Lines for a terminal.
 
     Args:
         available: number of cores that were planned for.
-        here: number of cores of this machine.
+        cores_here: number of cores of this machine.
     """
     for _, row in studies.iterrows():
         yield (
@@ -135,26 +136,27 @@ def said(runs, ways, studies, available, here):
             f"{row['memory_mb']:,.0f} MB of memory at most, {row['disk_mb']:,.0f} MB on disk"
         )
         yield f"    longest run: {duration(row['longest_seconds'])}, {row['longest_run']}"
-    for (dataset, model, size), group in ways.groupby(WAY[:3], sort=False):
+    for (dataset, model, size), group in setups.groupby(SETUP[:3], sort=False):
         yield ""
         yield f"{model} on {dataset}{'' if size == 'all' else f', {size} samples'}:"
         for _, row in group.iterrows():
-            far = "  extrapolated" if row["extrapolated"] else ""
+            mark = "  extrapolated" if row["extrapolated"] else ""
             yield (
-                f"    {row['strategy']:24} {_layout(row):26} "
+                f"    {row['strategy']:24} {_processes(row):26} "
                 f"{row['images_per_second']:12,.1f} images/s "
-                f"{duration(row['seconds']):>14} a run {row['memory_mb']:8,.0f} MB{far}"
+                f"{duration(row['seconds']):>14} per run {row['memory_mb']:8,.0f} MB{mark}"
             )
     yield ""
-    yield "Times are of training and scoring; preparing data and tables comes on top."
+    yield "Times are for training and scoring; preparing data and making tables come on top."
     if runs["extrapolated"].any():
         yield (
-            f"Extrapolated: this machine has {here} core{'s' if here > 1 else ''}. That assumes "
-            "memory as much faster as there are more cores, which matters most."
+            f"Extrapolated: this machine has {cores_here} core{'s' if cores_here > 1 else ''}. The "
+            "main assumption is that memory gets faster in proportion to the number of cores."
         )
 
 
-def _layout(row):
-    processes = f"{row['workers']} worker{'s' if row['workers'] > 1 else ''}"
+def _processes(row):
+    """Workers, threads and cores in words."""
+    workers = f"{row['workers']} worker{'s' if row['workers'] > 1 else ''}"
     threads = "" if str(row["threads"]) == "1" else f" x {row['threads']} threads"
-    return f"{processes}{threads}, {row['cores']} core{'s' if row['cores'] > 1 else ''}"
+    return f"{workers}{threads}, {row['cores']} core{'s' if row['cores'] > 1 else ''}"

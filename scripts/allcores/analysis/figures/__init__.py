@@ -1,1 +1,1 @@
-"""Figures of a study, one file each: what a file says of itself is explained in products.py."""
+"""Figures of a study, one file each; products.py explains what a file declares."""

@@ -1,4 +1,4 @@
-"""Plot held-out scores: every run as a dot, the mean of each cell with its 95 % interval."""
+"""Plot held-out scores: every run as a dot, and the mean of repeats with its 95 % interval."""
 
 import numpy as np
 
@@ -10,38 +10,39 @@ WHEN = "learnable"
 ORDER = 56
 LEADING = 4
 CAPTION = """
-Held-out {metric}. Faint dots are single runs (folds and seeds); the marker is their mean and
-the bar its 95 % interval, corrected for folds that share training samples. Runs that diverged
-are counted, not averaged. Colour and marker tell the strategies apart.
+Held-out {metric}. Faint dots are single runs (folds and seeds); the marker is their mean and the
+bar its 95 % interval, corrected for folds that share training samples. Runs that diverged are
+counted in the label, not averaged. Colour and marker tell the strategies apart.
 """
 
 
 def figure(runs, facts):
-    """One panel per dataset and model; a row per schedule and way of using the cores."""
+    """One panel per dataset and model; a row per schedule and setup."""
     colours = style.strategies(runs["strategy"])
     shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
     groups = list(runs.groupby(shown, sort=False))
-    rows = max(group.groupby(tidy.CELL).ngroups for _, group in groups)
+    rows = max(group.groupby(tidy.SETTINGS).ngroups for _, group in groups)
     figure, axes = style.panels(len(groups), width=4.4, height=0.9 + 0.36 * rows, columns=3)
     for panel, (names, group) in zip(axes, groups, strict=True):
         labels = []
-        for row, (_, cell) in enumerate(group.groupby(tidy.CELL, sort=False)):
-            colour, marker = colours[cell["strategy"].iloc[0]]
-            scores = facts.metric.scale * cell["score"].to_numpy()
+        for row, (_, repeats) in enumerate(group.groupby(tidy.SETTINGS, sort=False)):
+            colour, marker = colours[repeats["strategy"].iloc[0]]
+            scores = facts.metric.scale * repeats["score"].to_numpy()
             panel.plot(scores, np.full(len(scores), row), "o", color=colour, alpha=0.3, ms=4)
             panel.errorbar(
                 np.nanmean(scores) if not np.isnan(scores).all() else np.nan,
                 row,
-                xerr=facts.metric.scale * comparison.half_width(cell),
+                xerr=facts.metric.scale * comparison.half_width(repeats),
                 fmt=marker,
                 color=colour,
                 capsize=3,
                 ms=7,
                 mec="white",
             )
-            diverged = cell["diverged"].count()
-            mark = f" ({diverged} of {len(cell)} diverged)" if diverged else ""
-            labels.append(f"{cell['schedule'].iloc[0]}: {style.layout(cell.iloc[0])}{mark}")
+            diverged = repeats["diverged"].count()
+            mark = f" ({diverged} of {len(repeats)} diverged)" if diverged else ""
+            schedule, setup = repeats["schedule"].iloc[0], style.setup_text(repeats.iloc[0])
+            labels.append(f"{schedule}: {setup}{mark}")
         panel.set(
             title=style.title(shown, names),
             xlabel=f"held-out {facts.metric.axis}",

@@ -1,4 +1,4 @@
-"""Plot how often a class is right that was predicted with some probability."""
+"""Plot how often a predicted class is right against its predicted probability."""
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,10 @@ WHEN = "classes"
 ORDER = 65
 CAPTION = """
 Reliability of the probabilities: held-out samples, pooled over folds, seeds and schedules of the
-strategy ``{baseline}``, in ten parts of as many samples each, by the probability of the class that
-was predicted; for each part how often that class was right. On the diagonal it is right as often as
-it is said to be, below it the network is too sure. *error*: the mean distance from the diagonal
-(expected calibration error; Guo et al.: On calibration of modern neural networks, ICML 2017).
+strategy ``{baseline}``, sorted by the probability of the predicted class into ten parts of equal
+size; for each part the share of correct predictions. On the diagonal the two agree; below it the
+network is too sure. *error*: the mean distance from the diagonal (expected calibration error; Guo
+et al.: On calibration of modern neural networks, ICML 2017).
 """
 
 PARTS = 10
@@ -40,10 +40,10 @@ def figure(predictions, facts):
 
 
 def reliability(predictions):
-    """In ten parts of as many samples each, by falling certainty: how sure, and how often right.
+    """In ten parts of equal size, by rising certainty: how sure, and how often right.
 
     Args:
-        predictions: true, predicted, scores; as of collect.predictions().
+        predictions: true, predicted, scores; see collect.predictions().
 
     Returns:
         pandas.DataFrame of sure, right, samples.

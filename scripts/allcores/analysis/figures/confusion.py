@@ -1,4 +1,4 @@
-"""Plot which classes are taken for which, per model, pooled over folds, seeds and schedules."""
+"""Plot which classes are mistaken for which, pooled over folds, seeds and schedules."""
 
 import seaborn as sns
 

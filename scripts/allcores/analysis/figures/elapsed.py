@@ -1,4 +1,4 @@
-"""Plot elapsed training time against the number of cores, beside published times."""
+"""Plot elapsed training time against the number of cores, with published times."""
 
 from allcores.analysis import style
 
@@ -8,15 +8,14 @@ WHEN = "references"
 ORDER = 31
 LEADING = 2
 CAPTION = """
-Training time per 1,000 images against the number of cores, both axes logarithmic. The dashed
-line is ideal scaling from the run with the fewest cores. Hollow squares and dotted lines are
-times published elsewhere, divided by their thousands of images; a short run has its start-up
-and first batches among fewer images.
+Training time per 1,000 images against the number of cores, both axes logarithmic. The dashed line
+is ideal scaling from the run with the fewest cores. Hollow squares and dotted lines are published
+times per 1,000 images; in a short run, start-up and first batches weigh more.
 """
 
 
 def figure(speed_table, facts):
-    """One panel per model, both axes logarithmic; hollow grey marks are published elsewhere."""
+    """One panel per model, both axes logarithmic; hollow grey marks are published times."""
     speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["images"])
     colours = style.strategies(speeds["strategy"])
     groups = list(speeds.groupby("model", sort=False))
@@ -43,7 +42,7 @@ def figure(speed_table, facts):
 
 
 def _references(panel, references):
-    """What others have published: a hollow mark, or a line where the cores are not known."""
+    """Draw published times: a hollow mark, or a line where the number of cores is unknown."""
     for reference in references:
         seconds = 1000 * reference["seconds"] / reference["images"]
         cores = reference.get("cores")

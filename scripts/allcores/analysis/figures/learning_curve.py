@@ -7,9 +7,8 @@ SECTION = "{metric}"
 WHEN = "curves"
 ORDER = 61
 CAPTION = """
-Held-out {curve} against epochs and against training time (evaluation not counted): the mean
-over folds and seeds, and their range as a band. Colour is the strategy, line style the number
-of workers.
+Held-out {curve} against epochs and against training time (without evaluation): the mean over folds
+and seeds, and their range as a band. Colour is the strategy, line style the number of workers.
 """
 
 AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
@@ -25,10 +24,10 @@ def figure(epochs, facts):
     figure, axes = style.panels(2 * len(groups), width=4.8, columns=2)
     for number, (names, group) in enumerate(groups):
         pair = axes[2 * number : 2 * number + 2]
-        for _, cell in group.groupby(tidy.CELL, sort=False):
-            first = cell.iloc[0]
+        for _, repeats in group.groupby(tidy.SETTINGS, sort=False):
+            first = repeats.iloc[0]
             colour, marker = colours[first["strategy"]]
-            line = tidy.learning_curve(cell, facts.curve.name)
+            line = tidy.learning_curve(repeats, facts.curve.name)
             for panel, x in zip(pair, AXES, strict=True):
                 panel.plot(
                     line[x],
@@ -37,7 +36,7 @@ def figure(epochs, facts):
                     marker=marker,
                     ms=4,
                     ls=style.dash(first["workers"], workers),
-                    label=style.layout(first),
+                    label=style.setup_text(first),
                 )
                 low, high = (facts.curve.scale * line[end] for end in ("low", "high"))
                 panel.fill_between(line[x], low, high, color=colour, alpha=0.1)

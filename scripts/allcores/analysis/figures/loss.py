@@ -7,12 +7,12 @@ SECTION = "training"
 ORDER = 23
 LEADING = 5
 CAPTION = """
-Training loss against training time, evaluation not counted: one marker per epoch, the mean over
-folds and seeds; the band is their range. Colour is the strategy; line style tells apart its
-schedules, workers and threads.
+Training loss against training time (without evaluation): one marker per epoch, the mean over folds
+and seeds; the band is their range. Colour is the strategy; line style distinguishes its schedules,
+workers and threads.
 """
 
-# What tells the lines of a panel apart.
+# The columns that distinguish the lines of a panel.
 LINE = ["strategy", "schedule", "nodes", "workers", "threads"]
 
 
@@ -26,10 +26,10 @@ def figure(epochs):
     groups = list(epochs.groupby(shown, sort=False))
     figure, axes = style.panels(len(groups))
     for panel, (names, group) in zip(axes, groups, strict=True):
-        for _, cell in group.groupby(tidy.CELL, sort=False):
-            first = cell.iloc[0]
+        for _, repeats in group.groupby(tidy.SETTINGS, sort=False):
+            first = repeats.iloc[0]
             colour, marker = colours[first["strategy"]]
-            line = tidy.learning_curve(cell, "loss")
+            line = tidy.learning_curve(repeats, "loss")
             panel.plot(
                 line["elapsed"],
                 line["mean"],
@@ -37,7 +37,7 @@ def figure(epochs):
                 marker=marker,
                 ms=4,
                 ls=style.dash(tuple(first[LINE[1:]]), lines[first["strategy"]]),
-                label=style.layout(first)
+                label=style.setup_text(first)
                 + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
             )
             panel.fill_between(line["elapsed"], line["low"], line["high"], color=colour, alpha=0.12)

@@ -9,24 +9,24 @@ WHEN = "against"
 ORDER = 11
 LEADING = 1
 CAPTION = """
-Cores in use over time: above, one run after the other; below, the same runs packed onto the
-cores. CPU time of all runs, start-up and evaluation included; pauses between calls of snakemake
-are cut out.
+Cores in use over time: in the upper panel one run after the other, in the lower panel the same runs
+packed onto the cores. CPU time of all runs, with start-up and evaluation; pauses between calls of
+snakemake are cut out.
 """
 
 
 def figure(runs, utilisation, against_runs, against_utilisation):
-    """Two panels with the same axis of time."""
+    """Two panels with the same time axis."""
     studies = {
         "one after the other": (against_runs, against_utilisation),
         "packed": (runs, utilisation),
     }
     figure, axes = style.panels(2, width=8.5, height=2.4, columns=1, sharex=True)
     minutes = []
-    for panel, (title, (of_runs, over_time)) in zip(axes, studies.items(), strict=True):
-        minutes.append(draw(panel, of_runs, over_time))
-        layouts = " / ".join(dict.fromkeys(style.layout(row) for _, row in of_runs.iterrows()))
-        panel.set_title(f"{title}: {layouts}", loc="left")
+    for panel, (title, (study_runs, busy)) in zip(axes, studies.items(), strict=True):
+        minutes.append(draw(panel, study_runs, busy))
+        setups = dict.fromkeys(style.setup_text(row) for _, row in study_runs.iterrows())
+        panel.set_title(f"{title}: {' / '.join(setups)}", loc="left")
     axes[0].set_xlim(0, max(minutes))
     axes[1].set_xlabel("time since the first run began (min)")
     style.legend_below(figure, axes)

@@ -1,4 +1,4 @@
-"""Plot accuracy per class of every cell of a study."""
+"""Plot accuracy per class for every combination of settings."""
 
 import seaborn as sns
 
@@ -16,13 +16,13 @@ MOST_NUMBERS = 20  # classes; with more, the numbers would not fit into their bo
 
 
 def figure(per_class_table):
-    """A heat map: a row per cell, a column per class."""
-    columns = per_class_table.columns.difference(tidy.CELL, sort=False)
+    """A heat map: a row per combination of settings, a column per class."""
+    columns = per_class_table.columns.difference(tidy.SETTINGS, sort=False)
     names = [name.removeprefix(tidy.CLASS) for name in columns]
     varying = tidy.varying(per_class_table, ["dataset", "train_size"])
     labels = [
         ", ".join(
-            [row["model"], row["schedule"], style.layout(row), *(str(row[v]) for v in varying)]
+            [row["model"], row["schedule"], style.setup_text(row), *(str(row[v]) for v in varying)]
         )
         for _, row in per_class_table.iterrows()
     ]

@@ -1,4 +1,4 @@
-"""Plot where each epoch's time goes: the phases of every way of using the cores, stacked."""
+"""Plot where the time of an epoch goes: the phases of every setup, stacked."""
 
 import numpy as np
 
@@ -8,41 +8,42 @@ TITLE = "where the time goes"
 SECTION = "speed"
 ORDER = 22
 CAPTION = """
-Where each epoch's time goes, on the first worker: mean seconds per phase, the first epoch
-(warm-up) left out. ``ddp`` hides part of its communication behind the computation; only the
-rest is shown as *communicate*. *wait* is time spent until other workers are ready.
+Where the time of an epoch goes, on the first worker: mean seconds per phase, without the first
+epoch (warm-up). ``ddp`` hides part of its communication behind the computation; only the rest is
+shown as *communicate*. *wait* is time spent until other workers are ready.
 """
 
-# In the order in which a step goes through them; what a strategy calls otherwise comes after.
+# In the order of a step; phases with other names, which strategies define, come after them.
 IN_A_STEP = ["data", "compute", "wait", "update"]
 
 
 def figure(epochs):
-    """One panel per dataset and model; a bar per way: mean seconds per epoch, without warm-up."""
+    """One panel per dataset and model; a bar per setup: mean seconds per epoch, without warm-up."""
     phases = [name for name in epochs if name.endswith("_seconds")]
-    own = [name for name in phases if name.removesuffix("_seconds") not in IN_A_STEP]
-    phases = [f"{name}_seconds" for name in IN_A_STEP if f"{name}_seconds" in phases] + own
+    others = [name for name in phases if name.removesuffix("_seconds") not in IN_A_STEP]
+    phases = [f"{name}_seconds" for name in IN_A_STEP if f"{name}_seconds" in phases] + others
     measured = tidy.without_warm_up(epochs)
     shown = ["model", *tidy.varying(epochs, ["dataset", "train_size"])]
     groups = list(measured.groupby(shown, sort=False))
-    rows = max(group.groupby(tidy.SPEED_CELL).ngroups for _, group in groups)
+    rows = max(group.groupby(tidy.SPEED_SETTINGS).ngroups for _, group in groups)
     figure, axes = style.panels(len(groups), width=5, height=1 + 0.32 * rows, columns=2)
     for panel, (names, group) in zip(axes, groups, strict=True):
-        means = group.groupby(tidy.SPEED_CELL, sort=False)[phases].mean().fillna(0).reset_index()
-        left = np.zeros(len(means))
+        means = group.groupby(tidy.SPEED_SETTINGS, sort=False)[phases].mean()
+        means = means.fillna(0).reset_index()
+        start = np.zeros(len(means))
         for phase, (colour, hatch) in style.phases(phases).items():
             panel.barh(
                 range(len(means)),
                 means[phase],
-                left=left,
+                left=start,
                 color=colour,
                 hatch=hatch,
                 edgecolor="white",
                 lw=0.3,
                 label=phase.removesuffix("_seconds").replace("_", "-"),
             )
-            left = left + means[phase].to_numpy()
-        style.name_rows(panel, [style.layout(row) for _, row in means.iterrows()])
+            start = start + means[phase].to_numpy()
+        style.name_rows(panel, [style.setup_text(row) for _, row in means.iterrows()])
         panel.set(title=style.title(shown, names), xlabel="seconds per epoch")
         panel.grid(visible=False, axis="y")
     style.legend_below(figure, axes)

@@ -1,4 +1,4 @@
-"""Plot what is predicted against what is true, where that is a number."""
+"""Plot predicted against true values, where these are numbers."""
 
 import numpy as np
 
@@ -9,9 +9,9 @@ SECTION = "{metric}"
 WHEN = "numbers"
 ORDER = 66
 CAPTION = """
-What is predicted for each held-out sample against what is true, of all folds, seeds and schedules
-of the strategy ``{baseline}``. On the diagonal the two are equal. *RMSE*: root of the mean squared
-residual, over all of them.
+Predicted against true values of the held-out samples, from all folds, seeds and schedules of the
+strategy ``{baseline}``. On the diagonal the two are equal. *RMSE*: root of the mean squared
+residual of all of them.
 """
 
 

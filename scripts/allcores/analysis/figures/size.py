@@ -9,13 +9,13 @@ SECTION = "speed"
 WHEN = "several_sizes"
 ORDER = 51
 CAPTION = """
-Time of an epoch against the number of training samples: a mark per run (mean of its epochs
-after the first), and the fitted line for each way of using the cores.
+Time of an epoch against the number of training samples: a mark per run (mean of its epochs after
+the first), and the fitted line of each setup.
 """
 
 
 def figure(epochs, runs, size_table):
-    """One panel per dataset and model; a dot per run, a line per way of using the cores."""
+    """One panel per dataset and model; a dot per run, a line per setup."""
     timed = tidy.timed(runs, epochs)
     colours = style.strategies(timed["strategy"])
     shown = ["model", *tidy.varying(timed, ["dataset"])]
@@ -23,15 +23,15 @@ def figure(epochs, runs, size_table):
     most = timed["train_samples"].max()
     for panel, (names, group) in zip(axes, timed.groupby(shown, sort=False), strict=True):
         for _, fit in size_table.iterrows():
-            here = group[(group[tidy.LAYOUT] == fit[tidy.LAYOUT]).all(axis=1)]
-            if here.empty:
+            rows = group[(group[tidy.SETUP] == fit[tidy.SETUP]).all(axis=1)]
+            if rows.empty:
                 continue
             colour, marker = colours[fit["strategy"]]
             panel.plot(
-                *(here["train_samples"], here["epoch_seconds"], marker),
+                *(rows["train_samples"], rows["epoch_seconds"], marker),
                 color=colour,
                 ms=5,
-                label=style.layout(fit),
+                label=style.setup_text(fit),
             )
             ends = fit["intercept_seconds"] + fit["seconds_per_1000"] * pd.Series([0, most]) / 1000
             panel.plot([0, most], ends, color=colour)

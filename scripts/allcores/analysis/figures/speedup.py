@@ -1,4 +1,4 @@
-"""Plot the speedup of every layout of using the cores."""
+"""Plot the speedup of every setup."""
 
 import pandas as pd
 
@@ -6,23 +6,23 @@ from allcores.analysis import style, tidy
 
 TITLE = "speedup"
 SECTION = "speed"
-WHEN = "several_ways"
+WHEN = "several_setups"
 ORDER = 21
 LEADING = 3
 CAPTION = """
-Speedup of each layout of using the cores, from images per second after the first epoch.
-**Baseline: {baseline} with its fewest cores.** Bars reach from the slowest to the fastest run
-of a cell; the dashed line is ideal scaling, or, where strategies are rows, the baseline. Hollow
-marks: more processes than cores, or cores shared with others.
+Speedup of each setup, from images per second after the first epoch. **Baseline: {baseline} with its
+fewest cores.** Bars reach from the slowest to the fastest run of a setup; the dashed line is ideal
+scaling, or, where setups are rows, the baseline. Hollow marks have a note: more processes than
+cores, cores shared with others, or other conditions.
 """
 
-LABELLED = 6  # more points in a panel would write over each other
+LABELLED = 6  # with more points in a panel, labels would overlap
 
 
 def figure(speed_table, facts):
     """One panel per dataset and model; bars from the slowest to the fastest run.
 
-    A few strategies on several numbers of cores each are lines; else each layout is a row.
+    A few strategies on several numbers of cores are lines; otherwise each setup is a row.
     """
     shown = ["model", *tidy.varying(speed_table, ["dataset", "train_size"])]
     groups = list(speed_table.groupby(shown, sort=False))
@@ -40,7 +40,7 @@ def figure(speed_table, facts):
 
 
 def _lines(groups, table, quantity):
-    """Speedup against cores, beside ideal scaling."""
+    """Speedup against cores, and ideal scaling."""
     colours = style.strategies(table["strategy"])
     figure, axes = style.panels(len(groups), sharex=True, sharey=True)
     most = table["cores"].max()
@@ -48,24 +48,24 @@ def _lines(groups, table, quantity):
         base_cores = (group["cores"] * group["efficiency"] / group["speedup"]).dropna()
         for least in base_cores[:1]:
             panel.plot([least, most], [1, most / least], color="0.6", lw=1, ls="--", label="ideal")
-        # Nodes are a line of their own, and so are workers of several threads beside those of one.
-        apart = ["nodes"] if group["nodes"].nunique() > 1 else []
-        if group.duplicated(["strategy", "cores", *apart]).any():
-            apart.append("threads")
-        for names, line in group.groupby(["strategy", *apart], sort=False):
+        # Runs on several nodes are lines of their own, and so are workers with several threads.
+        split = ["nodes"] if group["nodes"].nunique() > 1 else []
+        if group.duplicated(["strategy", "cores", *split]).any():
+            split.append("threads")
+        for names, line in group.groupby(["strategy", *split], sort=False):
             line = line.sort_values("cores")
             colour, marker = colours[names[0]]
-            told = dict(zip(apart, names[1:], strict=True))
+            values = dict(zip(split, names[1:], strict=True))
             label = names[0]
-            if told.get("nodes", 1) > 1:
-                label += f" on {told['nodes']} nodes"
-            if "threads" in told:
-                label += f", {told['threads']} threads per worker"
+            if values.get("nodes", 1) > 1:
+                label += f" on {values['nodes']} nodes"
+            if "threads" in values:
+                label += f", {values['threads']} threads per worker"
             panel.errorbar(
                 *(line["cores"], line["speedup"], _reach(line)),
                 color=colour,
                 marker=marker,
-                ls=style.dash(told.get("nodes", 1), sorted(group["nodes"].unique())),
+                ls=style.dash(values.get("nodes", 1), sorted(group["nodes"].unique())),
                 capsize=3,
                 label=label,
             )
@@ -81,37 +81,37 @@ def _lines(groups, table, quantity):
         panel.set_xlabel("cores")
         panel.set_xticks(sorted(table["cores"].unique()))
         panel.margins(x=0.3)
-    # Once all are drawn: they share the axis, and setting one end of it fixes the other.
+    # After all panels are drawn: they share the axis, and setting one end fixes the other.
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel(quantity)
     return figure, axes
 
 
 def _rows(groups, table, quantity):
-    """A row per layout of using the cores, with its number."""
+    """A row per setup, with its number."""
     colours = style.strategies(table["strategy"])
     height = 1 + 0.28 * max(map(len, groups))
     figure, axes = style.panels(len(groups), width=5, height=height, columns=2, sharex=True)
     for panel, group in zip(axes, groups, strict=True):
         panel.axvline(1, color="0.6", lw=1, ls="--")
-        for row, (_, layout) in enumerate(group.iterrows()):
-            colour, marker = colours[layout["strategy"]]
+        for row, (_, setup) in enumerate(group.iterrows()):
+            colour, marker = colours[setup["strategy"]]
             panel.errorbar(
-                *(layout["speedup"], row),
-                xerr=[[reach] for reach in _reach(layout)],
+                *(setup["speedup"], row),
+                xerr=[[reach] for reach in _reach(setup)],
                 color=colour,
                 marker=marker,
-                mfc=colour if pd.isna(layout["note"]) else "white",
+                mfc=colour if pd.isna(setup["note"]) else "white",
                 capsize=3,
             )
             panel.annotate(
-                layout["note"] if pd.isna(layout["speedup"]) else f"{layout['speedup']:.2f} x",
+                setup["note"] if pd.isna(setup["speedup"]) else f"{setup['speedup']:.2f} x",
                 (1, row),
                 xycoords=("axes fraction", "data"),
                 va="center",
                 fontsize=9,
             )
-        style.name_rows(panel, [style.layout(layout) for _, layout in group.iterrows()])
+        style.name_rows(panel, [style.setup_text(setup) for _, setup in group.iterrows()])
         panel.set_xlabel(quantity)
     fastest = table["fastest"] * table["speedup"] / table["images_per_second"]
     axes[0].set_xlim(0, 1.05 * fastest.max() if fastest.notna().any() else 1)
@@ -119,7 +119,7 @@ def _rows(groups, table, quantity):
 
 
 def _reach(rows):
-    """From the median down to the slowest and up to the fastest run."""
+    """Distances from the median down to the slowest and up to the fastest run."""
     speed = rows["images_per_second"]
     return [
         rows["speedup"] * (1 - rows["slowest"] / speed),

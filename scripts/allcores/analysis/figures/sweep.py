@@ -1,4 +1,4 @@
-"""Plot scores against each value that is swept over."""
+"""Plot scores against each swept value."""
 
 from numbers import Real
 
@@ -7,16 +7,16 @@ import pandas as pd
 from allcores.analysis import style
 from allcores.analysis.selection import SWEPT
 
-TITLE = "{metric} against what is swept over"
+TITLE = "{metric} against swept values"
 SECTION = "{metric}"
 WHEN = "swept"
 ORDER = 58
 LEADING = 2
 CAPTION = """
-{metric} of the candidates against each value that is swept over: a dot for each candidate and fold,
-the line through the means. Where the study selects it is that on the inner folds of the
-training part, else that on the held-out part. Hollow, and not in the means: candidates that were
-left out by successive halving before they were trained to the end.
+{metric} of the candidates against each swept value: a dot for each candidate and fold, and a line
+through the means. If the study selects, it is measured on the inner folds of the training part,
+else on the held-out part. Hollow, and not in the means: candidates that successive halving
+eliminated before they were trained to the end.
 """
 
 
@@ -38,8 +38,8 @@ def figure(candidates, facts):
         x = group[key].map(place).astype(float)
         last = group["rung"] == group["rung"].max()
         panel.plot(x[last], facts.metric.scale * group["score"][last], ".", alpha=0.5)
-        left_out = facts.metric.scale * group["score"][~last]
-        panel.plot(x[~last], left_out, "o", mfc="none", ms=4, color="0.6")
+        eliminated = facts.metric.scale * group["score"][~last]
+        panel.plot(x[~last], eliminated, "o", mfc="none", ms=4, color="0.6")
         means = facts.metric.scale * group[last].groupby(key)["score"].mean().reindex(values)
         panel.plot(range(len(values)), means, "-", color="0.3")
         panel.set_xticks(range(len(values)), [_text(value) for value in values])

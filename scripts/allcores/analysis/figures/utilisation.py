@@ -8,9 +8,9 @@ TITLE = "CPU utilisation"
 SECTION = "training"
 ORDER = 24
 CAPTION = """
-Cores in use over wall-clock time while the study was running, coloured by strategy: CPU time of
-all its runs, start-up and evaluation included. Pauses between calls of snakemake are cut out. The
-solid line is the mean, the dashed line the number of cores that the machine allows.
+Cores in use over time while the study was running, coloured by strategy: CPU time of all its runs,
+with start-up and evaluation. Pauses between calls of snakemake are cut out. The solid line is the
+mean, the dashed line the number of cores that could be used.
 """
 
 
@@ -24,7 +24,7 @@ def figure(runs, utilisation):
 
 
 def draw(panel, runs, utilisation):
-    """Busy cores over time in one panel; returns how many minutes there are."""
+    """Draw busy cores over time into a panel; returns its length in minutes."""
     edges, busy = occupancy.busy_cores(utilisation)
     colours = style.strategies(runs["strategy"])
     cores = runs.groupby("machine_host")["machine_cores_allowed"].max().sum()

@@ -10,28 +10,28 @@ SECTION = "{metric}"
 WHEN = "learnable"
 ORDER = 60
 CAPTION = """
-Held-out {metric} minus that of **{baseline} with its fewest cores**, in pairs of runs with the
-same fold and seed. *low*, *high*: the 95 % interval of the mean difference; *at most*: the
-larger of their distances from 0. *p*: Nadeau and Bengio's corrected resampled t-test, which
-allows for folds that share training samples (on a fixed test set it is the ordinary paired
-t-test over seeds, which says nothing of other test images). *p corrected*: by Holm's method for
-all comparisons of this table. It is said to differ where *p corrected* is below 0.05.
+Held-out {metric} minus that of **{baseline} with its fewest cores**, in pairs of runs with the same
+fold and seed. *low*, *high*: the 95 % interval of the mean difference; *at most*: the larger of
+their distances from 0. *p*: Nadeau and Bengio's corrected resampled t-test, which allows for folds
+that share training samples (on a fixed test set it is the ordinary paired t-test over seeds, which
+says nothing about other test images). *p corrected*: by Holm's method for all comparisons in this
+table. The difference is significant where *p corrected* is below 0.05.
 """
-# What one compares; the other columns are shown on request.
+# Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("difference", "low", "high", "finding")
 
 SAME = ["dataset", "model", "schedule", "train_size"]
 
 
 def table(runs, facts):
-    """One row per cell that is not the baseline: its score minus the baseline's.
+    """One row per combination of settings that is not the baseline: its score minus the baseline's.
 
-    Baseline is that strategy with its fewest cores, for the same dataset, model, schedule and
-    training-set size; runs are paired by fold and seed.
+    The baseline is the baseline strategy with its fewest cores, for the same dataset, model,
+    schedule and training-set size; runs are paired by fold and seed.
     """
-    ours = runs[runs["strategy"] == facts.baseline]
-    fewest = ours["cores"] == ours.groupby(SAME)["cores"].transform("min")
-    base = ours[fewest].drop_duplicates([*SAME, *tidy.REPEAT])
+    candidates = runs[runs["strategy"] == facts.baseline]
+    fewest = candidates["cores"] == candidates.groupby(SAME)["cores"].transform("min")
+    base = candidates[fewest].drop_duplicates([*SAME, *tidy.REPEAT])
     others = runs.drop(index=base.index)
     compared = comparison.compare(others, base, SAME, facts.metric)
     return compared.assign(metric=facts.metric.name)
@@ -40,24 +40,21 @@ def table(runs, facts):
 def sentences(comparison_table, facts):
     """Whether the leading metric differs from the baseline's, and by how much at most."""
     if comparison_table.empty:
-        yield (
-            "There are no runs with two ways of using the cores that could be compared "
-            "within this study."
-        )
+        yield "There are no runs of two setups to compare in this study."
     for names, group in by_model(comparison_table):
         yield from differences(
             group,
             f"{names}: {facts.metric}",
             f"with {facts.baseline}",
-            lambda row, names=names: f"{names}: {facts.metric} with {style.layout(row)}",
+            lambda row, names=names: f"{names}: {facts.metric} with {style.setup_text(row)}",
             facts.metric,
         )
 
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("nodes", "workers", "pairs"), WHOLE)
+    numbers = dict.fromkeys(("nodes", "workers", "pairs"), WHOLE)
     metric = Metric.of(table["metric"].iloc[0]) if len(table) else ACCURACY
-    written |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
-    written |= {"at_most": number(metric, "-")}
-    return written | dict.fromkeys(("p", "p_corrected"), Number("{:.3f}"))
+    numbers |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
+    numbers |= {"at_most": number(metric, "-")}
+    return numbers | dict.fromkeys(("p", "p_corrected"), Number("{:.3f}"))

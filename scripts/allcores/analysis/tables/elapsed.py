@@ -1,4 +1,4 @@
-"""Elapsed training time by number of cores, beside times that others have published."""
+"""Elapsed training time by number of cores, and times that others have published."""
 
 import pandas as pd
 
@@ -11,14 +11,13 @@ SECTION = "speed"
 WHEN = "references"
 ORDER = 30
 CAPTION = """
-Training time of whole runs by number of cores; *per 1000*: seconds per 1,000 images, by which
-runs of different sizes compare. **speedup**: images per second over those of the baseline
-strategy with its fewest cores; *efficiency*: that divided by the ratio of cores. **over best**:
-over the most that the baseline strategy reaches with at most as many cores. Rows noted
-*published elsewhere* are others' measurements, given as they stand; they were not made here,
-and only *per 1000* is computed from them.
+Training time of whole runs by number of cores; *per 1000*: seconds per 1,000 images, by which runs
+of different sizes can be compared. **speedup**: images per second relative to the baseline strategy
+with its fewest cores; *efficiency*: the speedup divided by the ratio of cores. **over best**:
+relative to the fastest baseline with at most as many cores. Rows noted *published elsewhere* are
+measurements of others as they were published; only *per 1000* is computed from them.
 """
-# What one compares; the other columns are shown on request.
+# Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("layout", "cores", "per_1000", "speedup", "note")
 
 MEASURED = [
@@ -35,27 +34,24 @@ MEASURED = [
 
 
 def table(speed_table, facts):
-    """One row per way of using the cores and one per reference.
-
-    per_1000 is seconds of training per 1,000 images, by which runs of different sizes compare.
+    """One row per setup and one per reference; see CAPTION.
 
     Args:
-        facts: whose references are as the config has them: [{model, label, seconds, images, cores
-            if known}, ...].
+        facts: its references are [{model, label, seconds, images, cores if known}, ...].
     """
-    ours = speed_table.assign(layout=[style.layout(row) for _, row in speed_table.iterrows()])
-    theirs = pd.DataFrame(facts.references).rename(columns={"label": "layout"})
-    ours["per_1000"], theirs["per_1000"] = (
-        1000 * table["seconds"] / table["images"] for table in (ours, theirs)
-    )
-    theirs["note"] = tidy.PUBLISHED
-    table = pd.concat([ours[["model", "layout", *MEASURED]], theirs], ignore_index=True)
+    setups = [style.setup_text(row) for _, row in speed_table.iterrows()]
+    measured = speed_table.assign(layout=setups)
+    published = pd.DataFrame(facts.references).rename(columns={"label": "layout"})
+    for frame in (measured, published):
+        frame["per_1000"] = 1000 * frame["seconds"] / frame["images"]
+    published["note"] = tidy.PUBLISHED
+    table = pd.concat([measured[["model", "layout", *MEASURED]], published], ignore_index=True)
     table["cores"] = table["cores"].astype("Int64")
     return table
 
 
 def sentences(elapsed_table, facts):
-    """Times measured, and beside them those that others have published."""
+    """Measured times, and those that others have published."""
     for model, group in elapsed_table.groupby("model", sort=False):
         published = group["note"] == tidy.PUBLISHED
         group = group.assign(note=group["note"].mask(published))
@@ -73,7 +69,7 @@ def sentences(elapsed_table, facts):
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("cores", "images"), WHOLE)
-    written |= {"images_per_second": Number("{:,.1f}", "images/s")}
-    written |= dict.fromkeys(("seconds", "per_1000"), seconds(1))
-    return written | dict.fromkeys(("speedup", "over_best"), TIMES) | {"efficiency": percent(0)}
+    numbers = dict.fromkeys(("cores", "images"), WHOLE)
+    numbers |= {"images_per_second": Number("{:,.1f}", "images/s")}
+    numbers |= dict.fromkeys(("seconds", "per_1000"), seconds(1))
+    return numbers | dict.fromkeys(("speedup", "over_best"), TIMES) | {"efficiency": percent(0)}

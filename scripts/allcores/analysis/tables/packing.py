@@ -1,4 +1,4 @@
-"""A study whose runs were packed onto the cores against one whose runs came one after the other."""
+"""A study with runs packed onto the cores against one with runs one after the other."""
 
 import pandas as pd
 
@@ -11,20 +11,20 @@ SECTION = "speed"
 WHEN = "against"
 ORDER = 10
 CAPTION = """
-The runs of ``{study}``, packed onto the cores, against the same runs one after the other, with
-the strategy, workers and threads in the column *one by one*; runs without a counterpart do not
-count, except in *over bound*. *one by one seconds*: the sum of the runs' durations. *packed
-seconds*: in the last row the makespan, the time from the first start to the last end, less the
-share of runs without a counterpart; above it each group's share, by core-seconds, as the groups
-ran at the same time. *one by one training*, *packed training* and *training speedup*: the same
-of training alone, without start-up, evaluation and waiting: the sum of the training times one
-after the other, and the packed runs' core-seconds of training divided by the cores.
-*over bound*: makespan of all packed runs over the least possible, their
-core-seconds divided by the cores. Start-up and evaluation count. *difference* and what follows
-it: {metric} packed minus {metric} one after the other, paired by fold and seed, with Nadeau and
-Bengio's corrected interval and p values corrected by Holm's method.
+The runs of ``{study}``, packed onto the cores, against the same runs one after the other, with the
+strategy, workers and threads in the column *one by one*; runs without a counterpart do not count,
+except in *over bound*. *one by one seconds*: the sum of the runs' durations. *packed seconds*: in
+the last row the makespan, from the first start to the last end, without the share of runs that have
+no counterpart; in the other rows the share of each group, by core-seconds, as the groups ran at the
+same time. *one by one training*, *packed training* and *training speedup*: the same for training
+only, without start-up, evaluation and waiting: the sum of the training times one after the other,
+and the packed runs' core-seconds of training divided by the cores. *over bound*: makespan of all
+packed runs divided by the shortest possible, which is their core-seconds divided by the cores;
+start-up and evaluation count. *difference* and the columns after it: {metric} when packed minus
+{metric} when run one after the other, paired by fold and seed, with Nadeau and Bengio's corrected
+interval and p values corrected by Holm's method.
 """
-# What one compares; the other columns are shown on request.
+# Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("one_by_one_seconds", "packed_seconds", "speedup", "training_speedup", "finding")
 
 SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
@@ -34,49 +34,46 @@ ALL = "all together"
 def table(runs, against_runs, facts):
     """One row per dataset, model, schedule, training-set size and strategy, and one for all.
 
-    Args:
-        runs, against_runs: one row per run; the latter ran one after the other. Runs without a
-            counterpart in the other do not count, except in over_bound.
+    The columns are explained in CAPTION.
 
-    One after the other, the total time of a group is the sum of its runs' durations, start-up and
-    evaluation included. For all together, packed, it is the time from the first start to the last
-    end, and for a group its share of that, by core-seconds, as the groups ran beside each other.
-    over_bound is how much longer the packed runs took than their core-seconds divided by the cores.
+    Args:
+        runs, against_runs: one row per run; the latter ran one after the other.
     """
     packed, single = _with_durations(runs), _with_durations(against_runs)
-    whole, core_seconds = occupancy.makespan(packed), packed["core_seconds"].sum()
-    cores = occupancy.cores_there(packed)
-    over_bound = whole / (core_seconds / cores)
+    makespan, core_seconds = occupancy.makespan(packed), packed["core_seconds"].sum()
+    cores = occupancy.cores_available(packed)
+    over_bound = makespan / (core_seconds / cores)
     keys = [*SAME, *tidy.REPEAT]
     single, packed = single.merge(packed[keys]), packed.merge(single[keys])
-    # Where some have no counterpart: the part of the time that is the others', by core-seconds.
-    together = packed["core_seconds"].sum() / core_seconds * whole
-    after, beside = single.groupby(SAME, sort=False), packed.groupby(SAME, sort=False)
+    # Runs without a counterpart: their part of the time, by core-seconds, is left out.
+    packed_seconds = packed["core_seconds"].sum() / core_seconds * makespan
+    single_groups = single.groupby(SAME, sort=False)
+    packed_groups = packed.groupby(SAME, sort=False)
     table = pd.DataFrame(
         {
-            "runs": beside.size(),
-            "one_by_one_seconds": after["duration"].sum(),
-            "packed_seconds": beside["core_seconds"].sum() / core_seconds * whole,
-            "one_by_one_training": after["training_seconds"].sum(),
-            "packed_training": beside["training_core_seconds"].sum() / cores,
-            f"one_by_one_{facts.metric.name}": after["score"].mean(),
-            f"packed_{facts.metric.name}": beside["score"].mean(),
+            "runs": packed_groups.size(),
+            "one_by_one_seconds": single_groups["duration"].sum(),
+            "packed_seconds": packed_groups["core_seconds"].sum() / core_seconds * makespan,
+            "one_by_one_training": single_groups["training_seconds"].sum(),
+            "packed_training": packed_groups["training_core_seconds"].sum() / cores,
+            f"one_by_one_{facts.metric.name}": single_groups["score"].mean(),
+            f"packed_{facts.metric.name}": packed_groups["score"].mean(),
         }
     ).reset_index()
-    different = comparison.compare(packed, single, SAME, facts.metric)
-    found = ["pairs", "difference", "low", "high", "at_most", "p_corrected", "finding"]
-    table = table.merge(different[[*SAME, *found]], on=SAME, how="left")
+    compared = comparison.compare(packed, single, SAME, facts.metric)
+    columns = ["pairs", "difference", "low", "high", "at_most", "p_corrected", "finding"]
+    table = table.merge(compared[[*SAME, *columns]], on=SAME, how="left")
     training = ["one_by_one_training", "packed_training"]
-    together = [ALL, len(packed), single["duration"].sum(), together, *table[training].sum()]
+    total = [ALL, len(packed), single["duration"].sum(), packed_seconds, *table[training].sum()]
     table.loc[len(table), ["model", "runs", "one_by_one_seconds", "packed_seconds", *training]] = (
-        together
+        total
     )
     table["runs"] = table["runs"].astype(int)
     table["speedup"] = table["one_by_one_seconds"] / table["packed_seconds"]
     table["training_speedup"] = table["one_by_one_training"] / table["packed_training"]
     table.loc[table["model"] == ALL, "over_bound"] = over_bound
-    ways = dict.fromkeys(style.layout(row) for _, row in single.iterrows())
-    return table.assign(one_by_one=" / ".join(ways))
+    setups = dict.fromkeys(style.setup_text(row) for _, row in single.iterrows())
+    return table.assign(one_by_one=" / ".join(setups))
 
 
 def _with_durations(runs):
@@ -90,45 +87,46 @@ def _with_durations(runs):
 
 def sentences(packing_table, facts):
     """Packed against one after the other."""
-    is_whole = packing_table["over_bound"].notna()
-    whole, parts = packing_table[is_whole].iloc[0], packing_table[~is_whole]
-    each = "; ".join(
-        f"{title_of(row, parts)}: {row['speedup']:.2f} x" for _, row in parts.iterrows()
+    is_total = packing_table["over_bound"].notna()
+    total, groups = packing_table[is_total].iloc[0], packing_table[~is_total]
+    speedups = "; ".join(
+        f"{title_of(row, groups)}: {row['speedup']:.2f} x" for _, row in groups.iterrows()
     )
     yield (
-        f"Packing {whole['runs']:.0f} runs onto the cores is {whole['speedup']:.2f} x as fast as "
-        f"running them one after the other with {whole['one_by_one']}: "
-        f"{whole['packed_seconds']:,.0f} s against {whole['one_by_one_seconds']:,.0f} s ({each})."
+        f"Packing {total['runs']:.0f} runs onto the cores is {total['speedup']:.2f} x as fast as "
+        f"running them one after the other with {total['one_by_one']}: "
+        f"{total['packed_seconds']:,.0f} s against {total['one_by_one_seconds']:,.0f} s "
+        f"({speedups})."
     )
     yield (
-        "Of training alone, without start-up and evaluation, packing is "
-        f"{whole['training_speedup']:.2f} x as fast: {whole['packed_training']:,.1f} s on all "
-        f"cores against {whole['one_by_one_training']:,.1f} s."
+        "Counting training only, without start-up and evaluation, packing is "
+        f"{total['training_speedup']:.2f} x as fast: {total['packed_training']:,.1f} s on all "
+        f"cores against {total['one_by_one_training']:,.1f} s."
     )
     yield (
-        f"The packed runs took {whole['over_bound']:.2f} x the least possible, their core-seconds "
-        "divided by the cores; start-up and evaluation count."
+        f"The packed runs took {total['over_bound']:.2f} x the shortest possible time, which is "
+        "their core-seconds divided by the number of cores; start-up and evaluation count."
     )
-    for model, group in parts.groupby("model", sort=False):
+    for model, group in groups.groupby("model", sort=False):
         yield from differences(
             group,
             f"{model}: {facts.metric} when packed",
-            "one after the other",
-            lambda row: f"{title_of(row, parts)}: {facts.metric} when packed",
+            "when run one after the other",
+            lambda row: f"{title_of(row, groups)}: {facts.metric} when packed",
             facts.metric,
         )
 
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), seconds(1))
-    written |= dict.fromkeys(("one_by_one_training", "packed_training"), seconds(1))
-    packed = "one_by_one_"
+    numbers = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), seconds(1))
+    numbers |= dict.fromkeys(("one_by_one_training", "packed_training"), seconds(1))
+    prefix = "one_by_one_"
     (metric,) = metrics.columns(
-        name.removeprefix(packed) for name in table if name.startswith(packed)
+        name.removeprefix(prefix) for name in table if name.startswith(prefix)
     )
-    written |= dict.fromkeys((f"one_by_one_{metric.name}", f"packed_{metric.name}"), number(metric))
-    written |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
-    written |= {"at_most": number(metric, "-")}
-    written |= dict.fromkeys(("speedup", "training_speedup", "over_bound"), TIMES)
-    return written | {"p_corrected": Number("{:.3f}"), "runs": WHOLE, "pairs": WHOLE}
+    numbers |= dict.fromkeys((f"one_by_one_{metric.name}", f"packed_{metric.name}"), number(metric))
+    numbers |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
+    numbers |= {"at_most": number(metric, "-")}
+    numbers |= dict.fromkeys(("speedup", "training_speedup", "over_bound"), TIMES)
+    return numbers | {"p_corrected": Number("{:.3f}"), "runs": WHOLE, "pairs": WHOLE}

@@ -1,4 +1,4 @@
-"""What scripts/plan.py had predicted beside what was measured."""
+"""What scripts/plan.py predicted, and what was measured."""
 
 from itertools import combinations
 
@@ -13,19 +13,18 @@ SECTION = "speed"
 WHEN = "planned"
 ORDER = 28
 CAPTION = """
-What ``scripts/plan.py`` had predicted before anything was trained, from a few seconds of each way
-of training, beside what was measured. *training*: seconds of training of a run; *seconds*: from
-its start to its end, scoring included; *memory*: at most, of all its processes. Means over the
-runs of a cell; schedules are repeats. *training error* and *error*: predicted over measured, less
-one. In the last row: the makespan of the study's runs. *extrapolated*: the machine that planned had
-fewer cores.
+Predictions of ``scripts/plan.py``, made before training from a few seconds of each setup, and
+measurements. *training*: seconds of training of a run; *seconds*: from its start to its end,
+scoring included; *memory*: the peak of all its processes. Means over runs that differ in schedule,
+fold or seed. *training error* and *error*: predicted divided by measured, minus one. In the last
+row: the makespan of the study's runs. *extrapolated*: the machine that planned had fewer cores.
 """
-# What one compares; the other columns are shown on request.
+# Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("predicted_seconds", "measured_seconds", "error", "training_error")
 
 ALL = "all together"
-# Two ways that are closer than this share are alike; an error of a cell up to that is a good one.
-ALIKE, GOOD = 0.10, 0.25
+# Setups whose times differ by less than this share are not ranked; errors up to GOOD count as good.
+CLOSE, GOOD = 0.10, 0.25
 PAIRS = {
     "training": ("training_seconds", "training_seconds"),
     "seconds": ("seconds", "lasted_seconds"),
@@ -34,12 +33,12 @@ PAIRS = {
 
 
 def table(runs, predicted):
-    """One row per dataset, model, strategy, layout and training-set size, and one for all.
+    """One row per dataset, model, setup and training-set size, and one for all.
 
     Args:
-        predicted: a row per run of the campaign, as scripts/plan.py writes them.
+        predicted: a row per run of the campaign, written by scripts/plan.py.
     """
-    # Threads may be `auto` in one of the two; a plan for other settings or cores is no prediction.
+    # Threads may be `auto` in one of the two; plans for other settings or cores are left out.
     predicted = predicted[predicted["inner"].isna()].astype({"threads": str})
     both = runs.astype({"threads": str}).merge(
         predicted, on=tidy.RUN, suffixes=("_measured", "_predicted")
@@ -52,61 +51,63 @@ def table(runs, predicted):
         cores=_column(both, "cores", "measured"),
     )
     shown = [f"{kind}_{name}" for name in PAIRS for kind in ("predicted", "measured")]
-    cells = both.groupby([*tidy.SPEED_CELL, "cores"], sort=False)
-    found = cells[shown].mean().assign(runs=cells.size(), extrapolated=cells["extrapolated"].any())
-    found = found.reset_index()
-    if len(found):
+    groups = both.groupby([*tidy.SPEED_SETTINGS, "cores"], sort=False)
+    means = groups[shown].mean()
+    table = means.assign(runs=groups.size(), extrapolated=groups["extrapolated"].any())
+    table = table.reset_index()
+    if len(table):
         start, end = both["start"].min(), (both["start"] + both["predicted_seconds"]).max()
-        whole = {"model": ALL, "runs": len(both), "extrapolated": both["extrapolated"].any()}
-        whole |= {"predicted_seconds": end - start, "measured_seconds": occupancy.makespan(both)}
-        found = pd.concat([found, pd.DataFrame([whole])], ignore_index=True)
-    return found.assign(
-        training_error=found["predicted_training"] / found["measured_training"] - 1,
-        error=found["predicted_seconds"] / found["measured_seconds"] - 1,
+        total = {"model": ALL, "runs": len(both), "extrapolated": both["extrapolated"].any()}
+        total |= {"predicted_seconds": end - start, "measured_seconds": occupancy.makespan(both)}
+        table = pd.concat([table, pd.DataFrame([total])], ignore_index=True)
+    return table.assign(
+        training_error=table["predicted_training"] / table["measured_training"] - 1,
+        error=table["predicted_seconds"] / table["measured_seconds"] - 1,
     )
 
 
 def _column(both, name, side):
-    """A column that one of the two has, or both."""
+    """A column that is in one of the two frames or in both."""
     return both[f"{name}_{side}"] if f"{name}_{side}" in both else both[name]
 
 
 def sentences(prediction_table, facts):
-    """How good the prediction was: in total, per cell, and in the order of the ways."""
-    is_whole = prediction_table["model"] == ALL
-    cells = prediction_table[~is_whole]
-    if cells.empty:
+    """How good the prediction was: in total, per setup, and in the order of the setups."""
+    is_total = prediction_table["model"] == ALL
+    rows = prediction_table[~is_total]
+    if rows.empty:
         return
-    whole = prediction_table[is_whole].iloc[0]
-    good = (cells["error"].abs() <= GOOD).sum()
-    right, apart = _order(cells)
-    far = ", extrapolated from fewer cores" if cells["extrapolated"].any() else ""
-    order = f", and {right} of {count(apart, 'pair')} in the right order" if apart else ""
+    total = prediction_table[is_total].iloc[0]
+    good = (rows["error"].abs() <= GOOD).sum()
+    right, ranked = _order(rows)
+    far = ", extrapolated from fewer cores" if rows["extrapolated"].any() else ""
+    order = f", and {right} of {count(ranked, 'pair')} in the right order" if ranked else ""
     yield (
-        f"Predicted before training{far}: {whole['predicted_seconds']:,.0f} s for "
-        f"{count(int(whole['runs']), 'run')}; measured {whole['measured_seconds']:,.0f} s "
-        f"({100 * whole['error']:+.0f} %). Of {count(len(cells), 'way')} of training {good} "
-        f"came out within {100 * GOOD:.0f} %{order}."
+        f"Predicted before training{far}: {total['predicted_seconds']:,.0f} s for "
+        f"{count(int(total['runs']), 'run')}; measured {total['measured_seconds']:,.0f} s "
+        f"({100 * total['error']:+.0f} %). Of {count(len(rows), 'setup')}, {good} were predicted "
+        f"within {100 * GOOD:.0f} %{order}."
     )
 
 
-def _order(cells):
-    """(how many pairs of ways of the same model are predicted in the order that was measured, of
-    how many whose training times differ by more than ALIKE)."""
-    right = apart = 0
-    for _, group in by_model(cells):
-        for (_, one), (_, other) in combinations(group.iterrows(), 2):
-            measured = one["measured_training"] / other["measured_training"]
-            if max(measured, 1 / measured) > 1 + ALIKE:
-                apart += 1
-                right += (one["predicted_training"] > other["predicted_training"]) == (measured > 1)
-    return right, apart
+def _order(rows):
+    """(how many pairs of setups of the same model are predicted in the order that was measured, of
+    how many whose training times differ by more than CLOSE)."""
+    right = ranked = 0
+    for _, group in by_model(rows):
+        for (_, first), (_, second) in combinations(group.iterrows(), 2):
+            measured = first["measured_training"] / second["measured_training"]
+            predicted = first["predicted_training"] / second["predicted_training"]
+            if max(measured, 1 / measured) > 1 + CLOSE:
+                ranked += 1
+                right += (predicted > 1) == (measured > 1)
+    return right, ranked
 
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("nodes", "workers", "cores", "runs"), WHOLE)
+    numbers = dict.fromkeys(("nodes", "workers", "cores", "runs"), WHOLE)
     for kind in ("predicted", "measured"):
-        written |= dict.fromkeys((f"{kind}_training", f"{kind}_seconds"), seconds(2))
-        written[f"{kind}_memory"] = Number("{:,.0f}", "MB")
-    return written | dict.fromkeys(("error", "training_error"), percent(0, "+"))
+        numbers |= dict.fromkeys((f"{kind}_training", f"{kind}_seconds"), seconds(2))
+        numbers[f"{kind}_memory"] = Number("{:,.0f}", "MB")
+    return numbers | dict.fromkeys(("error", "training_error"), percent(0, "+"))

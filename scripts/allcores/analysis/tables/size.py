@@ -16,7 +16,7 @@ Least-squares line through the mean epoch times of all runs, the first epoch (wa
 seconds = intercept + slope x samples, each with its standard error. The intercept is what an
 epoch costs however few samples it has.
 """
-# What one compares; the other columns are shown on request.
+# Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error")
 
 FITTED = ["runs", "seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error"]
@@ -24,14 +24,14 @@ FITTED += ["r_squared"]
 
 
 def table(epochs, runs):
-    """One row per dataset, model and layout: seconds = intercept + slope x samples."""
+    """One row per dataset, model and setup: seconds = intercept + slope x samples."""
     rows = []
-    for layout, timed in tidy.timed(runs, epochs).groupby(tidy.LAYOUT, sort=False):
-        if timed["train_samples"].nunique() < 2:  # no line goes through one size
+    for setup, timed in tidy.timed(runs, epochs).groupby(tidy.SETUP, sort=False):
+        if timed["train_samples"].nunique() < 2:  # a line needs two sizes
             continue
         line = stats.linregress(timed["train_samples"], timed["epoch_seconds"])
         rows.append(
-            dict(zip(tidy.LAYOUT, layout, strict=True))
+            dict(zip(tidy.SETUP, setup, strict=True))
             | {
                 "runs": len(timed),
                 "seconds_per_1000": 1000 * line.slope,
@@ -41,14 +41,14 @@ def table(epochs, runs):
                 "r_squared": line.rvalue**2,
             }
         )
-    return pd.DataFrame(rows, columns=[*tidy.LAYOUT, *FITTED])
+    return pd.DataFrame(rows, columns=[*tidy.SETUP, *FITTED])
 
 
 def sentences(size_table, facts):
-    """The fitted line of each layout."""
+    """The fitted line of each setup."""
     for names, group in by_model(size_table):
         listed = "; ".join(
-            f"{style.layout(row)} {row['seconds_per_1000']:.3f} s per 1,000 samples "
+            f"{style.setup_text(row)} {row['seconds_per_1000']:.3f} s per 1,000 samples "
             f"{signed(row['intercept_seconds'])} s (R² = {row['r_squared']:.3f})"
             for _, row in group.iterrows()
         )
@@ -57,7 +57,7 @@ def sentences(size_table, facts):
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("nodes", "workers", "runs"), WHOLE)
-    written |= dict.fromkeys(("seconds_per_1000", "intercept_seconds"), seconds(3))
-    written |= dict.fromkeys(("slope_error", "intercept_error"), Number("± {:.3f}", "s"))
-    return written | {"r_squared": Number("{:.4f}")}
+    numbers = dict.fromkeys(("nodes", "workers", "runs"), WHOLE)
+    numbers |= dict.fromkeys(("seconds_per_1000", "intercept_seconds"), seconds(3))
+    numbers |= dict.fromkeys(("slope_error", "intercept_error"), Number("± {:.3f}", "s"))
+    return numbers | {"r_squared": Number("{:.4f}")}

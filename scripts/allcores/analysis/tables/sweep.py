@@ -13,57 +13,57 @@ SECTION = "{metric}"
 WHEN = "swept"
 ORDER = 57
 CAPTION = """
-Every candidate of each sweep. *score*: where the study selects, the {metric} on the inner folds of
-the training part, a mean over these, over folds and seeds; else the held-out {metric}. *low* and
-*high*: its range over folds and seeds. *chosen*: in how many folds it was the best, and was trained
-on the whole training part; the {metric} of those that were chosen is in the table of scores.
-*epochs*: after which it was last scored, a mean over folds. *core hours*: spent on it.
+Every candidate of each sweep. *score*: if the study selects, the mean {metric} over folds, seeds
+and the inner folds of the training part; else the held-out {metric}. *low* and *high*: its range
+over folds and seeds. *chosen*: in how many folds it was the best, and was trained on the whole
+training part; the {metric} of the chosen ones is in the table of scores. *epochs*: after how many
+it was last scored, a mean over folds. *core hours*: spent on it.
 """
 COMPARED = ("score", "chosen", "core_hours")
 
-# What one candidate is compared with another in.
+# Candidates are compared if these columns are equal.
 SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
 
 
 def table(candidates, facts):
-    """One row per candidate and cell; see CAPTION. A column swept_KEY for each key."""
+    """One row per candidate and combination of settings; see CAPTION."""
     values = [name for name in candidates if name.startswith(SWEPT)]
     groups = candidates.groupby([*SAME, "candidate"], sort=False)
-    found = groups.agg(
+    table = groups.agg(
         **{name: (name, "first") for name in values},
         folds=("score", "size"),
         score=("score", "mean"),
         low=("score", "min"),
         high=("score", "max"),
-        chosen=("chosen", lambda each: each.astype(bool).sum() if each.notna().all() else None),
+        chosen=("chosen", lambda flags: flags.astype(bool).sum() if flags.notna().all() else None),
         epochs=("epochs", "mean"),
-        core_hours=("core_seconds", lambda each: each.sum() / 3600),
+        core_hours=("core_seconds", lambda seconds: seconds.sum() / 3600),
     )
-    return found.reset_index().assign(metric=facts.metric.name)
+    return table.reset_index().assign(metric=facts.metric.name)
 
 
 def sentences(sweep_table, facts):
-    """What was chosen, and what choosing has cost."""
+    """What was chosen, and the cost of choosing."""
     shown = ["model", *tidy.varying(sweep_table, SAME[:1] + SAME[2:])]
     for names, group in sweep_table.groupby(shown, sort=False):
         title, hours = style.title(shown, names), group["core_hours"].sum()
-        of = f"of {count(len(group), 'candidate')}"
+        candidates = count(len(group), "candidate")
         if group["score"].isna().all():
             yield f"{title}: all candidates diverged."
         elif group["chosen"].isna().all():
             best = group.loc[(facts.metric.sign * group["score"]).idxmax()]
             yield (
-                f"{title}: {of} {best['candidate']} has the best {facts.metric}, "
-                f"{facts.metric.written(best['score'])}; as the luckiest of several that is "
-                f"optimistic (`select` judges fairly). {hours:.2g} core-hours."
+                f"{title}: of {candidates}, {best['candidate']} has the best {facts.metric}, "
+                f"{facts.metric.text(best['score'])}. The best of several scores is an optimistic "
+                f"estimate; with `select` it is a fair one. {hours:.2g} core-hours."
             )
         else:
-            taken = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
-            told = [f"{row['candidate']} {row['chosen']:.0f} x" for _, row in taken.iterrows()]
+            chosen = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
+            listed = [f"{row['candidate']} {row['chosen']:.0f} x" for _, row in chosen.iterrows()]
             yield (
-                f"{title}: chosen on the training part of each fold, {of}: {', '.join(told)}. "
-                f"Choosing took {hours:.2g} core-hours. The other tables and figures are of the "
-                "final runs, in each fold with what was chosen there, without the inner runs."
+                f"{title}: chosen on the training part of each fold, of {candidates}: "
+                f"{', '.join(listed)}. Choosing took {hours:.2g} core-hours. The other tables and "
+                "figures show the final runs of the chosen candidates, without the inner runs."
             )
 
 

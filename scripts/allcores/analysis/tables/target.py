@@ -9,29 +9,29 @@ SECTION = "{metric}"
 WHEN = "target_accuracy"
 ORDER = 40
 CAPTION = """
-Epochs, and seconds of training (evaluation not counted), until the held-out accuracy first
-reaches {target:.1%}: medians over the runs that reach it. *reached*: how many do. *fastest*,
-*slowest*: the range of the seconds. As the held-out accuracy itself decides when the count stops,
-this says how fast a model trains, not how well it would do on new data.
+Epochs, and seconds of training (without evaluation), until the held-out accuracy first reaches
+{target:.1%}: medians over the runs that reach it. *reached*: how many do. *fastest*, *slowest*: the
+range of the seconds. As the held-out accuracy itself decides when the count stops, this says how
+fast a model trains, not how well it would do on new data.
 """
-# What one compares; the other columns are shown on request.
+# Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("reached", "epochs", "seconds")
 
 
 def reached(epochs, target):
     """One row per run: the first epoch with at least that held-out accuracy, and the seconds of
-    training until its end; both empty if there was none."""
+    training until its end; both are empty if there is none."""
     epochs = tidy.with_elapsed(epochs)
     first = epochs[epochs["accuracy"] >= target].drop_duplicates(tidy.RUN)
-    every = epochs[tidy.RUN].drop_duplicates()
-    return every.merge(first[[*tidy.RUN, "epoch", "elapsed"]], how="left", on=tidy.RUN)
+    all_runs = epochs[tidy.RUN].drop_duplicates()
+    return all_runs.merge(first[[*tidy.RUN, "epoch", "elapsed"]], how="left", on=tidy.RUN)
 
 
 def table(epochs, facts):
-    """One row per cell: medians over the runs that reached the target."""
+    """One row per combination of settings: medians over the runs that reached the target."""
     return (
         reached(epochs, facts.target)
-        .groupby(tidy.CELL, sort=False)
+        .groupby(tidy.SETTINGS, sort=False)
         .agg(
             runs=("seed", "size"),
             reached=("epoch", "count"),
@@ -51,26 +51,26 @@ def _epochs(number):
 def sentences(target_table, facts):
     """Epochs and seconds to the target accuracy."""
     for names, group in by_model(target_table):
-        hit = group[group["reached"] > 0].sort_values("seconds")
+        successful = group[group["reached"] > 0].sort_values("seconds")
         listed = "; ".join(
-            f"{style.layout(row)} after {_epochs(row['epochs'])}, {row['seconds']:.2f} s"
+            f"{style.setup_text(row)} after {_epochs(row['epochs'])}, {row['seconds']:.2f} s"
             + (
                 ""
                 if row["reached"] == row["runs"]
                 else f" ({row['reached']} of {row['runs']} runs)"
             )
-            for _, row in hit.iterrows()
+            for _, row in successful.iterrows()
         )
         if listed:
             yield f"{names} reaches {facts.target:.1%} held-out accuracy: {listed}."
         missed = group[group["reached"] == 0]
         if len(missed):
-            ways = "; ".join(style.layout(row) for _, row in missed.iterrows())
-            yield f"{names} never reached {facts.target:.1%} with {ways}."
+            setups = "; ".join(style.setup_text(row) for _, row in missed.iterrows())
+            yield f"{names} never reached {facts.target:.1%} with {setups}."
 
 
 def formats(table):
     """Column -> html_table.Number."""
-    written = dict.fromkeys(("nodes", "workers", "runs", "reached"), WHOLE)
-    written |= {"epochs": Number("{:g}")}
-    return written | dict.fromkeys(("seconds", "fastest", "slowest"), seconds(2))
+    numbers = dict.fromkeys(("nodes", "workers", "runs", "reached"), WHOLE)
+    numbers |= {"epochs": Number("{:g}")}
+    return numbers | dict.fromkeys(("seconds", "fastest", "slowest"), seconds(2))

@@ -1,4 +1,4 @@
-"""What a study comes to, in a sentence or two for each model. No torch."""
+"""The result of a study, in a sentence or two for each model. No torch."""
 
 import pandas as pd
 
@@ -14,45 +14,46 @@ from allcores.analysis.words.wording import (
 )
 
 
-def sentences(found, facts):
-    """Best scores; then per model the fastest layout for one run and for all, and its cost."""
-    different, single = found.get("comparison_table"), []
-    if different is not None:
-        yield from _best_scores(found["runs"], facts.metric)
-    for names, group in by_model(found["speed_table"]):
-        ways, group = len(group), group[group["note"] != tidy.OTHERWISE]
+def sentences(frames, facts):
+    """Best scores; then per model the fastest setups for one run and for many, and the cost."""
+    differences, single = frames.get("comparison_table"), []
+    if differences is not None:
+        yield from _best_scores(frames["runs"], facts.metric)
+    for names, group in by_model(frames["speed_table"]):
+        setups, group = len(group), group[group["note"] != tidy.OTHER_CONDITIONS]
         base = base_of(group, facts)
         if base is None:
-            yield f"{names}: {facts.baseline}, by which the others are judged, is missing."
+            yield f"{names}: no comparison of speed: the baseline {facts.baseline} is missing."
             continue
-        if len(group) == 1 < ways:
+        if len(group) == 1 < setups:
             yield (
-                f"{names}: the ways were timed under different conditions, so that nothing can be "
-                "said of which is fastest."
+                f"{names}: no comparison of speed: the setups were timed under different "
+                "conditions."
             )
             continue
         if len(group) == 1:
-            single.append(f"{names} with {style.layout(base)}{mark(base)}")
+            single.append(f"{names} with {style.setup_text(base)}{mark(base)}")
             continue
         group = without_repeats(group, base)
-        one = group.sort_values("images_per_second", ascending=False).iloc[0]
-        many = group.loc[(group["images_per_second"] / group["cores"]).idxmax()]
-        cost = "" if one.name == base.name or different is None else _cost(different, one, facts)
-        yield f"{names}: {_for_one(one, base)}{cost} {_for_many(many, base)}"
+        fastest = group.sort_values("images_per_second", ascending=False).iloc[0]
+        efficient = group.loc[(group["images_per_second"] / group["cores"]).idxmax()]
+        cost = ""
+        if fastest.name != base.name and differences is not None:
+            cost = _cost(differences, fastest, facts)
+        yield f"{names}: {_for_one_run(fastest, base)}{cost} {_for_many_runs(efficient, base)}"
     if single:
         yield (
-            f"Trained in one way only, so that nothing can be said of which is fastest: "
-            f"{comma_separated(single)}."
+            f"Trained with one setup only, so speeds cannot be compared: {comma_separated(single)}."
         )
 
 
 def _best_scores(runs, metric):
-    """The best score of each model, and with which schedules and ways it is reached."""
-    cells = runs[runs["score"].notna()].groupby(tidy.CELL, sort=False)
+    """The best score of each model, and the schedules and setups that reach it."""
+    groups = runs[runs["score"].notna()].groupby(tidy.SETTINGS, sort=False)
     rows = [
-        dict(zip(tidy.CELL, cell, strict=True))
-        | {"score": group["score"].mean(), "reach": comparison.half_width(group)}
-        for cell, group in cells
+        dict(zip(tidy.SETTINGS, settings, strict=True))
+        | {"score": group["score"].mean(), "half_width": comparison.half_width(group)}
+        for settings, group in groups
     ]
     if not rows:
         return
@@ -64,67 +65,69 @@ def _best_scores(runs, metric):
         best = group["score"].max() if metric.sign > 0 else group["score"].min()
         ties = group[comparison.without_rounding(group["score"], best, metric) == 0]
         first = ties.iloc[0]
-        reach = "" if pd.isna(first["reach"]) else f" ± {metric.spread(first['reach'])}"
-        ways = [f"{row['schedule']}, {style.layout(row)}" for _, row in ties.iterrows()]
-        listed.append(
-            f"{style.title(shown, first[shown])} {metric.written(best, 1)}{reach} ({one_of(ways)})"
-        )
+        half_width = first["half_width"]
+        interval = "" if pd.isna(half_width) else f" ± {metric.spread(half_width)}"
+        setups = [f"{row['schedule']}, {style.setup_text(row)}" for _, row in ties.iterrows()]
+        title = style.title(shown, first[shown])
+        listed.append(f"{title} {metric.text(best, 1)}{interval} ({one_of(setups)})")
     caution = ""
     if len(table) > len(listed):
-        caution = " The best of several by a held-out score is optimistic."
+        caution = " The best of several held-out scores is an optimistic estimate."
     yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
 
 
-def _for_one(one, base):
-    if one.name == base.name:
-        return f"for one run nothing was faster than {style.layout(base)}{mark(base)}."
+def _for_one_run(fastest, base):
+    if fastest.name == base.name:
+        return f"for a single run, nothing is faster than {style.setup_text(base)}{mark(base)}."
     return (
-        f"one run alone is fastest with {style.layout(one)}{mark(one)}, {one['speedup']:.2f} x "
-        f"{style.layout(base)}{mark(base)}{_doubt(one, base, 1, 1)}."
+        f"a single run is fastest with {style.setup_text(fastest)}{mark(fastest)}: "
+        f"{fastest['speedup']:.2f} x the speed of {style.setup_text(base)}{mark(base)}"
+        f"{_doubt(fastest, base, 1, 1)}."
     )
 
 
 def _doubt(better, base, divisor, base_divisor):
-    """Why it is not certain that a layout beats the baseline in images/s per divisor; or ""."""
+    """Why it is uncertain that a setup beats the baseline in images/s per divisor; or ""."""
     if min(better["runs"], base["runs"]) == 1:
-        return ", by too few runs to be sure"
-    apart = better["slowest"] / divisor > base["fastest"] / base_divisor
-    return "" if apart else ", which is not certain: the ranges overlap"
+        return " (uncertain: too few runs)"
+    is_apart = better["slowest"] / divisor > base["fastest"] / base_divisor
+    return "" if is_apart else " (uncertain: the ranges of the runs overlap)"
 
 
-def _for_many(many, base):
-    if many.name == base.name:
+def _for_many_runs(efficient, base):
+    if efficient.name == base.name:
         return (
-            f"For all runs together nothing beats {style.layout(base)} on "
-            f"{count(base['cores'], 'core')} per run: run folds and seeds side by side."
+            f"For many runs, {style.setup_text(base)} on {count(base['cores'], 'core')} per run "
+            "gives the most throughput: run folds and seeds side by side."
         )
     return (
-        f"For all runs together {style.layout(many)} gets most out of each core: "
-        f"{many['images_per_second'] / many['cores']:,.1f} images/s per core against "
-        f"{base['images_per_second'] / base['cores']:,.1f} with {style.layout(base)}"
-        f"{_doubt(many, base, many['cores'], base['cores'])}."
+        f"For many runs, {style.setup_text(efficient)} gives the most throughput: "
+        f"{efficient['images_per_second'] / efficient['cores']:,.1f} images/s per core against "
+        f"{base['images_per_second'] / base['cores']:,.1f} with {style.setup_text(base)}"
+        f"{_doubt(efficient, base, efficient['cores'], base['cores'])}."
     )
 
 
-def _cost(different, one, facts):
-    """What the fastest way of one run costs in the leading metric."""
+def _cost(differences, fastest, facts):
+    """How the leading metric of the fastest setup differs from the baseline's."""
     metric = facts.metric
-    same = (different[tidy.SPEED_CELL] == one[tidy.SPEED_CELL].to_numpy()).all(axis=1)
-    rows = different[same]
+    columns = tidy.SPEED_SETTINGS
+    rows = differences[(differences[columns] == fastest[columns].to_numpy()).all(axis=1)]
     if rows.empty:
         return ""
-    worse = rows[rows["finding"] == comparison.DIFFERS]
-    if len(worse):
-        row = worse.loc[worse["difference"].abs().idxmax()]
-        verb = "gains" if metric.sign * row["difference"] > 0 else "costs"
-        return f" It {verb} {metric.points(abs(row['difference']))} of {metric}."
+    significant = rows[rows["finding"] == comparison.DIFFERS]
+    if len(significant):
+        row = significant.loc[significant["difference"].abs().idxmax()]
+        direction = "better" if metric.sign * row["difference"] > 0 else "worse"
+        points = metric.points(abs(row["difference"]))
+        return f" Its {metric} is {points} {direction} than with {facts.baseline}."
     if (rows["finding"] == comparison.IDENTICAL).all():
-        return f" Its {metric} is the same as with {facts.baseline}, run by run."
-    unclear = rows[rows["finding"] == comparison.NOT_FOUND]
-    if len(unclear):
-        reach = metric.points(unclear["at_most"].max(), 1)
+        return f" Its {metric} is the same as with {facts.baseline} in every pair of runs."
+    uncertain = rows[rows["finding"] == comparison.NOT_SIGNIFICANT]
+    if len(uncertain):
+        limit = metric.points(uncertain["at_most"].max(), 1)
         return (
-            f" Its {metric} cannot be told apart from that with {facts.baseline}: a difference of "
-            f"up to {reach} is possible."
+            f" Its {metric} does not differ significantly from that with {facts.baseline}; "
+            f"a difference of up to {limit} is possible."
         )
-    return f" Nothing can be said of what it costs in {metric}."
+    return f" Whether its {metric} differs cannot be tested: the pairs of runs show no spread."

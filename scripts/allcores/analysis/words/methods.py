@@ -1,4 +1,4 @@
-"""How a study was made, in a paragraph that one could paste into a paper. No torch."""
+"""How a study was made, in two paragraphs that can be pasted into a paper. No torch."""
 
 from allcores.analysis.selection import SWEPT
 from allcores.analysis.words.wording import comma_separated, count
@@ -11,7 +11,7 @@ def paragraphs(frames, runs, facts):
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
-        runs: the study's study.run.Run.
+        runs: the study.run.Run objects of the study.
     """
     yield " ".join(
         [
@@ -24,27 +24,26 @@ def paragraphs(frames, runs, facts):
 
 
 def _training(rows, runs, facts):
-    labelled = {run.model.label: run for run in runs}
-    yield "Trained were " + "; ".join(map(of_model, labelled.values())) + "."
+    by_label = {run.model.label: run for run in runs}
+    yield f"Models: {'; '.join(map(of_model, by_label.values()))}."
     schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in runs)
-    layouts = dict.fromkeys(map(_layout, runs))
+    setups = dict.fromkeys(map(_setup, runs))
     yield f"Learning-rate schedule: {'; '.join(schedules)}."
-    yield f"Ways of using the cores: {comma_separated(layouts)}; batch sizes are of all workers "
-    yield "together. Weights begin equal, and batches hold the same samples in the same order, for "
-    yield "every way."
-    gaps = {run.dataset.label for run in runs if run.dataset.options.get("missing") == "mean"}
+    yield f"Setups: {comma_separated(setups)}; batch sizes count all workers together. All setups"
+    yield "start from the same weights and train on the same samples in the same order, batch by"
+    yield "batch."
+    imputed = {run.dataset.label for run in runs if run.dataset.options.get("missing") == "mean"}
     for dataset, of_dataset in rows.groupby("dataset", sort=False):
-        means = ", the training part's mean in the place of missing numbers"
-        yield f"{dataset}: {_split(of_dataset, facts)}{means if dataset in gaps else ''}."
-    seeds = rows["seed"].nunique()
+        means = "; missing numbers were replaced by their mean in the training part"
+        yield f"{dataset}: {_split(of_dataset, facts)}{means if dataset in imputed else ''}."
     folds = "" if rows["ordered"].all() else "folds, "
-    draws = "which draws" if seeds == 1 else "each of which draws"
-    yield f"With {count(seeds, 'seed')}, {draws} {folds}initial weights, orders and augmentations,"
-    yield f"{'this is' if len(rows) == 1 else 'these are'} {count(len(rows), 'run')}."
+    yield f"The seed determines {folds}initial weights, the order of samples and augmentations."
+    seeds, total = count(rows["seed"].nunique(), "seed"), count(len(rows), "run")
+    yield f"With {seeds}, there {'was' if len(rows) == 1 else 'were'} {total}."
 
 
 def of_model(run):
-    """A Run's model and its training, in words."""
+    """The model of a Run and how it is trained, in words."""
     augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
     augmentation += ["random flips"] if run.flip else []
     parts = [
@@ -60,10 +59,10 @@ def of_model(run):
 
 
 def _named(name, options):
-    """Something with its options, in words."""
+    """Something and its options, in words."""
     words = {"lr": "learning rate", "weight": "class weights"}
-    told = [f"{words.get(key, key.replace('_', ' '))} {value}" for key, value in options.items()]
-    return f"{name} with {comma_separated(told)}" if told else name
+    options = [f"{words.get(key, key.replace('_', ' '))} {value}" for key, value in options.items()]
+    return f"{name} with {comma_separated(options)}" if options else name
 
 
 def _additions(run):
@@ -76,13 +75,13 @@ def _additions(run):
     if run.swa is not None:
         yield f"the average of the weights after {100 * run.swa:g} % of the training"
     if run.validation is not None:
-        part = f"{100 * run.validation:g} % of the training part, held back for that"
-        yield f"the weights after the epoch with the least loss on {part}"
+        part = f"{100 * run.validation:g} % of the training part, held back for this"
+        yield f"the weights after the epoch with the lowest loss on {part}"
     if run.patience is not None:
-        yield f"stopped after {count(run.patience, 'epoch')} without a smaller one"
+        yield f"stopped after {count(run.patience, 'epoch')} without improvement"
 
 
-def _layout(run):
+def _setup(run):
     threads = run.threads_per_worker
     return (
         f"{run.strategy.label} with {count(run.workers, 'worker')}"
@@ -100,7 +99,7 @@ def _split(rows, facts):
     if split == "test":
         how = "the dataset's own test set was held out"
     elif rows["ordered"].any():
-        how = f"{folds} folds, each held out of a training on those before it in time"
+        how = f"{folds} folds, each scored after training on the earlier ones"
     else:
         how = f"{stratified}{folds}-fold cross-validation"
         how += ", groups held out as a whole" if rows["grouped"].any() else ""
@@ -117,7 +116,7 @@ def _selection(candidates, rows, runs, metric):
 
     Args:
         rows: a row per run.
-        runs: the study's study.run.Run.
+        runs: the study.run.Run objects of the study.
     """
     chosen = candidates[candidates["chosen"].notna()]
     for (model, dataset), of_model in chosen.groupby(["model", "dataset"], sort=False):
@@ -126,34 +125,34 @@ def _selection(candidates, rows, runs, metric):
         folds = of_model["inner_folds"].iloc[0]
         is_ordered = rows.loc[rows["dataset"] == dataset, "ordered"].any()
         inner = (
-            f"{folds:.0f} inner folds, each held out of a training on those before it in time,"
+            f"{folds:.0f} inner folds, each scored after training on the earlier ones,"
             if is_ordered
             else f"{folds:.0f}-fold cross-validation"
         )
         candidates = set(of_model["candidate"])
         held_back = {run.validation for run in runs if run.model.label in candidates} - {None}
-        part = "the whole of it but its validation part" if held_back else "the whole of it"
+        part = "all of it except its validation part" if held_back else "all of it"
         yield f"{comma_separated(keys)} of {model} {'was' if len(keys) == 1 else 'were'} chosen"
-        yield f"inside of each fold from {count(len(candidates), 'candidate')}: the one with the"
+        yield f"within each fold from {count(len(candidates), 'candidate')}: the one with the"
         yield f"best mean {metric} in {inner} within the training part was trained on {part}"
         yield "(nested cross-validation)."
         if of_model["rung"].max() > 1:
-            yield "Candidates were left out by successive halving, on"
+            yield "Candidates were eliminated by successive halving, with"
             yield f"{of_model['rung'].max():.0f} rungs."
 
 
 def _comparison(frames, facts):
-    told = comma_separated(facts.metrics)
-    yield f"{told[0].upper()}{told[1:]}: on the held-out samples, which training never sees."
+    metrics = comma_separated(facts.metrics)
+    yield f"{metrics[0].upper()}{metrics[1:]}: on the held-out samples, which training never sees."
     if len(frames.get("comparison_table", ())):
         yield f"The {facts.metric} was compared with that of {facts.baseline} in pairs of runs"
-        yield f"with the same fold and seed by {REFERENCE}, with Holm's correction for several"
-        yield "comparisons; intervals are 95 % intervals, corrected in the same way."
+        yield f"with the same fold and seed by {REFERENCE}, with Holm's correction for multiple"
+        yield "comparisons; intervals are 95 % confidence intervals of the same corrected test."
 
 
 def _timing(rows):
     alone = rows["exclusive"].astype(bool)
-    yield "Times are of training alone, without start-up, evaluation and checkpoints; speeds leave "
+    yield "Times are for training only, without start-up, evaluation and checkpoints; speeds leave"
     yield "out the first epoch, and are medians over runs."
     if alone.all():
         yield "Each run had the machine to itself."
@@ -163,11 +162,12 @@ def _timing(rows):
         yield "Runs were packed onto the cores, side by side."
     disturbed = rows["contended"].astype(bool).sum()
     if disturbed:
-        yield f"Others were at work on the cores of {disturbed} of {count(len(rows), 'run')}."
+        yield f"In {disturbed} of {count(len(rows), 'run')}, other processes competed for cores."
     if rows["pinned"].astype(bool).all():
-        yield "Each process was kept to cores of its own."
+        yield "Each process was pinned to its own cores."
     recipes = rows[["model", "precision", "memory_format", "threads_used"]].drop_duplicates()
-    yield "Computed in " + "; ".join(map(_recipe, recipes.groupby("model", sort=False))) + "."
+    recipes = "; ".join(map(_recipe, recipes.groupby("model", sort=False)))
+    yield f"Precision and memory format: {recipes}."
     machines = rows.drop_duplicates(["machine_host", "machine_processor"])
     for _, row in machines.iterrows():
         yield (
@@ -186,5 +186,5 @@ def _timing(rows):
 def _recipe(group):
     model, rows = group
     pairs = zip(rows["precision"], rows["memory_format"].str.replace("_", " "), strict=True)
-    ways = dict.fromkeys(map(comma_separated, pairs))
-    return f"{' or '.join(ways)} ({model})"
+    formats = dict.fromkeys(map(comma_separated, pairs))
+    return f"{' or '.join(formats)} ({model})"

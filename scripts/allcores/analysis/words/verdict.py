@@ -1,16 +1,16 @@
-"""What a study found, in sentences made from its tables."""
+"""The findings of a study, in sentences made from its tables."""
 
 from allcores.analysis import products
 from allcores.analysis.words import bottom_line
 from allcores.analysis.words.wording import comma_separated, count
 
-# Columns of runs.csv that make timings incomparable where they differ -> what they are.
+# Columns of runs.csv that make timings incomparable where they differ -> in words.
 MIXED = {
     "machine_host": "the machine",
     "machine_processor": "the processor",
     "machine_torch": "the version of torch",
-    "exclusive": "alone on the machine",
-    "pinned": "kept to cores of its own",
+    "exclusive": "whether they were alone on the machine",
+    "pinned": "whether their processes were pinned to cores",
 }
 
 
@@ -27,11 +27,11 @@ def of_machine(runs):
         f"{where} ({first['machine_cores_allowed']} cores, {first['machine_processor']}, "
         f"torch {first['machine_torch']}), from {count(len(runs), 'run')}."
     )
-    for column, what in MIXED.items():
+    for column, condition in MIXED.items():
         counts = runs[column].value_counts(sort=False)
         if len(counts) > 1:
-            found = comma_separated([f"{value} ({number})" for value, number in counts.items()])
-            yield f"Not the same for all runs, which timings show: {what}: {found}."
+            values = comma_separated([f"{value} ({number})" for value, number in counts.items()])
+            yield f"The runs differ in {condition}, which affects timings: {values}."
     resumed = (runs["sessions"].str.count(" ") > 0).sum()
     if resumed:
         yield f"{count(resumed, 'run')} had been interrupted and resumed; their times are sums."
@@ -47,44 +47,44 @@ def of_missing(missing, runs):
         )
     diverged = runs[runs["diverged"].notna()]
     if len(diverged):
-        ways = diverged.groupby(["model", "schedule", "strategy"], sort=False)["diverged"]
+        groups = diverged.groupby(["model", "schedule", "strategy"], sort=False)["diverged"]
         listed = "; ".join(
-            f"{model} ({schedule}) with {strategy}: {count(len(where), 'run')}, the first in "
-            f"{where.iloc[0]}"
-            for (model, schedule, strategy), where in ways
+            f"{model} ({schedule}) with {strategy}: {count(len(places), 'run')}, the first in "
+            f"{places.iloc[0]}"
+            for (model, schedule, strategy), places in groups
         )
-        yield f"DIVERGED, the loss being no finite number any more, and left out below: {listed}."
+        yield f"DIVERGED (the loss became infinite or NaN) and left out below: {listed}."
 
 
 def _why_missing(row):
     if isinstance(row["log"], str):
         return f"its log says why: {row['log']}"
-    return "it was not begun, as something that it needs failed"
+    return "it was not started, because something that it needs had failed"
 
 
-def sentences(found, spoken_of, facts, notes=()):
+def sentences(frames, names, facts, notes=()):
     """The sentences, the bottom line first.
 
     Args:
-        found: name of a tidy CSV or table -> its frame.
-        spoken_of: names of the products that have sentences, in their order.
+        frames: name of a tidy CSV or table -> its frame.
+        names: of the products that have sentences, in the order of these.
         facts: products.Facts.
         notes: on the data.
     """
-    said = [
-        *bottom_line.sentences(found, facts),
-        *of_missing(found["missing"], found["runs"]),
-        *(f"Is this meant so? {note}." for note in notes),
-        *of_machine(found["runs"]),
+    lines = [
+        *bottom_line.sentences(frames, facts),
+        *of_missing(frames["missing"], frames["runs"]),
+        *(f"Please check: {note}." for note in notes),
+        *of_machine(frames["runs"]),
     ]
-    for name in spoken_of:
-        frames = {each: found[each] for each in products.known()[name].spoken_from}
-        said += products.load(name).sentences(**frames, facts=facts)
-    return said
+    for name in names:
+        arguments = {key: frames[key] for key in products.by_name()[name].sentences_from}
+        lines += products.load(name).sentences(**arguments, facts=facts)
+    return lines
 
 
-def as_rst(study, said):
+def as_rst(study, lines):
     """For the report's first page."""
-    # A backslash before what reStructuredText would take for markup.
-    plain = [sentence.translate({ord(c): f"\\{c}" for c in "\\*`|_"}) for sentence in said]
+    # A backslash before characters that reStructuredText would take for markup.
+    plain = [sentence.translate({ord(c): f"\\{c}" for c in "\\*`|_"}) for sentence in lines]
     return f"**{study}**\n\n" + "\n".join(f"* {sentence}" for sentence in plain) + "\n"

@@ -18,9 +18,9 @@ def comma_separated(values):
 
 
 def one_of(values, most=3):
-    """The first of them, of which any will do: "a, or b, or 3 others"."""
-    rest = [f"{len(values) - most} others"] if len(values) > most + 1 else values[most:]
-    return ", or ".join([*values[:most], *rest])
+    """Equally good alternatives in words: "a, or b, or 3 others"."""
+    others = [f"{len(values) - most} others"] if len(values) > most + 1 else values[most:]
+    return ", or ".join([*values[:most], *others])
 
 
 def count(number, noun):
@@ -28,7 +28,7 @@ def count(number, noun):
 
 
 def by_model(table):
-    """(what is trained, rows) for each model, dataset, schedule and size that the table has."""
+    """(what is trained, its rows) for each model, dataset, schedule and size in the table."""
     columns = [c for c in ("model", "dataset", "schedule", "train_size") if c in table]
     shown = ["model", *tidy.varying(table, [c for c in columns if c != "model"])]
     for names, group in table.groupby(shown, sort=False):
@@ -53,13 +53,13 @@ def signed(value):
 
 
 def base_of(group, facts):
-    """The baseline's row with the fewest cores; None: it is missing."""
+    """The row of the baseline with the fewest cores; None: it is missing."""
     base = group[group["strategy"] == facts.baseline].sort_values("cores", kind="stable")
     return None if base.empty else base.iloc[0]
 
 
 def without_repeats(group, base):
-    """Its rows but those that compute just what the baseline does, and are a repeat of it: one
+    """The rows without those that only repeat the baseline, since they compute just the same: one
     worker with as many threads."""
     repeats = (group["workers"] == 1) & (group["threads"] == base["threads"])
     return group[~repeats | (group["strategy"] == base["strategy"])]
@@ -76,35 +76,37 @@ def differences(rows, what, reference, subject, metric):
         metric: metrics.Metric.
     """
     for _, row in rows[rows["finding"] == comparison.DIFFERS].iterrows():
-        direction = "above" if row["difference"] > 0 else "below"
+        direction = "higher" if row["difference"] > 0 else "lower"
         yield (
-            f"{subject(row)} is {metric.points(abs(row['difference']))} {direction} that "
+            f"{subject(row)} is {metric.points(abs(row['difference']))} {direction} than "
             f"{reference} (95 % interval {metric.signed(row['low'])} to "
             f"{metric.signed(row['high'])}, "
             f"corrected {p_value(row['p_corrected'])})."
         )
-    same = rows[rows["finding"] == comparison.NOT_FOUND]
-    if len(same):
-        pairs, reach = same["pairs"].min(), metric.points(same["at_most"].max(), 1)
+    similar = rows[rows["finding"] == comparison.NOT_SIGNIFICANT]
+    if len(similar):
+        limit, p = similar["at_most"].max(), similar["p_corrected"].min()
+        pairs = f"{similar['pairs'].min():.0f} pairs of runs"
+        if len(similar) > 1:
+            pairs = f"at least {pairs} in each of {len(similar)} comparisons"
         yield (
-            f"{_subject(same, what, subject)} cannot be told apart from that {reference} by "
-            f"{pairs:.0f} pairs of runs, in {count(len(same), 'comparison')}: differences of up to "
-            f"{reach} are possible (95 % intervals; "
-            f"{'least ' if len(same) > 1 else ''}corrected {p_value(same['p_corrected'].min())})."
+            f"{_subject(similar, what, subject)} does not differ significantly from that "
+            f"{reference} ({pairs}, {'smallest ' if len(similar) > 1 else ''}corrected "
+            f"{p_value(p)}); a difference of up to {metric.points(limit, 1)} is possible (95 % "
+            "interval)."
         )
     equal = rows[rows["finding"] == comparison.IDENTICAL]
     if len(equal):
         rounded = "" if metric.unit else ", up to rounding,"
         yield (
-            f"{_subject(equal, what, subject)} is identical{rounded} to that {reference} in every "
-            "one of "
-            f"{equal['pairs'].sum():.0f} pairs of runs, in {count(len(equal), 'comparison')}."
+            f"{_subject(equal, what, subject)} is identical{rounded} to that {reference} in all "
+            f"{equal['pairs'].sum():.0f} pairs of runs ({count(len(equal), 'comparison')})."
         )
-    unsaid = rows[rows["finding"] == comparison.UNKNOWN]
-    if len(unsaid):
+    untested = rows[rows["finding"] == comparison.UNKNOWN]
+    if len(untested):
         yield (
-            f"{what}: without spread over pairs of runs, nothing can be said of "
-            f"{count(len(unsaid), 'comparison')} with that {reference}."
+            f"{what} cannot be tested against that {reference} in "
+            f"{count(len(untested), 'comparison')}: the pairs of runs show no spread."
         )
 
 
