@@ -49,7 +49,7 @@ def main(flags):
     room = flags.memory_mb * 1e6
     planner = plan.Planner(folder, flags.cores, room, say)
     if choose.studies_of(config):
-        file = folder.planned(choose.FILE)
+        file = folder.plan_file(choose.FILE)
         chosen_config = choose.with_saved(config, file, flags.cores)
         config = chosen_config or choose.choose(config, planner, flags.cores, file)
     table = grid.expand(config).to_plan()
@@ -64,7 +64,7 @@ def main(flags):
         summary.of_studies(planned_runs, table, flags.cores, room),
     )
     for name, frame in (("predicted", runs), ("ways", ways), ("studies", studies)):
-        file = Path(folder.planned(f"{name}.csv"))
+        file = Path(folder.plan_file(f"{name}.csv"))
         file.parent.mkdir(parents=True, exist_ok=True)
         frame.to_csv(file, index=False)
     if sys.stderr.isatty():
@@ -100,7 +100,7 @@ def say(line):
 
 
 if __name__ == "__main__":
-    parser = commandline.of_config(__doc__)
+    parser = commandline.config_parser(__doc__)
     add = parser.add_argument
     add(
         "--cores",

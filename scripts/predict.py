@@ -32,7 +32,10 @@ def main(flags):
     predictions = ensemble.mean(predictors, new_samples.inputs)
     table, score = output.of(new_samples, predictions, predictors[0].classes)
     table.to_csv(flags.output, index=False)
-    print(f"{len(table):,} samples, {ensemble.said(predictors)}{score}; written to {flags.output}")
+    print(
+        f"{len(table):,} samples, {ensemble.description(predictors)}{score}; "
+        f"written to {flags.output}"
+    )
     for note in (*new_samples.notes, *ensemble.notes(predictors, new_samples.inputs, flags.run)):
         print(f"NOTE: {note}")
 

@@ -21,7 +21,7 @@ def discard(folder, table, choice, inner_paths, labels):
     """Delete the checkpoints that no run goes on from."""
     for label, paths in inner_paths.items():
         for number, path in enumerate(paths):
-            if label not in labels or not choice.above or folder.has(choice.above[label][number]):
+            if label not in labels or not choice.next_inner or folder.has(choice.next_inner[label][number]):
                 folder.discard_checkpoints(table.runs[path])
 
 
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     folder = ResultsFolder(str(flags.config.parents[1]))
     table = grid.expand(json.loads(flags.config.read_text()))
     choice = table.choices[flags.selection]
-    inner_paths = folder.scored(choice)
+    inner_paths = folder.scored_paths(choice)
     folders = {label: [folder.run(path) for path in paths] for label, paths in inner_paths.items()}
     try:
         metric = metrics.Metric.of(flags.metric)
@@ -46,8 +46,8 @@ if __name__ == "__main__":
     except ValueError as error:
         discard(folder, table, choice, inner_paths, [])
         sys.exit(f"select_candidate.py: {error}")
-    if choice.before:
-        earlier = read_json(folder.selection(choice.before.path))
+    if choice.previous:
+        earlier = read_json(folder.selection(choice.previous.path))
         result["candidates"] = earlier["candidates"] | result["candidates"]
     write_json(flags.output, result | {"made_of": flags.made_of})
     discard(folder, table, choice, inner_paths, result["kept"])

@@ -27,7 +27,7 @@ def main(flags):
     folder = results_folder.ResultsFolder(name)
     for finding in results_folder.foreign(flags.configfile, name):
         raise ValueError(finding)
-    config = choose.with_saved(config, folder.planned(choose.FILE), None)
+    config = choose.with_saved(config, folder.plan_file(choose.FILE), None)
     if config is None:
         call = journal.read_call(folder)
         is_choosing = call is not None and call.is_going_on
@@ -54,7 +54,7 @@ def show(status, flags):
 
 
 if __name__ == "__main__":
-    parser = commandline.of_config(__doc__)
+    parser = commandline.config_parser(__doc__)
     add = parser.add_argument
     add("--watch", action="store_true", help="look again every second, until the call ends")
     add("--why", action="store_true", help="say which runs would be trained again, and why")

@@ -53,7 +53,7 @@ LENET = ("models", "lenet")
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (put(*LENET, "patience", value=3), "models.lenet.patience: takes a `validation` part"),
+        (put(*LENET, "patience", value=3), "models.lenet.patience: needs `validation`, by which"),
         (put("models", "lenet", "swa", value=1), "models.lenet.swa: found 1"),
         (put("studys", value={}), "studys: unknown key; known: .*did you mean studies"),
         (put(*STUDY, "fold", value=3), "studies.first.fold: unknown key.*did you mean folds"),
@@ -78,7 +78,7 @@ LENET = ("models", "lenet")
         (put(*STUDY, "seeds", value=[1, 1]), "studies.first.seeds: .*nothing may be listed twice"),
         (put(*STUDY, "train_sizes", value=[1200]), "found 1200; 'digits' leaves 1198 samples"),
         (put(*STUDY, "baseline", value="sreial"), "found 'sreial'; .*did you mean serial"),
-        (put(*STUDY, "cores", value=[2]), "first.workers: cannot stand beside `cores`"),
+        (put(*STUDY, "cores", value=[2]), "first.workers: conflicts with `cores`"),
         (put(*STUDY, "oversubscribe", value=True), "oversubscribe: needs `exclusive: true`"),
         (put(*STUDY, "target_accuracy", value=0.9), "target_accuracy: needs `curves: true`"),
         (put(*STUDY, "target_accuracy", value=90), "found 90; expected a number above 0 up to 1"),
@@ -128,7 +128,7 @@ LENET = ("models", "lenet")
         ),
         (
             lambda config: config["models"]["lenet"].update({"name": "mlp", "import": "a.b:Net"}),
-            "lenet.name: is there beside `import`; expected one of them",
+            "lenet.name: conflicts with `import`; expected one of them",
         ),
         (put(*LENET, "augmentation", value={"flop": True}), "flop: unknown key.*mean flip"),
         (put("strategies", "ddp", value={"hook": "fp61"}), "ddp.hook: found 'fp61'.*mean fp16"),
@@ -141,7 +141,7 @@ LENET = ("models", "lenet")
                 put(*LENET, "optimizer", "name", value="adafactor")(config),
                 put(*STUDY, "strategies", value=["serial", "ddp", "ring"])(config),
             ),
-            r"strategies\.2: ring treats every weight alone, which Adafactor of 'lenet' does not",
+            r"strategies\.2: ring updates each weight separately, which Adafactor of 'lenet'",
         ),
         (put(*LENET, "memory_format", value="channel_last"), "'channel_last'.*mean channels_last"),
         (put(*LENET, "epochs", value=0), "models.lenet.epochs: found 0"),
@@ -189,8 +189,8 @@ def test_a_study_and_the_one_it_is_held_against_have_one_way_each():
         config["studies"]["second"] = first | {"exclusive": True, "threads_per_worker": [1, 2]}
         put(*STUDY, "against", value="second")(config)
 
-    assert any("'second' has 'serial' in several ways" in line for line in found(change))
-    assert any("'first' has 'ddp' in several ways" in line for line in found(change))
+    assert any("'second' has 'serial' with several workers" in line for line in found(change))
+    assert any("'first' has 'ddp' with several workers" in line for line in found(change))
 
 
 def test_cores_that_leave_no_worker():

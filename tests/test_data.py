@@ -88,7 +88,7 @@ def test_a_copy_on_a_disk_of_ones_own_is_made_once_and_again_when_damaged(tmp_pa
 def test_a_copy_does_not_go_where_somebody_else_may_look(tmp_path, laboratory):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / f"allcores_{os.getuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match="belongs to somebody else"):
+    with pytest.raises(ValueError, match="belongs to another user"):
         preparation.local_copy(laboratory.data(), tmp_path)
 
 

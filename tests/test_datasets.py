@@ -183,7 +183,7 @@ def test_a_damaged_download_is_an_error_that_names_the_folder(tmp_path, monkeypa
     # The address of a closed port of this machine: a download that cannot succeed.
     dataset = import_torchvision("datasets").CIFAR10
     monkeypatch.setattr(dataset, "url", "http://127.0.0.1:9/cifar-10-python.tar.gz")
-    with pytest.raises(ValueError, match=f"lay the original files by hand.*{tmp_path}.*notes.txt"):
+    with pytest.raises(ValueError, match=f"put the original files into {tmp_path}.*notes.txt"):
         load("cifar10", tmp_path)
 
 
@@ -207,9 +207,9 @@ def test_npz(tmp_path):
         ({"labels": np.zeros(2, int)}, "no array images or inputs; found labels"),
         ({"images": np.zeros((2, 4, 4)), "labels": np.zeros(2, int)}, "must be uint8"),
         ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.zeros(3, int)}, r"\(2,\) integers"),
-        ({"images": np.zeros((0, 4, 4), np.uint8), "labels": np.zeros(0, int)}, "nothing of it 0"),
+        ({"images": np.zeros((0, 4, 4), np.uint8), "labels": np.zeros(0, int)}, "none of it 0"),
         ({"images": np.zeros((9, 8, 8, 3), np.uint8), "labels": np.arange(9)}, "channels last"),
-        ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.arange(9) % 3 + 1}, "none .* 0"),
+        ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.arange(9) % 3 + 1}, "without 0"),
         ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.full(9, 2**62)}, "for 9 samples"),
         ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.zeros(9, int)}, "two at least"),
         (

@@ -233,7 +233,7 @@ def test_metrics_that_do_not_suit_are_told(change, text):
     [
         ({"loss": {"name": "cross_entropy"}}, ["diabetes"], "CrossEntropyLoss does not take"),
         ({"loss": {"name": "cross_entropy", "weight": "x"}}, ["wine"], "known: balanced"),
-        ({"loss": {"name": "mse", "weight": "balanced"}}, ["wine"], "not for MSELoss"),
+        ({"loss": {"name": "mse", "weight": "balanced"}}, ["wine"], "not of MSELoss"),
         ({"augmentation": {"flip": True}}, ["wine"], "the shape (13,)"),
     ],
 )

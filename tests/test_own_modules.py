@@ -39,7 +39,12 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(tmp_path / "elsewhere")])
 
     def of_model():
-        for cached in (registry.source_of, registry.imported, registry._parse, fingerprint._of):
+        for cached in (
+            registry.source_of,
+            registry.imported_component,
+            registry._parse,
+            fingerprint._of,
+        ):
             cached.cache_clear()
         return fingerprint._of((), "nets:Net")
 

@@ -15,9 +15,9 @@ from test_strategies import alive, wait_for
 
 from allcores.machine import cores, memory
 from allcores.planning import choose, packing, plan, prediction, preflight, scaling
-from allcores.planning.cells import Sizes, Workload
 from allcores.planning.estimate import Estimates
 from allcores.planning.prediction import Prediction, Sample
+from allcores.planning.workload import Sizes, Workload
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
 from allcores.training import sanity

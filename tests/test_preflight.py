@@ -292,7 +292,7 @@ def test_a_strategy_that_cannot_train_a_model_is_told_first(
 
 
 def test_a_problem_of_any_length_is_cut():
-    with pytest.raises(UnfitPartError) as found, sanity._blaming("models", "own"):
+    with pytest.raises(UnfitPartError) as found, sanity._blame("models", "own"):
         raise RuntimeError("x" * 10**6 + " is too much")
     assert len(found.value.problem) < 1100
     assert "[...]" in found.value.problem and found.value.problem.endswith("is too much")

@@ -71,12 +71,12 @@ def test_candidates_are_drawn_from_grids_of_any_size(sizes, count, seed):
     total = math.prod(sizes)
     count = min(count, total)
     found = [sweeps.Swept((f"key{n}",), list(range(size))) for n, size in enumerate(sizes)]
-    drawn = sweeps._drawn(found, {"count": count, "seed": seed})
+    drawn = sweeps._draw(found, {"count": count, "seed": seed})
     assert len(set(drawn)) == count
     assert drawn == sorted(drawn), "in the order of the grid"
     if total <= 100:
         every = list(itertools.product(*(range(size) for size in sizes)))
-        assert sweeps._drawn(found, None) == every
+        assert sweeps._draw(found, None) == every
         assert set(drawn) <= set(every)
 
 

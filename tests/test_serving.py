@@ -88,12 +88,12 @@ def test_what_does_not_belong_together_is_not_averaged(laboratory):
     laboratory.conduct(vary(RUN, model=LENET), "runs/tiny/lenet")
     laboratory.conduct(vary(RUN, dataset=other), "runs/other")
     runs = laboratory.folder / "runs"
-    with pytest.raises(ValueError, match=r"different dataset: .* \(other, tiny\); expected"):
+    with pytest.raises(ValueError, match=r"different datasets: .* \(other, tiny\); expected"):
         ensemble.read(runs)
     both = ensemble.read(runs / "tiny")
-    assert ensemble.said(both) == "averaged over 2 runs (1 of lenet, 1 of mlp)"
+    assert ensemble.description(both) == "averaged over 2 runs (1 of lenet, 1 of mlp)"
     alone = ensemble.read(runs / "tiny", "lenet")
-    assert ensemble.said(alone) == f"by the run {runs / 'tiny' / 'lenet'}"
+    assert ensemble.description(alone) == f"by the run {runs / 'tiny' / 'lenet'}"
     with pytest.raises(ValueError, match="has no run of 'vgg'; found lenet, mlp"):
         ensemble.read(runs / "tiny", "vgg")
 
@@ -160,7 +160,7 @@ def test_a_prepared_dataset_of_other_classes_is_not_scored(trained):
     predictor = Predictor(trained.folder / "runs" / "fold0")
     given = samples.read(trained.data(other), predictor)
     assert given.true is None
-    assert given.notes == ("its classes are others: what is predicted is not scored",)
+    assert given.notes == ("it has other classes: predictions are not scored",)
 
 
 def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
@@ -184,7 +184,7 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
     predictor.classes = ["dark", "bright"]
     others = samples.read(photos, predictor)
     assert others.true is None
-    assert "in light, which is no class of the run: what is predicted is not" in others.notes[0]
+    assert "in light, which is no class of the run: predictions are not" in others.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
         ("wide.npz", r"found samples of uint8, \(1, 9, 9\); the run was trained on uint8, \("),
         ("damaged.npy", "not what numpy writes"),
         ("damaged.npz", "not what numpy writes"),
-        ("none.npz", r"nothing of it 0; found \(0, 1, 8, 8\)"),
+        ("none.npz", r"none of it 0; found \(0, 1, 8, 8\)"),
         ("nothing.npz", "has no array inputs or images; found none"),
         ("beyond.npz", r"labels must be \(2,\) integers from 0 to"),
         ("labelled.npz", r"labels must be \(2,\) integers"),

@@ -6,7 +6,7 @@ rule choose:
     input:
         CALL.choosing,
     output:
-        CALL.folder.planned("chosen.json"),
+        CALL.folder.plan_file("chosen.json"),
     log:
         "<results>/logs/choose.log",
     localrule: True

@@ -102,7 +102,7 @@ ACCURACY = Metric.of("accuracy")
 def of_study(config, study):
     """The Metrics that a config's study is about, the leading one first."""
     settings = config["studies"][study]
-    numbers = bool(fit.of_numbers(config, settings))
+    numbers = bool(fit.regression_datasets(config, settings))
     return tuple(map(Metric.of, settings.get("metrics", DEFAULTS[numbers])))
 
 

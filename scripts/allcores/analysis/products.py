@@ -179,7 +179,7 @@ def _is_learnable(config, settings):
 
 def _is_of_classes(config, settings):
     """Whether classes are predicted, which have to do with the images."""
-    return _is_learnable(config, settings) and not fit.of_numbers(config, settings)
+    return _is_learnable(config, settings) and not fit.regression_datasets(config, settings)
 
 
 def _constant(components, choice, constant, default):
@@ -195,7 +195,7 @@ def _has_several_setups(config, settings):
 CONDITIONS = {
     "learnable": _is_learnable,
     "classes": _is_of_classes,
-    "numbers": lambda config, settings: bool(fit.of_numbers(config, settings)),
+    "numbers": lambda config, settings: bool(fit.regression_datasets(config, settings)),
     "asynchronous": _is_asynchronous,
     "several_setups": _has_several_setups,
     "several_sizes": lambda config, settings: len(settings.get("train_sizes", [])) > 1,

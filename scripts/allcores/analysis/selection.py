@@ -73,7 +73,7 @@ def candidates(job, all_metrics, measured):
     for selection in job.selections:
         choice = read_json(job.folder.selection(selection.path))
         identity = tidy.identify(
-            {"settings": json.loads(job.table.runs[job.folder.chosen(selection)].to_json())}
+            {"settings": json.loads(job.table.runs[job.folder.chosen_path(selection)].to_json())}
         )
         for label, entry in choice["candidates"].items():
             rows.append(

@@ -55,7 +55,7 @@ class Study:
 
     def __init__(self, config, table, folder, name):
         self.config, self.table, self.folder, self.name = config, table, folder, name
-        self.predicted = folder.planned(f"{PREDICTED}.csv")
+        self.predicted = folder.plan_file(f"{PREDICTED}.csv")
         # Where the study selects, a plan cannot know which runs are final, and when they start.
         is_planned = Path(self.predicted).exists() and not self.selections
         self.products = products.of_study(config, name, is_planned)
@@ -78,7 +78,7 @@ class Study:
     def paths(self):
         """Paths of the runs of the study; where it selects, of the final ones known so far."""
         if self.selections:
-            return [path for path in map(self.folder.chosen, self.selections) if path]
+            return [path for path in map(self.folder.chosen_path, self.selections) if path]
         return self.table.studies[self.name]
 
     @property

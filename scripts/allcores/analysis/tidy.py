@@ -12,10 +12,10 @@ LABELS = [
     *("dataset", "model", "schedule", "strategy", "train_size", "split"),
     *("class", "true", "predicted"),
 ]
-# Before the name of each class where classes are columns.
 # Prefix of the name of each class where classes are columns.
 CLASS = "class "
 # Those that decide the speed: runs that differ in their schedule only are repeats, too.
+SPEED_SETTINGS = [column for column in SETTINGS if column != "schedule"]
 # Columns of each epoch, in addition to its phases.
 EPOCH = ["epoch", "loss", "lr", "seconds", "accuracy", "held_out_loss"]
 # Notes of the speed tables.

@@ -103,7 +103,7 @@ class Call:
         config = sweeps.expanded(self.merged_config)
         # A job of a cluster uses what the call that submitted it has chosen.
         (cores,) = self._if_given(self.cores_of_a_run) if self.is_main else (None,)
-        full_config = choose.with_saved(config, self.folder.planned(choose.FILE), cores)
+        full_config = choose.with_saved(config, self.folder.plan_file(choose.FILE), cores)
         self.undecided = [] if full_config else choose.studies_of(config)
         self.config = full_config or choose.with_reference(config)
         self.table = grid.expand(self.config)
@@ -188,15 +188,15 @@ class Call:
         """All files that a call has to make. The results of runs are among them, beside the tables
         made from them, so that a deleted one is noticed."""
         if self.undecided:
-            return [self.folder.planned(choose.FILE)]
-        paths = (*self.table.asked, *self.folder.lost(self.table))
+            return [self.folder.plan_file(choose.FILE)]
+        paths = (*self.table.required, *self.folder.lost_paths(self.table))
         run_files = [f"{self.folder.run(path)}/{file}" for path in paths for file in RUN_FILES]
         return [*run_files, *(file for job in self.studies for file in job.files)]
 
     def choosing(self, wildcards):
         """No input; what was chosen for other settings is chosen again."""
         if self.undecided:
-            internals.force(self.workflow, [self.folder.planned(choose.FILE)])
+            internals.force(self.workflow, [self.folder.plan_file(choose.FILE)])
         return []
 
     def choose_command(self, wildcards, input):
@@ -256,8 +256,8 @@ class Call:
     def _watch(self, jobs, logger):
         paths = {PATH.format(**job.wildcards) for job in jobs if job.rule.name == "train"}
         for selection in self.table.choices.values():  # some of them will go on
-            if not self.folder.kept(selection):
-                paths |= {path for path in selection.going_on if not self.folder.has(path)}
+            if not self.folder.kept_labels(selection):
+                paths |= {path for path in selection.next_paths if not self.folder.has(path)}
         runs = [self.table.runs[path] for path in self.table.runs if path in paths]
         why.write_code(self.folder, runs)
         progress = Progress(self.folder, self.table, runs, self.estimates, self.local_cores)
@@ -302,7 +302,7 @@ class Call:
         if not self.undecided:
             self._say_goodbye()
             return
-        config, file = sweeps.expanded(self.merged_config), self.folder.planned(choose.FILE)
+        config, file = sweeps.expanded(self.merged_config), self.folder.plan_file(choose.FILE)
         if choose.with_saved(config, file, self.cores_of_a_run):
             print("What `auto` stands for is chosen; going on with it", file=sys.stderr, flush=True)
             self.goes_on = True

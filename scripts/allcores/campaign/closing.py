@@ -31,7 +31,7 @@ def lines(folder, table, call_journal, is_stopped):
     if is_stopped:
         failed = [job for job in failed if job.rule == "train" and state.text_of(job.log)]
     is_current = state.Current(folder, table)
-    missing = [path for path in folder.wanted(table) if not is_current(path)]
+    missing = [path for path in folder.wanted_paths(table) if not is_current(path)]
     diverged = [job.title for job in trained if _has_diverged(folder, job.title)]
     yield f"\n{len(trained)} runs trained, {len(diverged)} of them diverged; {len(missing)} missing"
     yield from _listed([f"  diverged: {path}" for path in diverged])

@@ -92,15 +92,15 @@ class Journal:
 
     def __init__(self, folder, call):
         self.folder, self.call, self.jobs = folder, call, {}
-        Path(folder.called(CALL)).parent.mkdir(parents=True, exist_ok=True)
-        write_text(folder.called(CALL), json.dumps(asdict(call)))
-        self.file = Path(folder.called(JOBS)).open("w", buffering=1)
+        Path(folder.call_file(CALL)).parent.mkdir(parents=True, exist_ok=True)
+        write_text(folder.call_file(CALL), json.dumps(asdict(call)))
+        self.file = Path(folder.call_file(JOBS)).open("w", buffering=1)
 
     def expect(self, expected):
         """Note how long each run is expected to take now, as Call.expected."""
         self.call = replace(self.call, expected=expected)
         with contextlib.suppress(OSError):  # as in note()
-            write_text(self.folder.called(CALL), json.dumps(asdict(self.call)))
+            write_text(self.folder.call_file(CALL), json.dumps(asdict(self.call)))
 
     def note(self, number, job):
         """Note a Job's new state.
@@ -120,7 +120,7 @@ class Journal:
 def read_call(folder):
     """The latest Call of a ResultsFolder; None: there was none."""
     try:
-        return Call(**json.loads(Path(folder.called(CALL)).read_text()))
+        return Call(**json.loads(Path(folder.call_file(CALL)).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -129,7 +129,7 @@ def read_jobs(folder):
     """The Jobs of the latest call that have begun; a damaged line does not count."""
     jobs = {}
     with contextlib.suppress(OSError):
-        for line in Path(folder.called(JOBS)).read_text(errors="replace").splitlines():
+        for line in Path(folder.call_file(JOBS)).read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError, TypeError):
                 number, job = json.loads(line)
                 jobs[number] = Job(**job)

@@ -149,7 +149,7 @@ class RunJobs:
         if internals.is_main_process(self.workflow) and self.folder.has(run.path):
             place = self.folder.run(run.path)
             files = [f"{place}/{name}" for name in RUN_FILES]
-            damaged = self.folder.damaged(run.path)
+            damaged = self.folder.damaged_file(run.path)
             if damaged:
                 print(f"{damaged} is not what the run wrote: it is trained again", file=sys.stderr)
             recorded = self._recorded_conditions(place)
@@ -182,7 +182,7 @@ class RunJobs:
     def _recipe_files(self, run):
         """The file of a Run's recipe, and its copy, whose name has a digest of its cache key."""
         measured = self.folder.recipe.format(**run.wildcards, measured=run.measured)
-        return measured, f"{self.folder.planned('recipes')}/{recipes.file_name(run)}"
+        return measured, f"{self.folder.plan_file('recipes')}/{recipes.file_name(run)}"
 
     def made_of(self, run):
         """See identity.made_of()."""

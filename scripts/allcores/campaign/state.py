@@ -61,7 +61,7 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
         for job in job_of.values()
         if job.state == journal.RUNNING and job.title in table.runs
     }
-    for path in folder.wanted(table):
+    for path in folder.wanted_paths(table):
         job = job_of.get(path)
         if queue and path in queue:
             began, cores = (job.since, job.cores) if job else (0.0, table.runs[path].cores)
@@ -97,7 +97,7 @@ class Current:
     def __call__(self, path):
         run, place = self.table.runs[path], Path(self.folder.run(path))
         try:
-            is_whole = self.folder.has(path) and not self.folder.damaged(path)
+            is_whole = self.folder.has(path) and not self.folder.damaged_file(path)
             conditions = is_whole and Conditions.of(place)
         except (OSError, ValueError, TypeError, KeyError):
             return False

@@ -36,7 +36,7 @@ class StudyJob(Study):
         def input_of(selection):
             def when_selected(wildcards):
                 checkpoints.select_candidate.get(selection=selection.path)
-                return self.files_of(self.folder.chosen(selection))
+                return self.files_of(self.folder.chosen_path(selection))
 
             return when_selected
 
@@ -80,8 +80,8 @@ class SelectionJobs:
     def inputs(self, path, checkpoints):
         """The scores of its candidates, which are known once the choice before it is made."""
         selection = self.table.choices[path]
-        earlier = selection.before and checkpoints.select_candidate.get(
-            selection=selection.before.path
+        earlier = selection.previous and checkpoints.select_candidate.get(
+            selection=selection.previous.path
         )
         file = self.folder.selection(path)
         try:
@@ -89,7 +89,7 @@ class SelectionJobs:
                 internals.force(self.workflow, [file])
         except (ValueError, OSError):  # damaged, gone, or not made yet
             internals.force(self.workflow, [file])
-        inner = self.folder.scored(selection).values()
+        inner = self.folder.scored_paths(selection).values()
         scores = [
             f"{self.folder.run(inner_path)}/metrics.json" for paths in inner for inner_path in paths
         ]
@@ -97,7 +97,7 @@ class SelectionJobs:
 
     def _made_of(self, path):
         """A digest of all that decides a choice, apart from the scores."""
-        paths = self.folder.scored(self.table.choices[path])
+        paths = self.folder.scored_paths(self.table.choices[path])
         return digest(json.dumps([self.code(path), paths]))
 
     def code(self, path):

@@ -27,7 +27,7 @@ def lines(folder, table):
             checked[dataset.label] = _is_other(folder, dataset)
         return checked[dataset.label]
 
-    for path in folder.wanted(table):
+    for path in folder.wanted_paths(table):
         run_reasons = reasons(folder, table.runs[path], table, is_other)
         if run_reasons:
             runs_of["\n    ".join(run_reasons)].append(path)
@@ -54,7 +54,7 @@ def _definitions(run):
 
 
 def _code_file(folder, code):
-    return Path(folder.called(CODE)) / f"{code.split()[-1]}.json"
+    return Path(folder.call_file(CODE)) / f"{code.split()[-1]}.json"
 
 
 def reasons(folder, run, table, is_other):
@@ -73,7 +73,7 @@ def reasons(folder, run, table, is_other):
         metrics = read_json(Path(folder.run(run.path), "metrics.json"))
     except ValueError as error:
         return [str(error)]
-    if damaged := folder.damaged(run.path):
+    if damaged := folder.damaged_file(run.path):
         return [f"{damaged} is not what the run wrote"]
     recorded = metrics["identity"]
     try:

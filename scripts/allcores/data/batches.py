@@ -1,4 +1,4 @@
-"""Which samples each worker sees at each step, and what it makes of them.
+"""The samples of each worker at each step, scaled and augmented.
 
 Batch t of an epoch is a slice of one permutation of the training samples, drawn from (seed, epoch);
 worker r takes every W-th sample of it. Draws for augmentation belong to (seed, epoch, sample). So
@@ -39,9 +39,9 @@ def count_batches(samples, batch_size):
 def shards(indices, batch_size, seed, epoch, rank, workers, done=0):
     """Yield this worker's Shard of every batch of an epoch but the first `done`.
 
-    Over all workers each of `indices`, (n,) int64, comes exactly once. A worker without a sample in
-    a short last batch gets the batch's first sample with weight 0, since every rank has to take
-    part in every step.
+    Over all workers each of `indices`, (n,) int64, comes exactly once, except that a worker without
+    a sample in a short last batch gets the batch's first sample with weight 0, since every rank has
+    to take part in every step.
     """
     order = np.random.default_rng([seed, ORDER, epoch]).permutation(indices)
     for start in range(done * batch_size, len(order), batch_size):
@@ -54,7 +54,7 @@ def shards(indices, batch_size, seed, epoch, rank, workers, done=0):
 
 
 def dropout_seed(seed, epoch, rank):
-    """A seed for torch's own generator during one epoch on one rank."""
+    """A seed for torch's generator during one epoch on one rank."""
     return int(np.random.SeedSequence([seed, DROPOUT, epoch, rank]).generate_state(1)[0])
 
 
@@ -63,8 +63,9 @@ class Batches:
 
     Args:
         inputs: (N, C, ...) uint8 or float32, usually memory-mapped.
-        mean, std: per channel, (C,) each; of uint8 in 0..1. Where std is 0, inputs become 0.
-        crop: pad by that many zero pixels, 0..127, and cut out a random window of the image's size.
+        mean, std: per channel, (C,) each; of uint8 inputs, scaled to 0..1. Where std is 0, inputs
+            become 0.
+        crop: pad by so many zero pixels, 0..127, and cut out a random window of the image's size.
         flip: mirror each image with probability 1/2.
     """
 
@@ -73,9 +74,9 @@ class Batches:
         self.may_be_missing = inputs.dtype != np.uint8
         unit = 1 if self.may_be_missing else 255
         scale = np.divide(1, unit * std, out=np.zeros(len(std)), where=std > 0)
-        each = (-1, *[1] * (inputs.ndim - 2))
-        self.mean = torch.tensor(unit * mean, dtype=torch.float32).view(each)
-        self.scale = torch.tensor(scale, dtype=torch.float32).view(each)
+        per_channel = (-1, *[1] * (inputs.ndim - 2))
+        self.mean = torch.tensor(unit * mean, dtype=torch.float32).view(per_channel)
+        self.scale = torch.tensor(scale, dtype=torch.float32).view(per_channel)
         self.crop, self.flip = crop, flip
 
     def start_epoch(self, seed, epoch):

@@ -1,4 +1,4 @@
-"""Folds and splits: numbers per sample beside a dataset; nothing is ever copied to make one."""
+"""Folds and splits: arrays with a number per sample; no data are copied to make one."""
 
 import hashlib
 import json
@@ -9,18 +9,18 @@ import numpy as np
 
 from allcores.files import write_text
 
-# In the place of a fold: in no part; and trained on only, as nothing comes before it.
+# Instead of a fold: in no part; the first part in time, which is only trained on.
 NOWHERE, FIRST = -1, -2
 
 
 @dataclass(frozen=True)
 class Assignable:
-    """What folds are assigned by: the training part of a dataset.
+    """The arrays of a dataset's training part that folds are assigned by.
 
     Attributes:
         targets: (N,) int64 of classes, by which folds are stratified, or float64 of numbers.
-        groups: (N,) int64; those of one are held out together; None: every sample is for itself.
-        times: (N,) int64; folds come one after the other; None: samples have no order.
+        groups: (N,) int64; samples of one group are held out together; None: no groups.
+        times: (N,) int64; folds follow each other in time; None: samples have no order.
     """
 
     targets: np.ndarray
@@ -29,28 +29,28 @@ class Assignable:
 
     @classmethod
     def of(cls, dataset):
-        """That of an opened storage.Dataset."""
+        """The Assignable of an opened storage.Dataset."""
         return cls(dataset.targets[: dataset.info["train"]], dataset.groups, dataset.times)
 
     @property
     def arrays(self):
-        return [each for each in (self.targets, self.groups, self.times) if each is not None]
+        return [array for array in (self.targets, self.groups, self.times) if array is not None]
 
-    def part(self, chosen):
-        """Those samples alone.
+    def part(self, is_chosen):
+        """The Assignable of some samples.
 
         Args:
-            chosen: (N,) bool.
+            is_chosen: (N,) bool.
         """
-        every = (self.targets, self.groups, self.times)
-        return Assignable(*(each if each is None else each[chosen] for each in every))
+        arrays = (self.targets, self.groups, self.times)
+        return Assignable(*(array if array is None else array[is_chosen] for array in arrays))
 
     def folds(self, count, seed):
         """The fold in which each sample is held out: (N,) int64, seeded.
 
-        By scikit-learn's StratifiedKFold and StratifiedGroupKFold of classes, KFold and GroupKFold
-        of numbers; by time as TimeSeriesSplit, where the earliest part is FIRST and those of one
-        time are in one part.
+        It uses scikit-learn's StratifiedKFold or StratifiedGroupKFold for classes, KFold or
+        GroupKFold for numbers. Folds in time are as of TimeSeriesSplit: the earliest part is FIRST,
+        and samples of one time are in one part.
         """
         from sklearn import model_selection
 
@@ -72,11 +72,11 @@ class Assignable:
             raise ValueError(f"{count} folds leave one of them empty: there are too few groups")
         return fold_of
 
-    def drawn(self, part, seed):
-        """Which samples are in a part: (N,) bool.
+    def draw(self, part, seed):
+        """Draw a part of the samples: (N,) bool.
 
-        By scikit-learn's StratifiedShuffleSplit of classes, ShuffleSplit of numbers and
-        GroupShuffleSplit; by time the latest.
+        It uses scikit-learn's StratifiedShuffleSplit for classes, ShuffleSplit for numbers or
+        GroupShuffleSplit; in time it takes the latest samples.
 
         Raises:
             ValueError: there are too few samples, groups or times.
@@ -85,10 +85,10 @@ class Assignable:
 
         if self.times is not None:
             size = max(1, round(part * len(self.times)))
-            held = self.times >= np.sort(self.times)[-size]
-            if held.all():
+            is_held_out = self.times >= np.sort(self.times)[-size]
+            if is_held_out.all():
                 raise ValueError("there are too few times")
-            return held
+            return is_held_out
         make = model_selection.ShuffleSplit
         if self.groups is not None:
             make = model_selection.GroupShuffleSplit
@@ -99,39 +99,39 @@ class Assignable:
         return np.isin(np.arange(len(self.targets)), chosen)
 
     def _parts_of_time(self, count):
-        """FIRST, then the folds in their order; as equal in size as times allow, none is empty."""
+        """FIRST, then the folds in order of time, as equal in size as possible and not empty."""
         times, of_sample, sizes = np.unique(self.times, return_inverse=True, return_counts=True)
         if len(times) < count + 1:
             raise ValueError(
-                f"{count} folds, one after the other, take more than {len(times)} times"
+                f"{count} folds, one after the other, need more than {len(times)} times"
             )
         size = max(1, len(self.times) // (count + 1))
         first = len(self.times) - count * size
         earlier = np.cumsum(sizes) - sizes
         parts = np.where(earlier < first, 0, 1 + (earlier - first) // size)
-        # A time of many samples passes over no part, and leaves a time for each that follows.
-        for each in range(1, len(times)):
-            fewest = count + 1 + each - len(times)
-            parts[each] = max(fewest, min(parts[each], parts[each - 1] + 1))
+        # A time with many samples skips no part, and each of the following parts has a time.
+        for i in range(1, len(times)):
+            fewest = count + 1 + i - len(times)
+            parts[i] = max(fewest, min(parts[i], parts[i - 1] + 1))
         return np.where(parts == 0, FIRST, parts - 1)[of_sample]
 
 
 def before(fold_of, fold, ordered):
-    """Which samples may be trained on where a fold is held out: (N,) bool.
+    """Which samples may be trained on when a fold is held out: (N,) bool.
 
     Args:
         fold_of: the fold of each sample, (N,) int64, or NOWHERE or FIRST.
-        ordered: whether folds come one after the other.
+        ordered: whether folds follow each other in time.
     """
     return (fold_of != NOWHERE) & (fold_of < fold if ordered else fold_of != fold)
 
 
 def of_run(run, assignable, file=None):
-    """The fold of each training sample as a Run splits them, (N,) int64; None: by no folds.
+    """The fold of each training sample in a Run, (N,) int64; None: it has no folds.
 
     Args:
         assignable: Assignable, of the dataset.
-        file: where write_folds() or write_inner_folds() has kept them; None: assign them now.
+        file: where write_folds() or write_inner_folds() has saved them; None: assign them now.
 
     Raises:
         ValueError: see read_folds().
@@ -151,26 +151,28 @@ def of_run(run, assignable, file=None):
 
 
 def write_folds(path, assignable, folds, seed):
-    """Assign samples to folds and keep that in JSON, with a checksum of it and the targets."""
+    """Assign samples to folds and save them as JSON, with a checksum of them and the Assignable."""
     fold_of = assignable.folds(folds, seed)
     content = {"sha256": _checksum(fold_of, assignable), "fold_of": fold_of.tolist()}
     write_text(path, json.dumps(content))
 
 
 def read_folds(path, assignable, folds):
-    """What write_folds wrote: the fold of each sample, (N,) int64.
+    """The fold of each sample, (N,) int64, from the file of write_folds().
 
     Raises:
-        ValueError: the file was changed since, or is of other targets.
+        ValueError: the file was changed since, or is for another Assignable.
     """
-    return _read(path, "fold_of", assignable, lambda found: {*found} - {FIRST} == {*range(folds)})
+    return _read(
+        path, "fold_of", assignable, lambda fold_of: {*fold_of} - {FIRST} == {*range(folds)}
+    )
 
 
 def assign_inner_folds(assignable, folds, inner, seed):
     """For each of the folds, the inner fold of each sample of its training part, else NOWHERE.
 
     Args:
-        folds: how many there are; 0: the dataset's own test set is held out.
+        folds: their number; 0: the dataset's own test set is held out.
         inner: number of folds that a training part is cut into.
 
     Returns:
@@ -181,72 +183,72 @@ def assign_inner_folds(assignable, folds, inner, seed):
     fold_of = assignable.folds(folds, seed) if folds else np.full(count, FIRST)
     inner_of = np.full((max(folds, 1), count), NOWHERE, np.int64)
     for fold in range(len(inner_of)):
-        train = before(fold_of, fold, ordered)
-        inner_of[fold, train] = assignable.part(train).folds(inner, seed)
+        is_trained = before(fold_of, fold, ordered)
+        inner_of[fold, is_trained] = assignable.part(is_trained).folds(inner, seed)
     return inner_of
 
 
 def write_inner_folds(path, assignable, folds, inner, seed):
-    """Keep what assign_inner_folds() says in JSON, with a checksum of it and the targets."""
+    """Save assign_inner_folds() as JSON, with a checksum of it and the Assignable."""
     inner_of = assign_inner_folds(assignable, folds, inner, seed)
     content = {"sha256": _checksum(inner_of, assignable), "inner_of": inner_of.tolist()}
     write_text(path, json.dumps(content))
 
 
 def read_inner_folds(path, assignable, fold):
-    """What write_inner_folds wrote for a fold: (N,) int64.
+    """The inner fold of each sample for a fold, (N,) int64, from the file of write_inner_folds().
 
     Args:
         fold: None: the dataset's own test set is held out.
 
     Raises:
-        ValueError: the file was changed since, or is of other targets.
+        ValueError: the file was changed since, or is for another Assignable.
     """
-    return _read(path, "inner_of", assignable, lambda found: True)[fold or 0]
+    return _read(path, "inner_of", assignable, lambda inner_of: True)[fold or 0]
 
 
 def hold_back(assignable, samples, part, seed):
-    """Cut off a part of the training samples, on which to judge the weights during training.
+    """Hold back a part of the training samples to validate the weights during training.
 
-    It is stratified, or has whole groups, or is the latest, if samples have an order.
+    It is stratified, or has whole groups, or is the latest in time.
 
     Args:
         samples: positions of the training samples, (n,) int64, ascending.
-        part: how many of them, or of their groups, in 0..1/2; None: none.
+        part: the share of samples, or of their groups, in 0..1/2; None: none.
 
     Returns:
-        (the samples to train on, the others), int64, ascending.
+        (the samples to train on, the samples held back), int64, ascending.
 
     Raises:
         ValueError: there are too few samples or groups.
     """
     if part is None:
         return samples, samples[:0]
-    chosen = np.isin(np.arange(len(assignable.targets)), samples)
+    is_chosen = np.isin(np.arange(len(assignable.targets)), samples)
     try:
-        held = assignable.part(chosen).drawn(part, seed)
+        is_held_back = assignable.part(is_chosen).draw(part, seed)
     except ValueError as error:
         raise ValueError(f"no validation part of {part:g} can be held back: {error}") from None
-    return samples[~held], samples[held]
+    return samples[~is_held_back], samples[is_held_back]
 
 
 def _read(path, key, assignable, is_right):
     try:
         content = json.loads(Path(path).read_text())
-        found = np.array(content[key], np.int64)
-        sound = content["sha256"] == _checksum(found, assignable) and is_right(found)
+        folds = np.array(content[key], np.int64)
+        sound = content["sha256"] == _checksum(folds, assignable) and is_right(folds)
     except (ValueError, KeyError, TypeError):
         sound = False
     if not sound:
         raise ValueError(
             f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
-            "samples to folds anew"
+            "samples to folds again"
         )
-    return found
+    return folds
 
 
-def _checksum(found, assignable):
-    parts = (array.tobytes() for array in (found, *assignable.arrays))
+def _checksum(folds, assignable):
+    parts = (array.tobytes() for array in (folds, *assignable.arrays))
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
@@ -258,9 +260,9 @@ def split(info, fold_of, fold, train_size, seed, ordered=False):
         fold_of: the fold of each training sample, (N,) int64, or NOWHERE or FIRST; None: the
             dataset's own test set is held out.
         fold: the fold to hold out.
-        train_size: use only that many training samples; they are the first of one seeded order, so
-            that smaller sets are nested in larger ones. None: all.
-        ordered: whether folds come one after the other.
+        train_size: use only so many training samples, the first ones of a seeded order, so that
+            smaller sets are nested in larger ones. None: all.
+        ordered: whether folds follow each other in time.
 
     Returns:
         (train, held_out), positions in the dataset, int64, ascending.

@@ -1,4 +1,4 @@
-"""Prepare a dataset, unless it is there and was made from the same options, code and sources."""
+"""Prepare a dataset, unless it exists and was made from the same options, code and files."""
 
 import hashlib
 import os
@@ -13,15 +13,15 @@ from allcores.study import fingerprint, registry
 
 
 def prepare(choice, downloads, folder):
-    """Write the dataset that a Choice names into a folder, unless it is there; see storage.write.
+    """Write the dataset of a Choice into a folder, unless it is there; see storage.write().
 
-    Of several processes that want the same one makes it, and the others wait.
+    If several processes need the same dataset, one makes it and the others wait.
 
     Args:
         downloads: folder for the original files, with a subfolder for each dataset.
 
     Raises:
-        ValueError: the originals cannot be obtained, or are not the expected ones.
+        ValueError: the original files cannot be obtained, or are not the expected ones.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,24 +36,24 @@ def prepare(choice, downloads, folder):
 
 
 def made_from(choice):
-    """What a dataset that a Choice names is made from, as a text: options, code, files."""
+    """Options, code and files that the dataset of a Choice is made from, as a text."""
     return f"{choice.to_json()} {fingerprint.of_dataset(choice.name)} {sources(choice)}"
 
 
 def local_copy(folder, scratch):
-    """The folder of a copy of a prepared dataset, made if there is none, or it is damaged.
+    """The folder of a copy of a prepared dataset, which is made if it is missing or damaged.
 
     Args:
-        scratch: a folder on this machine's own disk, which others may write to as well.
+        scratch: a folder on a disk of this machine, which other users may write to, too.
 
     Raises:
-        ValueError: the dataset is not what was prepared, or somebody else has a folder in the way.
+        ValueError: the dataset is not what was prepared, or another user has a folder of that name.
     """
-    folder, own = Path(folder), Path(scratch) / f"allcores_{os.getuid()}"
-    own.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if own.is_symlink() or own.stat().st_uid != os.getuid():
-        raise ValueError(f"{own} belongs to somebody else; expected a folder of one's own")
-    place = own / checksum(storage.read_info(folder))[:16]
+    folder, user_folder = Path(folder), Path(scratch) / f"allcores_{os.getuid()}"
+    user_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if user_folder.is_symlink() or user_folder.stat().st_uid != os.getuid():
+        raise ValueError(f"{user_folder} belongs to another user; expected a folder of this user")
+    place = user_folder / checksum(storage.read_info(folder))[:16]
     place.mkdir(exist_ok=True)
     with (place / "lock").open("w") as lock:
         files.hold(lock)
@@ -81,19 +81,19 @@ def _is_sound(folder, made_from):
 
 
 def sources(choice):
-    """A digest of what is in the files that a dataset of the user's is made from; "": in none."""
+    """A digest of the files that a dataset of the user's is made from; "": it has none."""
     path = choice.options.get("path")
     if path is None:
         return ""
     files = [path] if Path(path).is_file() else files_below(path)
-    kept = KeptDigests(cache_folder() / "digests.json", _content)
-    lines = [f"{os.path.relpath(file, path)} {kept.of(file)}" for file in files]
-    kept.save()
+    digests = KeptDigests(cache_folder() / "digests.json", _content)
+    lines = [f"{os.path.relpath(file, path)} {digests.of(file)}" for file in files]
+    digests.save()
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _content(file):
-    """A file's SHA-256, or that of a zip archive's members: numpy.savez also stores the time."""
+    """A file's SHA-256; of a zip, a digest of its members, as numpy.savez stores the time, too."""
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
@@ -102,13 +102,13 @@ def _content(file):
 
 
 def files_below(folder):
-    """All files in a folder and those below it, sorted; links that lead back are not followed."""
-    found, seen = [], set()
+    """All files in a folder and its subfolders, sorted; links to a parent are not followed."""
+    paths, visited = [], set()
     for root, folders, names in os.walk(folder, followlinks=True):
         status = Path(root).stat()
-        if (status.st_dev, status.st_ino) in seen:
+        if (status.st_dev, status.st_ino) in visited:
             folders.clear()
             continue
-        seen.add((status.st_dev, status.st_ino))
-        found += [Path(root) / name for name in names if (Path(root) / name).is_file()]
-    return sorted(found)
+        visited.add((status.st_dev, status.st_ino))
+        paths += [Path(root) / name for name in names if (Path(root) / name).is_file()]
+    return sorted(paths)

@@ -1,4 +1,4 @@
-"""How inputs and targets are scaled: by what the training samples say, never those held out."""
+"""Scaling of inputs and targets, by the training samples alone, never by held-out ones."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from allcores.data import storage
 
-CHUNK = 1 << 24  # values that are looked at at a time
+CHUNK = 1 << 24  # values per step
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Scaling:
 
     Attributes:
         mean, std: of the inputs, per channel or feature, (C,) float64 each; of pixels in 0..1, else
-            in the inputs' own unit. A feature with a std of 0 says nothing and is left out.
+            in the unit of the inputs. A feature with a std of 0 is left out.
         centre, spread: of targets that are numbers; 0 and 1 where they are classes.
     """
 
@@ -26,20 +26,22 @@ class Scaling:
 
     @classmethod
     def of(cls, dataset, samples):
-        """That of a storage.Dataset.
+        """The Scaling of a storage.Dataset.
 
         Args:
             samples: positions of the training samples, (n,) int64.
         """
         if dataset.pixel_sums is not None:
-            found = storage.channel_statistics(dataset.pixel_sums[samples], dataset.inputs.shape)
+            statistics = storage.channel_statistics(
+                dataset.pixel_sums[samples], dataset.inputs.shape
+            )
         else:
-            found = _statistics(dataset.inputs, samples)
-            found = _of_indicators(*found, dataset.info.get("columns") or [])
+            statistics = _statistics(dataset.inputs, samples)
+            statistics = _keep_indicators(*statistics, dataset.info.get("columns") or [])
         if dataset.classes is not None:
-            return cls(*found)
+            return cls(*statistics)
         targets = dataset.targets[samples]
-        return cls(*found, float(targets.mean()), float(targets.std()) or 1.0)
+        return cls(*statistics, float(targets.mean()), float(targets.std()) or 1.0)
 
     def to_json(self):
         return {key: np.asarray(value).tolist() for key, value in vars(self).items()}
@@ -50,13 +52,13 @@ class Scaling:
         return cls(mean, std, values["centre"], values["spread"])
 
     def scaled(self, targets):
-        """Targets as a network is trained on them: classes as they are, numbers as float32."""
+        """Targets for training: classes as they are, numbers scaled, as float32."""
         if targets.dtype.kind == "i":
             return targets
         return ((targets - self.centre) / self.spread).astype(np.float32)
 
     def original(self, scores):
-        """Numbers that a network has predicted, in the unit of the targets: float64."""
+        """Predicted numbers in the unit of the targets: float64."""
         return scores.astype(np.float64) * self.spread + self.centre
 
 
@@ -77,14 +79,14 @@ def _statistics(inputs, samples):
     mean = mean_of(lambda values: values)
     # In two passes: the difference of two large sums would lose a small spread.
     std = np.sqrt(mean_of(lambda values: (values - mean) ** 2))
-    # What rounding leaves of a constant is no spread.
+    # The spread that rounding leaves of a constant counts as 0.
     return mean, np.where(std > 1e-7 * np.abs(mean), std, 0.0)
 
 
-def _of_indicators(mean, std, columns):
-    """Indicators of categories stay 0 and 1; one that no training sample has is left out."""
+def _keep_indicators(mean, std, columns):
+    """Keep indicators of categories as 0 and 1; one without a training sample gets a std of 0."""
     is_indicator = np.array([column["category"] is not None for column in columns], bool)
     if not is_indicator.any():
         return mean, std
-    known = np.where(mean > 0, 1.0, 0.0)
-    return np.where(is_indicator, 0.0, mean), np.where(is_indicator, known, std)
+    indicator_std = np.where(mean > 0, 1.0, 0.0)
+    return np.where(is_indicator, 0.0, mean), np.where(is_indicator, indicator_std, std)

@@ -1,7 +1,7 @@
 """Datasets on disk: written once, checked whenever they are opened, memory-mapped by every run.
 
-A dataset is a folder of inputs.npy, targets.npy and dataset.json; of images also pixel_sums.npy,
-where samples belong together groups.npy, and where one comes after the other times.npy.
+A dataset is a folder of inputs.npy, targets.npy and dataset.json; for images also pixel_sums.npy,
+for samples in groups groups.npy, and for samples in order of time times.npy.
 """
 
 import os
@@ -12,27 +12,27 @@ import numpy as np
 
 from allcores.files import KeptDigests, read_json, sha256, write_json
 
-# Rounding, in steps between numbers of that size, that computing a column may leave.
+# Rounding errors that a computed column may have, in steps between floats of its size.
 ROUNDING = 64
-# Inputs up to that size, and spreads down to its inverse, can be scaled in float32.
+# Inputs up to this size, and spreads down to its inverse, can be scaled in float32.
 LARGEST = 1e30
-# Targets up to that size can be squared and added up in float64, which holds integers up to EXACT.
+# Targets up to this size can be squared and added up in float64, which holds integers up to EXACT.
 LARGEST_TARGET, EXACT = 1e100, 2**53
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What is known of a dataset before it is loaded.
+    """Facts about a dataset that are known before it is loaded.
 
     Attributes:
         train, test: numbers of samples in the training part and in its own test set.
         smallest_class: samples of the training part's rarest class; None: the targets are numbers.
         shape: of a sample, (C, H, W) of an image.
-        classes: how many there are; None: the targets are numbers.
-        groups: into how many the training part falls; None: every sample is for itself.
-        times: how many different ones the training part has; None: it has no order.
-        alike: of a training part in order, how many of the first samples are of one class.
-        notes: sentences on what may not be meant so.
+        classes: their number; None: the targets are numbers.
+        groups: number of groups in the training part; None: no groups.
+        times: number of different times in the training part; None: it has no order.
+        same_class_start: number of samples of one class at the start of a training part in order.
+        notes: sentences on what may be unintended.
     """
 
     train: int
@@ -42,12 +42,12 @@ class Metadata:
     classes: int | None
     groups: int | None = None
     times: int | None = None
-    alike: int = 0
+    same_class_start: int = 0
     notes: tuple = ()
 
     @classmethod
     def of(cls, samples):
-        """That of Samples."""
+        """The Metadata of Samples."""
         counts = None
         if samples.classes is not None:
             counts = np.bincount(samples.targets[: samples.train], minlength=len(samples.classes))
@@ -59,20 +59,20 @@ class Metadata:
             classes=None if counts is None else len(counts),
             groups=None if samples.groups is None else len(np.unique(samples.groups)),
             times=None if samples.times is None else len(np.unique(samples.times)),
-            alike=_alike(samples),
+            same_class_start=_same_class_start(samples),
             notes=tuple(samples.notes),
         )
 
 
 def notes_on_groups(groups, targets):
-    """A sentence, if the groups of samples are their classes; (N,) each."""
+    """Yield a sentence if the groups of samples are their classes; (N,) each."""
     pairs = {(group, target) for group, target in zip(groups, targets, strict=True)}
     if len(pairs) == len(set(groups)) == len(set(targets)):
         yield "the groups are the classes: no class that is held out is trained on"
 
 
-def _alike(samples):
-    """Metadata.alike of Samples."""
+def _same_class_start(samples):
+    """Metadata.same_class_start of Samples."""
     if samples.times is None or samples.classes is None:
         return 0
     in_order = np.asarray(samples.targets)[np.argsort(samples.times, kind="stable")]
@@ -81,7 +81,7 @@ def _alike(samples):
 
 
 def unfit(values):
-    """(column, why) of the first column of numbers that float32 cannot serve; None: it serves all.
+    """(column, reason) of the first column that does not fit into float32; None: all fit.
 
     Args:
         values: (N, F), finite, of any type.
@@ -91,50 +91,50 @@ def unfit(values):
         return None
     least, most = values.min(axis=0), values.max(axis=0)
     if values.dtype.kind in "iu":  # exact, where float64 may round
-        # Modulo 2^64, which offsets never reach; in their own type they could.
+        # Modulo 2^64, which offsets never reach; in the columns' type they could overflow.
         offsets = (values.astype(np.uint64) - least.astype(np.uint64)).astype(np.float64)
         noise = np.zeros(values.shape[1])
     else:
         offsets = values.astype(np.float64) - least
-        # What differs by rounding alone does not differ.
+        # Differences by rounding alone do not count.
         size = np.maximum(np.abs(least), np.abs(most)).astype(np.float64)
         noise = ROUNDING * np.finfo(values.dtype).eps * size
     differs, spread = offsets.max(axis=0) > noise, offsets.std(axis=0)
     largest = np.maximum(np.abs(least.astype(np.float64)), np.abs(most.astype(np.float64)))
     with np.errstate(over="ignore"):
         steps = np.spacing(largest.astype(np.float32)).astype(np.float64)
-    for is_so, why in (
+    for is_so, reason in (
         (largest > LARGEST, "which float32 cannot compute with"),
         (differs & (spread < 1 / LARGEST), "which float32 cannot scale"),
-        # As the seconds of an hour since 1970.
+        # Such as the seconds of one hour, counted since 1970.
         (differs & (steps > 0.01 * spread), "which float32 can hardly tell apart"),
     ):
         if is_so.any():
             column = int(np.flatnonzero(is_so)[0])
             digits = "d" if values.dtype.kind in "iu" else ".12g"
             span = f"{least[column]:{digits}} to {most[column]:{digits}}"
-            return column, f"numbers from {span}, {why}"
+            return column, f"numbers from {span}, {reason}"
     return None
 
 
 @dataclass
 class Samples:
-    """What a dataset's load() gives.
+    """The data that a dataset's load() returns.
 
     Attributes:
         shape: (N, ...) of all inputs; images are (N, C, H, W). The training part comes first.
         chunks: iterable of consecutive arrays, N samples in all: uint8 images, or float32.
         targets: (N,) integers in 0 .. len(classes) - 1, or numbers.
         classes: the classes' names; None: the targets are numbers.
-        train: how many of the N are the training part; the rest are the dataset's own test set.
-        groups: of the training samples, (train,) integers: those of one group are held out
-            together; None: every sample is for itself.
-        times: of the training samples, (train,) numbers or dates: those that are held out come
-            after those that are trained on; None: they have no order.
-        columns: of a table, what each feature is: [{"name": str, "category": the text of which it
-            is the indicator, or None}, ...]; None: it is no table.
+        train: number of samples in the training part; the rest are the dataset's own test set.
+        groups: of the training samples, (train,) integers: samples of one group are held out
+            together; None: no groups.
+        times: of the training samples, (train,) numbers or dates: held-out samples come after
+            those that are trained on; None: they have no order.
+        columns: the features of a table: [{"name": str, "category": the text that it indicates,
+            or None for a number}, ...]; None: it is no table.
         dtype: of the chunks.
-        notes: sentences on what may not be meant so.
+        notes: sentences on what may be unintended.
     """
 
     shape: tuple
@@ -157,9 +157,9 @@ class Dataset:
         inputs: (N, ...) uint8 or float32, memory-mapped; images are uint8, (N, C, H, W).
         targets: (N,) int64 of classes, float64 of numbers.
         pixel_sums: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel;
-            None: they are no images of uint8.
-        groups: as of Samples, int64.
-        times: of the training samples, (train,) int64, from 0 without a gap; None: as of Samples.
+            None: they are no uint8 images.
+        groups: as in Samples, int64.
+        times: of the training samples, (train,) int64, from 0 without a gap; None: as in Samples.
         info: the content of dataset.json: made_from, shape, dtype, train, classes,
             columns, notes, sha256.
     """
@@ -173,17 +173,17 @@ class Dataset:
 
     @property
     def shape(self):
-        """That of a sample."""
+        """The shape of a sample."""
         return tuple(self.info["shape"][1:])
 
     @property
     def classes(self):
-        """Their names; None: the targets are numbers."""
+        """The names of the classes; None: the targets are numbers."""
         return self.info["classes"]
 
     @property
     def outputs(self):
-        """How many a network has: one per class, or one for a number."""
+        """The number of outputs of a network: one per class, or one for a number."""
         return len(self.classes or [None])
 
 
@@ -193,9 +193,9 @@ def write(folder, source, made_from=""):
     A process that has the old arrays mapped keeps them.
 
     Args:
-        folder: where; it is made if need be.
+        folder: is made if need be.
         source: the Samples.
-        made_from: kept in dataset.json, to tell whether the dataset has to be made anew.
+        made_from: recorded in dataset.json, to tell whether the dataset has to be made again.
 
     Raises:
         ValueError: inputs and targets do not fit together.
@@ -203,22 +203,22 @@ def write(folder, source, made_from=""):
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {"targets": _checked(source)}
+    arrays = {"targets": _checked_targets(source)}
     if source.groups is not None:
         arrays["groups"] = np.asarray(source.groups, np.int64)
     if source.times is not None:
         arrays["times"] = np.unique(source.times, return_inverse=True)[1].astype(np.int64)
-    beside = {"inputs.npy": folder / "inputs.npy.part"}
+    parts = {"inputs.npy": folder / "inputs.npy.part"}
     try:
-        pixel_sums = _write_inputs(beside["inputs.npy"], source)
+        pixel_sums = _write_inputs(parts["inputs.npy"], source)
         if pixel_sums is not None:
             arrays["pixel_sums"] = pixel_sums
         for name, array in arrays.items():
-            beside[f"{name}.npy"] = folder / f"{name}.npy.part"
-            with beside[f"{name}.npy"].open("wb") as file:
+            parts[f"{name}.npy"] = folder / f"{name}.npy.part"
+            with parts[f"{name}.npy"].open("wb") as file:
                 np.save(file, array)
     except BaseException:
-        for file in beside.values():
+        for file in parts.values():
             file.unlink(missing_ok=True)
         raise
     info = {
@@ -229,22 +229,22 @@ def write(folder, source, made_from=""):
         "columns": source.columns,
         "notes": source.notes,
         "dtype": np.dtype(source.dtype).name,
-        "sha256": {name: sha256(file) for name, file in beside.items()},
+        "sha256": {name: sha256(file) for name, file in parts.items()},
     }
     (folder / "dataset.json").unlink(missing_ok=True)
-    for name, file in beside.items():
+    for name, file in parts.items():
         file.replace(folder / name)
     write_info(folder, info)
 
 
-def _checked(source):
-    """The targets of Samples, as they are written.
+def _checked_targets(source):
+    """The targets of Samples, with the type in which they are written.
 
     Raises:
         ValueError: they do not fit the inputs.
     """
     if source.classes is None:
-        _refuse_targets(source.targets)
+        _refuse_unfit_targets(source.targets)
     targets = np.asarray(source.targets, np.float64 if source.classes is None else np.int64)
     if len(targets) != source.shape[0]:
         raise ValueError(f"{source.shape[0]} samples, but {len(targets)} targets")
@@ -259,21 +259,21 @@ def _checked(source):
     return targets
 
 
-def _refuse_targets(targets):
-    """Raise a ValueError where float64 cannot hold numbers, or the sum of their squares."""
+def _refuse_unfit_targets(targets):
+    """Raise a ValueError if float64 cannot hold the targets, or the sum of their squares."""
     targets = np.asarray(targets)
     if len(targets) < 2:
         return
     least, most = targets.min(), targets.max()
     if targets.dtype.kind in "iu" and max(abs(int(least)), abs(int(most))) > EXACT:
-        why = "which float64 cannot hold exactly; expected them less what they have in common"
+        reason = "which float64 cannot hold exactly; expected a common offset to be subtracted"
     elif max(abs(float(least)), abs(float(most))) > LARGEST_TARGET:
-        why = f"whose squares are too large; expected them below {LARGEST_TARGET:g}"
+        reason = f"whose squares are too large; expected numbers below {LARGEST_TARGET:g}"
     elif float(most) - float(least) < 1 / LARGEST_TARGET:
-        why = "which do not differ, or by too little; expected a smaller unit"
+        reason = "which do not differ, or by too little; expected a smaller unit"
     else:
         return
-    raise ValueError(f"the targets are numbers from {least:.12g} to {most:.12g}, {why}")
+    raise ValueError(f"the targets are numbers from {least:.12g} to {most:.12g}, {reason}")
 
 
 def _write_inputs(path, source):
@@ -298,7 +298,7 @@ def _write_inputs(path, source):
 
 
 def open_dataset(folder):
-    """Open a dataset that write() made.
+    """The Dataset that write() made in a folder.
 
     Raises:
         ValueError: a file is missing, or differs from what was written.
@@ -306,17 +306,17 @@ def open_dataset(folder):
     folder = Path(folder)
     info = read_info(folder)
     digests = KeptDigests(folder / "digests.json")
-    for name, written in info["sha256"].items():
-        found = digests.of(folder / name) if (folder / name).exists() else "no such file"
-        if found != written:
+    for name, expected in info["sha256"].items():
+        digest = digests.of(folder / name) if (folder / name).exists() else "no such file"
+        if digest != expected:
             raise ValueError(
                 f"{folder / name} is not what was prepared: its SHA-256 should be "
-                f"{written}, found {found}. Delete the folder {folder} to prepare the "
-                "dataset anew"
+                f"{expected}, found {digest}. Delete the folder {folder} to prepare the "
+                "dataset again"
             )
     digests.save()
     return Dataset(
-        # Copy-on-write: torch wants writable memory, and nothing written may reach the file.
+        # Copy-on-write: torch needs writable memory, and nothing may be written to the file.
         inputs=np.load(folder / "inputs.npy", mmap_mode="c"),
         **{
             name: np.load(folder / f"{name}.npy") if f"{name}.npy" in info["sha256"] else None
@@ -332,7 +332,7 @@ def write_info(folder, info):
 
 
 def read_info(folder):
-    """What dataset.json says.
+    """The content of dataset.json.
 
     Raises:
         ValueError: there is none, or it is damaged.
@@ -355,7 +355,7 @@ def channel_statistics(pixel_sums, shape):
         (mean, std), (C,) float64 each; std is 1 where all pixels are equal.
     """
     pixels = len(pixel_sums) * shape[2] * shape[3]
-    # Python's integers: exact, so that images of one colour have a spread of zero and not almost.
+    # Python's integers are exact, so that images of one colour have a spread of exactly zero.
     sums, squares = pixel_sums.sum(axis=0).astype(object)
     mean = (sums / pixels).astype(float) / 255
     std = np.sqrt(((pixels * squares - sums**2) / pixels**2).astype(float)) / 255

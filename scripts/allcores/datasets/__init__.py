@@ -1,10 +1,10 @@
 """One file per dataset. Each has
 
 * load(folder, *, options...) -> storage.Samples, where folder holds the downloads;
-* metadata(options...) -> storage.Metadata, or None where only load() can tell. It is used to refuse
-  a config with too many folds at once and to start the longest runs first.
+* metadata(options...) -> storage.Metadata, or None if only load() can find out. It is used to
+  refuse a config with too many folds at once and to start the longest runs first.
 
-A constant TASK = "regression", or an option `task` with that value: its targets are numbers.
-An option `path` is a file or folder of the user's; when it changes the dataset is prepared again.
+With a constant TASK = "regression", or an option `task` of that value, the targets are numbers.
+An option `path` is a file or folder of the user's; when it changes, the dataset is prepared again.
 No file here imports torch or torchvision before load() is called.
 """

@@ -1,4 +1,4 @@
-"""What the tables that come with scikit-learn have in common."""
+"""Common code of the tables that come with scikit-learn."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the datasets that torchvision downloads have in common."""
+"""Common code of the datasets that torchvision downloads."""
 
 import gzip
 import hashlib
@@ -16,7 +16,7 @@ PAUSE = 5  # seconds between attempts
 
 
 def load(name, folder, files):
-    """Both parts of a torchvision dataset, downloaded into folder unless they are there.
+    """The Samples of a torchvision dataset, downloaded into a folder unless they are there.
 
     torchvision checks each file that it downloads, and those of CIFAR whenever it reads them,
     against their published MD5 sums.
@@ -24,10 +24,10 @@ def load(name, folder, files):
     Args:
         name: the class in torchvision.datasets.
         folder: where the files are, or will be.
-        files: what may be laid there by hand, for the message.
+        files: the original files, which can be put there by hand, for the message.
 
     Raises:
-        ValueError: the files are neither there, whole, nor to be had.
+        ValueError: the files are missing or damaged, and cannot be downloaded.
     """
     from allcores.machine.lean_torch import import_torchvision
 
@@ -38,11 +38,13 @@ def load(name, folder, files):
             break
         except Exception as error:  # URLError, RuntimeError, EOFError: as various as networks are
             if attempt == ATTEMPTS:
-                found = [str(f.relative_to(folder)) for f in Path(folder).rglob("*") if f.is_file()]
+                present = [
+                    str(f.relative_to(folder)) for f in Path(folder).rglob("*") if f.is_file()
+                ]
                 raise ValueError(
-                    f"could not get {name} ({error}). Where there is no network, lay the original "
-                    f"files by hand: {files} in {folder}, where there is now: "
-                    f"{', '.join(sorted(found)) or 'nothing'}"
+                    f"could not get {name} ({error}). Without a network, put the original files "
+                    f"into {folder} by hand: {files}. It has now: "
+                    f"{', '.join(sorted(present)) or 'nothing'}"
                 ) from None
             print(f"attempt {attempt} of {ATTEMPTS} failed: {error}", flush=True)
             time.sleep(PAUSE)
@@ -57,15 +59,15 @@ def load(name, folder, files):
 
 
 def unpack(folder, contents):
-    """Unpack the .gz files that were laid into a folder, whoever compressed them.
+    """Unpack the .gz files that were put into a folder, whoever compressed them.
 
-    torchvision knows the published archives only; what counts is what is in them.
+    torchvision accepts the published archives only; here, only their content counts.
 
     Args:
         contents: name of each unpacked file -> its MD5 sum.
 
     Raises:
-        ValueError: a file holds something else than was published.
+        ValueError: a file has another content than the published one.
     """
     for name, published in contents.items():
         file, packed = Path(folder) / name, Path(folder) / f"{name}.gz"
@@ -76,20 +78,20 @@ def unpack(folder, contents):
             content = file.read_bytes() if source is file else gzip.decompress(packed.read_bytes())
         except (OSError, EOFError) as error:
             raise ValueError(f"{source}: {error}; delete it or get it again") from None
-        found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-        if found != published:
+        md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
+        if md5 != published:
             raise ValueError(
-                f"{source} holds {len(content):,} bytes with the MD5 sum {found}, which is not the "
+                f"{source} holds {len(content):,} bytes with the MD5 sum {md5}, which is not the "
                 f"published content ({published}); delete it or get it again"
             )
         if source is packed:
-            beside = file.with_suffix(".part")
-            beside.write_bytes(content)
-            beside.replace(file)
+            part = file.with_suffix(".part")
+            part.write_bytes(content)
+            part.replace(file)
 
 
 def extract(folder, archive, unpacked):
-    """Extract an archive that was laid into a folder; torchvision then checks each file in it.
+    """Extract an archive that was put into a folder; torchvision then checks each file in it.
 
     Raises:
         ValueError: it is damaged.
@@ -97,9 +99,9 @@ def extract(folder, archive, unpacked):
     archive, unpacked = Path(folder) / archive, Path(folder) / unpacked
     if archive.exists() and not unpacked.exists():
         try:
-            with tarfile.open(archive) as tar, tempfile.TemporaryDirectory(dir=folder) as beside:
-                tar.extractall(beside, filter="data")
-                (Path(beside) / unpacked.name).rename(unpacked)
+            with tarfile.open(archive) as tar, tempfile.TemporaryDirectory(dir=folder) as temporary:
+                tar.extractall(temporary, filter="data")
+                (Path(temporary) / unpacked.name).rename(unpacked)
         except (OSError, EOFError, tarfile.TarError) as error:
             raise ValueError(f"{archive}: {error}; delete it or get it again") from None
 

@@ -1,4 +1,4 @@
-"""442 patients, 10 measures each, and how far diabetes is a year later (Efron et al. 2004).
+"""442 patients, 10 measures each, and the progress of diabetes after a year (Efron et al. 2004).
 
 The table comes with scikit-learn. The targets are numbers, from 25 to 346.
 """

@@ -1,6 +1,6 @@
 """scikit-learn's 1,797 handwritten digits (UCI Optical Recognition, Alpaydin & Kaynak 1998).
 
-They come with scikit-learn: real training without a network. 8 x 8 pixels, scaled to 32 x 32.
+They come with scikit-learn: real data without a download. 8 x 8 pixels, scaled to 32 x 32.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Random images with random labels: for timing alone, at any size, ImageNet's by default."""
+"""Random images with random labels: only for timing, at any size; ImageNet's by default."""
 
 import numpy as np
 

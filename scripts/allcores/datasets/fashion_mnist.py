@@ -9,14 +9,14 @@ from allcores.data.storage import Metadata
 from allcores.datasets import _torchvision
 
 FILES = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz in FashionMNIST/raw"
-# Unpacked, each with its MD5 sum.
+# Unpacked file -> MD5 sum.
 CONTENTS = {
     "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
     "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
     "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
     "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
 }
-# Under onecycle it reaches in 5 epochs more than 92.9 %; see tests/benchmarks/fashion_mnist.py.
+# Under onecycle: more than 92.9 % in 5 epochs; see tests/benchmarks/fashion_mnist.py.
 RECOMMENDED = {
     "name": "resnet9",
     "width": 0.25,

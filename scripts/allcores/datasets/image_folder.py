@@ -1,7 +1,7 @@
 """Your own image files: one folder per class.
 
 `path/train/` and `path/test/` each hold one folder per class; without them `path` itself does, and
-the dataset has no test set. Images may lie in subfolders; other files are ignored.
+the dataset has no test set. Images may be in subfolders; other files are ignored.
 """
 
 import warnings
@@ -15,7 +15,7 @@ from allcores.data.storage import Metadata, Samples
 CHUNK = 64  # images read at a time
 ALLOWED = {"size": 1}
 SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
-# Names of parts, which are no classes.
+# Names of parts, which are not classes.
 PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
@@ -23,7 +23,7 @@ def metadata(path, size=224):
     try:
         parts = _parts(path)
     except (ValueError, OSError):
-        return None  # load() will say it when it is its turn
+        return None  # load() will report that
     counts = [len(files) for files in parts[0].values()]
     return Metadata(
         train=sum(counts),
@@ -35,10 +35,10 @@ def metadata(path, size=224):
 
 
 def load(folder, *, path, size=224):
-    """The images in the folder at path: the shorter side scaled to size, the middle cut out.
+    """The images in the folder at path, cropped at the centre and scaled to size x size.
 
     Raises:
-        ValueError: there is no such folder, it is no folder of classes, or an image cannot be read.
+        ValueError: there is no such folder, it has no class folders, or an image is unreadable.
     """
     parts = _parts(path)
     classes = list(parts[0])
@@ -61,18 +61,18 @@ def _parts(path):
     """[{class: its images}, ...]: one for training and, if there is one, one for testing.
 
     Raises:
-        ValueError: path is not what this module's docstring says.
+        ValueError: path is not as this module's docstring says.
     """
     path = Path(path)
     if not path.is_dir():
         raise ValueError(f"{path}: no such folder")
-    found = {folder.name for folder in path.iterdir() if folder.is_dir()}
-    if {name.lower() for name in found} & PARTS and not {"train", "test"} <= found:
+    names = {folder.name for folder in path.iterdir() if folder.is_dir()}
+    if {name.lower() for name in names} & PARTS and not {"train", "test"} <= names:
         raise ValueError(
-            f"{path}: found the folders {', '.join(sorted(found))}; expected train and test, or "
+            f"{path}: found the folders {', '.join(sorted(names))}; expected train and test, or "
             "one folder per class"
         )
-    folders = [path / "train", path / "test"] if {"train", "test"} <= found else [path]
+    folders = [path / "train", path / "test"] if {"train", "test"} <= names else [path]
     parts = [_classes(folder) for folder in folders]
     if list(parts[0]) != list(parts[-1]):
         raise ValueError(
@@ -83,15 +83,21 @@ def _parts(path):
 
 
 def _classes(folder):
-    found = {each.name: _images(each) for each in sorted(folder.iterdir()) if each.is_dir()}
-    unspeakable = [name for name in found if not name.isprintable()]
-    if unspeakable:
-        raise ValueError(f"{folder}: found the class {unspeakable[0]!r}; expected names in UTF-8")
-    empty = [name for name, files in found.items() if not files]
-    if len(found) < 2 or empty:
-        what = f"no image in {', '.join(empty)}" if empty else f"{len(found)} folder(s) in it"
-        raise ValueError(f"{folder}: {what}; expected at least two folders, a class of images each")
-    return found
+    classes = {
+        subfolder.name: _images(subfolder)
+        for subfolder in sorted(folder.iterdir())
+        if subfolder.is_dir()
+    }
+    unprintable = [name for name in classes if not name.isprintable()]
+    if unprintable:
+        raise ValueError(f"{folder}: found the class {unprintable[0]!r}; expected names in UTF-8")
+    empty = [name for name, files in classes.items() if not files]
+    if len(classes) < 2 or empty:
+        problem = f"no image in {', '.join(empty)}" if empty else f"{len(classes)} folder(s) in it"
+        raise ValueError(
+            f"{folder}: {problem}; expected at least two folders, one class of images in each"
+        )
+    return classes
 
 
 def _images(folder):

@@ -9,7 +9,7 @@ from allcores.data.storage import Metadata
 from allcores.datasets import _torchvision
 
 FILES = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz in MNIST/raw"
-# Unpacked, each with its MD5 sum.
+# Unpacked file -> MD5 sum.
 CONTENTS = {
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
     "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",

@@ -1,12 +1,12 @@
 """Your own arrays: a file that numpy.savez wrote, or a folder of files that numpy.save wrote.
 
-It holds `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape:
-(N, F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0, of
-which each up to the largest comes among the training samples, or, for `task: regression`,
-`targets`, (N,) numbers. For a test set of your own it holds the same again with the prefix `test_`.
-With `groups`, (N,) integers, one per training sample, those of one group are held out together;
-with `times`, (N,) numbers or dates, those that are held out come after those that are trained on.
-In a folder each is a file, inputs.npy for one, that is read a part at a time.
+It has `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape:
+(N, F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0 without
+a gap in the training samples, or, for `task: regression`, `targets`, (N,) numbers. A test set of
+your own has the same names with the prefix `test_`. With `groups`, (N,) integers, one per training
+sample, samples of one group are held out together; with `times`, (N,) numbers or dates, held-out
+samples come after those that are trained on. In a folder every array is a file, such as inputs.npy,
+which is read in parts.
 """
 
 import difflib
@@ -20,17 +20,17 @@ from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
 
 ALLOWED = {"task": ("classification", "regression")}
 PARTS = ("", "test_")
-# Arrays of which one has to be there, in each part, and those of the training samples alone.
+# Arrays of which each part needs one, and optional arrays of the training samples.
 INPUTS, ANSWERS, OF_TRAINING = ("inputs", "images"), ("labels", "targets"), ("groups", "times")
-# Numbers that are read at a time.
+# Numbers that are read at once.
 CHUNK = 1 << 24
-# As many channels as the last axis of (N, H, W, C) has; a second axis larger than that is a height.
+# A last axis up to this size may be the channels of (N, H, W, C), if the second axis is larger.
 MOST_COLOURS = 4
 
 
 def metadata(path, task="classification"):
     if not Path(path).exists():
-        return None  # another check tells
+        return None  # another check reports that
     return Metadata.of(load(None, path=path, task=task))
 
 
@@ -62,10 +62,10 @@ def _notes(file):
 
 
 def unused(path, names):
-    """The names of arrays that no dataset has.
+    """The names of arrays that are not used.
 
     Raises:
-        ValueError: one is nearly a name that a dataset has, or two are of the inputs.
+        ValueError: one is nearly the name of a used array, or there are both names of inputs.
     """
     known = [f"{part}{name}" for part in PARTS for name in (*INPUTS, *ANSWERS)] + [*OF_TRAINING]
     others = [name for name in names if name not in known]
@@ -78,14 +78,14 @@ def unused(path, names):
 
 
 class _File:
-    """What an archive holds, the inputs themselves left unread.
+    """The arrays of an archive, except the inputs, which are not read yet.
 
     Attributes:
         shapes: of the inputs of each part, (N, ...).
         targets: of each part.
         groups, times: of the training samples, or None.
-        unused: names of arrays.
-        dtype: in which the inputs are kept.
+        unused: names of unused arrays.
+        dtype: of the inputs in the prepared dataset.
     """
 
     def __init__(self, path, task):
@@ -118,7 +118,7 @@ class _File:
             raise ValueError(f"{path}: found groups and times; expected one of them")
 
     def inputs(self, part):
-        """Yield those of a part, as they are kept, some samples at a time.
+        """Yield the inputs of a part, converted to dtype, some samples at a time.
 
         Raises:
             ValueError: a value is missing or infinite.
@@ -140,15 +140,15 @@ class _File:
             yield chunk
 
     def _refuse_unfit(self, name, samples):
-        """Some samples from all over the file say it, by column, or by the whole of signals."""
+        """Check samples from all over the file, by column, or signals as a whole."""
         columns = samples if samples.ndim == 2 else samples.reshape(-1, 1)
-        columns = columns[np.isfinite(columns).all(axis=1)]  # what is not is told of later
-        found = unfit(columns) if len(columns) else None
-        if found:
-            column, why = found
+        columns = columns[np.isfinite(columns).all(axis=1)]  # inputs() reports the others
+        problem = unfit(columns) if len(columns) else None
+        if problem:
+            column, reason = problem
             raise ValueError(
-                f"{self.path}: {name} holds (in column {column}) {why}; expected them in another "
-                "unit, or less what they have in common"
+                f"{self.path}: {name} holds (in column {column}) {reason}; expected another unit, "
+                "or a common offset to be subtracted"
             )
 
     def _shape(self, name):
@@ -156,13 +156,13 @@ class _File:
         if self.kind == "inputs":
             if dtype.kind not in "fiub" or len(shape) < 2 or 0 in shape:
                 raise ValueError(
-                    f"{self.path}: {name} must be numbers of the shape (N, ...), nothing of it 0; "
+                    f"{self.path}: {name} must be numbers of the shape (N, ...), none of it 0; "
                     f"found {dtype}, {shape}"
                 )
             return shape
         if dtype != np.uint8 or len(shape) not in (3, 4) or 0 in shape:
             raise ValueError(
-                f"{self.path}: {name} must be uint8, (N, H, W) or (N, C, H, W), nothing of it 0; "
+                f"{self.path}: {name} must be uint8, (N, H, W) or (N, C, H, W), none of it 0; "
                 f"found {dtype}, {shape}. Call other arrays inputs"
             )
         if len(shape) == 4 and shape[3] <= MOST_COLOURS < shape[1]:
@@ -190,10 +190,11 @@ class _File:
                 f"{self.path}: {name} must be ({count},) numbers; "
                 f"found {targets.dtype}, {targets.shape}"
             )
-        gone = np.flatnonzero(~np.isfinite(targets))
-        if len(gone):
+        invalid = np.flatnonzero(~np.isfinite(targets))
+        if len(invalid):
             raise ValueError(
-                f"{self.path}: {name}[{gone[0]}] is {targets[gone[0]]}; expected finite numbers"
+                f"{self.path}: {name}[{invalid[0]}] is {targets[invalid[0]]}; expected finite "
+                "numbers"
             )
         return targets.astype(np.float64)
 
@@ -201,7 +202,7 @@ class _File:
         """An array with a value per training sample, or None.
 
         Args:
-            kinds: of dtype, as numpy abbreviates them.
+            kinds: allowed dtype.kind of numpy.
             expected: the same in words.
         """
         if name not in self.names:
@@ -220,10 +221,10 @@ class _File:
 def _check_classes(path, labels):
     classes = np.unique(labels[0])
     if len(classes) < 2 or classes[-1] != len(classes) - 1:
-        missing = next((k for k, found in enumerate(classes) if k != found), len(classes))
+        missing = next((k for k, label in enumerate(classes) if k != label), len(classes))
         raise ValueError(
             f"{path}: labels must be 0, 1, ... with a sample for each, two at least; found "
-            f"{len(classes)} different ones up to {classes[-1]}, none of them {missing}"
+            f"{len(classes)} different ones up to {classes[-1]}, without {missing}"
         )
     if len(labels) == 2 and labels[1].max() > classes[-1]:
         raise ValueError(
@@ -233,12 +234,12 @@ def _check_classes(path, labels):
 
 
 def _read(path, name=None, header_only=False):
-    """An array of the file; its (dtype, shape) only; or, without a name, the names of all."""
+    """An array of the file, or only its (dtype, shape); without a name, all names."""
     if Path(path).is_dir():
         return _read_folder(Path(path), name, header_only)
     if not zipfile.is_zipfile(path):
         raise ValueError(
-            f"{path}: not a file that numpy.savez wrote, nor a folder of what numpy.save wrote"
+            f"{path}: not a file that numpy.savez wrote, nor a folder of numpy.save's files"
         )
     try:
         with np.load(path) as file:
@@ -254,12 +255,12 @@ def _read(path, name=None, header_only=False):
                 )
                 return dtype, shape
     except Exception as error:  # whatever zipfile, zlib and numpy say of a damaged file
-        what = f"{path}: {name}" if name else path
-        raise ValueError(f"{what} cannot be read as numpy.savez writes it ({error})") from None
+        source = f"{path}: {name}" if name else path
+        raise ValueError(f"{source} cannot be read as numpy.savez writes it ({error})") from None
 
 
 def _read_folder(folder, name, header_only):
-    """The same of a folder of .npy files, memory-mapped."""
+    """_read() for a folder of .npy files, which are memory-mapped."""
     if name is None:
         return [file.stem for file in sorted(folder.glob("*.npy"))]
     try:

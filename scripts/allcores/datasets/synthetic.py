@@ -26,7 +26,7 @@ def load(folder, *, count=10000, classes=10, channels=3, size=32, test=2000, noi
     """count training images and test test images of size x size pixels.
 
     Args:
-        noise: standard deviation of the noise, where that of the patterns is 1.
+        noise: standard deviation of the noise, relative to the patterns.
     """
     total = count + test
     random = np.random.default_rng(seed)

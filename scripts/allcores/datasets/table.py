@@ -1,8 +1,8 @@
 """Your own table, a CSV or Parquet file: one column is the target, the others are features.
 
-Numbers are scaled by mean and standard deviation, texts and truth values become an indicator per
-category; both by what the training part of each fold says. Missing values are an error, unless
-`missing: mean` puts the training part's mean (for a text: no category) in their place.
+Numbers are scaled by the mean and standard deviation of the training part of each fold; texts and
+truth values become one indicator per category. Missing values are an error, unless `missing: mean`
+replaces them by the mean of the training part (texts: by no category).
 """
 
 import re
@@ -14,22 +14,22 @@ from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
 
 ALLOWED = {"task": ("classification", "regression"), "missing": ("error", "mean")}
 READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
-# Bytes of a file that is not read before it is its turn.
+# Files of more bytes are only read when they are prepared.
 LARGE = 1 << 25
-# A column of texts with more categories than that, or than half its rows, if those are not few,
-# holds names or dates.
+# A column of texts holds names or dates if it has more than FEW_CATEGORIES, and more than
+# MOST_CATEGORIES or more than half as many categories as rows.
 MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
-# A column of texts of which a larger share could be numbers was perhaps meant to be one.
+# A column of texts with a larger share of numbers was perhaps meant to be numbers.
 MOSTLY = 0.8
 SHOWN = 5  # values in a message
 
 
-# Of a table for which has_names().
+# The note on a table for which has_names().
 NAMED = "its rows have one field more than its header; the first was taken for their name"
 
 
 def metadata(path, target, task="classification", drop=(), groups=None, time=None, missing="error"):
-    """None: the file is large, and is read when it is its turn.
+    """The Metadata of a table; None: the file is large and only read by load().
 
     Raises:
         ValueError, OSError: see load().
@@ -55,10 +55,10 @@ def load(
 
     Args:
         target: the column that is predicted.
-        drop: columns that are no features.
-        groups: a column, no feature either; rows with the same value are held out together.
-        time: a column of numbers or dates, no feature either; rows that are held out come after
-            those that are trained on.
+        drop: columns that are not features.
+        groups: a column, not a feature; rows with the same value are held out together.
+        time: a column of numbers or dates, not a feature; held-out rows come after those that are
+            trained on.
 
     Raises:
         ValueError: there is no such file or column, or a value cannot be used.
@@ -87,7 +87,7 @@ def load(
     inputs = encoded(path, features, columns)
     _refuse_unfit(path, features, columns)
     if task == "regression":
-        targets, classes = _whole(path, frame[target]), None
+        targets, classes = _exact(path, frame[target]), None
     else:
         targets, classes = _classes(path, frame[target])
         if len(classes) < 2:
@@ -113,10 +113,10 @@ def read(path, texts=()):
     """The pandas.DataFrame in a file.
 
     Args:
-        texts: columns of a CSV that stay as they are written, as 02 does.
+        texts: columns of a CSV that are read as texts, so that 02 stays 02.
 
     Raises:
-        ValueError: there is none, or it is neither CSV nor Parquet, or two columns have one name.
+        ValueError: there is no such file, it is no CSV or Parquet, or two columns have one name.
     """
     import pandas as pd
 
@@ -126,7 +126,7 @@ def read(path, texts=()):
     options, header = {}, []
     try:
         if reader == "read_csv":
-            # All of a column at once: pandas would decide anew of each part what it holds.
+            # Whole columns at once: pandas would infer the type of each part separately.
             options = {"low_memory": False, "dtype": dict.fromkeys(texts, str)}
             header = pd.read_csv(path, header=None, nrows=1, dtype=str).loc[0].dropna()
         frame = getattr(pd, reader)(path, **options).rename(columns=str)
@@ -145,19 +145,19 @@ def read(path, texts=()):
 
 
 def has_names(frame):
-    """Whether the rows of a table have one field more than its header, which names them."""
+    """Whether the rows of a table have one field more than its header: pandas takes it as index."""
     import pandas as pd
 
     return not frame.index.equals(pd.RangeIndex(len(frame)))
 
 
 def _ends_with_commas(frame):
-    """Whether that one field more is an empty one, at the end of each line."""
+    """Whether the additional field is an empty one at the end of each line."""
     return has_names(frame) and len(frame.columns) and frame.iloc[:, -1].isna().all()
 
 
 def columns_of(path, features):
-    """What each feature of the encoded table is: see Samples.columns.
+    """The features of the encoded table, see Samples.columns.
 
     Raises:
         ValueError: a column holds neither numbers nor categories.
@@ -169,18 +169,18 @@ def columns_of(path, features):
         if is_numeric_dtype(values) and not is_bool_dtype(values) and values.dtype.kind != "m":
             columns.append({"name": str(name), "category": None})
             continue
-        told = values.dropna()
-        if not told.map(lambda value: isinstance(value, str | bool | np.bool)).all():
+        present = values.dropna()
+        if not present.map(lambda value: isinstance(value, str | bool | np.bool)).all():
             raise ValueError(
-                f"{path}: the column {name} holds {told.iloc[0]!r}, for instance; expected numbers "
-                "or texts, or `drop`"
+                f"{path}: the column {name} holds {present.iloc[0]!r}, for instance; expected "
+                "numbers or texts, or `drop`"
             )
-        categories = sorted(told.astype(str).unique())
-        if len(categories) > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(told) / 2)):
-            hint = _of_almost_numbers(told)
+        categories = sorted(present.astype(str).unique())
+        if len(categories) > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(present) / 2)):
+            hint = _of_almost_numbers(present)
             raise ValueError(
                 f"{path}: the column {name} has {len(categories):,} different texts in "
-                f"{len(told):,} rows, {categories[0]!r} for instance, which are no categories; "
+                f"{len(present):,} rows, {categories[0]!r} for instance, which are no categories; "
                 f"expected fewer, or `drop`{hint and f'. {hint}'}"
             )
         columns += [{"name": str(name), "category": category} for category in categories]
@@ -188,7 +188,7 @@ def columns_of(path, features):
 
 
 def _of_almost_numbers(texts):
-    """What keeps a column of texts from being one of numbers; "": it is none by far."""
+    """Why a column of texts is not numbers, if most of it are; "": few are."""
     import pandas as pd
 
     plain = texts.astype(str).str.strip()
@@ -205,7 +205,7 @@ def _of_almost_numbers(texts):
 
 
 def _notes(frame, features):
-    """Sentences on what may not be meant so."""
+    """Yield sentences on what may be unintended."""
     import pandas as pd
 
     if has_names(frame):
@@ -224,12 +224,12 @@ def encoded(path, features, columns, unknown_as_none=False):
     """The rows of a table as (N, F) float32, NaN where a number is missing.
 
     Args:
-        features: pandas.DataFrame with those columns, and perhaps others.
-        columns: from columns_of() of this table or an earlier one.
-        unknown_as_none: whether a category that is not among them counts as none of them.
+        features: pandas.DataFrame with these columns, and perhaps others.
+        columns: columns_of() this table or an earlier one.
+        unknown_as_none: whether an unknown category counts as none of them.
 
     Raises:
-        ValueError: a column is missing, not of the kind that it was, or has unknown categories.
+        ValueError: a column is missing, of another kind than before, or has unknown categories.
     """
     inputs = np.empty((len(features), len(columns)), np.float32)
     texts = {}
@@ -241,7 +241,7 @@ def encoded(path, features, columns, unknown_as_none=False):
             inputs[:, position] = numbers(path, features[name])
             continue
         if name not in texts:
-            known = {each["category"] for each in columns if each["name"] == name}
+            known = {entry["category"] for entry in columns if entry["name"] == name}
             texts[name] = _texts(features[name], known)
             if not unknown_as_none:
                 _refuse_unknown(path, texts[name], known)
@@ -250,7 +250,7 @@ def encoded(path, features, columns, unknown_as_none=False):
 
 
 def _texts(values, known):
-    """A column of categories as texts; what is missing stays so."""
+    """A column of categories as texts; missing values stay missing."""
     if known <= {"False", "True"} and values.dtype.kind in "iuf":
         names = {0: "False", 1: "True"}
         values = values.map(lambda value: names.get(value, value), na_action="ignore")
@@ -276,17 +276,17 @@ def _times(path, values):
         is_number = values.dtype.kind in "iuf"
         if is_number and not np.isfinite(values).all():
             raise ValueError("a number is infinite")
-        found = values if is_number else pd.to_datetime(values, utc=True, format="ISO8601")
+        times = values if is_number else pd.to_datetime(values, utc=True, format="ISO8601")
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{path}: the column {values.name} holds neither numbers nor dates like 2026-01-31 "
             f"({str(error).partition('. You')[0]})"
         ) from None
-    return found.to_numpy()
+    return times.to_numpy()
 
 
 def _classes(path, values):
-    """(the number of the class of each row, the classes' names)."""
+    """(the class number of each row, the names of the classes)."""
     import pandas as pd
 
     try:
@@ -297,47 +297,47 @@ def _classes(path, values):
 
 
 def numbers(path, values):
-    """A column as float64; what is missing is NaN."""
+    """A column as float64; missing values are NaN."""
     import pandas as pd
 
     try:
         if values.dtype.kind in "mM":
             raise ValueError(f"it is {values.dtype}")
-        found = pd.to_numeric(values).to_numpy(np.float64, na_value=np.nan)
+        floats = pd.to_numeric(values).to_numpy(np.float64, na_value=np.nan)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: the column {values.name} holds no numbers ({error})") from None
-    beyond = np.abs(found) > np.finfo(np.float32).max
-    if beyond.any():
+    too_large = np.abs(floats) > np.finfo(np.float32).max
+    if too_large.any():
         raise ValueError(
-            f"{path}: the column {values.name} holds {found[beyond][0]} in row "
-            f"{np.flatnonzero(beyond)[0]}, which float32 cannot"
+            f"{path}: the column {values.name} holds {floats[too_large][0]} in row "
+            f"{np.flatnonzero(too_large)[0]}, which float32 cannot"
         )
-    return found
+    return floats
 
 
 def _refuse_unnamed(path, features):
-    """pandas writes an index along, and reads it as a column that it calls so."""
+    """Refuse the column that pandas makes of an index in a CSV."""
     for name in features:
         if Path(path).suffix == ".csv" and re.fullmatch(r"Unnamed: \d+", name):
             raise ValueError(
-                f"{path}: a column has no name, as an index that was written along; expected a "
+                f"{path}: a column has no name, perhaps an index that was written, too; expected a "
                 f'name, or `drop: ["{name}"]`'
             )
 
 
 def _refuse_unfit(path, features, columns):
     for name in (column["name"] for column in columns if column["category"] is None):
-        values = _whole(path, features[name])
-        found = unfit(values[~np.isnan(values)][:, None]) if not np.isnan(values).all() else None
-        if found:
+        values = _exact(path, features[name])
+        problem = unfit(values[~np.isnan(values)][:, None]) if not np.isnan(values).all() else None
+        if problem:
             raise ValueError(
-                f"{path}: the column {name} holds {found[1]}; expected them in another unit, or "
-                "less what they have in common, or `drop`"
+                f"{path}: the column {name} holds {problem[1]}; expected another unit, a "
+                "common offset to be subtracted, or `drop`"
             )
 
 
-def _whole(path, values):
-    """A column of numbers; integers stay so, which float64 might round."""
+def _exact(path, values):
+    """A column of numbers; integers stay integers, which float64 might round."""
     is_whole = values.dtype.kind in "iu" and isinstance(values.dtype, np.dtype)
     return values.to_numpy() if is_whole else numbers(path, values)
 
@@ -345,9 +345,9 @@ def _whole(path, values):
 def refuse_missing(path, frame, remedy):
     """Raise a ValueError that names a missing value's column and row."""
     for name, values in frame.items():
-        gone = np.flatnonzero(values.isna())
-        if len(gone):
+        missing = np.flatnonzero(values.isna())
+        if len(missing):
             raise ValueError(
-                f"{path}: the column {name} has no value in row {gone[0]} (from 0) and "
-                f"{len(gone) - 1} others; {remedy}"
+                f"{path}: the column {name} has no value in row {missing[0]} (from 0) and "
+                f"{len(missing) - 1} others; {remedy}"
             )

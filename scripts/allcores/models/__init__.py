@@ -1,1 +1,1 @@
-"""Models for samples of any size and any number of classes; each public function is one."""
+"""Models for samples of any size and any number of classes; each public function is a model."""

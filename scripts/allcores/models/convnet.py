@@ -1,4 +1,4 @@
-"""A small convolutional network for signals (C, L), and as well for images or volumes."""
+"""A small convolutional network for signals (C, L), images or volumes."""
 
 from itertools import pairwise
 
@@ -8,11 +8,11 @@ ALLOWED = {"width": 0.01, "kernel": 1}
 
 
 def convnet(channels, shape, classes, hidden=(16, 32, 64), kernel=5, width=1.0):
-    """Convolutions with ReLU, each of which halves what it looks at, then an average over the rest.
+    """Convolutions with ReLU, each of which halves the size, then an average over all positions.
 
     Args:
         hidden: channels of the convolutions.
-        kernel: their size; an odd one.
+        kernel: size of the convolutions, odd.
         width: multiplies the channels.
     """
     convolution, average = {

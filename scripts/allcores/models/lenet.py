@@ -13,7 +13,7 @@ def lenet(channels, image_size, classes, width=1.0):
         width: multiplies the numbers of channels and hidden units.
     """
     c1, c2, h1, h2 = (max(1, round(width * n)) for n in (6, 16, 120, 84))
-    # Images below 14 pixels would shrink to nothing; those of 32 arrive as 5 x 5.
+    # Images below 14 pixels would shrink to nothing; images of 32 pixels become 5 x 5.
     small = min(image_size) < 14
     padding = 2 if small else 0
     fit = nn.Identity() if image_size == (32, 32) else nn.AdaptiveAvgPool2d(5)

@@ -10,7 +10,7 @@ ALLOWED = {"width": 0.01, "dropout": [0.0, 1.0]}
 
 
 def mobilenet_v2(channels, image_size, classes, width=1.0, dropout=0.2):
-    """With the CIFAR stem: images below 64 pixels are halved three times, not five.
+    """With the CIFAR stem: images below 64 pixels are halved three times instead of five times.
 
     Args:
         width: multiplies the numbers of channels, the paper's alpha.

@@ -1,4 +1,4 @@
-"""ResNet-9 (Page 2018, "How to Train Your ResNet", DAWNBench): few layers, so trained fast."""
+"""ResNet-9 (Page 2018, "How to Train Your ResNet", DAWNBench): few layers, so it trains fast."""
 
 from torch import nn
 
@@ -10,7 +10,7 @@ def resnet9(channels, classes, width=1.0, scale=0.125):
 
     Args:
         width: multiplies the numbers of channels.
-        scale: multiplies the scores, so that high learning rates suit the last layer, too.
+        scale: multiplies the scores, so that the last layer, too, can have high learning rates.
     """
     c1, c2, c3, c4 = (max(1, round(width * n)) for n in (64, 128, 256, 512))
     return nn.Sequential(

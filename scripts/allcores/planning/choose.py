@@ -21,6 +21,7 @@ FILE = "chosen.json"  # in a plan
 # which end with the weights of the reference.
 PROMISE = "always"
 # A simpler setup is preferred if a study ends at most this share later: predictions are no better.
+TOLERANCE = 0.02
 REFERENCE = grid.STUDY_DEFAULTS["strategies"][0]
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from allcores.files import read_json
 from allcores.machine import cores
 from allcores.planning import plan, preflight
-from allcores.planning.cells import Sizes, Workload
 from allcores.planning.prediction import FORKED_MB, claimed
+from allcores.planning.workload import Sizes, Workload
 from allcores.training import recipes
 
 START_UP, FORKED_START_UP = 3.0, 0.5  # seconds

@@ -8,8 +8,8 @@ from pathlib import Path
 from allcores.files import read_json, write_json
 from allcores.machine import cores, lean_torch
 from allcores.planning import packing, prediction, scaling
-from allcores.planning.cells import Sizes, Workload
 from allcores.planning.prediction import Sample
+from allcores.planning.workload import Sizes, Workload
 from allcores.study.run import AUTO
 from allcores.training import recipes
 
@@ -84,7 +84,7 @@ class Planner:
 
     def __init__(self, folder, available, memory=float("inf"), say=print):
         self.folder, self.available, self.memory, self.say = folder, available, memory, say
-        self.samples, self.planned = Samples(folder.planned("samples.json")), {}
+        self.samples, self.planned = Samples(folder.plan_file("samples.json")), {}
 
     def of(self, table):
         """The list of Planned for the runs of a grid.Table; measures what is not known yet.
@@ -206,7 +206,7 @@ class Planner:
 
     def _recipe(self, run):
         """The file of the recipe that a plan measures."""
-        return Path(self.folder.planned("recipes")) / recipes.file_name(run)
+        return Path(self.folder.plan_file("recipes")) / recipes.file_name(run)
 
 
 def _has_room(run):

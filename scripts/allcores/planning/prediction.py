@@ -57,7 +57,7 @@ class Sample:
         """The Prediction for a Run of this workload, if it trains all its epochs.
 
         Args:
-            sizes: its cells.Sizes.
+            sizes: its workload.Sizes.
             curves: whether it is scored after every epoch.
         """
         training = run.trained_epochs * sizes.train / run.batch_size * self.step_seconds

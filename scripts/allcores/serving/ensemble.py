@@ -1,4 +1,4 @@
-"""Several trained runs that predict together: the mean of what they say."""
+"""Several trained runs that predict together: the mean of their predictions."""
 
 from collections import Counter
 from pathlib import Path
@@ -12,58 +12,58 @@ from allcores.serving.predictor import Predictor
 
 
 def read(folder, model=None):
-    """The Predictors of the runs in a folder and those below it.
+    """The Predictors of the runs in a folder and its subfolders.
 
-    Runs by which candidates were judged are left out, unless there are only such, and so are those
-    that diverged.
+    Diverged runs are left out; inner runs of a selection, too, unless there are no others.
 
     Args:
-        model: label; those of that model alone. None: of all.
+        model: label of a model, to read its runs only; None: all.
 
     Raises:
-        ValueError: there is no run, or they are not of one dataset, columns and targets.
+        ValueError: there is no run, or they have different datasets, columns or targets.
     """
     folder = Path(folder)
     folders = sorted(file.parent for file in folder.rglob("metrics.json")) or [folder]
     diverged = set(_diverged(folder))
-    ended = [each for each in folders if each not in diverged]
-    predictors = [Predictor(each) for each in ended or folders]
-    predictors = [each for each in predictors if not each.run.inner_folds] or predictors
-    labels = dict.fromkeys(each.run.model.label for each in predictors)
+    sound_folders = [path for path in folders if path not in diverged]
+    predictors = [Predictor(path) for path in sound_folders or folders]
+    outer = [predictor for predictor in predictors if not predictor.run.inner_folds]
+    predictors = outer or predictors
+    labels = dict.fromkeys(predictor.run.model.label for predictor in predictors)
     if model is not None:
-        predictors = [each for each in predictors if each.run.model.label == model]
+        predictors = [predictor for predictor in predictors if predictor.run.model.label == model]
     if not predictors:
         raise ValueError(f"{folder}: has no run of {model!r}; found {', '.join(labels)}")
     first = predictors[0]
-    for each in predictors:
-        for what, of_each, of_first in (
-            ("dataset", each.data, first.data),
-            ("columns", each.columns, first.columns),
-            ("targets", each.targets, first.targets),
+    for other in predictors:
+        for part, value, first_value in (
+            ("datasets", other.data, first.data),
+            ("columns", other.columns, first.columns),
+            ("targets", other.targets, first.targets),
         ):
-            if of_each != of_first:
+            if value != first_value:
                 raise ValueError(
-                    f"{folder}: its runs are of different {what}: {first.folder} and {each.folder} "
-                    f"({first.run.dataset.label}, {each.run.dataset.label}); expected runs of one"
+                    f"{folder}: its runs have different {part}: {first.folder} and {other.folder} "
+                    f"({first.run.dataset.label}, {other.run.dataset.label}); expected the same"
                 )
     return predictors
 
 
 def _diverged(folder):
-    """The folders of the runs that diverged, in a folder and those below it."""
+    """Yield the folders of the runs that diverged, in a folder and its subfolders."""
     for file in sorted(Path(folder).rglob("metrics.json")):
         if read_json(file)["diverged"]:
             yield file.parent
 
 
 def mean(predictors, inputs):
-    """The mean of what they predict: (n, classes) float32 or (n, 1) float64."""
-    return np.mean([each.predictions(inputs) for each in predictors], axis=0)
+    """The mean of the predictions: (n, classes) float32 or (n, 1) float64."""
+    return np.mean([predictor.predictions(inputs) for predictor in predictors], axis=0)
 
 
-def said(predictors):
-    """Of which runs the prediction is, in words."""
-    counts = Counter(each.run.model.label for each in predictors)
+def description(predictors):
+    """Which runs the prediction is made by, in words."""
+    counts = Counter(predictor.run.model.label for predictor in predictors)
     if len(predictors) == 1:
         return f"by the run {predictors[0].folder}"
     listed = ", ".join(f"{count} of {label}" for label, count in counts.items())
@@ -71,23 +71,22 @@ def said(predictors):
 
 
 def notes(predictors, inputs, folder):
-    """Sentences, if samples are among those that a run was trained on, or runs in the folder that
-    was read diverged."""
-    for each in _diverged(folder):
-        yield f"{each} is left out: it diverged"
-    seen = np.zeros(len(inputs), bool)
-    for each in predictors:
-        seen |= _seen(each, inputs)
-    if seen.any():
+    """Yield sentences on diverged runs in the folder, and on samples that a run was trained on."""
+    for path in _diverged(folder):
+        yield f"{path} is left out: it diverged"
+    trained = np.zeros(len(inputs), bool)
+    for predictor in predictors:
+        trained |= _is_trained(predictor, inputs)
+    if trained.any():
         yield (
-            f"{seen.sum():,} of {len(seen):,} samples are among those that "
-            f"{'the run was' if len(predictors) == 1 else 'a run was'} trained on: what is "
-            "predicted of them says nothing of new ones"
+            f"{trained.sum():,} of {len(trained):,} samples are among those that "
+            f"{'the run was' if len(predictors) == 1 else 'a run was'} trained on: their "
+            "predictions show nothing about new samples"
         )
 
 
-def _seen(predictor, inputs):
-    """Which samples a run was trained on: (n,) bool. None, if its data are not there any more."""
+def _is_trained(predictor, inputs):
+    """Which samples a run was trained on: (n,) bool; all False if its data are not there."""
     try:
         dataset = storage.open_dataset(predictor.data_folder)
     except (ValueError, OSError):
@@ -99,5 +98,5 @@ def _seen(predictor, inputs):
     trained, _ = folds.split(
         dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
     )
-    known = {row.tobytes() for row in dataset.inputs[trained]}
-    return np.array([np.ascontiguousarray(row).tobytes() in known for row in inputs])
+    rows = {row.tobytes() for row in dataset.inputs[trained]}
+    return np.array([np.ascontiguousarray(row).tobytes() in rows for row in inputs])

@@ -1,4 +1,4 @@
-"""What scripts/predict.py writes."""
+"""The table that scripts/predict.py writes."""
 
 from pathlib import Path
 
@@ -7,15 +7,15 @@ import pandas as pd
 
 from allcores.training import metrics
 
-# How every file that is written begins.
+# The start of every written file.
 BEGIN = "sample,predicted"
 
 
 def refuse_foreign(file):
-    """Check that a file is none, or one that was written here.
+    """Check that a file is missing, or was written by predict.py.
 
     Raises:
-        ValueError: it is somebody else's.
+        ValueError: it is another program's file.
     """
     if Path(file).exists():
         with Path(file).open(errors="replace") as lines:
@@ -24,12 +24,12 @@ def refuse_foreign(file):
 
 
 def of(samples, predictions, classes):
-    """(the table of what is written, how good it is, in words).
+    """(the table to write, the score in words; "" if no true answers are known).
 
     Args:
         samples: samples.Samples.
         predictions: (n, classes) probabilities, or (n, 1) numbers.
-        classes: their names; None: numbers are predicted.
+        classes: names of the classes; None: numbers are predicted.
     """
     if classes is None:
         return _of_numbers(samples, predictions[:, 0])

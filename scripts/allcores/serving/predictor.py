@@ -15,18 +15,18 @@ from allcores.training import evaluation, models
 
 
 class Predictor:
-    """A run's network, made from what its folder holds.
+    """A run's network, made from the files in its folder.
 
     Args:
         folder: with the run's metrics.json and weights.pt.
 
     Attributes:
         run: the Run, without `auto`.
-        classes: their names, list of str; None: it predicts a number.
+        classes: names of the classes, list of str; None: it predicts a number.
         shape, dtype: of a sample; images are "uint8", (C, H, W).
-        columns: what the features of a table are, see storage.Samples; None: it is no table.
+        columns: the features of a table, see storage.Samples; None: it is no table.
         data: the SHA-256 of the inputs of its dataset.
-        targets: what its targets are, a text: equal for runs that predict the same.
+        targets: a text that identifies the targets, see identity.
 
     Raises:
         ValueError: there is no such run, its files were changed, or it diverged.
@@ -39,9 +39,9 @@ class Predictor:
         metrics = read_json(record)
         if metrics["diverged"]:
             raise ValueError(f"{folder}: the run diverged and has no weights")
-        asked = Run.from_json(json.dumps(metrics["settings"]))
+        settings = Run.from_json(json.dumps(metrics["settings"]))
         self.folder, self.metrics = Path(folder), metrics
-        self.run = dataclasses.replace(asked, **metrics["recipe"])
+        self.run = dataclasses.replace(settings, **metrics["recipe"])
         if "files" not in metrics:
             raise ValueError(f"{folder}: the run was made by an older version; make it again")
         identity = metrics["identity"]
@@ -55,7 +55,7 @@ class Predictor:
         self.model.eval()
 
     def _written(self, name):
-        """The path of a file that is what the run wrote.
+        """The path of a file, which is checked to be as the run wrote it.
 
         Raises:
             ValueError: it is gone, or was changed since.
@@ -67,16 +67,18 @@ class Predictor:
 
     @property
     def data_folder(self):
-        """Where its prepared dataset is, if it lies among the results of a config."""
+        """The folder of its prepared dataset, if the run is in the results of a config."""
         label = self.run.dataset.label
-        above = [place for place in self.folder.absolute().parents if place.name == "runs"]
-        return above[0].with_name("data") / label if above else self.folder / "data"
+        runs_folders = [
+            parent for parent in self.folder.absolute().parents if parent.name == "runs"
+        ]
+        return runs_folders[0].with_name("data") / label if runs_folders else self.folder / "data"
 
     @torch.inference_mode()
     def scores(self, inputs):
-        """What the network says: (n, *shape) of the dtype to (n, outputs) float32.
+        """The scores of the network: inputs (n, *shape) of the dtype to (n, outputs) float32.
 
-        With as many threads as the run's own scores were made with they are the same, bit for bit.
+        With as many threads as in the run, its scores are reproduced bit for bit.
 
         Raises:
             ValueError: the inputs have another shape or type.
@@ -87,8 +89,8 @@ class Predictor:
                 f"{self.dtype}, {self.shape}"
             )
         source = Batches(inputs, self.scaling.mean, self.scaling.std)
-        each = evaluation.scores_of(self.model, source, np.arange(len(inputs)))
-        return torch.cat([scores for _, scores in each]).numpy()
+        parts = evaluation.scores_of(self.model, source, np.arange(len(inputs)))
+        return torch.cat([scores for _, scores in parts]).numpy()
 
     def predictions(self, inputs):
         """The probability of each class, (n, classes) float32: the softmax of scores(); or the

@@ -18,13 +18,13 @@ SHOWN = 5  # values in a message
 
 @dataclass(frozen=True)
 class Samples:
-    """What is to be predicted.
+    """Samples to predict.
 
     Attributes:
         names: of the samples, (n,): their files, or numbers from 0.
         inputs: (n, ...) uint8 images, or float32.
-        true: the class of each, (n,) int64, or number, float64; None: it is not known.
-        notes: sentences on what may not be meant so.
+        true: true classes, (n,) int64, or numbers, float64; None: unknown.
+        notes: sentences on what may be unintended.
     """
 
     names: list
@@ -39,11 +39,11 @@ def read(path, predictor, unknown_as_none=False):
     a prepared dataset.
 
     Args:
-        predictor: Predictor of the run, which knows what it was trained on.
+        predictor: Predictor of a run that was trained on such samples.
         unknown_as_none: see table.encoded().
 
     Raises:
-        ValueError: there is nothing of that kind.
+        ValueError: there are no such samples, or they do not fit the run.
     """
     path = Path(path)
     if not path.exists():
@@ -60,8 +60,8 @@ def read(path, predictor, unknown_as_none=False):
             "where the run was trained on a table, a .csv or .parquet"
         )
     try:
-        found = np.load(path)
-        arrays = {"inputs": found} if path.suffix == ".npy" else dict(found)
+        content = np.load(path)
+        arrays = {"inputs": content} if path.suffix == ".npy" else dict(content)
     except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: not what numpy writes ({error})") from None
     return _from_arrays(path, arrays, predictor)
@@ -70,9 +70,9 @@ def read(path, predictor, unknown_as_none=False):
 def _from_dataset(path, predictor):
     dataset = storage.open_dataset(path)
     if dataset.info["columns"] != predictor.columns:
-        raise ValueError(f"{path}: its columns are not those that the run was trained on")
+        raise ValueError(f"{path}: its columns differ from those that the run was trained on")
     names, is_scored = list(range(len(dataset.targets))), dataset.classes == predictor.classes
-    notes = () if is_scored else ("its classes are others: what is predicted is not scored",)
+    notes = () if is_scored else ("it has other classes: predictions are not scored",)
     return Samples(names, dataset.inputs, dataset.targets if is_scored else None, notes)
 
 
@@ -88,7 +88,7 @@ def _from_arrays(path, arrays, predictor):
         inputs = inputs[:, None]
     if inputs.ndim != len(predictor.shape) + 1 or 0 in inputs.shape:
         raise ValueError(
-            f"{path}: expected (N, {', '.join(map(str, predictor.shape))}), nothing of it 0; found "
+            f"{path}: expected (N, {', '.join(map(str, predictor.shape))}), none of it 0; found "
             f"{inputs.shape}"
         )
     if predictor.dtype == "float32" and inputs.dtype.kind in "fiub":
@@ -111,18 +111,20 @@ def _from_arrays(path, arrays, predictor):
                 f"found {true.dtype}, {true.shape}"
             )
     if true is not None and classes is None and not np.isfinite(true).all():
-        true, notes = None, (*notes, "the targets have gaps: what is predicted is not scored")
+        true, notes = None, (*notes, "the targets have gaps: predictions are not scored")
     return Samples(list(range(count)), inputs, true, notes)
 
 
 def _from_table(path, predictor, unknown_as_none):
-    """The features that the run was trained on; its target, too, if there is such a column."""
+    """The features of the run from a table, and its target if there is such a column."""
     options = predictor.run.dataset.options
     target = options.get("target")
-    # As they were written when the run was trained: another table may have numbers only.
+    # Categories are read as texts, as in training: in another table all may look like numbers.
     texts = {column["name"] for column in predictor.columns if column["category"] is not None}
-    truths = {each["name"] for each in predictor.columns if each["category"] in ("False", "True")}
-    texts = texts - truths | ({target} if predictor.classes is not None else set())
+    truth_values = {
+        column["name"] for column in predictor.columns if column["category"] in ("False", "True")
+    }
+    texts = texts - truth_values | ({target} if predictor.classes is not None else set())
     frame = table.read(path, texts)
     if frame.empty:
         raise ValueError(f"{path}: has no rows")
@@ -132,26 +134,28 @@ def _from_table(path, predictor, unknown_as_none):
         table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
     true, notes = None, (table.NAMED,) * (path.suffix == ".csv" and table.has_names(frame))
     if target in frame:
-        known = predictor.classes
-        true, problem = _numbers(frame[target]) if known is None else _classes(frame[target], known)
+        classes = predictor.classes
+        true, problem = (
+            _numbers(frame[target]) if classes is None else _classes(frame[target], classes)
+        )
         if problem:
-            notes += (f"the column {target} {problem}: what is predicted is not scored",)
+            notes += (f"the column {target} {problem}: predictions are not scored",)
     return Samples(list(range(len(inputs))), inputs, true, notes)
 
 
 def _numbers(values):
-    """(the true numbers, why there are none)."""
+    """(the true numbers or None, the problem or None)."""
     try:
-        found = table.numbers("", values)
+        numbers = table.numbers("", values)
     except ValueError:
         return None, "holds values that are no numbers"
-    return (None, "has gaps") if np.isnan(found).any() else (found, None)
+    return (None, "has gaps") if np.isnan(numbers).any() else (numbers, None)
 
 
 def _classes(values, classes):
-    """(the number of the true class of each row, why there is none).
+    """(the class number of each row or None, the problem or None).
 
-    A class is written as it was when the run was trained; of numbers 5.0 is what 5 is.
+    A class is written as in training; if all classes are numbers, 5.0 equals 5.
     """
     if values.isna().any():
         return None, "has gaps"
@@ -170,7 +174,7 @@ def _classes(values, classes):
 
 
 def _number_of_class(name):
-    """The number of which a class's name was made; None: it was a text, as the code 01 is."""
+    """The number that a class's name stands for; None: it is a text, such as the code 01."""
     try:
         return None if re.match("-?0[0-9]", name) else float(name)
     except ValueError:
@@ -178,7 +182,7 @@ def _number_of_class(name):
 
 
 def _from_files(folder, shape, classes):
-    """The images below a folder, or one; their classes, if each lies in a folder of a class."""
+    """An image, or the images in a folder, with their classes if all are in folders of classes."""
     files = files_below(folder) if folder.is_dir() else [folder]
     files = [file for file in files if file.suffix.lower() in image_folder.SUFFIXES]
     if not files:
@@ -187,11 +191,11 @@ def _from_files(folder, shape, classes):
         raise ValueError(f"{folder}: the run was trained on {shape}, not on files of images")
     names = [file.relative_to(folder) if folder.is_dir() else Path(file.name) for file in files]
     images = np.stack([image_folder.read_image(file, shape[1]) for file in files])
-    above = [name.parts[0] for name in names if len(name.parts) > 1]
-    unknown, true, notes = sorted(set(above) - set(classes or ())), None, ()
-    if len(above) == len(names) and not unknown:
-        true = np.array([classes.index(name) for name in above])
-    elif classes and set(above) & set(classes):
+    parent_names = [name.parts[0] for name in names if len(name.parts) > 1]
+    unknown, true, notes = sorted(set(parent_names) - set(classes or ())), None, ()
+    if len(parent_names) == len(names) and not unknown:
+        true = np.array([classes.index(name) for name in parent_names])
+    elif classes and set(parent_names) & set(classes):
         where = f"in {unknown[0]}, which is no class" if unknown else "in no folder of a class"
-        notes = (f"some images are {where} of the run: what is predicted is not scored",)
+        notes = (f"some images are {where} of the run: predictions are not scored",)
     return Samples(list(map(str, names)), images, true, notes)

@@ -1,1 +1,1 @@
-"""From a config to runs: what is asked for, checked, named and identified. No torch."""
+"""From a config to runs, which are checked, named and identified. No torch."""

@@ -1,4 +1,4 @@
-"""Check a config before anything starts: a line per finding, with its place and the remedy."""
+"""Check a config before anything starts: a line per finding, with place and remedy."""
 
 import math
 import os
@@ -32,28 +32,28 @@ def findings(config, files=(), cores=None, nodes=None, flag="--cores"):
             file and line.
         cores: number of cores that the runs will share, on each node; None: unknown.
         nodes: number of nodes; None: unknown.
-        flag: by which more cores are asked for.
+        flag: the command-line flag that asks for more cores.
     """
-    lines, found = yamlfile.places(files)
-    config, of_sweeps = sweeps.resolved(config)
-    found = found + of_sweeps + schema.violations(config)
-    told = {path for path, _ in found}
+    lines, problems = yamlfile.places(files)
+    config, sweep_problems = sweeps.resolved(config)
+    problems = problems + sweep_problems + schema.violations(config)
+    reported = {path for path, _ in problems}
     try:
-        for path, text in chain(_of_entries(config), _of_studies(config, cores, nodes, flag)):
-            if path not in told:  # or it would be said again, in other words
-                found.append((path, text))
+        for path, text in chain(_check_entries(config), _check_studies(config, cores, nodes, flag)):
+            if path not in reported:  # else it would be reported twice, in other words
+                problems.append((path, text))
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, OSError):
-        # What the schema does not know may be anything, and that has been told then.
-        if not found:
+        # A config that violates the schema may fail anywhere; its problems are reported already.
+        if not problems:
             raise
-    return located([(sweeps.original(config, path), text) for path, text in found], lines)
+    return located([(sweeps.original(config, path), text) for path, text in problems], lines)
 
 
-def located(found, lines):
+def located(problems, lines):
     """A line for each (path, text), with file and line where they are known."""
     placed = sorted(
-        (yamlfile.place(path, lines), ".".join(map(str, path)) or "the config", _in_a_line(text))
-        for path, text in found
+        (yamlfile.place(path, lines), ".".join(map(str, path)) or "the config", _as_one_line(text))
+        for path, text in problems
     )
     return list(
         dict.fromkeys(
@@ -63,28 +63,28 @@ def located(found, lines):
     )
 
 
-def _in_a_line(text):
+def _as_one_line(text):
     """The text with unprintable characters, such as line breaks, replaced by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _of_entries(config):
+def _check_entries(config):
     """Names and options in the sections datasets, schedules, strategies and models."""
-    for section, known in SECTIONS.items():
+    for section, components in SECTIONS.items():
         for label, entry in mapping(config.get(section)).items():
             entry = dict(mapping(entry))
             path = (section, label)
             name = grid.component_name(label, entry)
             entry.pop("name", None)
-            if name not in known():
-                yield path, f"unknown {SINGULAR[section]} {name!r}; {choices(name, known())}"
+            if name not in components():
+                yield path, f"unknown {SINGULAR[section]} {name!r}; {choices(name, components())}"
             else:
-                yield from _of_options(path, entry, known()[name])
+                yield from _check_options(path, entry, components()[name])
     for label, entry in mapping(config.get("models")).items():
-        yield from _of_model(("models", label), label, mapping(entry))
+        yield from _check_model(("models", label), label, mapping(entry))
 
 
-def _of_model(path, label, entry):
+def _check_model(path, label, entry):
     name = grid.model_name(label, entry)
     try:
         component = registry.model(str(name))
@@ -93,37 +93,42 @@ def _of_model(path, label, entry):
     except ValueError as error:
         yield (*path, "import"), str(error)
     else:
-        own = {"name", "import"} | grid.HYPERPARAMETERS
-        options = {k: v for k, v in entry.items() if k not in own}
-        yield from _of_options(path, options, component, sorted(grid.HYPERPARAMETERS))
+        entry_keys = {"name", "import"} | grid.HYPERPARAMETERS
+        options = {k: v for k, v in entry.items() if k not in entry_keys}
+        yield from _check_options(path, options, component, sorted(grid.HYPERPARAMETERS))
     if "import" in entry and "name" in entry:
-        yield (*path, "name"), "is there beside `import`; expected one of them"
+        yield (*path, "name"), "conflicts with `import`; expected one of them"
     if "patience" in entry and "validation" not in entry:
-        yield (*path, "patience"), "takes a `validation` part, by which epochs are judged"
+        yield (*path, "patience"), "needs `validation`, by which epochs are judged"
     if "ema" in entry and "swa" in entry:
-        yield (*path, "swa"), "is there beside `ema`; expected one way of averaging the weights"
-    for key, known in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
-        chosen = dict(mapping(entry.get(key)))
-        if "name" not in chosen:
+        yield (*path, "swa"), "conflicts with `ema`; expected one of them to average the weights"
+    for key, components in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
+        settings = dict(mapping(entry.get(key)))
+        if "name" not in settings:
             continue
-        given = chosen.pop("name")
-        name = registry.canonical(given, known)
+        spelling = settings.pop("name")
+        name = registry.canonical(spelling, components)
         if name is None:
-            yield (*path, key, "name"), f"unknown {key} {given!r}; {choices(given, known)}"
+            yield (
+                (*path, key, "name"),
+                f"unknown {key} {spelling!r}; {choices(spelling, components)}",
+            )
         else:
-            yield from _of_options((*path, key), chosen, known[name])
-            without = name in OWN_DECAY or "weight_decay" not in (known[name].options or ())
-            if key == "optimizer" and "decay_biases" in entry and without:
-                yield (*path, "decay_biases"), f"{name} cannot leave them out"
+            yield from _check_options((*path, key), settings, components[name])
+            cannot_exclude = name in OWN_DECAY or "weight_decay" not in (
+                components[name].options or ()
+            )
+            if key == "optimizer" and "decay_biases" in entry and cannot_exclude:
+                yield (*path, "decay_biases"), f"{name} cannot leave biases out of weight decay"
 
 
-def _of_options(path, given, component, beside=()):
-    """Options against the signature of what they are given to; `beside` are its other keys."""
+def _check_options(path, options, component, other_keys=()):
+    """Options against the signature of their component; other_keys are listed as known, too."""
     if component.options is None:
         return
-    for key, value in given.items():
+    for key, value in options.items():
         if key not in component.options:
-            yield (*path, key), f"unknown key; {choices(key, [*component.options, *beside])}"
+            yield (*path, key), f"unknown key; {choices(key, [*component.options, *other_keys])}"
             continue
         default = component.options[key]
         allowed = component.constants.get("ALLOWED", {}).get(key)
@@ -136,22 +141,22 @@ def _of_options(path, given, component, beside=()):
         elif isinstance(default, tuple) and not isinstance(value, list):
             yield (*path, key), f"found {value!r}; expected a list like {list(default)}"
         else:
-            yield from _of_allowed((*path, key), value, allowed)
-    missing = [k for k, default in component.options.items() if default is ... and k not in given]
+            yield from _check_value((*path, key), value, allowed)
+    missing = [k for k, default in component.options.items() if default is ... and k not in options]
     if missing:
         yield path, f"lacks {', '.join(missing)}"
 
 
-def _of_allowed(path, value, allowed):
-    """A value against what its component's file says.
+def _check_value(path, value, allowed):
+    """A value against ALLOWED in the file of its component.
 
     Args:
-        allowed: a tuple of values; [least, most]; the least whole number; the least number; of a
-            list, that of each element. None: anything.
+        allowed: a tuple of values; [least, most]; the least whole number (an int) or number (a
+            float); of a list, what is allowed for each element. None: anything.
     """
     if isinstance(value, list) and not isinstance(allowed, tuple):
         for position, element in enumerate(value):
-            yield from _of_allowed((*path, position), element, allowed)
+            yield from _check_value((*path, position), element, allowed)
     elif isinstance(allowed, tuple):
         if value not in allowed:
             yield path, f"found {value!r}; {choices(value, allowed)}"
@@ -164,41 +169,44 @@ def _of_allowed(path, value, allowed):
             yield path, f"found {value!r}; expected {kind} from {least:g}{end}"
 
 
-def _of_studies(config, cores, nodes, flag):
-    for name, given in mapping(config.get("studies")).items():
-        given = grid.STUDY_DEFAULTS | mapping(given)
-        yield from _of_study(config, ("studies", name), given, cores, nodes, flag)
+def _check_studies(config, cores, nodes, flag):
+    for name, study in mapping(config.get("studies")).items():
+        study = grid.STUDY_DEFAULTS | mapping(study)
+        yield from _check_study(config, ("studies", name), study, cores, nodes, flag)
 
 
-def _of_study(config, path, given, cores, nodes, flag):
+def _check_study(config, path, study, cores, nodes, flag):
     sound = True
-    for section, known in {**SECTIONS, "models": dict}.items():
+    for section, components in {**SECTIONS, "models": dict}.items():
         defined = mapping(config.get(section))
-        for position, label in enumerate(listed(given.get(section))):
+        for position, label in enumerate(listed(study.get(section))):
             if (section, label) == ("strategies", AUTO):
                 continue
             name = grid.component_name(label, mapping(defined.get(label)))
-            if label not in defined and name not in known():
+            if label not in defined and name not in components():
                 sound = False
-                yield (*path, section, position), _unknown_label(section, label, defined, known())
-            elif section != "models" and name not in known():  # told by _of_entries
+                yield (
+                    (*path, section, position),
+                    _unknown_label(section, label, defined, components()),
+                )
+            elif section != "models" and name not in components():  # reported by _check_entries
                 sound = False
-    baseline = given.get("baseline")
-    if baseline is not None and baseline not in listed(given["strategies"]):
-        yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, given['strategies'])}"
-    yield from _of_paths(config, given)
-    yield from _of_keys(config, path, given)
+    baseline = study.get("baseline")
+    if baseline is not None and baseline not in listed(study["strategies"]):
+        yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, study['strategies'])}"
+    yield from _check_paths(config, study)
+    yield from _check_keys(config, path, study)
     if sound:
-        yield from _of_batches(config, path, given)
-        yield from _of_optimizers(config, path, given)
-        yield from fit.findings(config, path, given)
-        yield from _of_nodes(config, path, given, nodes or float("inf"))
-        yield from _of_cores(config, path, given, cores or float("inf"), flag)
+        yield from _check_batches(config, path, study)
+        yield from _check_optimizers(config, path, study)
+        yield from fit.findings(config, path, study)
+        yield from _check_nodes(config, path, study, nodes or float("inf"))
+        yield from _check_cores(config, path, study, cores or float("inf"), flag)
 
 
-def _of_paths(config, given):
+def _check_paths(config, study):
     """Files and folders of the datasets that a study uses."""
-    for label in listed(given.get("datasets")):
+    for label in listed(study.get("datasets")):
         path = mapping(mapping(config.get("datasets")).get(label)).get("path")
         if isinstance(path, str):
             problem = _unreadable(path)
@@ -223,10 +231,10 @@ def _unknown_label(section, label, defined, known):
     return f"unknown {SINGULAR[section]} {label!r}; {choices(label, [*defined, *known])}{hint}"
 
 
-def _of_batches(config, path, given):
+def _check_batches(config, path, study):
     """Every worker has to get a part of every full batch."""
-    most = max((workers for _, _, workers, _, _ in _layouts(config, given)), default=1)
-    for position, label in enumerate(listed(given.get("models"))):
+    most = max((workers for _, _, workers, _, _ in _layouts(config, study)), default=1)
+    for position, label in enumerate(listed(study.get("models"))):
         batch_size = mapping(mapping(config.get("models")).get(label)).get("batch_size")
         if isinstance(batch_size, int) and 0 < batch_size < most:
             yield (
@@ -236,51 +244,51 @@ def _of_batches(config, path, given):
             )
 
 
-def _of_optimizers(config, path, given):
-    """A strategy that updates slices of one vector cannot serve an optimizer that needs shapes."""
-    for position, label in _strategies_named(given):
+def _check_optimizers(config, path, study):
+    """A strategy that updates slices of one vector cannot use an optimizer that needs shapes."""
+    for position, label in _without_auto(study):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if not strategy.constants.get("element_wise"):
             continue
-        for model in listed(given.get("models")):
+        for model in listed(study.get("models")):
             entry = mapping(mapping(config.get("models")).get(model))
-            chosen = mapping(entry.get("optimizer")).get("name")
-            name = registry.canonical(chosen, registry.optimizers())
+            optimizer = mapping(entry.get("optimizer")).get("name")
+            name = registry.canonical(optimizer, registry.optimizers())
             if name in registry.WHOLE_TENSOR_OPTIMIZERS:
                 yield (
                     (*path, "strategies", position),
-                    f"{label} treats every weight alone, which {name} of {model!r} does not; "
+                    f"{label} updates each weight separately, which {name} of {model!r} does not; "
                     "expected another strategy or another optimizer",
                 )
 
 
-def _strategies_named(given):
+def _without_auto(study):
     """(position, label) of a study's strategies, without `auto`."""
-    return [each for each in enumerate(listed(given["strategies"])) if each[1] != AUTO]
+    return [pair for pair in enumerate(listed(study["strategies"])) if pair[1] != AUTO]
 
 
-def _layouts(config, given):
-    """grid.layouts() of the valid values in a study; `auto` counts as one thread, its minimum."""
+def _layouts(config, study):
+    """grid.layouts() of a study's valid values; `auto` counts as one thread, its minimum."""
     counts = {
-        key: [count for count in listed(given[key]) if isinstance(count, int) and count > 0]
+        key: [count for count in listed(study[key]) if isinstance(count, int) and count > 0]
         for key in ("workers", "threads_per_worker", "cores")
-        if key in given
+        if key in study
     }
     counts["threads_per_worker"] = counts["threads_per_worker"] or [1]
-    counts["nodes"] = [n for n in grid.node_counts(given) if is_integer(n) and n > 0] or [1]
-    return list(grid.layouts(config, given | counts))
+    counts["nodes"] = [n for n in grid.node_counts(study) if is_integer(n) and n > 0] or [1]
+    return list(grid.layouts(config, study | counts))
 
 
-def _of_nodes(config, path, given, available):
-    """A run takes nodes that the call has, and a strategy that reaches across them."""
-    most = max((nodes for _, nodes, *_ in _layouts(config, given)), default=1)
+def _check_nodes(config, path, study, available):
+    """A run on several nodes needs a call with as many, and a strategy that can use them."""
+    most = max((nodes for _, nodes, *_ in _layouts(config, study)), default=1)
     if most > available:
         yield (
             (*path, "nodes"),
             f"found {most}; this call has {available}: ask a cluster, with `sbatch --nodes {most} "
             "--exclusive profiles/allocation.sh` or `snakemake --profile slurm`",
         )
-    for position, label in _strategies_named(given):
+    for position, label in _without_auto(study):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if most > 1 and strategy.constants.get("one_node"):
             yield (
@@ -289,10 +297,10 @@ def _of_nodes(config, path, given, available):
             )
 
 
-def _of_cores(config, path, given, cores, flag):
-    """Snakemake would silently cut a run's threads to --cores, and tables would mislabel it."""
-    key = "cores" if "cores" in given else "workers"
-    for strategy, nodes, workers, servers, threads in _layouts(config, given):
+def _check_cores(config, path, study, cores, flag):
+    """Snakemake would silently cut a run's threads to --cores, and tables would be wrong."""
+    key = "cores" if "cores" in study else "workers"
+    for strategy, nodes, workers, servers, threads in _layouts(config, study):
         needed = -(-(workers + servers) // nodes) * threads
         if workers < 1:
             yield (
@@ -300,7 +308,7 @@ def _of_cores(config, path, given, cores, flag):
                 f"{strategy.label} has {servers} servers, which leaves no core for a worker: "
                 f"expected {servers + 1} at least",
             )
-        elif needed > cores and not given["oversubscribe"]:
+        elif needed > cores and not study["oversubscribe"]:
             yield (
                 (*path, key),
                 f"{strategy.label} with {workers} workers"
@@ -310,77 +318,80 @@ def _of_cores(config, path, given, cores, flag):
             )
 
 
-def _of_keys(config, path, given):
+def _check_keys(config, path, study):
     """Keys of a study that need or exclude each other."""
-    yield from _of_auto(config, path, given)
-    if "cores" in given:
+    yield from _check_auto(config, path, study)
+    if "cores" in study:
         for key in {"workers", "threads_per_worker", "nodes"} & set(config["studies"][path[-1]]):
-            yield (*path, key), "cannot stand beside `cores`, which decides it"
-    if given["oversubscribe"] and not given["exclusive"]:
+            yield (*path, key), "conflicts with `cores`, which decides it"
+    if study["oversubscribe"] and not study["exclusive"]:
         yield (*path, "oversubscribe"), "needs `exclusive: true`, or it would slow down other runs"
-    if "target_accuracy" in given and not given["curves"]:
+    if "target_accuracy" in study and not study["curves"]:
         yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
     others = [name for name in mapping(config.get("studies")) if name != path[-1]]
-    yield from _of_against(config, path, given, others)
-    for position, reference in enumerate(listed(given.get("references"))):
+    yield from _check_against(config, path, study, others)
+    for position, reference in enumerate(listed(study.get("references"))):
         model = mapping(reference).get("model")
-        models = listed(given.get("models"))
-        if "select" in given:  # its tables are about what is swept, not about each candidate
+        models = listed(study.get("models"))
+        if "select" in study:  # its tables are about the swept model, not about each candidate
             models = list(dict.fromkeys(sweeps.family_of(config, label) for label in models))
         if model not in models:
-            known = choices(model, models)
-            yield (*path, "references", position, "model"), f"found {model!r}; {known}"
+            hint = choices(model, models)
+            yield (*path, "references", position, "model"), f"found {model!r}; {hint}"
 
 
-def _of_auto(config, path, given):
-    """Where the way of training is to be chosen, nothing else can say it."""
-    own = config["studies"][path[-1]]
-    if AUTO not in listed(given["strategies"]):
-        if "candidates" in own:
+def _check_auto(config, path, study):
+    """`strategies: [auto]` excludes the keys that it decides itself."""
+    entry = config["studies"][path[-1]]
+    if AUTO not in listed(study["strategies"]):
+        if "candidates" in entry:
             yield (*path, "candidates"), "needs `strategies: [auto]`, which chooses from them"
         return
-    if len(given["strategies"]) > 1:
+    if len(study["strategies"]) > 1:
         yield (*path, "strategies"), "auto chooses one strategy for each model: expected [auto]"
-    for key in sorted({"workers", "threads_per_worker", "cores", "nodes", "against"} & set(own)):
-        yield (*path, key), "cannot stand beside `strategies: [auto]`, which decides it"
-    if "baseline" in own:
-        yield (*path, "baseline"), "has nothing to be compared with beside `strategies: [auto]`"
+    for key in sorted({"workers", "threads_per_worker", "cores", "nodes", "against"} & set(entry)):
+        yield (*path, key), "conflicts with `strategies: [auto]`, which decides it"
+    if "baseline" in entry:
+        yield (*path, "baseline"), "has nothing to be compared with in `strategies: [auto]`"
     defined = mapping(config.get("strategies"))
-    for position, label in enumerate(listed(own.get("candidates"))):
+    for position, label in enumerate(listed(entry.get("candidates"))):
         name = grid.component_name(label, mapping(defined.get(label)))
         if name not in registry.strategies():
             text = _unknown_label("strategies", label, defined, registry.strategies())
             yield (*path, "candidates", position), text
 
 
-def _of_against(config, path, given, others):
-    """A study that is held against another shares runs with it, and those were alone."""
-    if "against" not in given:
+def _check_against(config, path, study, others):
+    """A packed study is compared with an exclusive one on the same data, models and folds."""
+    if "against" not in study:
         return
-    against = given["against"]
+    against = study["against"]
     if against not in others:
         yield (*path, "against"), f"found {against!r}; {choices(against, others)}"
         return
     other = grid.STUDY_DEFAULTS | mapping(config["studies"][against])
     if "select" in other:
-        yield (*path, "against"), f"{against!r} selects: its runs are those that it has chosen"
+        yield (*path, "against"), f"{against!r} has `select`, which chooses its runs"
     if not other["exclusive"]:
         yield (*path, "against"), f"{against!r} needs `exclusive: true`, one run at a time"
     for key in ("datasets", "models", "schedules", "strategies", "train_sizes", "seeds"):
-        if not set(listed(given.get(key))) & set(listed(other.get(key))):
+        if not set(listed(study.get(key))) & set(listed(other.get(key))):
             yield (*path, "against"), f"{against!r} has no {key} in common with this study"
-    if given["exclusive"]:
+    if study["exclusive"]:
         yield (*path, "against"), "cannot be combined with `exclusive: true`: its runs are packed"
-    alike = [{repr(way) for way in _layouts(config, of_study)} for of_study in (given, other)]
-    if alike[0] & alike[1]:
+    layouts = [{repr(layout) for layout in _layouts(config, side)} for side in (study, other)]
+    if layouts[0] & layouts[1]:
         yield (
             (*path, "against"),
             f"{against!r} has a strategy with the same workers and threads as this study; the same "
             "runs cannot be both packed and exclusive",
         )
-    for name, of_study in ((path[-1], given), (against, other)):
-        labels = [strategy.label for strategy, *_ in _layouts(config, of_study)]
+    for name, side in ((path[-1], study), (against, other)):
+        labels = [strategy.label for strategy, *_ in _layouts(config, side)]
         for label in sorted({label for label in labels if labels.count(label) > 1}):
-            yield (*path, "against"), f"{name!r} has {label!r} in several ways; expected one"
-    if given.get("folds") != other.get("folds"):
+            yield (
+                (*path, "against"),
+                f"{name!r} has {label!r} with several workers or threads; expected one",
+            )
+    if study.get("folds") != other.get("folds"):
         yield (*path, "against"), f"{against!r} has other folds than this study"

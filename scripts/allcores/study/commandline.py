@@ -1,4 +1,4 @@
-"""The flags of scripts/train.py, the Run that they describe, and what other programs share."""
+"""The flags of scripts/train.py, the Run that they describe, and flags of other programs."""
 
 import argparse
 import json
@@ -12,12 +12,12 @@ from allcores.study.run import AUTO, Run
 CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
 TIMEOUT = 600.0  # seconds
 CHECKPOINT_MINUTES = 10.0
-# For a model that the config has no entry for.
+# For a model without an entry in the config.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
 
 
-def of_config(description):
-    """The argparse.ArgumentParser of a program that is called for a config, as snakemake is."""
+def config_parser(description):
+    """An argparse.ArgumentParser with the config flags of snakemake."""
     parser = argparse.ArgumentParser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -51,8 +51,7 @@ def parse(arguments, description):
     def names(known):
         return ", ".join(known)
 
-    what = parser.add_argument_group("what to train")
-    add = what.add_argument
+    add = parser.add_argument_group("what to train").add_argument
     add(
         "--model",
         metavar="NAME",
@@ -136,7 +135,7 @@ def parse(arguments, description):
         type=float,
         default=TIMEOUT,
         metavar="SECONDS",
-        help="end a run that makes no progress for so long (default: %(default)g)",
+        help="end a run that makes no progress for this long (default: %(default)g)",
     )
 
     add(
@@ -144,7 +143,7 @@ def parse(arguments, description):
         type=float,
         default=CHECKPOINT_MINUTES,
         metavar="N",
-        help="save what there is after so many minutes, beside after each epoch (default: "
+        help="save a checkpoint after so many minutes, in addition to each epoch (default: "
         "%(default)g)",
     )
 
@@ -166,7 +165,7 @@ def parse(arguments, description):
     )
     add("--data", type=Path, metavar="DIR", help="the prepared dataset")
     add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
-    add("--recipe", type=Path, metavar="FILE", help="what was measured for what is `auto`")
+    add("--recipe", type=Path, metavar="FILE", help="the measured values of what is `auto`")
     add("--checkpoints", type=Path, metavar="DIR", help="folder for checkpoints")
     add(
         "--cores",
@@ -175,9 +174,9 @@ def parse(arguments, description):
         help="the cores that this run was given on each node; it refuses fewer than it needs",
     )
     add("--scratch", metavar="DIR", help="copy the dataset there, and read the copy")
-    add("--interface", metavar="NAME", help="by which the nodes of a run reach each other")
+    add("--interface", metavar="NAME", help="the network interface between the nodes of a run")
     add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
-    add("--cores-of-call", type=int, metavar="N", help="recorded: how many all runs share")
+    add("--cores-of-call", type=int, metavar="N", help="recorded: the cores that all runs share")
     add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
     add("--generation", type=int, default=0, metavar="N", help="recorded in conditions.json")
     add(
@@ -197,13 +196,13 @@ def parse(arguments, description):
     return flags
 
 
-def _add_options(add, flag, what):
+def _add_options(add, flag, owner):
     add(
         flag,
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help=f"an option of {what}; may be repeated",
+        help=f"an option of {owner}; may be repeated",
     )
 
 
@@ -219,7 +218,7 @@ def run_of(flags):
             return Run.from_json(flags.settings)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"--settings: not the settings of a run: {error}") from None
-    # Here: the workflow has checked its runs, and each of them is spared the import.
+    # Imported here, as the runs of the workflow are checked before and do not need it.
     from allcores.study import checks, schema, sweeps, yamlfile
 
     config, problems = sweeps.resolved(yamlfile.read(flags.config))
@@ -234,13 +233,13 @@ def run_of(flags):
         )
     label = flags.model.replace(":", ".")
     config["models"] = {label: _entry(flags, label, checks.mapping(config.get("models")))}
-    for section, asked, given in (
+    for section, study, options in (
         ("datasets", flags.dataset, flags.dataset_option),
         ("strategies", flags.strategy, flags.strategy_option),
     ):
-        known = checks.mapping(config.get(section))
-        config[section] = known | {asked: (known.get(asked) or {}) | _options(given)}
-    asked = {
+        entries = checks.mapping(config.get(section))
+        config[section] = entries | {study: (entries.get(study) or {}) | _options(options)}
+    study = {
         "datasets": [flags.dataset],
         "folds": flags.folds or "test",
         "models": [label],
@@ -251,7 +250,7 @@ def run_of(flags):
         "seeds": [flags.seed],
         "train_sizes": ["all" if flags.train_size is None else flags.train_size],
     }
-    config["studies"] = {"by_hand": asked}
+    config["studies"] = {"by_hand": study}
     problems = checks.findings(config)
     runs = [] if problems else grid.expand(config).of("by_hand")
     if runs and runs[0].workers != flags.workers:
@@ -260,30 +259,30 @@ def run_of(flags):
         problems = [f"--fold: found {flags.fold}; expected 0..{len(runs) - 1}"]
     if problems:
         raise ValueError("\n".join(problems))
-    told = {key: value for key, value in config["models"][label].items() if key != "import"}
-    print(f"{flags.model}: {json.dumps(told)[1:-1]}", flush=True)
+    settings = {key: value for key, value in config["models"][label].items() if key != "import"}
+    print(f"{flags.model}: {json.dumps(settings)[1:-1]}", flush=True)
     return runs[flags.fold]
 
 
 def _entry(flags, label, models):
-    """What the config says of the model, with what the flags say instead."""
+    """The model's entry in the config, overridden by the flags."""
     entry = DEFAULT_ENTRY | (models.get(label) or {})
     if ":" in flags.model:
         entry["import"] = flags.model
     for key in ("epochs", "batch_size", "precision", "memory_format"):
         if getattr(flags, key) is not None:
             entry[key] = getattr(flags, key)
-    if flags.optimizer:  # the config's options are another optimizer's
+    if flags.optimizer:  # the config's options are for another optimizer
         entry["optimizer"] = {"name": flags.optimizer, "lr": entry["optimizer"]["lr"]}
     if flags.lr is not None:
         entry["optimizer"] = entry["optimizer"] | {"lr": flags.lr}
     return entry | _options(flags.option)
 
 
-def _options(given):
+def _options(texts):
     """KEY=VALUE texts as a dict, with values as YAML reads them."""
     options = {}
-    for text in given:
+    for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise ValueError(f"found {text!r}; expected KEY=VALUE")

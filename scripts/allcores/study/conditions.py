@@ -1,4 +1,4 @@
-"""What is asked of a run beside its weights: what is scored, and how it is measured."""
+"""Requirements on a run besides its weights: what is scored, and how it is timed."""
 
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ class Conditions:
         curves: whether the weights after every epoch are scored, not only the last ones.
         exclusive: whether nothing else runs on the machine at the same time.
         generation: how often the run was repeated because an earlier one lacked one of these.
-        made_of: identity.made_of() of the run; "": it was not asked for one.
+        made_of: identity.made_of() of the run; "": unknown.
     """
 
     curves: bool = False
@@ -41,7 +41,7 @@ class Conditions:
         """The Conditions of the results in a folder (a Path), from FILE or else metrics.json.
 
         Raises:
-            OSError, ValueError, TypeError, KeyError: neither file can be read, or not ours.
+            OSError, ValueError, TypeError, KeyError: neither file can be read, or it is not ours.
         """
         try:
             return cls(**read_json(folder / FILE))
@@ -50,14 +50,14 @@ class Conditions:
             return cls(**{field.name: recorded[field.name] for field in fields(cls)})
 
     def after(self, folder):
-        """These, of the run to be made, given the results in a folder.
+        """These Conditions, with the generation of the next run into a folder.
 
-        Results that meet what is asked keep their generation, so that asking for less retrains
-        nothing; else it is the next one.
+        Results that meet them keep their generation, so that asking for less retrains nothing; else
+        it is the next one.
         """
         try:
-            found = Conditions.of(Path(folder))
+            earlier = Conditions.of(Path(folder))
         except (OSError, ValueError, TypeError, KeyError):  # none, or not ours
             return self
-        met = self.curves <= found.curves and self.exclusive <= found.exclusive
-        return replace(self, generation=found.generation + (not met))
+        is_met = self.curves <= earlier.curves and self.exclusive <= earlier.exclusive
+        return replace(self, generation=earlier.generation + (not is_met))

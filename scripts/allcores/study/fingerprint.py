@@ -1,11 +1,11 @@
 """A hash of the code that a result depends on, so that an edit reruns only what it can change.
 
-Of this library the hash covers each function, class or constant that a run can reach, not whole
+In this library the hash covers each function, class or constant that a run can reach, not whole
 files: a new schedule retrains nothing. A definition reaches the names in it, what those reach, and
-so on; a class is hashed as a whole. Of the user's own modules, which may do anything, every file
-that a model imports is hashed. Comments, formatting and docstrings are ignored.
+so on; a class is hashed as a whole. The user's modules may do anything, so every file that a
+model imports is hashed whole. Comments, formatting and docstrings are ignored.
 
-What a file of this library says is kept in the user's cache: to parse them all takes half a second.
+Parsed files of this library are kept in the user's cache: parsing them all takes half a second.
 """
 
 import ast
@@ -19,11 +19,11 @@ from allcores import files
 from allcores.study import registry
 
 PACKAGE = "allcores"
-# Statements of a module that are no definitions: whoever imports it runs them.
+# The name of a module's statements that define nothing: whoever imports it runs them.
 EFFECTS = ""
-# What watches, names, places or ends a run and has no part in its numbers. study/run.py has: it
+# Modules that watch, name, place or end a run and do not affect its numbers. study/run.py does: it
 # says which fold is held out, and how many epochs are trained.
-WITHOUT_PART = (
+EXCLUDED = (
     f"{PACKAGE}.machine.",
     *(
         f"{PACKAGE}.study.{name}"
@@ -52,7 +52,7 @@ def _roots_of_run(run):
 
 
 def of_recipe(run):
-    """The fingerprint of the code that measures how a Run's model is fastest."""
+    """The fingerprint of the code that measures the fastest recipe for a Run's model."""
     return _of(((f"{PACKAGE}.training.recipes", "calibrate"),), run.model.name)
 
 
@@ -63,44 +63,49 @@ def of_dataset(name):
 
 @functools.cache
 def of_script(name, *modules):
-    """The fingerprint of scripts/<name>.py, modules that it loads by name, a user's among them, and
-    all they reach."""
+    """The fingerprint of scripts/<name>.py and all it reaches.
+
+    Args:
+        modules: those that it loads by name, which may be the user's.
+    """
     script = _contents(registry.LIBRARY.parent / f"{name}.py")
     definitions = script["definitions"].items()
     mentioned = [pair for _, (_, names) in definitions for pair in names]
     roots = [*_references(name, script, mentioned), *((module, None) for module in modules)]
-    own = {key: digest for module in modules for key, digest in _of_own_modules(module).items()}
-    own |= {(name, definition or "*"): digest for definition, (digest, _) in definitions}
-    return _digest(_reached(roots) | own)
+    file_hashes = {
+        key: digest for module in modules for key, digest in _of_user_modules(module).items()
+    }
+    file_hashes |= {(name, definition or "*"): digest for definition, (digest, _) in definitions}
+    return _digest(_reached(roots) | file_hashes)
 
 
 @functools.cache
 def _of(roots, model=None):
-    """The fingerprint of what is reached from (module, name) pairs and of a model by name."""
+    """The fingerprint of all that (module, name) pairs reach, and of a model, by name."""
     return _digest(_covered(roots, model))
 
 
 def _covered(roots, model):
-    own = {}
+    user_hashes = {}
     if model is not None:
         component = registry.model(model)
         roots = (*roots, (component.module, component.attribute))
-        own = _of_own_modules(component.module)
-    return _reached(roots) | own
+        user_hashes = _of_user_modules(component.module)
+    return _reached(roots) | user_hashes
 
 
-def _digest(found):
-    lines = (f"{module} {name} {digest}\n" for (module, name), digest in sorted(found.items()))
+def _digest(hashes):
+    lines = (f"{module} {name} {digest}\n" for (module, name), digest in sorted(hashes.items()))
     return f"code {hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}"
 
 
 def _parsed(file):
-    """What a file says, as JSON can hold it.
+    """The definitions and imports of a file, as JSON can hold them.
 
     Returns:
-        definitions: name -> [hash of the statements that define it, pairs of names in them];
-        EFFECTS -> the same of all that define nothing. imports: name -> [dots of a relative import,
-        module, name in it; None: the module itself].
+        {"definitions": {name: [hash of the statements that define it, _names() of them]}, with
+        EFFECTS for all that define nothing; "imports": {name: [number of dots of a relative import,
+        module, name in it; None: the module itself]}}.
     """
     tree = _parse(Path(file))
     statements = {}
@@ -112,14 +117,14 @@ def _parsed(file):
 
 
 @functools.cache
-def _kept():
-    """What has been parsed before, by this version of Python and of this file."""
+def _cache():
+    """The cache of _parsed(), for this version of Python and of this file."""
     version = f"{sys.hexversion:x}-{files.sha256(__file__)[:8]}"
     return files.KeptDigests(files.cache_folder() / f"code-{version}.json", _parsed)
 
 
 def _contents(file):
-    return _kept().of(file.resolve())
+    return _cache().of(file.resolve())
 
 
 def _defined(node):
@@ -134,31 +139,31 @@ def _defined(node):
 
 
 def _imports(tree):
-    """What each imported name stands for, wherever in the file it is imported; see _parsed()."""
-    found = {}
+    """The origin of each imported name, wherever in the file it is imported; see _parsed()."""
+    origins = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.asname or "." not in alias.name:
-                    found[alias.asname or alias.name] = [0, alias.name, None]
+                    origins[alias.asname or alias.name] = [0, alias.name, None]
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
-                found[alias.asname or alias.name] = [node.level, node.module, alias.name]
-    return found
+                origins[alias.asname or alias.name] = [node.level, node.module, alias.name]
+    return origins
 
 
 def _target(module, is_package, dots, source, name):
     """(module, name in it; None: the module itself) of an entry of _imports()."""
     package = (module if is_package else module.rpartition(".")[0]).split(".")
-    above = package[: len(package) - max(dots - 1, 0)] if dots else []
-    source = ".".join([*above, *filter(None, [source])])
-    whole = f"{source}.{name}"
-    return (whole, None) if name and _file(whole) else (source, name)
+    parents = package[: len(package) - max(dots - 1, 0)] if dots else []
+    source = ".".join([*parents, *filter(None, [source])])
+    submodule = f"{source}.{name}"
+    return (submodule, None) if name and _file(submodule) else (source, name)
 
 
 @functools.cache
 def _file(module):
-    """The file of a module of this library; None: it is another's."""
+    """The file of a module, if it is of this library; None: it is not."""
     if module != PACKAGE and not module.startswith(f"{PACKAGE}."):
         return None
     stem = registry.LIBRARY.parent.joinpath(*module.split("."))
@@ -172,30 +177,30 @@ def _module(module):
 
 
 def _reached(roots):
-    """(module, name) -> hash, of every definition of this library that the roots lead to."""
-    found, waiting = {}, list(roots)
+    """(module, name) -> hash of every definition of this library that the roots reach."""
+    hashes, waiting = {}, list(roots)
     while waiting:
         module, name = waiting.pop()
-        if (module, name) in found or module.startswith(WITHOUT_PART) or not _file(module):
+        if (module, name) in hashes or module.startswith(EXCLUDED) or not _file(module):
             continue
         source = _module(module)
-        if name is None:  # the module as a value: anything in it may be meant
-            waiting += [(module, each) for each in source["definitions"]]
+        if name is None:  # the module as a value: any part of it may be used
+            waiting += [(module, definition) for definition in source["definitions"]]
         elif name in source["definitions"] or name == EFFECTS:
-            found[module, name], references = _definition(module, name)
+            hashes[module, name], references = _definition(module, name)
             waiting += references
         elif name in source["imports"]:
             waiting.append(_imported(module, source, name))
-    _kept().save()
-    return found
+    _cache().save()
+    return hashes
 
 
 @functools.cache
 def _definition(module, name):
-    """(the hash of what a name of a module of this library is, what that leads to)."""
+    """(hash, references) of a name in a module of this library."""
     source = _module(module)
     digest, names = source["definitions"].get(name, (_hash([]), []))
-    effects = [(each, EFFECTS) for each in (*_packages(module), module)]
+    effects = [(importable, EFFECTS) for importable in (*_packages(module), module)]
     return digest, list(dict.fromkeys([*_references(module, source, names), *effects]))
 
 
@@ -210,8 +215,8 @@ def _imported(module, source, name):
 
 
 def _references(module, source, names):
-    """The (module, name) pairs that pairs of names in a module stand for."""
-    found = []
+    """The (module, name) pairs that _names() of statements of a module refer to."""
+    references = []
     for base, attribute in names:
         target, name = module, base
         if base in source["imports"]:
@@ -219,12 +224,12 @@ def _references(module, source, names):
         if name is None and attribute:  # an attribute of an imported module
             submodule = f"{target}.{attribute}"
             target, name = (submodule, None) if _file(submodule) else (target, attribute)
-        found.append((target, name))
-    return found
+        references.append((target, name))
+    return references
 
 
 def _names(statements):
-    """[name, None], and [name, attribute] for name.attribute, wherever in statements."""
+    """[name, None] for each name in statements, and [name, attribute] for name.attribute."""
     nodes = [node for statement in statements for node in ast.walk(statement)]
     dotted = [n for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
     bases = {id(node.value) for node in dotted}
@@ -256,35 +261,43 @@ def _is_text(node):
     )
 
 
-def _of_own_modules(module):
-    """(module, "*") -> hash, of a user's module and all that it imports which is not installed."""
+def _of_user_modules(module):
+    """(module, "*") -> hash of a user's module and of all modules it imports, unless installed."""
     if module.startswith(f"{PACKAGE}."):
         return {}
-    found, waiting = {}, [*_packages(module), module]
+    hashes, waiting = {}, [*_packages(module), module]
     while waiting:
         name = waiting.pop()
         file = registry.source_of(name)
-        if (name, "*") in found or file is None or _is_installed(file):
+        if (name, "*") in hashes or file is None or _is_installed(file):
             continue
         try:
             tree = _parse(file)
-        except (SyntaxError, ValueError):  # whoever imports it may be prepared for that
-            found[name, "*"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        except (SyntaxError, ValueError):  # its importer may handle that
+            hashes[name, "*"] = hashlib.sha256(file.read_bytes()).hexdigest()
             continue
-        found[name, "*"] = _hash(tree.body)
+        hashes[name, "*"] = _hash(tree.body)
         is_package = file.stem == "__init__"
         for entry in _imports(tree).values():
             target, part = _target(name, is_package, *entry)
             candidates = [target] if part is None else [target, f"{target}.{part}"]
-            waiting += [each for c in candidates for each in (*_packages(c), c)]
+            waiting += [
+                package
+                for candidate in candidates
+                for package in (*_packages(candidate), candidate)
+            ]
         for node in ast.walk(tree):  # import a.b binds a only
             if isinstance(node, ast.Import):
-                waiting += [each for a in node.names for each in (*_packages(a.name), a.name)]
-    return found
+                waiting += [
+                    package
+                    for alias in node.names
+                    for package in (*_packages(alias.name), alias.name)
+                ]
+    return hashes
 
 
 def _is_installed(file):
-    """Whether a file came with Python or a package manager: its version is what identifies it."""
+    """Whether a file came with Python or a package manager: its version identifies it."""
     roots = {Path(root).resolve() for root in (*sysconfig.get_paths().values(), sys.base_prefix)}
     roots -= {Path("/"), Path("/usr")}
     return "site-packages" in file.parts or any(file.is_relative_to(root) for root in roots)

@@ -8,7 +8,7 @@ from allcores.study import candidates, registry
 from allcores.study.conditions import Conditions
 from allcores.study.run import ADDITIONS, AUTO, Choice, Run
 
-# What a study may leave out.
+# Optional keys of a study, and their defaults.
 STUDY_DEFAULTS = {
     "schedules": ["constant"],
     "strategies": ["serial"],
@@ -21,13 +21,13 @@ STUDY_DEFAULTS = {
     "exclusive": False,
     "oversubscribe": False,
 }
-# The key of a study with `auto` for what was chosen, which no config has: dataset -> model ->
-# {strategy, workers, servers, threads}; see planning/choose.py.
+# The key of a study with `auto` for the choices made for it; not a key of config files. Dataset ->
+# model -> {strategy, workers, servers, threads}; see planning/choose.py.
 CHOSEN = "chosen"
-# The key of a config for the candidates of its sweeps, which no file has: label of each ->
+# The key of a config for the candidates of its sweeps; not a key of config files. Label of each ->
 # {"family": the label in the file, "values": {key: value}}; see sweeps.py.
 SWEPT = "swept"
-# What a model's entry says of its training; its other keys are options of the model itself.
+# The keys of a model's entry about its training; other keys are options of the model itself.
 HYPERPARAMETERS = {
     "batch_size",
     "epochs",
@@ -38,9 +38,9 @@ HYPERPARAMETERS = {
     "precision",
     "memory_format",
 }
-# The loss of a model that has none: by whether the targets of the dataset are numbers.
+# The default loss, by whether the targets of the dataset are numbers.
 LOSSES = {False: {"name": "CrossEntropyLoss"}, True: {"name": "MSELoss"}}
-# What a config says of all models' recipes -> their defaults.
+# The key `recipe` of a config -> the defaults of all models.
 RECIPE_DEFAULTS = {
     AUTO: {"precision": AUTO, "memory_format": AUTO},
     "fixed": {"precision": "fp32", "memory_format": "contiguous"},
@@ -49,17 +49,17 @@ RECIPE_DEFAULTS = {
 
 @dataclass(frozen=True)
 class Table:
-    """What a config asks for.
+    """The runs and studies of a config.
 
     Attributes:
-        runs: path -> Run; what several studies ask for stands here once.
+        runs: path -> Run; a run of several studies is here once.
         studies: name of a study -> paths of its runs.
-        conditions: path of each run -> the Conditions that are asked of it by any study.
+        conditions: path of each run -> its Conditions, the strictest of all studies.
         oversubscribe: paths of the runs that may have more processes than there are cores.
-        missing: name of a study -> paths of the runs that it has to do without.
-        selections: path of each Selection, below the study, on the last rung -> it. A study that
-            selects asks for the inner runs of the first rung only: which others are trained is
-            known when those are scored.
+        missing: name of a study -> paths of the runs or Selections that it lacks.
+        selections: Selection.path -> the Selection, on the last rung. Of a study that selects,
+            `studies` has the inner runs of the first rung only: which others are trained is known
+            when those are scored.
     """
 
     runs: dict
@@ -72,71 +72,78 @@ class Table:
     @property
     def choices(self):
         """Path -> Selection, on every rung."""
-        return {rung.path: rung for each in self.selections.values() for rung in each.rungs}
+        return {
+            rung.path: rung for selection in self.selections.values() for rung in selection.rungs
+        }
 
     def selections_of(self, study):
         """The Selections of a study."""
-        return [each for each in self.selections.values() if each.study == study]
+        return [selection for selection in self.selections.values() if selection.study == study]
 
     @property
     def exclusive(self):
-        """Paths of the runs that must have the machine to themselves."""
+        """Paths of the runs that need the machine to themselves."""
         return [path for path in self.runs if self.conditions[path].exclusive]
 
     @property
-    def asked(self):
-        """Paths of the runs that are to be trained in any case."""
+    def required(self):
+        """Paths of the runs that are trained in any case."""
         return list(dict.fromkeys(path for paths in self.studies.values() for path in paths))
 
     def of(self, study):
         return [self.runs[path] for path in self.studies[study]]
 
     def without(self, paths, selections):
-        """The Table without those runs and Selections, and without studies of which nothing is
-        left.
+        """The Table without some runs and Selections, and without studies that become empty.
 
         Args:
-            paths: of runs of studies that do not select.
+            paths: paths of runs; those of studies that select are ignored.
             selections: paths of Selections.
         """
-        gone, unmade = set(paths), set(selections)
-        left = {path: each for path, each in self.selections.items() if path not in unmade}
-        selecting = {each.study for each in self.selections.values()}
+        excluded, undecided = set(paths), set(selections)
+        remaining = {
+            path: selection for path, selection in self.selections.items() if path not in undecided
+        }
+        selecting = {selection.study for selection in self.selections.values()}
         studies, missing = {}, {}
-        for name, asked in self.studies.items():
+        for name, all_paths in self.studies.items():
             if name in selecting:
-                firsts = [each.rungs[0] for each in left.values() if each.study == name]
-                studies[name] = [
-                    path for each in firsts for paths in each.inner.values() for path in paths
+                first_rungs = [
+                    selection.rungs[0]
+                    for selection in remaining.values()
+                    if selection.study == name
                 ]
-                missing[name] = [p for p in unmade if self.selections[p].study == name]
+                studies[name] = [
+                    path for rung in first_rungs for paths in rung.inner.values() for path in paths
+                ]
+                missing[name] = [path for path in undecided if self.selections[path].study == name]
             else:
-                studies[name] = [path for path in asked if path not in gone]
-                missing[name] = [path for path in asked if path in gone]
+                studies[name] = [path for path in all_paths if path not in excluded]
+                missing[name] = [path for path in all_paths if path in excluded]
         return dataclasses.replace(
             self,
             studies={name: paths for name, paths in studies.items() if paths},
-            selections=left,
+            selections=remaining,
             missing=missing,
         )
 
     def to_plan(self):
-        """The Table of what will be trained as far as can be known: the first of the candidates
-        stand for whichever will be chosen."""
+        """The Table of all runs to expect: the first candidates stand for those that will be
+        chosen."""
         studies = {name: list(paths) for name, paths in self.studies.items()}
-        for each in self.selections.values():
-            for rung in each.rungs[1:]:
-                studies[each.study] += itertools.chain(*rung.first_inner.values())
-            studies[each.study].append(next(iter(each.final.values())))
-        asked = {path for paths in studies.values() for path in paths}
-        runs = {path: run for path, run in self.runs.items() if path in asked}
+        for selection in self.selections.values():
+            for rung in selection.rungs[1:]:
+                studies[selection.study] += itertools.chain(*rung.first_inner.values())
+            studies[selection.study].append(next(iter(selection.final.values())))
+        expected = {path for paths in studies.values() for path in paths}
+        runs = {path: run for path, run in self.runs.items() if path in expected}
         return dataclasses.replace(self, runs=runs, studies=studies)
 
     def turns(self):
         """Path of each exclusive run -> its position in the order of execution, from 0.
 
-        Seeds and folds are the outermost loops, so that the repeats of a cell are far apart and a
-        drift of the machine's speed affects all cells alike.
+        Seeds and folds are the outermost loops, so that repeats of the same settings are far apart
+        and a drift of the machine's speed affects all settings equally.
         """
         paths = sorted(
             self.exclusive, key=lambda path: (self.runs[path].seed, self.runs[path].fold or 0)
@@ -144,36 +151,38 @@ class Table:
         return {path: turn for turn, path in enumerate(paths)}
 
     def wildcards(self):
-        """Name of each wildcard of a run's path -> its values."""
+        """Name of each wildcard in run.PATH -> its values, sorted."""
         values = [run.wildcards for run in self.runs.values()]
         return {name: sorted({str(v[name]) for v in values}) for name in values[0]}
 
 
 def expand(config):
-    """The Table of a config that checks.findings() has nothing to say against."""
+    """The Table of a config without checks.findings()."""
     runs, studies, selections = {}, {}, {}
     conditions, oversubscribe = {}, set()
     for name, study in config["studies"].items():
         study = STUDY_DEFAULTS | study
-        of_study = {run.path: run for run in _cells(config, study)}
-        studies[name] = list(of_study)
+        runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
+        studies[name] = list(runs_of_study)
         if "select" in study:
-            found, first, inner = candidates.of_study(name, study, of_study, config.get(SWEPT, {}))
-            selections |= found
-            studies[name] = first
-            of_study |= inner
-        runs |= of_study
-        oversubscribe |= set(of_study) if study["oversubscribe"] else set()
-        for path in of_study:
-            of_others = conditions.get(path, Conditions())
+            study_selections, first_paths, inner_runs = candidates.of_study(
+                name, study, runs_of_study, config.get(SWEPT, {})
+            )
+            selections |= study_selections
+            studies[name] = first_paths
+            runs_of_study |= inner_runs
+        runs |= runs_of_study
+        oversubscribe |= set(runs_of_study) if study["oversubscribe"] else set()
+        for path in runs_of_study:
+            combined = conditions.get(path, Conditions())
             conditions[path] = Conditions(
-                of_others.curves or study["curves"], of_others.exclusive or study["exclusive"]
+                combined.curves or study["curves"], combined.exclusive or study["exclusive"]
             )
     return Table(runs, studies, conditions, frozenset(oversubscribe), selections=selections)
 
 
-def _cells(config, study):
-    """The runs of one study, folds innermost."""
+def _runs_of_study(config, study):
+    """The runs of one study, with folds as the innermost loop."""
     folds = None if study["folds"] == "test" else study["folds"]
     recipe = RECIPE_DEFAULTS[config.get("recipe", AUTO)]
     grid = (
@@ -189,9 +198,9 @@ def _cells(config, study):
     )
     for dataset, model, schedule, layout, size, seed, fold in grid:
         strategy, nodes, workers, servers, threads = layout
-        chosen = choice(config, "datasets", dataset)
+        dataset_choice = choice(config, "datasets", dataset)
         yield Run(
-            dataset=chosen,
+            dataset=dataset_choice,
             schedule=schedule,
             strategy=strategy,
             folds=folds,
@@ -202,24 +211,24 @@ def _cells(config, study):
             servers=servers,
             threads_per_worker=threads,
             seed=seed,
-            **training(model, recipe | config["models"][model], chosen),
+            **training(model, recipe | config["models"][model], dataset_choice),
         )
 
 
 def layouts(config, study, dataset=None, model=None):
     """(strategy, nodes, workers, servers, threads per worker) of each layout in a study.
 
-    With `auto` it is the one that was chosen for a dataset and a model, or all of those; none, if
-    none was chosen yet.
+    With `auto` it is the layout that was chosen for a dataset and a model (None: for any); there is
+    none if nothing was chosen yet.
 
-    A study's workers are those of each node, a layout's those of all. A strategy that takes only
-    one worker is listed once for all numbers of workers and nodes. One that takes
-    an option `servers` has as many server processes. Where the study says `cores`, a strategy gets
-    as many workers as they leave room for, or, if it takes only one, as many threads.
+    `workers` of a study counts each node, the workers of a layout all nodes. A strategy that takes
+    only one worker is listed once for all numbers of workers and nodes. A strategy with an option
+    `servers` has as many server processes. With `cores`, a strategy gets as many workers as they
+    have room for, or, if it takes only one, as many threads.
     """
     for label in study["strategies"]:
         if label == AUTO:
-            yield from _chosen(config, study, dataset, model)
+            yield from _chosen_layouts(config, study, dataset, model)
             continue
         strategy = choice(config, "strategies", label)
         component = registry.strategies()[strategy.name]
@@ -236,33 +245,33 @@ def layouts(config, study, dataset=None, model=None):
                 yield strategy, nodes, nodes * workers, servers, threads
 
 
-def _chosen(config, study, dataset, model):
-    found = [
+def _chosen_layouts(config, study, dataset, model):
+    chosen = [
         (
-            choice(config, "strategies", way["strategy"]),
+            choice(config, "strategies", settings["strategy"]),
             1,
-            *(way[key] for key in ("workers", "servers", "threads")),
+            *(settings[key] for key in ("workers", "servers", "threads")),
         )
-        for of_dataset, of_models in study.get(CHOSEN, {}).items()
-        for of_model, way in of_models.items()
-        if dataset in (None, of_dataset) and model in (None, of_model)
+        for chosen_dataset, by_model in study.get(CHOSEN, {}).items()
+        for chosen_model, settings in by_model.items()
+        if dataset in (None, chosen_dataset) and model in (None, chosen_model)
     ]
-    yield from {repr(layout): layout for layout in found}.values()
+    yield from {repr(layout): layout for layout in chosen}.values()
 
 
 def strategies(config, study):
-    """The Choices that a study trains with, those that were chosen for `auto` included."""
-    found = [layout[0] for layout in layouts(config, STUDY_DEFAULTS | study)]
-    return list({strategy.label: strategy for strategy in found}.values())
+    """The strategies (Choice) of a study, including those chosen for `auto`."""
+    labelled = [layout[0] for layout in layouts(config, STUDY_DEFAULTS | study)]
+    return list({strategy.label: strategy for strategy in labelled}.values())
 
 
 def node_counts(study):
-    """A study's numbers of nodes; a single one need not be a list."""
+    """A study's numbers of nodes, as a list; the config may have a single number."""
     return study["nodes"] if isinstance(study["nodes"], list) else [study["nodes"]]
 
 
 def choice(config, section, label):
-    """The entry of that label; a built-in needs no entry."""
+    """The Choice with a label in a section; a built-in needs no entry."""
     entry = dict((config.get(section) or {}).get(label) or {})
     name = component_name(label, entry)
     entry.pop("name", None)
@@ -276,7 +285,11 @@ def component_name(label, entry):
 
 
 def training(label, entry, dataset):
-    """The fields of a Run that a model's entry decides, for the Choice of a dataset."""
+    """The fields of a Run that a model's entry decides.
+
+    Args:
+        dataset: Choice, which decides the default loss.
+    """
     entry = {"loss": LOSSES[registry.is_regression(dataset)], "augmentation": {}} | entry
     options = {k: v for k, v in entry.items() if k not in HYPERPARAMETERS | {"name", "import"}}
     return {
@@ -291,7 +304,7 @@ def training(label, entry, dataset):
 
 
 def model_name(label, entry):
-    """What a model's entry stands for: a built-in or an import path."""
+    """The name of a built-in model, or an import path."""
     return entry.get("import") or entry.get("name", label)
 
 

@@ -1,12 +1,12 @@
-"""A run's identity: everything that decides its weights; for reruns, resuming and collecting alike.
+"""A run's identity: everything that decides its weights. Reruns, resuming and collecting use it.
 
 * `settings`: the Run as JSON;
 * `code`: the fingerprint of the code that the run can reach;
-* `torch`: its version;
-* `inputs`, `targets`, `folds`: the data, by their SHA-256; no folds for the dataset's test set.
+* `torch`: the version of torch;
+* `inputs`, `targets`, `folds`: SHA-256 of the data; `folds` is None for the dataset's test set.
 
-Two things are recorded beside it. What is scored (conditions.Conditions.curves) retrains only where
-more is asked for than there is. How it was measured (conditions.Conditions.exclusive, pinning, the
+Two things are recorded besides. What is scored (conditions.Conditions.curves) retrains only where
+more is wanted than there is. How it was measured (conditions.Conditions.exclusive, pinning, the
 machine, the build of torch) changes no weights: a run that must be timed alone is repeated if it
 was not, and only timings under the same conditions are compared.
 """
@@ -20,7 +20,7 @@ from allcores.study import fingerprint
 
 
 def before_data(run):
-    """The part of a Run's identity that is known before its data are: a dict of texts."""
+    """The part of a Run's identity that is known before its data: a dict of texts."""
     return {
         "settings": run.to_json(),
         "code": fingerprint.of_run(run),
@@ -29,15 +29,15 @@ def before_data(run):
 
 
 def made_of(run, made_from):
-    """A digest of all that decides the weights of a Run, as far as it is known before its data are.
+    """A digest of all that decides the weights of a Run and is known before its data.
 
     Args:
-        made_from: what its dataset is made from, see data.preparation.made_from().
+        made_from: data.preparation.made_from() of its dataset.
     """
     return hashlib.sha256(_text([before_data(run), made_from]).encode()).hexdigest()[:32]
 
 
-def whole(run, info, fold_of):
+def of_run(run, info, fold_of):
     """The identity of a Run on a dataset.
 
     Args:
@@ -49,18 +49,20 @@ def whole(run, info, fold_of):
         {part: str}; `folds` may be None.
     """
     digests = info["sha256"]
-    beside = {name: digests.get(f"{name}.npy") for name in ("groups", "times")}
+    other_digests = {name: digests.get(f"{name}.npy") for name in ("groups", "times")}
     inputs = {"sha256": digests["inputs.npy"], "train": info["train"], "columns": info["columns"]}
-    inputs |= {name: found for name, found in beside.items() if found}
+    inputs |= {name: digest for name, digest in other_digests.items() if digest}
     targets = {"sha256": digests["targets.npy"], "classes": info["classes"]}
     folds = None if fold_of is None else hashlib.sha256(fold_of.tobytes()).hexdigest()
     return before_data(run) | {"inputs": _text(inputs), "targets": _text(targets), "folds": folds}
 
 
-def differences(found, wanted):
-    """Where two identities differ: ["epochs", "the code", ...]; settings by their keys."""
-    parts = [f"the {key}" for key in wanted if key != "settings" and found.get(key) != wanted[key]]
-    theirs, ours = json.loads(found["settings"]), json.loads(wanted["settings"])
+def differences(other, identity):
+    """What differs between two identities: ["epochs", "the code", ...]."""
+    parts = [
+        f"the {key}" for key in identity if key != "settings" and other.get(key) != identity[key]
+    ]
+    theirs, ours = json.loads(other["settings"]), json.loads(identity["settings"])
     return [key for key in ours if theirs.get(key) != ours[key]] + parts
 
 

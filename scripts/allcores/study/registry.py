@@ -1,4 +1,4 @@
-"""What a config may name, found from the files themselves without importing any of them.
+"""The components that a config may name, read from their files without importing them.
 
 A model is a public function of a file in models/, a strategy or dataset is a file in its folder, a
 schedule is a public function of training/schedules.py; optimizers and losses are torch's classes.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LIBRARY = Path(__file__).parents[1]
-# What the project itself passes to each kind of component; all else that one takes is an option.
+# The arguments that the project itself passes to each kind of component; all others are options.
 SUPPLIED = {
     "strategies": {"self", "model", "make_optimizer", "world"},
     "datasets": {"folder"},
@@ -25,7 +25,7 @@ SUPPLIED = {
     "metrics": {"true", "predicted", "probabilities"},
     "schedules": {"optimizer", "total_steps"},
     "optimizers": {"self", "params"},
-    # Samples with ignore_index would count in the batch by which the workers' means are weighed.
+    # Samples with ignore_index would count in the batch sizes that weigh the workers' means.
     "losses": {"self", "reduction", "reduce", "size_average", "ignore_index"},
 }
 # These need a closure, weights that are matrices, sparse gradients.
@@ -42,8 +42,8 @@ class Component:
         module, attribute: where load() imports it from.
         options: option -> its default, or ... if it has none; None: any option is accepted.
         arguments: names of all its parameters; None: unknown without importing it.
-        constants: name -> value of the literals assigned in its file and class, and given to what
-            decorates it.
+        constants: name -> value of the literals assigned in its file and class, and of the keyword
+            arguments of its decorators.
     """
 
     name: str
@@ -74,10 +74,10 @@ def _literals(body):
 
 
 def _decorations(node):
-    """Name -> value of the literals that are given by name to the decorators of a function."""
-    calls = [each for each in node.decorator_list if isinstance(each, ast.Call)]
-    given = [keyword for call in calls for keyword in call.keywords]
-    return {each.arg: each.value.value for each in given if isinstance(each.value, ast.Constant)}
+    """Name -> value of the literal keyword arguments of a function's decorators."""
+    calls = [item for item in node.decorator_list if isinstance(item, ast.Call)]
+    keywords = [keyword for call in calls for keyword in call.keywords]
+    return {key.arg: key.value.value for key in keywords if isinstance(key.value, ast.Constant)}
 
 
 def _signature(node, inherited):
@@ -127,16 +127,16 @@ def _public(file, kind):
     ]
 
 
-def _expected(file, kind, what, name=None):
+def _expected(file, kind, description, name=None):
     """The last public class or function of a file, or the one of that name."""
-    found = [node for node in _public(file, kind) if name in (None, node.name)]
-    if not found:
-        raise ValueError(f"{file}: expected {what}, found none")
-    return found[-1]
+    nodes = [node for node in _public(file, kind) if name in (None, node.name)]
+    if not nodes:
+        raise ValueError(f"{file}: expected {description}, found none")
+    return nodes[-1]
 
 
 def files(folder):
-    """The files of a folder of the library in which each is a component of its own."""
+    """The files of a folder of the library in which every file is a component."""
     return [
         file
         for file in sorted((LIBRARY / folder).glob("*.py"))
@@ -145,7 +145,7 @@ def files(folder):
 
 
 def literals_of(file):
-    """Name -> value of the constants in a file whose values stand there."""
+    """Name -> value of the constants in a file that are literals."""
     return _literals(_parse(file).body)
 
 
@@ -220,7 +220,7 @@ def metrics():
 
 @functools.cache
 def former_names():
-    """What a component was called before -> its name."""
+    """Former name of a component -> its name."""
     return literals_of(LIBRARY / "training" / "schedules.py")["FORMER_NAMES"]
 
 
@@ -228,17 +228,17 @@ def former_names():
 def optimizers():
     """Name -> Component: the classes of torch.optim."""
     folder = _installed("torch") / "optim"
-    found = {}
+    components = {}
     for node in _parse(folder / "__init__.py").body:
         if isinstance(node, ast.ImportFrom) and node.module.startswith("torch.optim."):
             for alias in node.names:
                 file = folder / f"{node.module.removeprefix('torch.optim.')}.py"
                 classes = {node.name: node for node in _public(file, ast.ClassDef)}
                 if alias.name in classes and alias.name not in UNUSABLE_OPTIMIZERS | {"Optimizer"}:
-                    found[alias.name] = _component(
+                    components[alias.name] = _component(
                         "optimizers", alias.name, "torch.optim", file, classes[alias.name]
                     )
-    return found
+    return components
 
 
 @functools.cache
@@ -266,11 +266,11 @@ def source_of(module):
 
 
 @functools.cache
-def imported(path):
+def imported_component(path):
     """The Component at an import path such as "my_package.nets:Net".
 
-    Where the files do not tell what a name stands for (a star import, an inherited __init__), its
-    options are None: anything goes until it is called.
+    Where the files do not show what a name is (a star import, an inherited __init__), its options
+    are None: any option is accepted until it is called.
 
     Raises:
         ValueError: there is no such module, it cannot be read, or it has no such name.
@@ -285,47 +285,47 @@ def imported(path):
             f"{Path.cwd()} or on PYTHONPATH"
         )
     node = _definition(module, attribute)
-    if isinstance(node, ast.FunctionDef) or (node and _own_init(node)):
-        found = _component("models", path, module, file, node)
-        return dataclasses.replace(found, attribute=attribute)
+    if isinstance(node, ast.FunctionDef) or (node and _has_init(node)):
+        component = _component("models", path, module, file, node)
+        return dataclasses.replace(component, attribute=attribute)
     return Component(path, module, attribute, file, None, None, {})
 
 
-def _definition(module, name, seen=frozenset()):
-    """The statement that defines a name of a module or of one it takes it from; None: unclear.
+def _definition(module, name, visited=frozenset()):
+    """The statement that defines a name, in its module or where that imports it; None: unclear.
 
     Raises:
         ValueError: a file has a syntax error, or no such name.
     """
     file = source_of(module)
-    if file is None or (module, name) in seen:
+    if file is None or (module, name) in visited:
         return None
     try:
         tree = _parse(file)
     except (SyntaxError, ValueError) as error:  # ValueError: null bytes
         raise ValueError(f"{module}:{name} cannot be imported: {file}: {error}") from None
-    known, unclear = {}, False
+    origins, unclear = {}, False
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            known.setdefault(node.name, None)  # somewhere inside of another statement
+            origins.setdefault(node.name, None)  # perhaps inside another statement
             unclear |= node.name == "__getattr__"
         elif isinstance(node, ast.ImportFrom):
             unclear |= any(alias.name == "*" for alias in node.names)
             package = module if file.stem == "__init__" else module.rpartition(".")[0]
-            above = package.rsplit(".", node.level - 1)[0] if node.level else ""
-            source = ".".join(filter(None, [above, node.module]))
-            known |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+            parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(filter(None, [parent, node.module]))
+            origins |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            known[node.id] = None
-    known |= {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
-    if name not in known and not unclear:
-        public = [each for each in known if not each.startswith("_")]
+            origins[node.id] = None
+    origins |= {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    if name not in origins and not unclear:
+        public = [public_name for public_name in origins if not public_name.startswith("_")]
         raise ValueError(f"{module}:{name}: {file} defines no {name}; it has {', '.join(public)}")
-    found = known.get(name)
-    return _definition(*found, seen | {(module, name)}) if isinstance(found, tuple) else found
+    entry = origins.get(name)
+    return _definition(*entry, visited | {(module, name)}) if isinstance(entry, tuple) else entry
 
 
-def _own_init(node):
+def _has_init(node):
     return any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
 
 
@@ -334,20 +334,20 @@ def model(name):
 
     Raises:
         KeyError: there is no such built-in model.
-        ValueError: the import path is wrong, see imported().
+        ValueError: the import path is wrong, see imported_component().
     """
-    return imported(name) if ":" in name else models()[name]
+    return imported_component(name) if ":" in name else models()[name]
 
 
 def metric(name):
     """The Component of a metric, by name or import path; raises as model() does."""
-    return imported(name) if ":" in name else metrics()[name]
+    return imported_component(name) if ":" in name else metrics()[name]
 
 
 def is_regression(dataset):
     """Whether the targets of a dataset's Choice are numbers, not classes."""
-    own = datasets()[dataset.name].constants.get("TASK", "classification")
-    return dataset.options.get("task", own) == "regression"
+    default = datasets()[dataset.name].constants.get("TASK", "classification")
+    return dataset.options.get("task", default) == "regression"
 
 
 def metadata(dataset):
@@ -362,7 +362,7 @@ def _metadata(name, options):
 
 
 def canonical(name, known):
-    """The key of `known` that is meant by `name`, written cross_entropy or CrossEntropyLoss."""
+    """The key of `known` that `name` means, such as CrossEntropyLoss for cross_entropy."""
 
     def plain(text):
         return text.lower().replace("_", "").removesuffix("loss")
@@ -374,6 +374,6 @@ def _installed(package):
     return Path(importlib.util.find_spec(package).submodule_search_locations[0])
 
 
-# A user's own modules lie where the workflow is called.
+# The user's modules are in the working directory.
 if str(Path.cwd()) not in sys.path:
     sys.path.append(str(Path.cwd()))

@@ -1,4 +1,4 @@
-"""Where the results of a config lie, and what is there."""
+"""Paths in the results of a config, and what is there."""
 
 import atexit
 import dataclasses
@@ -14,9 +14,9 @@ from allcores import files
 from allcores.files import KeptDigests, read_json, write_text
 from allcores.study.run import PATH, digest
 
-# What else lies in results/.
+# Other folders in results/.
 RESERVED = ("bench", "by_hand", "default", "downloads")
-# What lies in the results of a config.
+# Folders in the results of a config.
 PARTS = (
     "calls",
     "checkpoints",
@@ -31,42 +31,42 @@ PARTS = (
 )
 # The file in a results folder that names the config files it belongs to.
 ORIGIN = "config.txt"
-# How the name of every file of a checkpoint ends.
+# The suffix of all files of a checkpoint.
 SUFFIX = ".allcores"
-# What a run ends with.
+# The files of a finished run.
 RUN_FILES = ("metrics.json", "epochs.csv", "utilisation.csv", "predictions.parquet", "weights.pt")
 
 
 @dataclass(frozen=True)
 class ResultsFolder:
-    """The folder of the results of one config, as the workflow has it.
+    """The folder of the results of one config.
 
     Attributes:
-        path: relative to the working directory: "results/default".
+        path: relative to the working directory, such as "results/default".
     """
 
     path: str
 
     def config(self, config):
-        """The file of a whole config, with what --config gave: another config is another file."""
+        """The file of a whole config, with values from --config, named by its digest."""
         return f"{self.path}/configs/{digest(json.dumps(config))}.json"
 
     @property
     def tried_out(self):
-        """The file of what was counted when models were tried out, see preflight."""
+        """The file of the counts from trying out models, see preflight."""
         return f"{self.path}/tried_out.json"
 
     @property
     def recipe(self):
-        """The file of what was measured for runs with `auto`, with wildcards."""
+        """The file of the measured recipe of runs with `auto`, with wildcards."""
         return f"{self.path}/recipes/{{dataset}}/{{model}}_{{measured}}.json"
 
-    def planned(self, name):
-        """A file or folder of what was planned before runs were trained."""
+    def plan_file(self, name):
+        """A file or folder of the plan that is made before runs are trained."""
         return f"{self.path}/plan/{name}"
 
-    def called(self, name):
-        """A file or folder of what a call of snakemake writes down when it begins."""
+    def call_file(self, name):
+        """A file or folder that a call of snakemake writes about itself."""
         return f"{self.path}/calls/{name}"
 
     def log(self, run):
@@ -80,8 +80,8 @@ class ResultsFolder:
         """Whether the results of a run are there."""
         return all(Path(self.run(path), file).exists() for file in RUN_FILES)
 
-    def damaged(self, path):
-        """A file of a run's results, all of them there, that it has not written so; None: none."""
+    def damaged_file(self, path):
+        """The first file of a complete run that differs from what it wrote; None: there is none."""
         place, digests = Path(self.run(path)), self.digests
         try:
             written = digests.of(place / "metrics.json")
@@ -92,18 +92,18 @@ class ResultsFolder:
 
     @property
     def digests(self):
-        """KeptDigests of the files in it; that of a metrics.json is the digests noted there."""
+        """KeptDigests of the files in the folder; of metrics.json, the digests that it records."""
         return _digests(self.path)
 
     def without_missing(self, table):
-        """A grid.Table without the runs that have no results, and without what depends on them."""
-        lost = {path for path in self.wanted(table) if not self.has(path)}
-        unmade = [
+        """A grid.Table without the runs that have no results, and the Selections that need them."""
+        missing = {path for path in self.wanted_paths(table) if not self.has(path)}
+        undecided = [
             path
-            for path, each in table.selections.items()
-            if not self.chosen(each) or not lost.isdisjoint(self._wanted(each))
+            for path, selection in table.selections.items()
+            if not self.chosen_path(selection) or not missing.isdisjoint(self._wanted(selection))
         ]
-        return table.without(lost, unmade)
+        return table.without(missing, undecided)
 
     def data(self, run):
         return self.dataset(run.dataset.label)
@@ -113,72 +113,73 @@ class ResultsFolder:
         return f"{self.path}/data/{label}"
 
     def checkpoints(self, run):
-        whole = dataclasses.replace(run, stop_after=None)  # goes on where the others stop
-        return f"{self.path}/checkpoints/{whole.path}"
+        full_run = dataclasses.replace(run, stop_after=None)  # continues from the shorter ones
+        return f"{self.path}/checkpoints/{full_run.path}"
 
     def discard_checkpoints(self, run):
-        """Delete those of a run that nobody goes on with, unless somebody does."""
+        """Delete the checkpoints of a run, unless another run continues from them."""
         lock = Path(self.checkpoints(run), f"lock{SUFFIX}")
         if not lock.exists():
             return
         with lock.open("r+") as file:
             try:
                 files.hold(file, wait=False)
-            except BlockingIOError:  # another study has kept it
+            except BlockingIOError:  # a run of another study uses them
                 return
-            for each in lock.parent.glob(f"*{SUFFIX}"):
-                each.unlink()
+            for checkpoint in lock.parent.glob(f"*{SUFFIX}"):
+                checkpoint.unlink()
             lock.parent.rmdir()
 
     @property
     def slurm_logs(self):
-        """The folder of what jobs say to SLURM, beside their own logs."""
+        """The folder of the output files of SLURM jobs, in addition to their logs."""
         return f"{self.path}/logs/slurm"
 
     def selection(self, path="{selection}"):
-        """The file that says which candidate was chosen, by the path of the Selection."""
+        """The file of the candidates that a Selection keeps, by its path."""
         return f"{self.path}/selections/{path}.json"
 
-    def kept(self, selection):
-        """The labels of the candidates that go on after a Selection; None: that is not known
-        yet."""
+    def kept_labels(self, selection):
+        """The labels of the candidates that a Selection keeps; None: not known yet."""
         try:
-            kept = read_json(self.selection(selection.path))["kept"]
-            return kept if set(kept) <= set(selection.final) else None
+            labels = read_json(self.selection(selection.path))["kept"]
+            return labels if set(labels) <= set(selection.final) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def chosen(self, selection):
-        """The path of the run that is final in a Selection; None: that is not known yet."""
-        kept = self.kept(selection)
-        return selection.final[kept[0]] if kept else None
+    def chosen_path(self, selection):
+        """The path of the final run that a Selection chooses; None: not known yet."""
+        labels = self.kept_labels(selection)
+        return selection.final[labels[0]] if labels else None
 
-    def scored(self, selection):
-        """Label -> paths of the inner runs of the candidates that a Selection is between: all,
-        or those that the one before has kept; None: that is not known yet."""
-        if not selection.before:
+    def scored_paths(self, selection):
+        """Label -> paths of the inner runs of the candidates that a Selection compares: of all, or
+        of those that the previous one has kept; None: not known yet."""
+        if not selection.previous:
             return selection.inner
-        kept = self.kept(selection.before)
-        return kept and {label: selection.inner[label] for label in kept}
+        labels = self.kept_labels(selection.previous)
+        return labels and {label: selection.inner[label] for label in labels}
 
-    def lost(self, table):
-        """Paths of the runs that selections have asked for and that have no results any more."""
-        asked = []
+    def lost_paths(self, table):
+        """Paths of the runs that Selections need and that have no results any more."""
+        needed = []
         for selection in table.choices.values():
-            asked += chain(*(self.scored(selection) or {}).values())
-            asked += [self.chosen(selection)] if not selection.above else []
-        return [path for path in dict.fromkeys(asked) if path and not self.has(path)]
+            needed += chain(*(self.scored_paths(selection) or {}).values())
+            needed += [self.chosen_path(selection)] if not selection.next_inner else []
+        return [path for path in dict.fromkeys(needed) if path and not self.has(path)]
 
-    def wanted(self, table):
+    def wanted_paths(self, table):
         """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
-        the first candidates stand for those that will be."""
-        selected = [path for each in table.selections.values() for path in self._wanted(each)]
-        return list(dict.fromkeys([*table.asked, *selected]))
+        the first candidates stand for those that will be chosen."""
+        selected = [
+            path for selection in table.selections.values() for path in self._wanted(selection)
+        ]
+        return list(dict.fromkeys([*table.required, *selected]))
 
     def _wanted(self, selection):
-        for each in selection.rungs:
-            yield from chain(*(self.scored(each) or each.first_inner).values())
-        yield self.chosen(selection) or next(iter(selection.final.values()))
+        for rung in selection.rungs:
+            yield from chain(*(self.scored_paths(rung) or rung.first_inner).values())
+        yield self.chosen_path(selection) or next(iter(selection.final.values()))
 
     def study(self, name):
         return f"{self.path}/studies/{name}"
@@ -188,22 +189,22 @@ class ResultsFolder:
         return f"{self.study(study)}/{name}.csv"
 
     def inputs_of(self, run):
-        """Name -> file of all that has to be there before a Run begins."""
-        found = {"info": f"{self.data(run)}/dataset.json"}
+        """Name -> file of everything that a Run needs before it begins."""
+        files_of_run = {"info": f"{self.data(run)}/dataset.json"}
         if run.folds_file:
-            found["folds"] = f"{self.data(run)}/{run.folds_file}"
+            files_of_run["folds"] = f"{self.data(run)}/{run.folds_file}"
         if run.has_auto:
-            found["recipe"] = self.recipe.format(**run.wildcards, measured=run.measured)
-        return found
+            files_of_run["recipe"] = self.recipe.format(**run.wildcards, measured=run.measured)
+        return files_of_run
 
     def conditions_of(self, run, table):
-        """The Conditions that a Run of a grid.Table is to be made under."""
+        """The Conditions for a Run of a grid.Table, with its generation."""
         return table.conditions[run.path].after(self.run(run.path))
 
 
 @functools.cache
 def _digests(folder):
-    """Those of results and reports, kept for the next call."""
+    """The KeptDigests of results and reports, saved for the next call."""
     digests = KeptDigests(Path(folder) / "digests.json", _digest)
     atexit.register(digests.save)
     return digests
@@ -216,18 +217,18 @@ def _digest(path):
 def name_of(files, project):
     """The name of a config, under which its results lie in results/.
 
-    It is the name of its file without the suffix, with the folders below `config`, if it lies in
-    one of that name: "mine" for mine.yaml, config/mine.yaml and /home/me/study/mine.yaml,
-    "miniature/kfold" for config/miniature/kfold.yaml; "default" for the project's own config, and
-    for one of no file, as a workflow may give it to this one as its module. Of several files it is
-    their names with a + between.
+    It is the name of its file without the suffix, with the folders below `config`, if it is in a
+    folder of that name: "mine" for mine.yaml, config/mine.yaml and /home/me/study/mine.yaml,
+    "miniature/kfold" for config/miniature/kfold.yaml; "default" for the project's config, and for
+    a config without a file, from a workflow that has this one as a module. Several files have their
+    names joined by +.
 
     Args:
         files: the config's.
         project: the folder of the project.
 
     Raises:
-        ValueError: something else lies under that name, or it is no name for a folder.
+        ValueError: the name is reserved, or is not valid for a folder.
     """
     default = Path(project).resolve() / "config" / "config.yaml"
     if not files or [Path(file).resolve() for file in files] == [default]:
@@ -248,15 +249,15 @@ def name_of(files, project):
 
 
 def _name_of_file(file):
-    below = file.parts[:-1]
-    if "config" in below:
-        last = len(below) - 1 - below[::-1].index("config")
-        return "/".join([*below[last + 1 :], file.stem])
+    folders = file.parts[:-1]
+    if "config" in folders:
+        last = len(folders) - 1 - folders[::-1].index("config")
+        return "/".join([*folders[last + 1 :], file.stem])
     return file.stem
 
 
 def note_origin(files, folder):
-    """Write down in a folder of results of which config they are."""
+    """Write the config files of a folder of results into it."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder) / ORIGIN, _origin(files))
 
@@ -266,15 +267,15 @@ def _origin(files):
 
 
 def foreign(files, folder):
-    """[a finding] if a folder holds the results of other files of the same name, else [].
+    """[a finding] if a folder holds the results of other config files of the same name, else [].
 
     For instance, mine.yaml and config/mine.yaml share a name.
     """
-    known, here = Path(folder) / ORIGIN, _origin(files)
-    there = known.read_text(errors="replace") if known.exists() else here
-    if there == here:
+    origin_file, origin = Path(folder) / ORIGIN, _origin(files)
+    recorded = origin_file.read_text(errors="replace") if origin_file.exists() else origin
+    if recorded == origin:
         return []
     return [
-        f"{folder} holds the results of {there!r}; this call is of {here!r}: give the "
-        f"file another name, or delete {known} if it is the same study"
+        f"{folder} holds the results of {recorded!r}; this call is of {origin!r}: give the "
+        f"file another name, or delete {origin_file} if it is the same study"
     ]

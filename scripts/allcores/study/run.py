@@ -1,4 +1,4 @@
-"""Run: everything that decides the weights that one training ends with."""
+"""Run: everything that decides the final weights of one training."""
 
 import dataclasses
 import functools
@@ -7,22 +7,22 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-# Where a run's results lie under results/runs/, unique within a config; the workflow's wildcards.
+# The path of a run's results below runs/, unique within a config; the workflow's wildcards.
 PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{seed}"
-# What a config may leave to be measured, see training/recipes.py.
+# The value of a key that is to be measured, and these keys; see training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
-# What a model's entry may add to its training, each a number or a truth value that is true anyway.
+# Optional keys of a model's entry, whose values are numbers, or true by default.
 ADDITIONS = ("clip_norm", "decay_biases", "ema", "swa", "validation", "patience")
-# What a run without it is written down without, as before it could be asked for.
+# Fields that are left out of a run's JSON if they are None, as in older versions.
 OPTIONAL = ("inner_folds", "inner_fold", "stop_after", *ADDITIONS)
-# What always works.
+# The recipe that always works.
 PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Something that a config names: the label it goes by there, what it is, and its options."""
+    """A component as a config names it: its label there, its name and its options."""
 
     label: str
     name: str
@@ -42,9 +42,9 @@ class Choice:
 
 @dataclass(frozen=True)
 class Run:
-    """One training: one cell of a study's grid.
+    """One training: one combination of a study's grid.
 
-    What is scored of it and how it is measured is asked for in conditions.Conditions.
+    What is scored and how it is timed is in conditions.Conditions.
 
     Attributes:
         batch_size: samples per step over all workers together.
@@ -58,18 +58,19 @@ class Run:
         train_size: number of samples of the training part to train on; None: all.
         workers: number of processes that train, on all nodes together.
         servers: number of server processes beside the workers.
-        nodes: number of machines; each has as many workers.
+        nodes: number of machines; workers are divided equally among them.
         inner_folds, inner_fold: number of folds that the training part is cut into, and index of
-            the one that is held out instead, to choose between candidates; both None: it is whole.
-        stop_after: number of epochs after which it is scored and stops, for another to go on from
-            there: the schedule is that of all its epochs; None: those.
+            the one that is held out instead, to choose between candidates; both None: not cut.
+        stop_after: number of epochs after which it is scored and stops, so that another run can
+            continue from there; the schedule covers all epochs. None: after all epochs.
         clip_norm: largest Euclidean norm of a gradient; None: any.
         decay_biases: False: weight decay leaves out biases and the weights of norm layers.
-        ema: decay of the moving average of the weights that it ships; None: those of the end.
-        swa: part of the training, in 0..1, after which they are averaged instead; None: likewise.
-        validation: part of the training samples, in 0..1, that it is not trained on; the weights
-            after the epoch with the least loss there are shipped; None: those of the end.
-        patience: number of epochs without a smaller loss there after which it ends; None: never.
+        ema: decay of the moving average of the weights, which is shipped; None: no such average.
+        swa: part of the training, in 0..1, after which the weights are averaged; None: no average.
+        validation: part of the training samples, in 0..1, that is held back; the weights after the
+            epoch with the smallest loss on it are shipped; None: the final weights.
+        patience: number of epochs without a smaller validation loss after which it ends; None: all
+            epochs are trained.
         seed: decides folds, initial weights, order of samples and augmentation.
     """
 
@@ -117,12 +118,12 @@ class Run:
 
     @property
     def cores(self):
-        """Processes times threads: what the run has to be given, at least."""
+        """Processes times threads: the cores that the run needs at least."""
         return self.processes * self._threads
 
     @property
     def cores_on_node(self):
-        """The same on the node that has the most; servers are dealt out."""
+        """The same on the node with the most processes; servers are spread over the nodes."""
         return -(-self.processes // self.nodes) * self._threads
 
     @property
@@ -131,7 +132,7 @@ class Run:
 
     @property
     def layout(self):
-        """How it is laid out on the cores, for its path."""
+        """Workers, threads and nodes, for its path."""
         return f"w{self.workers}t{self.threads_per_worker}{self._on_nodes}"
 
     @property
@@ -140,7 +141,7 @@ class Run:
 
     @property
     def recipe(self):
-        """How it computes."""
+        """How it computes: the keys and values of RECIPE."""
         return {key: getattr(self, key) for key in RECIPE}
 
     @property
@@ -156,10 +157,10 @@ class Run:
 
     @property
     def measured(self):
-        """Which runs share a recipe: those with as many workers if it finds the number of threads,
-        else all, so that every way of using the cores computes alike."""
-        each = self.threads_per_worker == AUTO
-        return f"w{self.workers}{self._on_nodes}" if each else "all"
+        """Which runs share a measured recipe: those with as many workers, if it includes the number
+        of threads, else all, so that all strategies compute in the same precision and format."""
+        by_workers = self.threads_per_worker == AUTO
+        return f"w{self.workers}{self._on_nodes}" if by_workers else "all"
 
     @property
     def wildcards(self):
@@ -184,15 +185,15 @@ class Run:
 
     @property
     def folds_file(self):
-        """The name of the file beside its dataset that says which sample is in which fold; None: it
-        is split by none."""
+        """The name of the file with the fold of each sample, in the folder of its dataset; None: it
+        needs none."""
         if self.inner_folds:
             return f"{self.folds or 0}folds_seed{self.seed}_inner{self.inner_folds}.json"
         return None if self.folds is None else f"{self.folds}folds_seed{self.seed}.json"
 
     @property
     def held_out_fold(self):
-        """The fold that it is scored on; None: it is the dataset's own test set."""
+        """The fold that it is scored on; None: the dataset's own test set."""
         return self.inner_fold if self.inner_folds else self.fold
 
     @functools.cached_property

@@ -14,17 +14,17 @@ FILE = registry.LIBRARY.parents[1] / "workflow" / "schemas" / "config.schema.yam
 
 
 def violations(config):
-    """(path, text) for everything in a config, with its sweeps expanded or not, that the schema
-    does not allow."""
+    """(path, text) for everything that the schema does not allow in a config, whose sweeps may be
+    expanded or not."""
     if isinstance(config, dict):
         config = {key: value for key, value in config.items() if key != SWEPT}
     try:
-        unknown = list(_of_types(config, ()))
+        unknown = list(_check_types(config, ()))
     except RecursionError:
         return [((), "refers to itself, by an anchor")]
-    if unknown:  # a validator takes every key for a text
+    if unknown:  # the validator expects every key to be a text
         return unknown
-    return [each for error in _validator().iter_errors(config) for each in _explain(error)]
+    return [problem for error in _validator().iter_errors(config) for problem in _explain(error)]
 
 
 @functools.cache
@@ -32,18 +32,18 @@ def _validator():
     return Validator(yaml.safe_load(FILE.read_text()))
 
 
-def _of_types(value, path):
-    """What YAML knows and a config does not: keys that are no texts, dates, sets."""
+def _check_types(value, path):
+    """Types that YAML has and a config has not: keys that are no texts, dates, sets."""
     if isinstance(value, dict):
-        for key, below in value.items():
+        for key, child in value.items():
             if isinstance(key, str):
-                yield from _of_types(below, (*path, key))
+                yield from _check_types(child, (*path, key))
             else:
                 read = " as YAML reads no, off, yes and on" if isinstance(key, bool) else ""
                 yield path, f"found the key {key!r},{read} which is no text; expected it in quotes"
     elif isinstance(value, list):
-        for position, below in enumerate(value):
-            yield from _of_types(below, (*path, position))
+        for position, child in enumerate(value):
+            yield from _check_types(child, (*path, position))
     elif not isinstance(value, str | int | float | None):
         kind = type(value).__name__
         yield (
@@ -53,7 +53,7 @@ def _of_types(value, path):
 
 
 def mapping(value):
-    """The value if it is a mapping, else an empty one: the schema has told the rest."""
+    """The value if it is a mapping, else an empty one: violations() reports other types."""
     return value if isinstance(value, dict) else {}
 
 
@@ -67,7 +67,7 @@ def is_integer(value):
 
 
 def is_number(value):
-    """Whether it is one and finite."""
+    """Whether a value is a finite number, not a truth value."""
     return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
@@ -84,7 +84,7 @@ Validator = validators.extend(
 
 
 def _explain(error):
-    """A schema violation in the words of a config's author."""
+    """(path, text) of a schema violation, in terms of the config."""
     path = tuple(error.absolute_path)
     if error.validator == "additionalProperties":
         known = sorted(error.schema["properties"])
@@ -144,9 +144,9 @@ def number_hint(value):
         return ""
 
 
-def choices(given, known):
-    """The known names, and which of them may be meant."""
+def choices(value, known):
+    """The known names, and the one that is probably meant."""
     by_lower_case = {str(name).lower(): name for name in known}
-    close = difflib.get_close_matches(str(given).lower(), by_lower_case, n=1)
-    meant = f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
-    return f"known: {', '.join(dict.fromkeys(map(str, known))) or 'none'}{meant}"
+    close = difflib.get_close_matches(str(value).lower(), by_lower_case, n=1)
+    hint = f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
+    return f"known: {', '.join(dict.fromkeys(map(str, known))) or 'none'}{hint}"

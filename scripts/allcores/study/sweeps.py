@@ -1,13 +1,13 @@
-"""What stands for other entries of models: sweeps and recommendations.
+"""Expand sweeps and recommendations in the entries of models.
 
-A list where a model's entry takes a value stands for a candidate with each of them. Several lists
-are a grid, of which `sample` draws some. Each candidate becomes an entry of its own, labelled by
-what varies, and takes the place of the entry in every study.
+A list where a model's entry takes one value is a sweep, with a candidate for each value. Several
+lists are a grid, from which `sample` draws some candidates. Each candidate becomes a new entry,
+labelled by the values that vary, and replaces the original entry in every study.
 
 `recipe: recommended` stands for all that the file of the dataset recommends under RECOMMENDED; what
 the entry says itself holds.
 
-All else knows nothing of either.
+The other modules only see the expanded entries.
 """
 
 import copy
@@ -25,7 +25,7 @@ from allcores.study.schema import is_integer, listed, mapping
 SAMPLE = "sample"
 # What an entry says to be filled in, and where the file of a dataset says with what.
 RECIPE, RECOMMENDED = ("recipe", "recommended"), "RECOMMENDED"
-# What stands for something else than a number, or for how a model computes.
+# Keys whose values are names: no sweeps.
 NAMES = ("name", "import", "precision", "memory_format")
 LONGEST_LABEL = 60
 MOST_CANDIDATES = 10_000  # of an entry
@@ -37,7 +37,7 @@ class Swept:
 
     Attributes:
         path: its keys in the entry: ("optimizer", "lr").
-        values: of which each is a candidate's.
+        values: one for each candidate.
     """
 
     path: tuple
@@ -49,21 +49,21 @@ class Swept:
 
 
 def findings(config):
-    """[(path, text), ...] for each list of which no sweep can be made, and for what is not
-    recommended."""
-    problems = list(_not_recommended(config))
+    """[(path, text), ...] for each list that is no valid sweep, and each recommendation that cannot
+    be filled in."""
+    problems = list(_check_recommended(config))
     config = _with_recommended(config)
     for label, entry in mapping(config.get("models")).items():
         lists = list(_lists(label, mapping(entry)))
-        problems += _of_lists(label, lists)
-        problems += _of_sample(label, lists, mapping(entry).get(SAMPLE))
+        problems += _check_lists(label, lists)
+        problems += _check_sample(label, lists, mapping(entry).get(SAMPLE))
     return problems or [
-        (("models", label), f"a candidate would be called {name!r}, as another model is")
+        (("models", label), f"a candidate would be called {name!r}, like another model")
         for label, name in _clashes(config)
     ]
 
 
-def _of_lists(label, lists):
+def _check_lists(label, lists):
     for swept in lists:
         path = ("models", label, *swept.path)
         if any(isinstance(value, dict) for value in swept.values):
@@ -76,8 +76,8 @@ def _of_lists(label, lists):
             yield path, f"found {swept.values}; nothing may be listed twice"
 
 
-def _of_sample(label, lists, sample):
-    """Whether as many candidates are asked for as there are, and no more than one can train."""
+def _check_sample(label, lists, sample):
+    """`sample` draws at most as many candidates as there are, and not too many to train."""
     path, total = ("models", label, SAMPLE), math.prod(len(swept.values) for swept in lists)
     most = min(total, MOST_CANDIDATES)
     if sample is None:
@@ -93,20 +93,20 @@ def _of_sample(label, lists, sample):
         yield path, f"found {sample!r}; expected a number, or count and a seed"
 
 
-def _not_recommended(config):
+def _check_recommended(config):
     """(path, text) for each entry that cannot be filled in."""
     for label, entry in mapping(config.get("models")).items():
         if mapping(entry).get(RECIPE[0], RECIPE[1]) != RECIPE[1]:
             yield ("models", label, RECIPE[0]), f"found {entry[RECIPE[0]]!r}; known: {RECIPE[1]}"
-    known = registry.datasets()
-    fitting = [name for name, found in known.items() if RECOMMENDED in found.constants]
-    for label, used in _to_recommend(config).items():
+    components = registry.datasets()
+    suitable = [name for name, dataset in components.items() if RECOMMENDED in dataset.constants]
+    for label, datasets in _to_recommend(config).items():
         path = ("models", label, RECIPE[0])
-        if used and (len(used) > 1 or used[0] not in fitting):
+        if datasets and (len(datasets) > 1 or datasets[0] not in suitable):
             yield (
                 path,
-                f"is used with {', '.join(used)}; expected one dataset of which something was "
-                f"measured: {', '.join(fitting)}",
+                f"is used with {', '.join(datasets)}; expected one dataset of which something was "
+                f"measured: {', '.join(suitable)}",
             )
         if {"name", "import"} & set(config["models"][label]):
             yield path, "recommends a model, too; expected no other by `name` or `import`"
@@ -134,21 +134,21 @@ def _with_recommended(config):
     """The config with those entries filled in that can be."""
     to_recommend = _to_recommend(config)
     models = dict(config["models"]) if to_recommend else None
-    for label, used in to_recommend.items():
-        own = {key: value for key, value in models.pop(label).items() if key != RECIPE[0]}
-        dataset = registry.datasets().get(used[0]) if used else None
+    for label, datasets in to_recommend.items():
+        entry = {key: value for key, value in models.pop(label).items() if key != RECIPE[0]}
+        dataset = registry.datasets().get(datasets[0]) if datasets else None
         if dataset:  # else no study uses it
-            models[label] = _merged(dataset.constants.get(RECOMMENDED, {}), own)
+            models[label] = _merged(dataset.constants.get(RECOMMENDED, {}), entry)
     return config | {"models": models} if to_recommend else config
 
 
-def _merged(recommended, own):
-    """An entry's own values hold; an optimizer, say, without a name is the recommended one."""
-    found = recommended | own
-    for key, value in own.items():
+def _merged(recommended, entry):
+    """An entry's values override; an optimizer, say, without a name is the recommended one."""
+    merged = recommended | entry
+    for key, value in entry.items():
         if isinstance(value, dict) and "name" not in value:
-            found[key] = mapping(recommended.get(key)) | value
-    return found
+            merged[key] = mapping(recommended.get(key)) | value
+    return merged
 
 
 def _is_count_and_seed(sample):
@@ -156,21 +156,23 @@ def _is_count_and_seed(sample):
 
 
 def _clashes(config):
-    """(label of the entry, label) of each candidate that would be called as another model."""
+    """(label of the entry, label) of each candidate that would have the label of another model."""
     models = mapping(config.get("models"))
-    taken = set(models)
+    labels = set(models)
     for label, entry in models.items():
-        found = list(_lists(label, mapping(entry)))
-        for values in _drawn(found, entry.get(SAMPLE)) if found else ():
-            name = _label(label, found, values)
-            if name in taken:
+        lists = list(_lists(label, mapping(entry)))
+        for values in _draw(lists, entry.get(SAMPLE)) if lists else ():
+            name = _label(label, lists, values)
+            if name in labels:
                 yield label, name
-            taken.add(name)
+            labels.add(name)
 
 
 def resolved(config):
-    """(the expanded config, or stand_in() if there are findings, and these); as it is where it is
-    no config, which the schema tells."""
+    """(the expanded config, or stand_in() if there are findings; the findings).
+
+    What is no config at all is returned as it is: the schema reports it.
+    """
     try:
         problems = findings(config)
         return (stand_in(config) if problems else expanded(config)), problems
@@ -179,42 +181,41 @@ def resolved(config):
 
 
 def stand_in(config):
-    """A config of whose sweeps one cannot be made, with one candidate in the place of each, to find
-    what else is wrong."""
+    """A config with findings, with one candidate for each sweep, to find what else is wrong."""
     config = _with_recommended(config)
     models, swept = {}, {}
     for label, entry in mapping(config.get("models")).items():
-        lists = [each for each in _lists(label, mapping(entry)) if each.values]
+        lists = [sweep for sweep in _lists(label, mapping(entry)) if sweep.values]
         models[label] = entry
         if lists:
-            models[label] = _candidate(entry, label, lists, [each.values[0] for each in lists])
+            models[label] = _candidate(entry, label, lists, [sweep.values[0] for sweep in lists])
             swept[label] = {"family": label, "values": {}}
     return config | {"models": models, SWEPT: swept}
 
 
 def expanded(config):
-    """The config with what is recommended filled in, and the candidates of its sweeps as entries of
-    their own, see SWEPT."""
+    """The config with recommendations filled in and an entry for each candidate of its sweeps, see
+    SWEPT."""
     config = _with_recommended(config)
     models, swept, labels = {}, {}, {}
     for label, entry in config["models"].items():
-        found = list(_lists(label, mapping(entry)))
-        if not found:
+        lists = list(_lists(label, mapping(entry)))
+        if not lists:
             models[label], labels[label] = entry, [label]
             continue
         labels[label] = []
-        for values in _drawn(found, entry.get(SAMPLE)):
-            candidate = _candidate(entry, label, found, values)
-            name = _label(label, found, values)
+        for values in _draw(lists, entry.get(SAMPLE)):
+            candidate = _candidate(entry, label, lists, values)
+            name = _label(label, lists, values)
             models[name] = candidate
             labels[label].append(name)
-            told = {each.key: value for each, value in zip(found, values, strict=True)}
-            swept[name] = {"family": label, "values": told}
+            values_by_key = {sweep.key: value for sweep, value in zip(lists, values, strict=True)}
+            swept[name] = {"family": label, "values": values_by_key}
     if not swept:
         return config
     studies = {
         name: study
-        | {"models": [each for label in study["models"] for each in labels.get(label, [label])]}
+        | {"models": [model for label in study["models"] for model in labels.get(label, [label])]}
         if "models" in mapping(study)
         else study
         for name, study in config["studies"].items()
@@ -223,29 +224,29 @@ def expanded(config):
 
 
 def family_of(config, label):
-    """The label in the config of a model that may be a candidate."""
+    """The label in the config of a model, which may be a candidate of a sweep."""
     return mapping(mapping(config.get(SWEPT)).get(label)).get("family", label)
 
 
 def _lists(label, entry):
-    """The Swept of an entry, in their order."""
+    """The Swept lists of an entry, in their order."""
     for key, value in entry.items():
         if isinstance(value, list) and not _is_value(_model(label, entry), key, value):
             yield Swept((key,), value)
         elif isinstance(value, dict) and key in ("optimizer", "loss", "augmentation"):
             component = _component(key, value)
-            for inner, each in value.items():
-                if isinstance(each, list) and not _is_value(component, inner, each):
-                    yield Swept((key, inner), each)
+            for inner, option in value.items():
+                if isinstance(option, list) and not _is_value(component, inner, option):
+                    yield Swept((key, inner), option)
 
 
 def _is_value(component, key, value):
-    """Whether a list is a value: an option takes one, and these are not several of them."""
-    if value and all(isinstance(each, list) for each in value):
+    """Whether a list is one value, of an option that takes lists, and not several values."""
+    if value and all(isinstance(element, list) for element in value):
         return False
     if key in grid.HYPERPARAMETERS or component is None:
         return False
-    # Where nothing says what an option takes, what the config gives is passed on as it is.
+    # Where nothing shows what an option takes, the list is passed on as it is.
     takes = tuple | list | type(...) | None
     return component.options is None or isinstance(component.options.get(key), takes)
 
@@ -257,45 +258,45 @@ def _model(label, entry):
         return None
 
 
-def _component(key, chosen):
-    known = {"optimizer": registry.optimizers, "loss": registry.losses}.get(key, dict)()
-    name = registry.canonical(chosen.get("name"), known)
-    return known.get(name)
+def _component(key, entry):
+    components = {"optimizer": registry.optimizers, "loss": registry.losses}.get(key, dict)()
+    name = registry.canonical(entry.get("name"), components)
+    return components.get(name)
 
 
-def _drawn(found, sample):
-    """The values of each candidate: all combinations, or as many of them as are asked for.
+def _draw(lists, sample):
+    """The values of each candidate: all combinations, or a sample of them.
 
-    Combinations are numbered as itertools.product() gives them, and numbers are drawn: there may be
-    more of them than a machine has room for.
+    Combinations are numbered in the order of itertools.product(), and numbers are drawn: all
+    combinations together may not fit into memory.
     """
-    total = math.prod(len(swept.values) for swept in found)
+    total = math.prod(len(swept.values) for swept in lists)
     if sample is None:
-        return [_combination(found, number) for number in range(total)]
-    asked = sample if isinstance(sample, dict) else {"count": sample}
-    draws = random.Random(asked.get("seed", 0))
-    if total <= sys.maxsize:  # as far as sample() goes
-        chosen = draws.sample(range(total), asked["count"])
+        return [_combination(lists, number) for number in range(total)]
+    settings = sample if isinstance(sample, dict) else {"count": sample}
+    draws = random.Random(settings.get("seed", 0))
+    if total <= sys.maxsize:  # as sample() requires
+        numbers = draws.sample(range(total), settings["count"])
     else:
-        chosen = set()
-        while len(chosen) < asked["count"]:
-            chosen.add(draws.randrange(total))
-    return [_combination(found, number) for number in sorted(chosen)]
+        numbers = set()
+        while len(numbers) < settings["count"]:
+            numbers.add(draws.randrange(total))
+    return [_combination(lists, number) for number in sorted(numbers)]
 
 
-def _combination(found, number):
+def _combination(lists, number):
     """The values of the combination with that number, the last list's changing fastest."""
     values = []
-    for swept in reversed(found):
+    for swept in reversed(lists):
         number, position = divmod(number, len(swept.values))
         values.append(swept.values[position])
     return tuple(reversed(values))
 
 
-def _candidate(entry, label, found, values):
-    """The entry with one value in the place of each list."""
+def _candidate(entry, label, lists, values):
+    """The entry with one value instead of each list."""
     candidate = {key: value for key, value in copy.deepcopy(entry).items() if key != SAMPLE}
-    for swept, value in zip(found, values, strict=True):
+    for swept, value in zip(lists, values, strict=True):
         inner = candidate
         for key in swept.path[:-1]:
             inner = inner[key]
@@ -305,9 +306,9 @@ def _candidate(entry, label, found, values):
     return candidate
 
 
-def _label(label, found, values):
+def _label(label, lists, values):
     """The label of a candidate: "lenet-lr0.01-batch_size32"."""
-    parts = [f"{each.key}{_text(value)}" for each, value in zip(found, values, strict=True)]
+    parts = [f"{sweep.key}{_text(value)}" for sweep, value in zip(lists, values, strict=True)]
     name = "-".join([label, *parts])
     return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 9]}-{digest(name)}"
 
@@ -321,11 +322,11 @@ def _text(value):
 def candidates(config, family):
     """The labels of the candidates of a family."""
     swept = config.get(SWEPT, {})
-    return [label for label, one in swept.items() if one["family"] == family]
+    return [label for label, candidate in swept.items() if candidate["family"] == family]
 
 
 def original(config, path):
-    """The path in the config of what a path in its expanded form is about.
+    """The path in the config as written for a path in the expanded config.
 
     Args:
         config: the expanded one.

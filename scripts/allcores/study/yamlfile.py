@@ -1,4 +1,4 @@
-"""YAML files of a config: what they say, where each part of it stands, and what YAML hides."""
+"""YAML files of a config: their content, the lines of its parts, and keys that come twice."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ def read(file):
         ValueError: the file is not UTF-8, not YAML or no mapping; the message names it.
         OSError: it cannot be read.
     """
-    # YAML takes some of JSON's numbers, such as 5e-05, for texts.
+    # YAML reads some of JSON's numbers, such as 5e-05, as texts.
     parse = json.loads if Path(file).suffix == ".json" else yaml.safe_load
     try:
         content = parse(Path(file).read_text(encoding="utf-8"))
@@ -27,7 +27,7 @@ def read(file):
 
 
 def typed(config):
-    """The config with every text that spells a number or a truth value turned into that."""
+    """The config with every text that spells a number or a truth value converted."""
     if isinstance(config, dict):
         return {key: typed(value) for key, value in config.items()}
     if isinstance(config, list):
@@ -59,14 +59,14 @@ def places(files):
 
 
 def place(path, lines):
-    """Where the innermost part of the path that is written in a file stands; ("", 0): nowhere."""
+    """(file, line) of the innermost part of a path that is in a file; ("", 0): none is."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, ("", 0))
 
 
 def _walk(node, path, file, lines, repeated):
-    """Note the lines of a node and of all below it."""
+    """Collect the lines of a node and of all nodes in it."""
     lines.setdefault(path, (file, node.start_mark.line + 1))
     children = []
     if isinstance(node, yaml.MappingNode):

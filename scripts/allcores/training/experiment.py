@@ -133,7 +133,7 @@ def conduct(
 
         request, checkpoint, info = request or run, checkpoints.latest() or {}, task.dataset.info
         conditions = replace(conditions, made_of=identity.made_of(request, info["made_from"]))
-        identity_of_request = identity.whole(request, info, task.fold_of)
+        identity_of_request = identity.of_run(request, info, task.fold_of)
         metrics = {
             "identity": task.decisive if request == run else identity_of_request,
             **results.metrics(request, info, checkpoint, measures, diverged),
@@ -198,7 +198,7 @@ class _Task:
     Attributes:
         samples, validation, held_out: positions in the dataset, (n,) int64 each.
         scaling: of the training samples.
-        decisive: identity.whole().
+        decisive: identity.of_run().
         resumed_by: the same without `stop_after`, so that a run that stopped early can be resumed
             by one that does not.
     """
@@ -223,7 +223,7 @@ class _Task:
         )
         samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
         decisive, resumed_by = (
-            identity.whole(variant, dataset.info, fold_of)
+            identity.of_run(variant, dataset.info, fold_of)
             for variant in (run, replace(run, stop_after=None))
         )
         scaling = Scaling.of(dataset, samples)
