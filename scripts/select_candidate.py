@@ -21,7 +21,11 @@ def discard(folder, table, choice, inner_paths, labels):
     """Delete the checkpoints that no run goes on from."""
     for label, paths in inner_paths.items():
         for number, path in enumerate(paths):
-            if label not in labels or not choice.next_inner or folder.has(choice.next_inner[label][number]):
+            if (
+                label not in labels
+                or not choice.next_inner
+                or folder.has(choice.next_inner[label][number])
+            ):
                 folder.discard_checkpoints(table.runs[path])
 
 

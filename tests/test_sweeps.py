@@ -340,6 +340,15 @@ def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(halve
     assert not list((halved.results / "checkpoints").rglob("*.allcores"))
 
 
+def test_a_damaged_choice_between_the_last_candidates_is_made_again(halved):
+    """Although the choice before it, whose output it waits for, is not made again."""
+    (file, _) = sorted((halved.results / "selections").rglob("nall_seed0.json"))
+    whole = file.read_text()
+    file.write_text(whole[:100])
+    assert halved.planned()["select_candidate"] == 1
+    file.write_text(whole)
+
+
 def test_all_candidates_compute_alike(tmp_path):
     """One of three is measured."""
     project = copy(tmp_path)

@@ -79,15 +79,17 @@ class SelectionJobs:
 
     def inputs(self, path, checkpoints):
         """The scores of its candidates, which are known once the choice before it is made."""
-        selection = self.table.choices[path]
+        selection, file = self.table.choices[path], self.folder.selection(path)
+        # At once: as long as the choice before is not known, Snakemake takes what is there.
+        try:
+            made_of = read_json(file)["made_of"]
+        except (ValueError, OSError):  # damaged, gone, or not made yet
+            internals.force(self.workflow, [file])
+            made_of = None
         earlier = selection.previous and checkpoints.select_candidate.get(
             selection=selection.previous.path
         )
-        file = self.folder.selection(path)
-        try:
-            if read_json(file).get("made_of") != self._made_of(path):
-                internals.force(self.workflow, [file])
-        except (ValueError, OSError):  # damaged, gone, or not made yet
+        if made_of != self._made_of(path):
             internals.force(self.workflow, [file])
         inner = self.folder.scored_paths(selection).values()
         scores = [
