@@ -19,7 +19,7 @@ from allcores.campaign.run_jobs import RunJobs
 from allcores.data import storage
 from allcores.files import read_json, sha256, write_json
 from allcores.planning.estimate import Estimates
-from allcores.study import grid
+from allcores.study import grid, schema
 from allcores.study.conditions import Conditions
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
@@ -82,7 +82,7 @@ class Decisions:
             dag=SimpleNamespace(forcefiles=set()),
             persistence=persistence,
         )
-        config = yaml.safe_load(project.config.read_text())
+        config = schema.defaults() | yaml.safe_load(project.config.read_text())
         self.table, self.folder = grid.expand(config), ResultsFolder("results/mine")
         self.of_data = DataJobs(config, self.folder, None, self.workflow)
         estimates = Estimates(self.table, self.folder, 2, False)

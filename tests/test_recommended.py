@@ -8,7 +8,7 @@ from allcores.training import sanity
 
 RECOMMENDING = """
 models:
-  best: {recipe: recommended, epochs: [2, 3]}
+  best: {preset: recommended, epochs: [2, 3]}
 studies:
   mine: {datasets: [DATASETS], folds: 3, models: [best], schedules: [onecycle]}
 """
@@ -33,7 +33,7 @@ def test_what_is_recommended_for_a_dataset_can_be_trained(tmp_path, name):
 @pytest.mark.parametrize(
     ("old", "new", "line", "text"),
     [
-        ("recommended", "usual", 3, "models.best.recipe: found 'usual'; known: recommended"),
+        ("recommended", "usual", 3, "models.best.preset: found 'usual'; known: recommended"),
         ("epochs:", "name: mlp, epochs:", 3, "expected no other by `name` or `import`"),
         ("epochs: [2, 3]", "validation: 0.001", 3, "of the 118 samples"),
         ("epochs: [2, 3]", "optimizer: {lr: [0.1, 0.2]}", 3, None),
@@ -75,5 +75,5 @@ def test_nothing_is_recommended_for_anything(tmp_path, datasets):
     file = tmp_path / "mine.yaml"
     file.write_text(RECOMMENDING.replace("DATASETS", datasets))
     found = checks.findings(yaml.safe_load(file.read_text()), [file])
-    expected = f"{file}:3: models.best.recipe: is used with {datasets}; expected one dataset"
+    expected = f"{file}:3: models.best.preset: is used with {datasets}; expected one dataset"
     assert any(each.startswith(expected) for each in found), found

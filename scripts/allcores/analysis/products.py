@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from allcores.analysis import metrics
 from allcores.analysis.metrics import ACCURACY, Metric
-from allcores.study import fit, grid, registry
+from allcores.study import fit, grid, registry, schema
 
 # The condition that there is a plan to compare a study with.
 PLANNED = "planned"
@@ -152,7 +152,7 @@ def of_study(config, study, planned=False):
 
 def facts_of(config, study):
     """The Facts of a study."""
-    settings = grid.STUDY_DEFAULTS | config["studies"][study]
+    settings = schema.defaults("studies") | config["studies"][study]
     study_metrics = metrics.of_study(config, study)
     return Facts(
         study=study,
@@ -188,7 +188,7 @@ def _constant(components, choice, constant, default):
 
 def _has_several_setups(config, settings):
     """Whether there are speeds to compare."""
-    return len(list(grid.layouts(config, grid.STUDY_DEFAULTS | settings))) > 1
+    return len(list(grid.layouts(config, schema.defaults("studies") | settings))) > 1
 
 
 # Name of a condition -> function of a config and the settings of a study: whether it is met.
@@ -202,7 +202,7 @@ CONDITIONS = {
     "curves": lambda config, settings: settings.get("curves", False),
     "target_accuracy": lambda config, settings: "target_accuracy" in settings,
     "swept": lambda config, settings: any(
-        model in config.get(grid.SWEPT, {}) for model in settings["models"]
+        model in config.get(schema.SWEPT, {}) for model in settings["models"]
     ),
     "selects": lambda config, settings: "select" in settings,
     "references": lambda config, settings: "references" in settings,

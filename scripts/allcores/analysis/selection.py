@@ -9,7 +9,7 @@ import pandas as pd
 
 from allcores.analysis import metrics, tidy
 from allcores.files import read_json
-from allcores.study import grid
+from allcores.study import schema
 
 # Prefix of the name of each swept key where those are columns.
 SWEPT = "swept_"
@@ -68,7 +68,7 @@ def candidates(job, all_metrics, measured):
         job: the study.Study.
         measured: see tidy.runs().
     """
-    swept = job.config.get(grid.SWEPT, {})
+    swept = job.config.get(schema.SWEPT, {})
     rows = []
     for selection in job.selections:
         choice = read_json(job.folder.selection(selection.path))
@@ -110,7 +110,7 @@ def by_family(job, frames):
     """The frames of a study, with the family in place of the candidate if it selects."""
     if not job.selections:
         return frames
-    swept = job.config.get(grid.SWEPT, {})
+    swept = job.config.get(schema.SWEPT, {})
     family = {label: entry["family"] for label, entry in swept.items()}
     return {
         name: frame.assign(model=frame["model"].replace(family)) if "model" in frame else frame

@@ -27,7 +27,7 @@ from allcores.machine import lifetime, memory, slurm, warm_start
 from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
-from allcores.study import checks, fit, grid, registry, results_folder, sweeps, yamlfile
+from allcores.study import checks, fit, grid, registry, results_folder, schema, sweeps, yamlfile
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 from allcores.study.run import PATH
 
@@ -70,7 +70,7 @@ class Call:
         self.launcher = os.environ.get(LAUNCHER, "")
         self.open, self.journal, self.goes_on = contextlib.ExitStack(), None, False
         update_config(config, yamlfile.typed(internals.given_values(workflow)))
-        self.merged_config = config
+        self.merged_config = schema.defaults() | config
         try:
             name = results_folder.name_of(self.files, PROJECT)
         except ValueError as error:

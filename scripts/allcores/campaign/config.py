@@ -3,7 +3,7 @@
 from snakemake.utils import update_config
 
 from allcores.campaign import snakemake_internals
-from allcores.study import checks, sweeps, yamlfile
+from allcores.study import checks, schema, sweeps, yamlfile
 
 
 def read(files, cores=None, pairs=()):
@@ -18,7 +18,7 @@ def read(files, cores=None, pairs=()):
         ValueError: it cannot be run; a line per finding.
         OSError: a file cannot be read.
     """
-    config = {}
+    config = dict(schema.defaults())
     for file in files:
         update_config(config, yamlfile.read(file))
     if pairs:

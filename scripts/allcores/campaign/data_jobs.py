@@ -144,7 +144,7 @@ class DataJobs:
             "prepare_dataset.py",
             warm,
             *["--settings", self.choice(label).to_json()],
-            *["--downloads", self.config.get("downloads", "results/downloads")],
+            *["--downloads", self.config["downloads"]],
             *["--output", self.folder.dataset(label)],
         )
 

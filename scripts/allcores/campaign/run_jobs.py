@@ -10,7 +10,6 @@ from allcores.campaign import snakemake_internals as internals
 from allcores.data import preparation
 from allcores.machine import warm_start
 from allcores.study import identity, registry, sweeps
-from allcores.study.commandline import CHECKPOINT_MINUTES, TIMEOUT
 from allcores.study.conditions import Conditions
 from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import AUTO, PATH
@@ -249,14 +248,14 @@ class RunJobs:
             *(["--curves"] if conditions.curves else []),
             *(["--exclusive"] if conditions.exclusive else []),
             *["--generation", conditions.generation],
-            *([] if self.config.get("pinning", True) else ["--no-pinning"]),
+            *([] if self.config["pinning"] else ["--no-pinning"]),
             *(["--oversubscribe"] if run.path in self.table.oversubscribe else []),
             *(["--cores-of-call", self.cores] if self.cores else []),
             *(["--scratch", self.config["scratch"]] if "scratch" in self.config else []),
             *(["--interface", self.config["interface"]] if "interface" in self.config else []),
-            *["--timeout", self.config.get("timeout", TIMEOUT)],
-            *["--checkpoint-minutes", self.config.get("checkpoint_minutes", CHECKPOINT_MINUTES)],
-            *(["--tensorboard"] if "tensorboard" in self.config.get("logs", []) else []),
+            *["--timeout", self.config["timeout"]],
+            *["--checkpoint-minutes", self.config["checkpoint_minutes"]],
+            *(["--tensorboard"] if "tensorboard" in self.config["logs"] else []),
             *["--output", self.folder.run(run.path)],
             # Not an output: a failed job's outputs are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],

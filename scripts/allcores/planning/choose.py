@@ -12,7 +12,7 @@ from pathlib import Path
 from allcores.files import read_json, write_json
 from allcores.machine import warm_start
 from allcores.planning import plan
-from allcores.study import grid, registry
+from allcores.study import grid, registry, schema
 from allcores.study.run import AUTO, digest
 
 PROGRAM = registry.LIBRARY.parent / "plan.py"
@@ -22,7 +22,7 @@ FILE = "chosen.json"  # in a plan
 PROMISE = "always"
 # A simpler setup is preferred if a study ends at most this share later: predictions are no better.
 TOLERANCE = 0.02
-REFERENCE = grid.STUDY_DEFAULTS["strategies"][0]
+REFERENCE = schema.defaults("studies")["strategies"][0]
 
 
 def studies_of(config):
@@ -241,7 +241,7 @@ def _widths(available, runs):
 def _setup(config, label, cores):
     """The setup in which a strategy uses so many cores: as workers and servers, or as threads."""
     _, _, workers, servers, threads = next(
-        layout for layout in grid.layouts(config, grid.STUDY_DEFAULTS | _alone(label, cores))
+        layout for layout in grid.layouts(config, schema.defaults("studies") | _alone(label, cores))
     )
     return {"strategy": label, "workers": workers, "servers": servers, "threads": threads}
 

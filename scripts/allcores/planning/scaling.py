@@ -8,8 +8,7 @@ to the number of cores.
 
 import dataclasses
 
-from allcores.study import registry
-from allcores.study.grid import STUDY_DEFAULTS
+from allcores.study import registry, schema
 from allcores.study.run import Choice
 
 # The latency of a message, as the bytes sent in that time: 0.1 ms on loopback at 2 to 3 GB/s.
@@ -76,7 +75,7 @@ def _growth(run, small_run, weights):
 
 def _lone(run, threads, available, sample_of):
     """The Sample of one worker with its part of the batch, on so many threads."""
-    reference = STUDY_DEFAULTS["strategies"][0]
+    reference = schema.defaults("studies")["strategies"][0]
     single = dataclasses.replace(
         run,
         strategy=Choice(reference, reference, {}),

@@ -64,7 +64,7 @@ def of_study(name, study, final, swept):
         name: of the study.
         study: its entry in the config, with `select` and perhaps `halving`.
         final: path -> Run of every candidate, on the whole training part of every fold.
-        swept: as in a config with its sweeps expanded, see grid.SWEPT.
+        swept: as in a config with its sweeps expanded, see schema.SWEPT.
 
     Returns:
         ({path: Selection on the last rung}, paths of the inner runs on the first rungs, {path: Run}

@@ -171,7 +171,7 @@ def _check_value(path, value, allowed):
 
 def _check_studies(config, cores, nodes, flag):
     for name, study in mapping(config.get("studies")).items():
-        study = grid.STUDY_DEFAULTS | mapping(study)
+        study = schema.defaults("studies") | mapping(study)
         yield from _check_study(config, ("studies", name), study, cores, nodes, flag)
 
 
@@ -369,7 +369,7 @@ def _check_against(config, path, study, others):
     if against not in others:
         yield (*path, "against"), f"found {against!r}; {choices(against, others)}"
         return
-    other = grid.STUDY_DEFAULTS | mapping(config["studies"][against])
+    other = schema.defaults("studies") | mapping(config["studies"][against])
     if "select" in other:
         yield (*path, "against"), f"{against!r} has `select`, which chooses its runs"
     if not other["exclusive"]:

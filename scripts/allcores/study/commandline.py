@@ -6,12 +6,10 @@ from pathlib import Path
 
 import yaml
 
-from allcores.study import grid, registry
+from allcores.study import grid, registry, schema
 from allcores.study.run import AUTO, Run
 
 CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
-TIMEOUT = 600.0  # seconds
-CHECKPOINT_MINUTES = 10.0
 # For a model without an entry in the config.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
 
@@ -133,7 +131,7 @@ def parse(arguments, description):
     add(
         "--timeout",
         type=float,
-        default=TIMEOUT,
+        default=schema.defaults()["timeout"],
         metavar="SECONDS",
         help="end a run that makes no progress for this long (default: %(default)g)",
     )
@@ -141,7 +139,7 @@ def parse(arguments, description):
     add(
         "--checkpoint-minutes",
         type=float,
-        default=CHECKPOINT_MINUTES,
+        default=schema.defaults()["checkpoint_minutes"],
         metavar="N",
         help="save a checkpoint after so many minutes, in addition to each epoch (default: "
         "%(default)g)",

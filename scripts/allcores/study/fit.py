@@ -3,7 +3,7 @@
 import math
 import os
 
-from allcores.study import grid, registry
+from allcores.study import grid, registry, schema
 from allcores.study.run import AUTO
 from allcores.study.schema import choices, is_integer, listed, mapping
 
@@ -195,7 +195,7 @@ def _check_selection(config, path, study):
         if "halving" in study:
             yield (*path, "halving"), "needs `select`"
         return
-    swept = config.get(grid.SWEPT, {})
+    swept = config.get(schema.SWEPT, {})
     if not any(label in swept for label in listed(study.get("models"))):
         yield (
             (*path, "select"),

@@ -4,29 +4,13 @@ import dataclasses
 import itertools
 from dataclasses import dataclass, field
 
-from allcores.study import candidates, registry
+from allcores.study import candidates, registry, schema
 from allcores.study.conditions import Conditions
 from allcores.study.run import ADDITIONS, AUTO, Choice, Run
 
-# Optional keys of a study, and their defaults.
-STUDY_DEFAULTS = {
-    "schedules": ["constant"],
-    "strategies": ["serial"],
-    "workers": [1],
-    "nodes": [1],
-    "threads_per_worker": [1],
-    "seeds": [0],
-    "train_sizes": ["all"],
-    "curves": False,
-    "exclusive": False,
-    "oversubscribe": False,
-}
 # The key of a study with `auto` for the choices made for it; not a key of config files. Dataset ->
 # model -> {strategy, workers, servers, threads}; see planning/choose.py.
 CHOSEN = "chosen"
-# The key of a config for the candidates of its sweeps; not a key of config files. Label of each ->
-# {"family": the label in the file, "values": {key: value}}; see sweeps.py.
-SWEPT = "swept"
 # The keys of a model's entry about its training; other keys are options of the model itself.
 HYPERPARAMETERS = {
     "batch_size",
@@ -161,12 +145,12 @@ def expand(config):
     runs, studies, selections = {}, {}, {}
     conditions, oversubscribe = {}, set()
     for name, study in config["studies"].items():
-        study = STUDY_DEFAULTS | study
+        study = schema.defaults("studies") | study
         runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
         studies[name] = list(runs_of_study)
         if "select" in study:
             study_selections, first_paths, inner_runs = candidates.of_study(
-                name, study, runs_of_study, config.get(SWEPT, {})
+                name, study, runs_of_study, config.get(schema.SWEPT, {})
             )
             selections |= study_selections
             studies[name] = first_paths
@@ -184,7 +168,7 @@ def expand(config):
 def _runs_of_study(config, study):
     """The runs of one study, with folds as the innermost loop."""
     folds = None if study["folds"] == "test" else study["folds"]
-    recipe = RECIPE_DEFAULTS[config.get("recipe", AUTO)]
+    recipe = RECIPE_DEFAULTS[(schema.defaults() | config)["recipe"]]
     grid = (
         (dataset, model, *rest)
         for dataset, model in itertools.product(study["datasets"], study["models"])
@@ -261,7 +245,7 @@ def _chosen_layouts(config, study, dataset, model):
 
 def strategies(config, study):
     """The strategies (Choice) of a study, including those chosen for `auto`."""
-    labelled = [layout[0] for layout in layouts(config, STUDY_DEFAULTS | study)]
+    labelled = [layout[0] for layout in layouts(config, schema.defaults("studies") | study)]
     return list({strategy.label: strategy for strategy in labelled}.values())
 
 

@@ -1,16 +1,37 @@
-"""Check a config against its schema, with messages in the terms of the config."""
+"""The schema of a config: its defaults, and checks with messages in the terms of the config."""
 
 import difflib
 import functools
 import math
 
 import yaml
-from jsonschema import Draft202012Validator, validators
 
 from allcores.study import registry
-from allcores.study.grid import SWEPT
 
 FILE = registry.LIBRARY.parents[1] / "workflow" / "schemas" / "config.schema.yaml"
+# The key of a config for the candidates of its sweeps, which no file has: label of each ->
+# {"family": the label in the file, "values": {key: value}}; see sweeps.py.
+SWEPT = "swept"
+
+
+@functools.cache
+def properties():
+    """Name of each key of a config -> its schema."""
+    return _content()["properties"]
+
+
+@functools.cache
+def defaults(section=None):
+    """Key -> default: of a config, or of an entry in a section of it."""
+    of_keys = properties()
+    if section:
+        of_keys = of_keys[section]["additionalProperties"]["properties"]
+    return {key: schema["default"] for key, schema in of_keys.items() if "default" in schema}
+
+
+@functools.cache
+def _content():
+    return yaml.load(FILE.read_text(), Loader=yaml.CSafeLoader)
 
 
 def violations(config):
@@ -29,7 +50,16 @@ def violations(config):
 
 @functools.cache
 def _validator():
-    return Validator(yaml.safe_load(FILE.read_text()))
+    from jsonschema import Draft202012Validator, validators  # which train.py does without
+
+    # JSON would take 2.0 for an integer, and YAML's .nan and .inf for numbers.
+    checker = Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda checker, value: is_integer(value),
+            "number": lambda checker, value: is_number(value),
+        }
+    )
+    return validators.extend(Draft202012Validator, type_checker=checker)(_content())
 
 
 def _check_types(value, path):
@@ -69,18 +99,6 @@ def is_integer(value):
 def is_number(value):
     """Whether a value is a finite number, not a truth value."""
     return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-# JSON would take 2.0 for an integer, and YAML's .nan and .inf for numbers.
-Validator = validators.extend(
-    Draft202012Validator,
-    type_checker=Draft202012Validator.TYPE_CHECKER.redefine_many(
-        {
-            "integer": lambda checker, value: is_integer(value),
-            "number": lambda checker, value: is_number(value),
-        }
-    ),
-)
 
 
 def _explain(error):

@@ -4,7 +4,7 @@ A list where a model's entry takes one value is a sweep, with a candidate for ea
 lists are a grid, from which `sample` draws some candidates. Each candidate becomes a new entry,
 labelled by the values that vary, and replaces the original entry in every study.
 
-`recipe: recommended` stands for all that the file of the dataset recommends under RECOMMENDED; what
+`preset: recommended` stands for all that the file of the dataset recommends under RECOMMENDED; what
 the entry says itself holds.
 
 The other modules only see the expanded entries.
@@ -18,13 +18,12 @@ import sys
 from dataclasses import dataclass
 
 from allcores.study import grid, registry
-from allcores.study.grid import SWEPT
 from allcores.study.run import digest
-from allcores.study.schema import is_integer, listed, mapping
+from allcores.study.schema import SWEPT, is_integer, listed, mapping
 
 SAMPLE = "sample"
 # What an entry says to be filled in, and where the file of a dataset says with what.
-RECIPE, RECOMMENDED = ("recipe", "recommended"), "RECOMMENDED"
+PRESET, RECOMMENDED = ("preset", "recommended"), "RECOMMENDED"
 # Keys whose values are names: no sweeps.
 NAMES = ("name", "import", "precision", "memory_format")
 LONGEST_LABEL = 60
@@ -96,12 +95,12 @@ def _check_sample(label, lists, sample):
 def _check_recommended(config):
     """(path, text) for each entry that cannot be filled in."""
     for label, entry in mapping(config.get("models")).items():
-        if mapping(entry).get(RECIPE[0], RECIPE[1]) != RECIPE[1]:
-            yield ("models", label, RECIPE[0]), f"found {entry[RECIPE[0]]!r}; known: {RECIPE[1]}"
+        if mapping(entry).get(PRESET[0], PRESET[1]) != PRESET[1]:
+            yield ("models", label, PRESET[0]), f"found {entry[PRESET[0]]!r}; known: {PRESET[1]}"
     components = registry.datasets()
     suitable = [name for name, dataset in components.items() if RECOMMENDED in dataset.constants]
     for label, datasets in _to_recommend(config).items():
-        path = ("models", label, RECIPE[0])
+        path = ("models", label, PRESET[0])
         if datasets and (len(datasets) > 1 or datasets[0] not in suitable):
             yield (
                 path,
@@ -115,7 +114,7 @@ def _check_recommended(config):
 def _to_recommend(config):
     """Label of each entry that is to be filled in -> names of the datasets that it is used with."""
     models = mapping(config.get("models")).items()
-    labels = [label for label, entry in models if mapping(entry).get(RECIPE[0]) == RECIPE[1]]
+    labels = [label for label, entry in models if mapping(entry).get(PRESET[0]) == PRESET[1]]
     defined = mapping(config.get("datasets"))
     return {
         label: sorted(
@@ -135,7 +134,7 @@ def _with_recommended(config):
     to_recommend = _to_recommend(config)
     models = dict(config["models"]) if to_recommend else None
     for label, datasets in to_recommend.items():
-        entry = {key: value for key, value in models.pop(label).items() if key != RECIPE[0]}
+        entry = {key: value for key, value in models.pop(label).items() if key != PRESET[0]}
         dataset = registry.datasets().get(datasets[0]) if datasets else None
         if dataset:  # else no study uses it
             models[label] = _merged(dataset.constants.get(RECOMMENDED, {}), entry)
