@@ -197,6 +197,7 @@ LONG = {
     "test_the_weights_are_those_of_a_cold_start": (),
     "test_halving_goes_on_with_the_best_from_where_they_were": (),
     "test_a_damaged_choice_between_the_last_candidates_is_made_again": (),
+    "test_a_report_does_without_a_choice_that_was_not_made": (),
     "test_what_else_a_study_can_end_with": (),
     "test_the_command_of_the_readme_trains_it": (),
     "test_a_plan_is_made_once_and_stands_beside_what_is_measured": (),

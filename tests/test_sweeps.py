@@ -4,6 +4,7 @@ import json
 import shutil
 from functools import partial
 from math import inf, prod
+from pathlib import Path
 from statistics import fmean
 
 import numpy as np
@@ -17,12 +18,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
-from allcores.analysis import selection
+from allcores.analysis import selection, writing
+from allcores.analysis.study import Study
 from allcores.data import folds
 from allcores.data.batches import shards
 from allcores.datasets import digits
 from allcores.files import read_json, write_json
-from allcores.study import candidates, checks, grid, sweeps
+from allcores.study import candidates, checks, grid, schema, sweeps
+from allcores.study.results_folder import ResultsFolder
 
 CONFIG = """
 models:
@@ -347,6 +350,21 @@ def test_a_damaged_choice_between_the_last_candidates_is_made_again(halved):
     file.write_text(whole[:100])
     assert halved.planned()["select_candidate"] == 1
     file.write_text(whole)
+
+
+def test_a_report_does_without_a_choice_that_was_not_made(halved, monkeypatch):
+    monkeypatch.chdir(halved.folder)
+    folder = ResultsFolder("results/mine")
+    config = sweeps.expanded(schema.defaults() | yaml.safe_load(HALVING))
+    table = grid.expand(config)
+    (first, _) = table.selections.values()
+    whole = Path(folder.selection(first.path)).read_text()
+    Path(folder.selection(first.path)).unlink()
+    writing.write(Study(config, folder.without_missing(table), folder, "nested"), "snakemake")
+    missing = pd.read_csv(folder.csv("nested", "missing"))
+    assert list(missing["run"]) == [first.path]
+    assert len(pd.read_csv(folder.csv("nested", "runs"))) == 1
+    Path(folder.selection(first.path)).write_text(whole)
 
 
 def test_all_candidates_compute_alike(tmp_path):

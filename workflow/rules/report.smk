@@ -9,7 +9,7 @@ checkpoint select_candidate:
     output:
         CALL.folder.selection(),
     log:
-        "<results>/logs/select_candidate/{selection}.log",
+        CALL.folder.selection_log(),
     localrule: True
     conda:
         "../../environment.yml"

@@ -101,8 +101,10 @@ class Study:
         return list(dict.fromkeys(notes))
 
     def log(self, path):
-        """The log of a run's training; None: it does not exist."""
-        log = self.folder.log(self.table.runs[path])
+        """The log of a run, or of the choice between candidates that was not made; None: it does
+        not exist."""
+        run = self.table.runs.get(path)
+        log = self.folder.log(run) if run else self.folder.selection_log(path)
         return log if Path(log).exists() else None
 
     def files_of(self, path):

@@ -73,6 +73,10 @@ class ResultsFolder:
         """The log of a training."""
         return f"{self.path}/logs/train/{run.path}.log"
 
+    def selection_log(self, path="{selection}"):
+        """The log of a choice between candidates, by the path of the Selection."""
+        return f"{self.path}/logs/select_candidate/{path}.log"
+
     def run(self, path=PATH):
         return f"{self.path}/runs/{path}"
 

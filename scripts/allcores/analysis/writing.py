@@ -1,0 +1,98 @@
+"""Write the files of a study: tidy CSVs, tables, figures and the report."""
+
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from allcores.analysis import (
+    collect,
+    html_table,
+    metrics,
+    products,
+    report_page,
+    selection,
+    style,
+    tidy,
+)
+from allcores.analysis.words import verdict
+
+
+def _collected(job):
+    """Name -> frame of each tidy CSV of a study, made from the results of its runs, and
+    `predictions`: a frame of what they have predicted."""
+    all_metrics, folders, missing = [], [], list(job.missing)
+    for run in job.runs:
+        place = job.folder.run(run.path)
+        try:
+            run_metrics = collect.read(
+                f"{place}/metrics.json", run, job.data, job.table.conditions[run.path]
+            )
+            all_metrics.append(run_metrics)
+            folders.append(place)
+        except ValueError as error:
+            if not job.missing:
+                raise
+            print(error)
+            missing.append(run.path)
+    pairs = list(zip(all_metrics, folders, strict=True))
+    measured = [metrics.measured(run, place, job.facts.metrics) for run, place in pairs]
+    names = ("epochs", "staleness", "classes", "confusion")
+    frames = {name: getattr(tidy, name)(all_metrics) for name in names} | {
+        "runs": tidy.runs(all_metrics, measured),
+        "utilisation": collect.utilisation(pairs),
+        "candidates": selection.candidates(job, all_metrics, measured),
+        "missing": pd.DataFrame({"run": missing, "log": [job.log(path) for path in missing]}),
+    }
+    frames["predictions"] = collect.predictions(pairs)
+    return selection.by_family(job, frames)
+
+
+def _write_product(product, frames, facts, folder):
+    """Write a table as CSV and HTML or a figure as PNG and SVG; returns the table as it is
+    read, {name: frame}, or {} for a figure."""
+    module, stem = products.load(product.name), folder / product.name
+    inputs = {name: frames[name] for name in product.made_from}
+    extra = {"facts": facts} if product.takes_facts else {}
+    if product.kind == "table":
+        table = module.table(**inputs, **extra)
+        table.to_csv(f"{stem}.csv", index=False)
+        sheet = html_table.sheet(table, module.formats(table))
+        Path(f"{stem}.html").write_text(html_table.page("table", title=product.title, table=sheet))
+        return {product.name: tidy.read(f"{stem}.csv")}
+    first = next(iter(inputs.values()))
+    style.save(style.empty() if first.empty else module.figure(**inputs, **extra), stem)
+    return {}
+
+
+def write(job, again):
+    """Write all files of a Study: tidy CSVs, tables, figures, and a page that shows them.
+
+    Args:
+        job: the Study.
+        again: the command that makes all of this again, to be shown.
+
+    Raises:
+        ValueError: a result is damaged, or belongs to another run than the config's.
+        OSError: a file cannot be read or written.
+    """
+    folder = Path(job.place)
+    frames = _collected(job)
+    predictions = frames.pop("predictions")
+    predictions.to_parquet(job.predictions, index=False)
+    for name, frame in frames.items():
+        frame.to_csv(job.tidy[name], index=False)
+    frames = {name: tidy.read(path) for name, path in (job.tidy | job.csvs_of_other).items()}
+    frames["predictions"] = predictions
+    # Tables first: figures are drawn from them.
+    for product in sorted(job.products, key=lambda item: item.kind != "table"):
+        started = time.perf_counter()
+        frames |= _write_product(product, frames, job.facts, folder)
+        caption = folder / "captions" / f"{product.name}.rst"
+        caption.parent.mkdir(exist_ok=True)
+        caption.write_text(job.facts.filled(product.caption) + "\n")
+        print(f"{time.perf_counter() - started:5.2f} s  {product.name}", flush=True)
+    sentences = report_page.write(job, frames, again)
+    print(*sentences, sep="\n")
+    (folder / "verdict.rst").write_text(verdict.as_rst(job.name, sentences))
+    job.write_made()
