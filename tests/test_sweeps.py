@@ -324,25 +324,6 @@ def curve(project, paths):
     return [fmean(each) for each in zip(*of_runs, strict=True)]
 
 
-def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(halved):
-    records = list((halved.results / "runs").rglob("metrics.json"))
-    whole = [each for each in records if "_inner" in str(each) and "_after" not in str(each)]
-    whole[0].unlink()
-    assert halved.trains() == 1
-    # A choice says of itself by what it was made, whatever Snakemake remembers.
-    shutil.move(halved.folder / ".snakemake", halved.folder / "records")
-    config = halved.config.read_text()
-    halved.edit("mine.yaml", "halving: 2", "halving: 2, metrics: [log_loss]")
-    assert halved.planned()["select_candidate"] >= 2
-    halved.config.write_text(config)
-    shutil.rmtree(halved.folder / ".snakemake")
-    shutil.move(halved.folder / "records", halved.folder / ".snakemake")
-    # Rungs that are new begin anew where the run that they are part of is done.
-    halved.edit("mine.yaml", "0.1]", "0.1, 0.2, 0.3]")
-    halved.call("results/mine/studies/nested/accuracy_table.html")
-    assert not list((halved.results / "checkpoints").rglob("*.allcores"))
-
-
 def test_a_damaged_choice_between_the_last_candidates_is_made_again(halved):
     """Although the choice before it, whose output it waits for, is not made again."""
     (file, _) = sorted((halved.results / "selections").rglob("nall_seed0.json"))
@@ -365,6 +346,25 @@ def test_a_report_does_without_a_choice_that_was_not_made(halved, monkeypatch):
     assert list(missing["run"]) == [first.path]
     assert len(pd.read_csv(folder.csv("nested", "runs"))) == 1
     Path(folder.selection(first.path)).write_text(whole)
+
+
+def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(halved):
+    records = list((halved.results / "runs").rglob("metrics.json"))
+    whole = [each for each in records if "_inner" in str(each) and "_after" not in str(each)]
+    whole[0].unlink()
+    assert halved.trains() == 1
+    # A choice says of itself by what it was made, whatever Snakemake remembers.
+    shutil.move(halved.folder / ".snakemake", halved.folder / "records")
+    config = halved.config.read_text()
+    halved.edit("mine.yaml", "halving: 2", "halving: 2, metrics: [log_loss]")
+    assert halved.planned()["select_candidate"] >= 2
+    halved.config.write_text(config)
+    shutil.rmtree(halved.folder / ".snakemake")
+    shutil.move(halved.folder / "records", halved.folder / ".snakemake")
+    # Rungs that are new begin anew where the run that they are part of is done.
+    halved.edit("mine.yaml", "0.1]", "0.1, 0.2, 0.3]")
+    halved.call("results/mine/studies/nested/accuracy_table.html")
+    assert not list((halved.results / "checkpoints").rglob("*.allcores"))
 
 
 def test_all_candidates_compute_alike(tmp_path):
