@@ -20,8 +20,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from allcores.campaign import commands
 from allcores.machine import cores, lean_torch, memory
-from allcores.study import commandline
 
 ROOT = Path(__file__).parents[1]
 LEAST_MEMORY = 100  # megabytes of a forked run
@@ -100,7 +100,7 @@ def say(line):
 
 
 if __name__ == "__main__":
-    parser = commandline.config_parser(__doc__)
+    parser = commands.config_parser(__doc__)
     add = parser.add_argument
     add(
         "--cores",

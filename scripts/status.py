@@ -10,7 +10,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from allcores.study import commandline
+from allcores.campaign import commands
 
 ROOT = Path(__file__).parents[1]
 
@@ -54,7 +54,7 @@ def show(status, flags):
 
 
 if __name__ == "__main__":
-    parser = commandline.config_parser(__doc__)
+    parser = commands.config_parser(__doc__)
     add = parser.add_argument
     add("--watch", action="store_true", help="look again every second, until the call ends")
     add("--why", action="store_true", help="say which runs would be trained again, and why")

@@ -24,10 +24,9 @@ from pathlib import Path
 
 from allcores.data import preparation
 from allcores.machine import cores, lean_torch
-from allcores.study import commandline
 from allcores.study.conditions import Conditions
 from allcores.study.run import AUTO
-from allcores.training import recipes
+from allcores.training import commandline, recipes
 
 BY_HAND = Path("results/by_hand")
 # In which srun, PMIx, Open MPI's mpirun and others tell each process its rank.

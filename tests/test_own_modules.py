@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import ROOT
 
-from allcores.study import fingerprint, registry
+from allcores.study import component, fingerprint
 
 OWN = {
     "nets/__init__.py": "from nets.parts import SCALE\nfrom .net import Net\n",
@@ -40,9 +40,9 @@ def own(tmp_path, monkeypatch):
 
     def of_model():
         for cached in (
-            registry.source_of,
-            registry.imported_component,
-            registry._parse,
+            component.source_of,
+            component.imported,
+            component.parse,
             fingerprint._of,
         ):
             cached.cache_clear()

@@ -7,7 +7,7 @@ import pytest
 from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, vary
 from project import copy
 
-from allcores.study import registry
+from allcores.study import component
 from allcores.study.run import Choice, digest
 from allcores.training import sanity
 from allcores.training.sanity import UnfitPartError
@@ -274,7 +274,7 @@ def test_a_strategy_that_cannot_train_a_model_is_told_first(
     name = f"mine_{digest(model)}"
     (mine / f"{name}.py").write_text(f"from torch import nn\n{model}")
     monkeypatch.syspath_prepend(str(mine))
-    registry.source_of.cache_clear()
+    component.source_of.cache_clear()
     run = vary(
         model=Choice("own", f"{name}:Net", {}),
         optimizer=Choice("SGD", "SGD", {"lr": 0.1}),
@@ -312,5 +312,5 @@ def test_what_does_not_fit_is_told_at_its_place(part, choice, place):
 
 
 def test_what_is_installed_is_found_without_importing_it():
-    assert registry.source_of("torchvision.models.resnet").name == "resnet.py"
-    assert registry.source_of("no.such.module") is None
+    assert component.source_of("torchvision.models.resnet").name == "resnet.py"
+    assert component.source_of("no.such.module") is None

@@ -8,7 +8,8 @@ from conftest import ENVIRONMENT, ROOT, train_program
 
 from allcores.data import storage
 from allcores.files import read_json
-from allcores.study import commandline, registry
+from allcores.study import registry
+from allcores.training import commandline
 
 
 def train(*flags, cwd):

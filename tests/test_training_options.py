@@ -16,7 +16,7 @@ from allcores.analysis.words import methods
 from allcores.data.folds import Assignable, hold_back
 from allcores.parallel.failures import RankFailedError
 from allcores.parallel.flat import Flat
-from allcores.study import grid, registry
+from allcores.study import component, grid, registry
 from allcores.study.run import Choice
 from allcores.training.checkpoints import Checkpoints
 from allcores.training.evaluation import is_over, shipped
@@ -150,7 +150,7 @@ def test_a_large_layer_and_one_that_is_used_twice_train_with_every_option(
     """Also those whose weights are averaged, which are a copy of the model."""
     monkeypatch.syspath_prepend(str(laboratory.folder))
     (laboratory.folder / "large_model.py").write_text(LARGE)
-    registry.source_of.cache_clear()
+    component.source_of.cache_clear()
     run = vary(model=Choice("large", "large_model:Net", {}), optimizer=SGD, epochs=1, batch_size=20)
     for options in ({"ema": 0.8, "validation": 0.2}, {"clip_norm": CLIP_NORM, "swa": 0.5}):
         if strategy.name == "local_sgd" and "clip_norm" in options:

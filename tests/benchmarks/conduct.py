@@ -4,9 +4,8 @@ import dataclasses
 from pathlib import Path
 
 from allcores.data import preparation
-from allcores.study import commandline
 from allcores.study.run import Choice
-from allcores.training import experiment, recipes
+from allcores.training import commandline, experiment, recipes
 
 
 def images(count, size):

@@ -17,7 +17,7 @@ from allcores.data.folds import Assignable, write_folds
 from allcores.files import read_json
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
-from allcores.study import commandline
+from allcores.training import commandline
 
 REPEATS = 7
 

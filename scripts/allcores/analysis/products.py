@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from allcores.analysis import metrics
 from allcores.analysis.metrics import ACCURACY, Metric
-from allcores.study import fit, grid, registry, schema
+from allcores.study import component, fit, grid, registry, schema
 
 # The condition that there is a plan to compare a study with.
 PLANNED = "planned"
@@ -106,7 +106,7 @@ def by_name():
     products = []
     for folder, kind in FOLDERS.items():
         for file in registry.files(f"analysis/{folder}"):
-            constants, arguments = registry.literals_of(file), registry.arguments_of(file)
+            constants, arguments = component.literals_of(file), component.arguments_of(file)
             names = arguments.get("sentences")
             products.append(
                 Product(

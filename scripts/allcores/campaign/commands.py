@@ -1,9 +1,14 @@
-"""Calls of snakemake, as commands."""
+"""Commands: calls of snakemake, and the flags of programs that take a config as it does."""
 
+import argparse
 import os
 import shlex
 import sys
 from pathlib import Path
+
+from allcores.study import registry
+
+CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
 
 
 def program():
@@ -39,3 +44,23 @@ def within(snakefile, cores, rules, files, pairs):
 def quoted(*words):
     """The command of these words, for the shell."""
     return shlex.join(map(str, words))
+
+
+def config_parser(description):
+    """An argparse.ArgumentParser with the config flags of snakemake."""
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--configfile",
+        nargs="+",
+        type=Path,
+        default=[CONFIG],
+        metavar="FILE",
+        help="as for snakemake (default: config/config.yaml)",
+    )
+    add("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
+    return parser

@@ -5,7 +5,7 @@ import os
 from itertools import chain
 from pathlib import Path
 
-from allcores.study import fit, grid, registry, schema, sweeps, yamlfile
+from allcores.study import component, fit, grid, registry, schema, sweeps, yamlfile
 from allcores.study.run import AUTO
 from allcores.study.schema import choices, is_integer, is_number, listed, mapping, number_hint
 
@@ -14,7 +14,7 @@ SECTIONS = {
     "schedules": registry.schedules,
     "strategies": registry.strategies,
 }
-OWN_DECAY = registry.literals_of(registry.LIBRARY / "training" / "optimizers.py")["OWN_DECAY"]
+OWN_DECAY = component.literals_of(registry.LIBRARY / "training" / "optimizers.py")["OWN_DECAY"]
 SINGULAR = {
     "datasets": "dataset",
     "models": "model",

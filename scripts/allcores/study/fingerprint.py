@@ -16,7 +16,7 @@ import sysconfig
 from pathlib import Path
 
 from allcores import files
-from allcores.study import registry
+from allcores.study import component, registry
 
 PACKAGE = "allcores"
 # The name of a module's statements that define nothing: whoever imports it runs them.
@@ -25,13 +25,19 @@ EFFECTS = ""
 # says which fold is held out, and how many epochs are trained.
 EXCLUDED = (
     f"{PACKAGE}.machine.",
-    *(
-        f"{PACKAGE}.study.{name}"
-        for name in ("conditions", "fingerprint", "identity", "registry", "results_folder")
-    ),
     f"{PACKAGE}.files",
-    *(f"{PACKAGE}.parallel.{name}" for name in ("failures", "heartbeat", "supervision")),
-    *(f"{PACKAGE}.training.{name}" for name in ("checkpoints", "progress")),
+    f"{PACKAGE}.study.component",
+    f"{PACKAGE}.study.conditions",
+    f"{PACKAGE}.study.fingerprint",
+    f"{PACKAGE}.study.identity",
+    f"{PACKAGE}.study.registry",
+    f"{PACKAGE}.study.results_folder",
+    f"{PACKAGE}.parallel.failures",
+    f"{PACKAGE}.parallel.heartbeat",
+    f"{PACKAGE}.parallel.messages",
+    f"{PACKAGE}.parallel.supervision",
+    f"{PACKAGE}.training.checkpoints",
+    f"{PACKAGE}.training.progress",
 )
 
 
@@ -268,7 +274,7 @@ def _of_user_modules(module):
     hashes, waiting = {}, [*_packages(module), module]
     while waiting:
         name = waiting.pop()
-        file = registry.source_of(name)
+        file = component.source_of(name)
         if (name, "*") in hashes or file is None or _is_installed(file):
             continue
         try:

@@ -3,12 +3,12 @@
 import math
 import os
 
-from allcores.study import grid, registry, schema
+from allcores.study import component, grid, registry, schema
 from allcores.study.run import AUTO
 from allcores.study.schema import choices, is_integer, listed, mapping
 
 # Losses by kind of target, and the value of their option `weight`; see training/losses.py.
-LOSSES = registry.literals_of(registry.LIBRARY / "training" / "losses.py")
+LOSSES = component.literals_of(registry.LIBRARY / "training" / "losses.py")
 
 
 def findings(config, path, study):

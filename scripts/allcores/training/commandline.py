@@ -1,4 +1,4 @@
-"""The flags of scripts/train.py, the Run that they describe, and flags of other programs."""
+"""The flags of scripts/train.py, and the Run that they describe."""
 
 import argparse
 import json
@@ -12,26 +12,6 @@ from allcores.study.run import AUTO, Run
 CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
 # For a model without an entry in the config.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
-
-
-def config_parser(description):
-    """An argparse.ArgumentParser with the config flags of snakemake."""
-    parser = argparse.ArgumentParser(
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add = parser.add_argument
-    add(
-        "--configfile",
-        nargs="+",
-        type=Path,
-        default=[CONFIG],
-        metavar="FILE",
-        help="as for snakemake (default: config/config.yaml)",
-    )
-    add("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
-    return parser
 
 
 def parse(arguments, description):

@@ -1,0 +1,228 @@
+"""Components, what a config may name: what their files say of them, read without importing them.
+
+Reading syntax trees instead of importing keeps torch out of the Snakefile: a dry run starts fast.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import importlib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+# The arguments that the project itself passes to each kind of component; all others are options.
+SUPPLIED = {
+    "strategies": {"self", "model", "make_optimizer", "world"},
+    "datasets": {"folder"},
+    "models": {"self", "shape", "channels", "image_size", "classes"},
+    "metrics": {"true", "predicted", "probabilities"},
+    "schedules": {"optimizer", "total_steps"},
+    "optimizers": {"self", "params"},
+    # Samples with ignore_index would count in the batch sizes that weigh the workers' means.
+    "losses": {"self", "reduction", "reduce", "size_average", "ignore_index"},
+}
+
+
+@dataclass(frozen=True)
+class Component:
+    """A model, dataset, schedule, strategy, optimizer or loss that a config can name.
+
+    Attributes:
+        module, attribute: where load() imports it from.
+        options: option -> its default, or ... if it has none; None: any option is accepted.
+        arguments: names of all its parameters; None: unknown without importing it.
+        constants: name -> value of the literals assigned in its file and class, and of the keyword
+            arguments of its decorators.
+    """
+
+    name: str
+    module: str
+    attribute: str
+    file: Path
+    options: dict | None
+    arguments: frozenset | None
+    constants: dict
+
+    def load(self):
+        """The function or class itself."""
+        return getattr(importlib.import_module(self.module), self.attribute)
+
+
+@functools.cache
+def parse(file):
+    """The syntax tree of a file."""
+    return ast.parse(file.read_bytes(), str(file))
+
+
+def _literals(body):
+    constants = {}
+    for node in body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            with contextlib.suppress(ValueError):
+                constants[node.targets[0].id] = ast.literal_eval(node.value)
+    return constants
+
+
+def _decorations(node):
+    """Name -> value of the literal keyword arguments of a function's decorators."""
+    calls = [item for item in node.decorator_list if isinstance(item, ast.Call)]
+    keywords = [keyword for call in calls for keyword in call.keywords]
+    return {key.arg: key.value.value for key in keywords if isinstance(key.value, ast.Constant)}
+
+
+def _signature(node, inherited):
+    """The arguments of a function or of a class's __init__, which may be inherited."""
+    if isinstance(node, ast.FunctionDef):
+        return node.args
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return item.args
+    return ast.parse(f"def __init__({inherited}): pass").body[0].args
+
+
+def _default(node):
+    try:
+        return ast.literal_eval(node) if node is not None else ...
+    except ValueError:
+        return ast.unparse(node)
+
+
+def read(kind, name, module, file, node, inherited="**anything"):
+    """The Component that a node of a file's syntax tree defines.
+
+    Args:
+        kind: key of SUPPLIED.
+        name, module, file: of the Component.
+        node: ast.FunctionDef or ast.ClassDef.
+        inherited: the arguments of a class without an __init__.
+    """
+    args = _signature(node, inherited)
+    positional = args.posonlyargs + args.args
+    defaults = [None] * (len(positional) - len(args.defaults)) + args.defaults
+    defaults_of = dict(
+        zip([a.arg for a in positional + args.kwonlyargs], defaults + args.kw_defaults, strict=True)
+    )
+    return Component(
+        name=name,
+        module=module,
+        attribute=node.name,
+        file=file,
+        options=None
+        if args.kwarg
+        else {k: _default(v) for k, v in defaults_of.items() if k not in SUPPLIED[kind]},
+        arguments=frozenset(defaults_of),
+        constants=_literals(parse(file).body)
+        | (_literals(node.body) if isinstance(node, ast.ClassDef) else {})
+        | _decorations(node),
+    )
+
+
+def public(file, kind):
+    """The public definitions of a file, nodes of a kind."""
+    return [
+        node
+        for node in parse(file).body
+        if isinstance(node, kind) and not node.name.startswith("_")
+    ]
+
+
+def expected(file, kind, description, name=None):
+    """The last public class or function of a file, or the one of that name."""
+    nodes = [node for node in public(file, kind) if name in (None, node.name)]
+    if not nodes:
+        raise ValueError(f"{file}: expected {description}, found none")
+    return nodes[-1]
+
+
+def literals_of(file):
+    """Name -> value of the constants in a file that are literals."""
+    return _literals(parse(file).body)
+
+
+def arguments_of(file):
+    """Name of each public function in a file -> the names of its arguments."""
+    return {
+        node.name: [argument.arg for argument in node.args.args]
+        for node in public(file, ast.FunctionDef)
+    }
+
+
+@functools.cache
+def source_of(module):
+    """The file of a module that can be imported, found without importing anything; None: none."""
+    for root in sys.path:
+        stem = Path(root or ".").resolve().joinpath(*module.split("."))
+        for file in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
+            if file.is_file():
+                return file
+    return None
+
+
+@functools.cache
+def imported(path):
+    """The Component at an import path such as "my_package.nets:Net".
+
+    Where the files do not show what a name is (a star import, an inherited __init__), its options
+    are None: any option is accepted until it is called.
+
+    Raises:
+        ValueError: there is no such module, it cannot be read, or it has no such name.
+    """
+    module, _, attribute = path.partition(":")
+    if not attribute.isidentifier() or not all(map(str.isidentifier, module.split("."))):
+        raise ValueError(f"{path} is no import path; expected package.module:Name")
+    file = source_of(module)
+    if file is None:
+        raise ValueError(
+            f"{path} cannot be imported; expected package.module:Name, with the package in "
+            f"{Path.cwd()} or on PYTHONPATH"
+        )
+    node = _definition(module, attribute)
+    if isinstance(node, ast.FunctionDef) or (node and _has_init(node)):
+        return dataclasses.replace(read("models", path, module, file, node), attribute=attribute)
+    return Component(path, module, attribute, file, None, None, {})
+
+
+def _definition(module, name, visited=frozenset()):
+    """The statement that defines a name, in its module or where that imports it; None: unclear.
+
+    Raises:
+        ValueError: a file has a syntax error, or no such name.
+    """
+    file = source_of(module)
+    if file is None or (module, name) in visited:
+        return None
+    try:
+        tree = parse(file)
+    except (SyntaxError, ValueError) as error:  # ValueError: null bytes
+        raise ValueError(f"{module}:{name} cannot be imported: {file}: {error}") from None
+    origins, unclear = {}, False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            origins.setdefault(node.name, None)  # perhaps inside another statement
+            unclear |= node.name == "__getattr__"
+        elif isinstance(node, ast.ImportFrom):
+            unclear |= any(alias.name == "*" for alias in node.names)
+            package = module if file.stem == "__init__" else module.rpartition(".")[0]
+            parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(filter(None, [parent, node.module]))
+            origins |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            origins[node.id] = None
+    origins |= {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    if name not in origins and not unclear:
+        public = [public_name for public_name in origins if not public_name.startswith("_")]
+        raise ValueError(f"{module}:{name}: {file} defines no {name}; it has {', '.join(public)}")
+    entry = origins.get(name)
+    return _definition(*entry, visited | {(module, name)}) if isinstance(entry, tuple) else entry
+
+
+def _has_init(node):
+    return any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
+
+
+# The user's modules are in the working directory.
+if str(Path.cwd()) not in sys.path:
+    sys.path.append(str(Path.cwd()))
