@@ -4,7 +4,8 @@
 
 A model that has an entry in the config is trained with the settings there; flags override them.
 When the same command is called again, a run that was stopped goes on where it was; one that was
-killed goes on from its last checkpoint, which is written after each epoch and every ten minutes.
+killed goes on from its last checkpoint: after an epoch, of short ones not each, and every ten
+minutes.
 """
 
 import sys

@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import math
 import re
 import signal
 import time
@@ -24,7 +25,7 @@ from allcores.training.checkpoints import Checkpoints
 # workers two in the last batch: batch norm cannot be trained on a single one.
 LONG = vary(
     dataset=Choice("even", "synthetic", RUN.dataset.options | {"count": 54}),
-    epochs=30,
+    epochs=300,
     model=LENET,
     schedule=Choice("warm_restarts", "warm_restarts", {"cycles": 3}),
 )
@@ -141,6 +142,63 @@ def interrupted(laboratory, epochs=(1, 2), weights=()):
         for epoch in weights:
             opened.save_weights([{}] * (epoch + 1), {"w": torch.ones(3)})
     return folder
+
+
+def test_short_epochs_are_not_spent_on_checkpoints(laboratory, monkeypatch):
+    save, saved = Checkpoints.save, laboratory.folder / "saved"
+
+    def count(self, checkpoint):
+        save(self, checkpoint)
+        with saved.open("a") as file:
+            file.write("x")
+
+    monkeypatch.setattr(Checkpoints, "save", count)
+    metrics, _ = laboratory.conduct(vary(epochs=200))
+    assert 1 <= len(saved.read_text()) <= 2 + metrics["ended"] - metrics["started"]
+
+
+def test_epochs_since_the_last_checkpoint_are_known_until_it_is_resumed_from(laboratory):
+    folder = interrupted(laboratory)
+    arguments = folder, repr((decisive(laboratory), False)), 9
+    with Checkpoints(*arguments) as opened:
+        opened.note({"loss": math.nan})
+        opened.note({"loss": 2.0})
+        assert [epoch["loss"] for epoch in opened.trained()["epochs"][2:]] == [
+            pytest.approx(math.nan, nan_ok=True),
+            2.0,
+        ]
+    with Checkpoints(*arguments) as opened:
+        assert len(opened.trained()["epochs"]) == 2
+        opened.note({"loss": 3.0})
+        opened.save(record(3))
+        assert len(opened.trained()["epochs"]) == 3
+
+
+def test_the_best_weights_of_both_checkpoints_stay(laboratory):
+    folder = laboratory.checkpoints("run")
+    arguments = folder, repr((decisive(laboratory), False)), 9
+    losses = [5, 4, 6, 3, 2, 7, 1]
+
+    def epochs(count):
+        return [
+            epoch | {"validation_loss": losses[i]}
+            for i, epoch in enumerate(record(9)["epochs"][:count])
+        ]
+
+    with Checkpoints(*arguments) as opened:
+        for count in range(1, 8):
+            opened.save_weights(epochs(count), {"w": torch.ones(3)})
+            if count in (3, 5):  # the best of those is epoch 2, then 5
+                opened.save(record(count) | {"epochs": epochs(count)})
+        assert [file.name[8:13] for file in sorted(folder.glob("weights_*"))] == [
+            "00001",
+            "00004",
+            "00006",
+        ]
+    with Checkpoints(*arguments) as opened:
+        assert len(opened.latest()["epochs"]) == 5
+        opened.save(record(6) | {"epochs": epochs(6)})
+        assert [file.name[8:13] for file in sorted(folder.glob("weights_*"))] == ["00004"]
 
 
 def test_a_checkpoint_of_the_same_run_is_resumed_from(laboratory):
@@ -282,7 +340,7 @@ def test_only_one_at_a_time_trains_a_run(laboratory):
 
 
 def test_a_resumed_run_records_all_its_sessions(laboratory):
-    run = vary(epochs=350)
+    run = vary(epochs=2000)
     process = laboratory.train(run, forked=False)
     trace = laboratory.checkpoints("run") / "trace.allcores"
     while not trace.exists() or trace.read_text().count("\n") < 4:

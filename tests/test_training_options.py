@@ -3,6 +3,7 @@
 import copy
 import csv
 import json
+import math
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,7 @@ from allcores.parallel.failures import RankFailedError
 from allcores.parallel.flat import Flat
 from allcores.study import component, grid, registry
 from allcores.study.run import Choice
+from allcores.training import progress, resuming
 from allcores.training.checkpoints import Checkpoints
 from allcores.training.evaluation import is_over, shipped
 from allcores.training.optimizers import OptimizerMaker
@@ -173,6 +175,8 @@ def test_a_run_with_all_of_it_resumes_bit_for_bit(laboratory, monkeypatch, strat
         if len(checkpoint["epochs"]) == 2:
             raise MemoryError
 
+    monkeypatch.setattr(resuming, "INTERVAL", 0)
+    monkeypatch.setattr(resuming, "SHARE", math.inf)
     monkeypatch.setattr(Checkpoints, "save", fail_after_the_second)
     with pytest.raises(RankFailedError):
         laboratory.conduct(run, "other")
@@ -257,6 +261,7 @@ def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
         with seen.open("a") as file:
             file.write(f"{(self.folder / 'epochs.csv').read_text().count(chr(10))} ")
 
+    monkeypatch.setattr(progress, "INTERVAL", 0)
     monkeypatch.setattr(Record, "write", look)
     metrics, _ = laboratory.conduct(vary(epochs=3))
     assert seen.read_text() == "2 3 4 4 ", "a header and the epochs so far; the last at the end"

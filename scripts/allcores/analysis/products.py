@@ -2,10 +2,11 @@
 
 A file says everything about its product, so that adding one changes no other file:
 
-* TITLE, SECTION and CAPTION, for the report. {study}, {baseline}, {target}, {metric} and {curve}
-  in them are filled in.
+* TITLE, SECTION ({metric}, speed or training) and CAPTION, for the report. {study}, {baseline},
+  {target}, {metric} and {curve} in them are filled in.
 * WHEN: a name in CONDITIONS, or PLANNED, if only some studies have it.
-* ORDER: its position in its section of the report, and in the verdict if it has sentences.
+* ORDER: a number that no other has, its position in the report, and in the verdict if it has
+  sentences.
 * LEADING, of a figure: its rank among those that may open the report; the first three do.
 * table(...) -> DataFrame and formats(table) -> {column: html_table.Number}, with COMPARED, the
   columns that are shown at first; or figure(...) -> Figure.
@@ -14,7 +15,7 @@ A file says everything about its product, so that adding one changes no other fi
 The arguments of these functions are named after their data: a tidy CSV (`runs`, `epochs`, ...; see
 tidy.py), a table (`speed_table`), either of them of the study that this one is compared with
 (`against_runs`), `predicted` by a plan, `predictions` of the runs, or `facts`. A figure whose first
-argument is empty is not drawn.
+argument is empty is drawn without content.
 
 The files are read and not imported: the workflow asks for all of this without pandas.
 """

@@ -15,7 +15,7 @@ from allcores.study.run import digest
 # The file in which a study notes what the others were made of.
 MADE = "made.json"
 # The files of a run that are read.
-RUN_FILES = ("metrics.json", "utilisation.csv", "predictions.parquet")
+READ_FILES = ("metrics.json", "utilisation.csv", "predictions.parquet")
 # Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
 # The CSV of a plan's prediction for each run.
@@ -109,7 +109,7 @@ class Study:
 
     def files_of(self, path):
         """The files of a run that are read."""
-        return [f"{self.folder.run(path)}/{name}" for name in RUN_FILES]
+        return [f"{self.folder.run(path)}/{name}" for name in READ_FILES]
 
     @property
     def predictions(self):

@@ -283,6 +283,7 @@ def training(label, entry, dataset):
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
         **{key: entry[key] for key in ("batch_size", "epochs", "precision", "memory_format")},
+        # true is what `decay_biases` is anyway, which a Run does not say.
         **{key: entry[key] for key in ADDITIONS if entry.get(key, True) is not True},
     }
 

@@ -1,4 +1,4 @@
-"""Save a checkpoint after every epoch, resume from it, delete only files written here.
+"""Save checkpoints, resume from them, delete only files written here.
 
 A run's checkpoints lie outside its declared outputs, because Snakemake deletes those of a job that
 failed. Their folder holds the latest checkpoint, the one before, what the run has cost so far and
@@ -8,6 +8,7 @@ anything else is refused.
 
 import hashlib
 import io
+import json
 import os
 import time
 from pathlib import Path
@@ -52,6 +53,8 @@ class Checkpoints:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = _lock_file(self._file("lock"))
         self._latest, self._previous = self._file("latest"), self._file("previous")
+        self._noted = self._file("epochs")
+        self._needed = set()  # epochs whose weights the latest checkpoint needs
         try:
             self._choose()
         except OSError:
@@ -91,8 +94,11 @@ class Checkpoints:
             checkpoint = self._load_usable(file)
             if checkpoint is None:
                 continue
-            if not self._lacks_weights(self._scored(checkpoint["epochs"])):
+            scored = self._scored(checkpoint["epochs"])
+            if not self._lacks_weights(scored):
                 file.replace(self._latest)
+                self._noted.unlink(missing_ok=True)
+                self._needed = set(scored)
                 return
         self._empty()
 
@@ -135,6 +141,23 @@ class Checkpoints:
         if self._latest.exists():
             self._latest.replace(self._previous)
         next_file.replace(self._latest)
+        self._noted.unlink(missing_ok=True)
+        previously_needed, self._needed = self._needed, set(self._scored(checkpoint["epochs"]))
+        needed = {self._weights(epoch) for epoch in previously_needed | self._needed}
+        for file in set(self.folder.glob(f"weights_*{SUFFIX}")) - needed:
+            file.unlink()
+
+    def note(self, record):
+        """Keep the record of an epoch that no checkpoint has yet, for a run that diverges."""
+        with self._noted.open("a") as lines:
+            lines.write(json.dumps(record) + "\n")
+
+    def trained(self):
+        """The latest checkpoint, with the epochs that were noted since; {}: there is nothing."""
+        lines = self._noted.read_text().splitlines() if self._noted.exists() else []
+        checkpoint = self.latest() or {}
+        epochs = checkpoint.get("epochs", []) + [json.loads(line) for line in lines]
+        return checkpoint | {"epochs": epochs} if epochs else checkpoint
 
     def save_weights(self, epochs, weights):
         """Write the state_dict after the last of these epochs, if it may be scored."""
@@ -142,9 +165,6 @@ class Checkpoints:
         if last not in self._scored(epochs):
             return
         save(weights, self._weights(last))
-        if not self.every_epoch:  # the previous checkpoint may need the earlier best ones
-            for file in sorted(self.folder.glob(f"weights_*{SUFFIX}"))[:-2]:
-                file.unlink()
 
     def _scored(self, epochs):
         """The epochs, from 0, whose weights would be scored if the run ended after these."""

@@ -121,7 +121,7 @@ def parse(arguments, description):
         type=float,
         default=schema.defaults()["checkpoint_minutes"],
         metavar="N",
-        help="save a checkpoint after so many minutes, in addition to each epoch (default: "
+        help="save a checkpoint after so many minutes, in addition to epochs (default: "
         "%(default)g)",
     )
 

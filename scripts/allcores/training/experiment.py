@@ -131,7 +131,7 @@ def conduct(
             watch.finish()
             costs_of_nodes = peers.collect(_costs_of_node(watch))
 
-        request, checkpoint, info = request or run, checkpoints.latest() or {}, task.dataset.info
+        request, checkpoint, info = request or run, checkpoints.trained(), task.dataset.info
         conditions = replace(conditions, made_of=identity.made_of(request, info["made_from"]))
         identity_of_request = identity.of_run(request, info, task.fold_of)
         metrics = {

@@ -1,5 +1,6 @@
 """Progress of a run: a bar on a terminal, a printed line per epoch, files that others can read."""
 
+import math
 import os
 import select
 import sys
@@ -11,6 +12,7 @@ from allcores.files import write_text
 from allcores.machine.costs import program_start
 
 PATIENCE = 1.0  # seconds to wait until a line can be printed
+INTERVAL = 1.0  # seconds from one writing of epochs.csv to the next
 # What is recorded of an epoch, if it has it.
 COLUMNS = ("loss", "validation_loss", "lr")
 
@@ -18,7 +20,8 @@ COLUMNS = ("loss", "validation_loss", "lr")
 class Record:
     """Files of the epochs so far, to be read while the run goes on.
 
-    `epochs.csv` is rewritten after each epoch; `tensorboard/` has event files, a point per epoch.
+    `epochs.csv` is rewritten after an epoch, once a second at most; `tensorboard/` has event files,
+    a point per epoch.
 
     Args:
         folder: of the run's results.
@@ -27,6 +30,7 @@ class Record:
 
     def __init__(self, folder, tensorboard=False):
         self.folder, self.tensorboard, self.events = folder, tensorboard, None
+        self.written = -math.inf
 
     def write(self, epochs):
         """Write a CSV of the epochs so far, with the seconds of training.
@@ -43,7 +47,9 @@ class Record:
 
     def add(self, epochs):
         """Record the last of these epochs; the others are recorded already."""
-        self.write(epochs)
+        if time.monotonic() - self.written > INTERVAL:
+            self.write(epochs)
+            self.written = time.monotonic()
         if self.tensorboard:
             self._add_events(epochs)
 

@@ -1,10 +1,17 @@
 """What a checkpoint holds of a training, and how the training continues from it, bit for bit."""
 
+import time
+
 import torch
+
+from allcores.training.evaluation import is_over
+
+# Seconds until a checkpoint after an epoch, at least, and the share of a run that those take.
+INTERVAL, SHARE = 1.0, 0.02
 
 
 class Saver:
-    """Saves after every epoch, and in the middle of one when the workers are asked to.
+    """Saves after an epoch if it is time to, and in the middle of one when asked to.
 
     Args:
         checkpoints: Checkpoints.
@@ -17,7 +24,7 @@ class Saver:
         self.checkpoints, self.strategy, self.schedule = checkpoints, strategy, schedule
         self.average, self.progress = average, progress
         self.batches, self.world = batches, world
-        self.middle, self.pauses, self.sent = None, False, 0
+        self.middle, self.pauses, self.sent, self.saving = None, False, 0, 0.0
 
     def resume(self, checkpoint):
         """Restore all but the strategy from a checkpoint, if any; returns the epochs so far."""
@@ -73,7 +80,7 @@ class Saver:
         return self.world.pause.over(rank)
 
     def after_epoch(self, epochs, model, judge):
-        """Save; returns whether to stop. The clock is stopped.
+        """Save if it is time to; returns whether to stop. The clock is stopped.
 
         Args:
             epochs: one record per epoch. What rank 0 adds to the last one gets to the other workers
@@ -90,7 +97,10 @@ class Saver:
             if judge:
                 epochs[-1]["validation_loss"] = judge(weights)[0]["loss"]
             self.checkpoints.save_weights(epochs, weights)
-            self._save(epochs)
+            if self._is_due(epochs):
+                self._save(epochs)
+            else:
+                self.checkpoints.note(epochs[-1])
             self.progress.epoch(epochs)
         if judge:
             epochs[-1] = self.world.broadcast(epochs[-1])
@@ -101,7 +111,13 @@ class Saver:
         """Bytes that were sent from node to node in this epoch."""
         return self.world.sent_between_nodes() - self.sent if self.world.nodes > 1 else 0
 
+    def _is_due(self, epochs):
+        """Whether to save after this epoch: short ones would be spent on checkpoints."""
+        is_last = self.pauses or is_over(self.progress.run, epochs)
+        return is_last or self.world.pause.age > max(INTERVAL, self.saving / SHARE)
+
     def _save(self, epochs, middle=None):
+        began = time.perf_counter()
         self.checkpoints.save(
             {
                 "strategy": self.strategy.state(),
@@ -114,3 +130,4 @@ class Saver:
             }
         )
         self.world.pause.saved()
+        self.saving = time.perf_counter() - began
