@@ -18,6 +18,7 @@ import contextlib  # noqa: E402
 import dataclasses  # noqa: E402
 import functools  # noqa: E402
 import gc  # noqa: E402
+import math  # noqa: E402
 import signal  # noqa: E402
 import subprocess  # noqa: E402
 import tempfile  # noqa: E402
@@ -32,7 +33,7 @@ from allcores.machine import warm_start  # noqa: E402
 from allcores.study import grid  # noqa: E402
 from allcores.study.conditions import Conditions  # noqa: E402
 from allcores.study.run import Choice, Run  # noqa: E402
-from allcores.training import experiment  # noqa: E402
+from allcores.training import experiment, resuming  # noqa: E402
 from allcores.training.optimizers import OptimizerMaker  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
@@ -210,6 +211,12 @@ LONG = {
     "test_where_nothing_was_measured_the_model_is_counted": (),
     "test_any_module_that_can_be_imported_can_be_trained": ("mine.plain:Net", "mine.starred:Net"),
 }
+
+
+def save_after_each_epoch(monkeypatch):
+    """Also after short ones, in this process and those that it forks."""
+    monkeypatch.setattr(resuming, "INTERVAL", 0)
+    monkeypatch.setattr(resuming, "SHARE", math.inf)
 
 
 def pytest_collection_modifyitems(items):

@@ -11,7 +11,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import DDP, LENET, RUN, optimizer_maker, same_weights, using, vary
+from conftest import (
+    DDP,
+    LENET,
+    RUN,
+    optimizer_maker,
+    same_weights,
+    save_after_each_epoch,
+    using,
+    vary,
+)
 
 from allcores.parallel import launch
 from allcores.parallel.failures import RankFailedError
@@ -273,6 +282,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(laboratory, monkeypatch, str
         if len(checkpoint["epochs"]) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    save_after_each_epoch(monkeypatch)
     monkeypatch.setattr(Checkpoints, "save", save_and_die)
     with pytest.raises(RankFailedError, match="SIGKILL"):
         laboratory.conduct(run, "interrupted")

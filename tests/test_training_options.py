@@ -3,13 +3,12 @@
 import copy
 import csv
 import json
-import math
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import LENET, RUN, same_weights, using, vary
+from conftest import LENET, RUN, same_weights, save_after_each_epoch, using, vary
 from tensorboardX.proto import event_pb2
 from test_strategies import ALL, SYNCHRONOUS, close, each, is_asynchronous, promises
 
@@ -19,7 +18,7 @@ from allcores.parallel.failures import RankFailedError
 from allcores.parallel.flat import Flat
 from allcores.study import component, grid, registry
 from allcores.study.run import Choice
-from allcores.training import progress, resuming
+from allcores.training import progress
 from allcores.training.checkpoints import Checkpoints
 from allcores.training.evaluation import is_over, shipped
 from allcores.training.optimizers import OptimizerMaker
@@ -175,8 +174,7 @@ def test_a_run_with_all_of_it_resumes_bit_for_bit(laboratory, monkeypatch, strat
         if len(checkpoint["epochs"]) == 2:
             raise MemoryError
 
-    monkeypatch.setattr(resuming, "INTERVAL", 0)
-    monkeypatch.setattr(resuming, "SHARE", math.inf)
+    save_after_each_epoch(monkeypatch)
     monkeypatch.setattr(Checkpoints, "save", fail_after_the_second)
     with pytest.raises(RankFailedError):
         laboratory.conduct(run, "other")
