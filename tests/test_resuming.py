@@ -351,7 +351,7 @@ def test_a_resumed_run_records_all_its_sessions(laboratory):
     with trace.open("a") as file:
         file.write("1 99")  # a line that was cut short
     lines = trace.read_text().splitlines()[:-1]
-    process = laboratory.train(run)
+    process = laboratory.train(run, forked=False)  # without a checkpoint after each epoch
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     metrics = read_json(laboratory.folder / "run" / "metrics.json")

@@ -243,10 +243,34 @@ def test_a_killed_rank_ends_its_run_with_its_name(train, laboratory):
     says(other)
 
 
-def test_a_warm_process_that_is_killed_loses_no_run(own_warm, laboratory):
-    train = trains(own_warm, laboratory)
-    runs = {name: vary(RUN, epochs=60, seed=seed) for seed, name in enumerate(["one", "other"])}
-    clients = {name: train(run, name) for name, run in runs.items()}
+SLOW = """
+import math
+import time
+
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self, shape, classes):
+        super().__init__(nn.Flatten(), nn.Linear(math.prod(shape), classes))
+
+    def forward(self, inputs):
+        time.sleep(0.01)
+        return super().forward(inputs)
+"""
+
+
+def test_a_warm_process_that_is_killed_loses_no_run(own_warm, laboratory, monkeypatch):
+    """Runs of more than a second on any processor, which save all the time."""
+    Path("slow.py").write_text(SLOW)
+    monkeypatch.syspath_prepend(Path.cwd())
+    slow = vary(RUN, model=Choice("slow", "slow:Net", {}), epochs=20)
+    runs = {name: vary(slow, seed=seed) for seed, name in enumerate(["one", "other"])}
+    save = ["--checkpoint-minutes", "0.001"]
+    laboratory.data()
+    clients = {
+        name: own_warm(TRAIN, *laboratory.arguments(run, name), *save) for name, run in runs.items()
+    }
     for name in runs:
         wait_for(checkpoint(laboratory, name).exists)
     processes = [pid for client in clients.values() for pid in ranks_of(client.pid, 1)]
