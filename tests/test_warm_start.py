@@ -15,6 +15,7 @@ import pytest
 import torch
 from conftest import DDP, ENVIRONMENT, LENET, ROOT, RUN, same_weights, using, vary
 from project import copy
+from slurm_lab import slow_model
 from test_strategies import alive, children, program_of, wait_for
 
 from allcores.machine import warm_start
@@ -243,26 +244,9 @@ def test_a_killed_rank_ends_its_run_with_its_name(train, laboratory):
     says(other)
 
 
-SLOW = """
-import math
-import time
-
-from torch import nn
-
-
-class Net(nn.Sequential):
-    def __init__(self, shape, classes):
-        super().__init__(nn.Flatten(), nn.Linear(math.prod(shape), classes))
-
-    def forward(self, inputs):
-        time.sleep(0.01)
-        return super().forward(inputs)
-"""
-
-
 def test_a_warm_process_that_is_killed_loses_no_run(own_warm, laboratory, monkeypatch):
     """Runs of more than a second on any processor, which save all the time."""
-    Path("slow.py").write_text(SLOW)
+    slow_model(Path.cwd(), seconds=0.01, epochs=20)
     monkeypatch.syspath_prepend(Path.cwd())
     slow = vary(RUN, model=Choice("slow", "slow:Net", {}), epochs=20)
     runs = {name: vary(slow, seed=seed) for seed, name in enumerate(["one", "other"])}
