@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from conftest import optimizer_maker
 from torch import nn
 
-from allcores.parallel.flat import LINE, Flat
+from allcores.parallel.flat import LINE, Flat, places
+from allcores.training.optimizers import FUSED
 
 
 def network():
@@ -44,12 +46,21 @@ def test_the_vector_is_the_model():
     torch.testing.assert_close(flat.gradient, 2 * before)
 
 
+def slices(flat, count):
+    """What an optimizer gets of each of so many slices: [(place, part), ...]."""
+    return [
+        cut
+        for where in places(flat.weights, count)
+        for cut in flat.cut(where, flat.gradient[where])
+    ]
+
+
 @pytest.mark.parametrize("count", [1, 3, 20])
 def test_each_parameter_and_each_slice_begins_at_a_cache_line(count):
     flat = Flat(network())
     for parameter in flat.parameters:
         assert parameter.data_ptr() % LINE == parameter.grad.data_ptr() % LINE == 0
-    filled = [part for part in flat.slices(count) if len(part)]
+    filled = [part for _, part in slices(flat, count) if len(part)]
     assert all(part.data_ptr() % LINE == part.grad.data_ptr() % LINE == 0 for part in filled)
 
 
@@ -62,16 +73,34 @@ def test_frozen_parameters_stay_out():
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_slices_cover_the_vector_once(count):
-    flat = Flat(network())
-    parts = flat.slices(count)
+def test_slices_cover_the_weights_once(count):
+    model = network()
+    flat = Flat(model)
     flat.weights.copy_(torch.arange(len(flat.weights)))
-    assert torch.equal(torch.cat([part.data for part in parts]), flat.weights)
     flat.gradient.copy_(flat.weights)
-    assert torch.equal(torch.cat([part.grad for part in parts]), flat.weights)
-    for part in parts:
-        part.data.zero_()
-    assert not flat.weights.any()
+    parameters = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    cuts = slices(flat, count)
+    for values in ([part.data for _, part in cuts], [part.grad for _, part in cuts]):
+        assert torch.equal(torch.cat(values), parameters)
+    for where, part in cuts:
+        assert torch.equal(part.data, flat.weights[where])
+
+
+@pytest.mark.parametrize("name", sorted(FUSED))
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_a_fused_optimizer_computes_the_same_bits_on_slices(name, count):
+    model, other = network(), network()
+    flat = Flat(other)
+    make = optimizer_maker(name, lr=0.1, weight_decay=0.1)
+    optimizers = make(model.parameters()), make([part for _, part in slices(flat, count)])
+    assert all(optimizer.defaults["fused"] for optimizer in optimizers)
+    for _ in range(3):
+        for net, optimizer in zip((model, other), optimizers, strict=True):
+            net(IMAGES).square().mean().backward()
+            optimizer.step()
+        optimizers[0].zero_grad()
+        flat.gradient.zero_()
+    assert all(map(torch.equal, model.parameters(), other.parameters()))
 
 
 def test_one_vector_has_one_dtype():

@@ -141,8 +141,8 @@ def test_a_flat_vector_is_its_model(shapes, count, dtype):
     before = [parameter.detach().clone() for parameter in model]
     one = flat.Flat(model)
     assert all(torch.equal(*pair) for pair in zip(model, before, strict=True))
-    parts = one.slices(count)
-    assert torch.equal(torch.cat([part.data for part in parts]), one.weights)
+    parts = flat.split(one.weights, count)
+    assert torch.equal(torch.cat(parts), one.weights)
     one.weights.fill_(3)
     assert all((parameter == 3).all() for parameter in model)
     assert sum(parameter.numel() for parameter in model) <= len(one.weights)

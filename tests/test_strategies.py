@@ -112,7 +112,7 @@ def test_with_one_worker_a_strategy_computes_what_torch_does(tmp_path, strategy)
     target = partial(train_alone, strategy, tmp_path / "weights")
     launch.run_ranks(target, 1, run.servers, 1)
     model = small_net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=True)
 
     def step():
         optimizer.step()

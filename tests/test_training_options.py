@@ -48,7 +48,7 @@ def test_the_norm_is_torchs_however_the_gradient_is_cut():
     expected = whole.clone().requires_grad_()
     expected.grad = whole.clone()
     torch.nn.utils.clip_grad_norm_([expected], CLIP_NORM)
-    maker = OptimizerMaker(SGD, CLIP_NORM)
+    maker = OptimizerMaker(SGD, clip_norm=CLIP_NORM)
     cut = whole.clone()
     maker.clip(list(cut.split(999)))
     torch.testing.assert_close(cut, expected.grad)
@@ -86,7 +86,7 @@ def test_what_weight_decay_spares_is_as_in_groups_of_torchs(name, options, is_fl
     expected = registry.optimizers()[name].load()(groups, **options)
     flat = Flat(model) if is_flat else None
     maker = OptimizerMaker(Choice(name, name, options)).of(model, spare_biases=True)
-    mine = maker([flat.vector] if is_flat else model.parameters())
+    mine = maker(flat.parts if is_flat else model.parameters())
     for _ in range(4):
         inputs = torch.randn(6, 5)
         for net in (model, by_hand):

@@ -22,7 +22,7 @@ class AllReduce(Strategy):
 
     def __init__(self, model, make_optimizer, world):
         self.flat = Flat(model)
-        super().__init__(model, make_optimizer([self.flat.vector]), world)
+        super().__init__(model, make_optimizer(self.flat.parts), world)
 
     def step(self, lr):
         self.world.all_reduce(self.flat.gradient).div_(self.world.workers)

@@ -6,17 +6,20 @@ neither the number of workers nor a resume changes what is trained on, and no ra
 saved.
 """
 
-from dataclasses import dataclass
+import math
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
 # Second words of the seeds, so that no two streams are the same.
 ORDER, AUGMENTATION, DROPOUT = 1, 2, 3
+# How much is gathered at a time: bytes of inputs that stay in a core's cache until they are used.
+CHUNK_BYTES = 1 << 18
 
 
-@dataclass(frozen=True)
-class Shard:
+class Shard(NamedTuple):
     """One worker's part of one global batch.
 
     Attributes:
@@ -53,6 +56,26 @@ def shards(indices, batch_size, seed, epoch, rank, workers, done=0):
             yield Shard(batch[:1], 0.0, len(batch))
 
 
+def loaded(shards, source, targets):
+    """Yield (shard, its augmented inputs, its targets) of each Shard.
+
+    Of small ones calls cost more than the work in them, so several are gathered in one.
+
+    Args:
+        source: Batches.
+        targets: of the dataset, (N,) tensor.
+    """
+    shards = iter(shards)
+    for first in shards:
+        group = [first, *islice(shards, CHUNK_BYTES // source.bytes_of(first.samples))]
+        sizes = [len(shard.samples) for shard in group]
+        samples = np.concatenate([shard.samples for shard in group])
+        inputs = source.augmented(samples)
+        # Copies, each of which begins at a cache line: what is computed depends on that.
+        parts = torch.split_with_sizes_copy(inputs, sizes) if len(group) > 1 else [inputs]
+        yield from zip(group, parts, targets[samples].split(sizes), strict=True)
+
+
 def dropout_seed(seed, epoch, rank):
     """A seed for torch's generator during one epoch on one rank."""
     return int(np.random.SeedSequence([seed, DROPOUT, epoch, rank]).generate_state(1)[0])
@@ -82,10 +105,15 @@ class Batches:
     def start_epoch(self, seed, epoch):
         """Draw crops and flips for every sample of the dataset."""
         random = np.random.default_rng([seed, AUGMENTATION, epoch])
-        self.corners = random.integers(
-            0, 2 * self.crop + 1, size=(2, len(self.inputs)), dtype=np.uint8
-        )
-        self.flips = random.random(len(self.inputs), dtype=np.float32) < 0.5
+        if self.crop:
+            size = 2, len(self.inputs)
+            self.corners = random.integers(0, 2 * self.crop + 1, size=size, dtype=np.uint8)
+        if self.flip:
+            self.flips = random.random(len(self.inputs), dtype=np.float32) < 0.5
+
+    def bytes_of(self, samples):
+        """The size of the float32 inputs of samples."""
+        return 4 * math.prod(self.inputs.shape[1:]) * len(samples)
 
     def plain(self, samples):
         """The inputs of samples as they are: (n,) int64 to (n, C, ...) float32."""

@@ -1,5 +1,7 @@
 """A model as one vector of weights and one of gradients."""
 
+from itertools import accumulate, pairwise
+
 import torch
 
 # Bytes of a cache line. MKL and oneDNN choose by the address of a tensor in which order they add,
@@ -23,7 +25,7 @@ class Flat:
         parameters: the trainable ones of the model, in their order in the vectors.
         places: parameter -> its slice of the vectors.
         weights, gradient: (n,) of the parameters' dtype, n a multiple of a cache line.
-        vector: both vectors as one torch.nn.Parameter with .grad, for an optimizer.
+        parts: the vectors as torch.nn.Parameters with .grad, for an optimizer: see cut().
 
     Raises:
         ValueError: the parameters have several dtypes.
@@ -47,24 +49,43 @@ class Flat:
             values = self.weights[where].as_strided(shape, stride)
             values.copy_(parameter.detach())
             parameter.data, parameter.grad = values, self.gradient[where].as_strided(shape, stride)
-        (self.vector,) = self.slices(1)
+        self.parts = [part for _, part in self.cut(slice(0, length), self.gradient)]
 
-    def slices(self, count):
-        """The vectors in `count` parts, as split() cuts them, as parameters for an optimizer.
+    def cut(self, where, gradient):
+        """A slice of the vectors as parameters for an optimizer, cut where the model's begin.
 
-        Right for optimizers that treat every element separately; others need the tensors' shapes.
+        torch's fused optimizers round the last elements of a tensor, too few for a vector register,
+        otherwise than those before. So the optimizer of a strategy gets tensors that end where
+        those of serial training do, and computes the same bits. Right for optimizers that treat
+        every element separately; others need the tensors' shapes.
+
+        Args:
+            where: slice of whole cache lines.
+            gradient: that slice of a gradient, (where.stop - where.start,).
+
+        Returns:
+            [(its place in the vectors, 1-D torch.nn.Parameter with .grad), ...]; one at least,
+            which is empty if there is nothing but padding.
         """
-        parts = []
-        for weights, gradient in zip(
-            split(self.weights, count), split(self.gradient, count), strict=True
-        ):
-            part = torch.nn.Parameter(weights)
-            part.grad = gradient
-            parts.append(part)
-        return parts
+        cuts = [
+            slice(max(place.start, where.start), min(place.stop, where.stop))
+            for place in self.places.values()
+        ]
+        cuts = [cut for cut in cuts if cut.start < cut.stop] or [slice(where.start, where.start)]
+        parts = [torch.nn.Parameter(self.weights[cut]) for cut in cuts]
+        for cut, part in zip(cuts, parts, strict=True):
+            part.grad = gradient[cut.start - where.start : cut.stop - where.start]
+        return list(zip(cuts, parts, strict=True))
 
 
 def split(vector, count):
     """Cut a vector of whole cache lines into `count` views of whole lines, almost equally long."""
-    lines = vector.view(-1, LINE // vector.element_size())
-    return [part.flatten() for part in lines.tensor_split(count)]
+    return [vector[where] for where in places(vector, count)]
+
+
+def places(vector, count):
+    """The slices that split() gives."""
+    line = LINE // vector.element_size()
+    lines, rest = divmod(len(vector) // line, count)
+    ends = accumulate(line * (lines + (part < rest)) for part in range(count))
+    return [slice(begin, end) for begin, end in pairwise([0, *ends])]

@@ -72,6 +72,10 @@ class World:
             dist.all_reduce(tensor, group=self.worker_group)
         return tensor
 
+    def sum(self, number):
+        """The sum of a float over the workers."""
+        return float(self.all_reduce(torch.tensor([number], dtype=torch.float64)))
+
     def begin_all_reduce_across_nodes(self, tensor):
         """Begin to sum a tensor, in place, over the workers with this rank on their nodes.
 

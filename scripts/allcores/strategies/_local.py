@@ -9,15 +9,15 @@ class LocalStrategy(Strategy):
 
     def __init__(self, model, make_optimizer, world):
         self.flat = Flat(model)
-        super().__init__(model, make_optimizer([self.flat.vector]), world)
+        super().__init__(model, make_optimizer(self.flat.parts), world)
 
     def average(self, vector):
         """Average a vector over all workers, in place."""
         self.world.all_reduce(vector).div_(self.world.workers)
 
     def synchronize(self):
-        for vector in (self.flat.weights, *self.state_per_weight()):
-            self.average(vector)
+        self.average(self.flat.weights)
+        self.world.average(self.state_per_weight())
         super().synchronize()
 
     def state_of_worker(self):

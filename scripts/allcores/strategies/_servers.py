@@ -2,7 +2,7 @@
 
 import torch
 
-from allcores.parallel.flat import Flat
+from allcores.parallel.flat import Flat, places
 from allcores.strategies.base import Strategy
 
 # The kinds of request that a worker makes to a server.
@@ -21,12 +21,19 @@ class ServedStrategy(Strategy):
 
     def __init__(self, model, make_optimizer, world, servers):
         self.flat = Flat(model)
-        self.slices = self.flat.slices(servers)
         self.servers = list(range(world.workers, world.size))
-        # A worker's optimizer is never stepped: the servers update.
-        part = self.slices[world.rank - world.workers] if world.is_server else self.flat.vector
-        super().__init__(model, make_optimizer([part], self._add_up_slices), world)
-        self.weights, self.gradient = part.data, part.grad
+        weights, gradient = self.flat.weights, self.flat.gradient
+        cuts = places(weights, servers)
+        # (server, weights, gradient) of each slice
+        self.slices = [
+            (server, weights[cut], gradient[cut])
+            for server, cut in zip(self.servers, cuts, strict=True)
+        ]
+        # A worker has all slices, and an optimizer that is never stepped: the servers update.
+        mine = cuts[world.rank - world.workers] if world.is_server else slice(0, len(weights))
+        self.weights, self.gradient = weights[mine], gradient[mine]
+        parts = [part for _, part in self.flat.cut(mine, self.gradient)]
+        super().__init__(model, make_optimizer(parts, self._add_up_slices), world)
 
     @staticmethod
     def exchange(workers, servers):

@@ -76,9 +76,9 @@ class AsyncParameterServer(ServedStrategy):
     def _pull(self):
         self.world.clock.enter("wait")
         answers, pulls = [], []
-        for server, part, version in zip(self.servers, self.slices, self.versions, strict=True):
+        for (server, weights, _), version in zip(self.slices, self.versions, strict=True):
             answers.append(self.world.receive(version, server))
-            pulls.append(self.world.receive(part.data, server))
+            pulls.append(self.world.receive(weights, server))
             self.request(server, PULL)
         for answer in answers:
             answer.wait()

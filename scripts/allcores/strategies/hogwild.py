@@ -45,7 +45,7 @@ class Hogwild(Strategy):
 
     def __init__(self, model, make_optimizer, world, *, locked=False, state="own"):
         self.flat = Flat(model, weights=world.shared.zeros)
-        super().__init__(model, make_optimizer([self.flat.vector]), world)
+        super().__init__(model, make_optimizer(self.flat.parts), world)
         self.lock = world.shared.lock if locked else contextlib.nullcontext
         self.has_own_state = state == "own"
         self.to_share = not self.has_own_state
@@ -74,10 +74,10 @@ class Hogwild(Strategy):
         torch's optimizers make it in their first update, here that of rank 0; the others wait.
         """
         self.optimizer.load_state_dict(self.world.broadcast(self.optimizer.state_dict()))
-        state = self.optimizer.state[self.flat.vector]
-        for name, value in state.items():
-            if torch.is_tensor(value):
-                state[name] = self.world.shared.zeros(value.shape, value.dtype).copy_(value)
+        for state in self.optimizer.state.values():
+            for name, value in state.items():
+                if torch.is_tensor(value):
+                    state[name] = self.world.shared.zeros(value.shape, value.dtype).copy_(value)
         self.world.barrier()
         self.to_share = False
 
@@ -85,8 +85,7 @@ class Hogwild(Strategy):
         self.world.barrier()  # all updates have been made
         self.updates_read = int(self.updates.sum())
         if self.has_own_state:
-            for vector in self.state_per_weight():
-                self.world.all_reduce(vector).div_(self.world.workers)
+            self.world.average(self.state_per_weight())
         super().synchronize()
         self.counts = self.world.all_reduce(self.staleness.take())
 

@@ -34,12 +34,12 @@ class ParameterServer(ServedStrategy):
         world = self.world
         world.clock.enter("push")
         answers, pulls, pushes = [], [], []
-        for server, part, answer in zip(self.servers, self.slices, self.answers, strict=True):
+        for (server, weights, gradient), answer in zip(self.slices, self.answers, strict=True):
             answers.append(world.receive(answer, server))
-            pulls.append(world.receive(part.data, server))
+            pulls.append(world.receive(weights, server))
             if world.rank == 0:
                 self.request(server, PUSH, lr)
-            pushes.append(world.send(part.grad, server, GRADIENT))
+            pushes.append(world.send(gradient, server, GRADIENT))
         for push in pushes:
             push.wait()
         world.clock.enter("wait")

@@ -107,7 +107,7 @@ class Ring(Strategy):
 
     def __init__(self, model, make_optimizer, world):
         self.flat = Flat(model)
-        super().__init__(model, make_optimizer([self.flat.vector]), world)
+        super().__init__(model, make_optimizer(self.flat.parts), world)
         self.ring = RingAverage(self.flat.gradient, world)
 
     @staticmethod

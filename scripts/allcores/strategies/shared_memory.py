@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import torch
 
-from allcores.parallel.flat import Flat, split
+from allcores.parallel.flat import Flat, places
 from allcores.strategies.base import Strategy
 
 # Small enough to stay in cache, large enough that what an optimizer does once per call is little.
@@ -39,14 +39,18 @@ class Block(NamedTuple):
     """A part of my slice of the vector.
 
     Attributes:
-        where: its place in the vector.
-        weights: (m,), for the optimizer.
         gradients: everybody's, (m,) each.
+        average: of the gradients, (m,).
+        cuts: the block for the optimizer: see Flat.cut().
     """
 
-    where: slice
-    weights: torch.nn.Parameter
     gradients: tuple[torch.Tensor, ...]
+    average: torch.Tensor
+    cuts: list[tuple[slice, torch.nn.Parameter]]
+
+    @property
+    def parts(self):
+        return [part for _, part in self.cuts]
 
 
 class SharedMemory(Strategy):
@@ -70,7 +74,7 @@ class SharedMemory(Strategy):
             parameter.register_post_accumulate_grad_hook(self._show)
         self.clips = make_optimizer.clip_norm is not None
         self.blocks = self._blocks(world.rank_on_node, world.workers_on_node)
-        parts = [block.weights for block in self.blocks]
+        parts = [part for block in self.blocks for part in block.parts]
         super().__init__(model, make_optimizer(parts, self._add_up_slices), world)
         self.shared_state = {
             name: world.shared.zeros(self.flat.weights.shape, self.flat.weights.dtype)
@@ -82,19 +86,19 @@ class SharedMemory(Strategy):
     def _blocks(self, rank, workers):
         weights = self.flat.weights
         length = BLOCK_BYTES // weights.element_size()
-        lengths = [len(part) for part in split(weights, workers)]
-        mine = range(sum(lengths[:rank]), sum(lengths[: rank + 1]))
+        mine = places(weights, workers)[rank]
+        size = mine.stop - mine.start
         # For one block at a time, which stays in cache; or for all, while they are sent between
         # nodes or until their norm is known.
         one_by_one = self.world.nodes == 1 and not self.clips
-        average = torch.empty(length if one_by_one else len(mine), dtype=weights.dtype)
+        averages = torch.empty(min(length, size) if one_by_one else size, dtype=weights.dtype)
         blocks = []
         for first in range(mine.start, mine.stop, length) or [mine.start]:  # it may be empty
             where = slice(first, min(first + length, mine.stop))
-            parameter = torch.nn.Parameter(weights[where])
-            begin_of_average = 0 if one_by_one else where.start - mine.start
-            parameter.grad = average[begin_of_average:][: len(parameter)]
-            blocks.append(Block(where, parameter, self.gradients[:, where].unbind()))
+            begin = 0 if one_by_one else where.start - mine.start
+            average = averages[begin : begin + where.stop - where.start]
+            gradients = self.gradients[:, where].unbind()
+            blocks.append(Block(gradients, average, self.flat.cut(where, average)))
         return blocks
 
     def _show(self, parameter):
@@ -120,7 +124,7 @@ class SharedMemory(Strategy):
         (group,) = self.optimizer.param_groups
         averaged = self._averaged()
         for blocks in [list(averaged)] if self.clips else ([block] for block in averaged):
-            group["params"] = [block.weights for block in blocks]
+            group["params"] = [part for block in blocks for part in block.parts]
             self.update(lr)
         if self.to_share:
             self._share_state()
@@ -132,11 +136,11 @@ class SharedMemory(Strategy):
         sums = []
         for block in self.blocks:
             self.world.clock.enter("average")
-            _add_up(block.gradients, block.weights.grad)
+            _add_up(block.gradients, block.average)
             if self.world.nodes == 1:
                 yield block
             else:
-                sums.append(self.world.begin_all_reduce_across_nodes(block.weights.grad))
+                sums.append(self.world.begin_all_reduce_across_nodes(block.average))
         for block, sum_over_nodes in zip(self.blocks, sums, strict=False):
             self.world.clock.enter("across_nodes")
             sum_over_nodes.wait()
@@ -151,21 +155,25 @@ class SharedMemory(Strategy):
 
         torch's optimizers create it in their first update.
         """
-        for block in self.blocks:
-            state = self.optimizer.state[block.weights]
+        for where, part in self._cuts():
+            state = self.optimizer.state[part]
             for name, vector in self.shared_state.items():
-                state[name] = vector[block.where].copy_(state[name])
+                state[name] = vector[where].copy_(state[name])
         self.to_share = False
 
+    def _cuts(self):
+        return [cut for block in self.blocks for cut in block.cuts]
+
     def state(self):
-        state = self.optimizer.state[self.blocks[0].weights]
+        _, part = self._cuts()[0]
+        state = self.optimizer.state[part]
         return {"model": self.module.state_dict(), "optimizer": {**state, **self.shared_state}}
 
     def restore(self, state):
         self.module.load_state_dict(state["model"])
-        for block in self.blocks:
-            self.optimizer.state[block.weights] = {
-                name: value[block.where] if name in self.shared_state else copy.deepcopy(value)
+        for where, part in self._cuts():
+            self.optimizer.state[part] = {
+                name: value[where] if name in self.shared_state else copy.deepcopy(value)
                 for name, value in state["optimizer"].items()
             }
         self._share_state()

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from allcores.data.batches import Batches, count_batches, dropout_seed, shards
+from allcores.data.batches import Batches, count_batches, dropout_seed, loaded, shards
 from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
 from allcores.study import registry
@@ -67,27 +67,28 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         my_shards = shards(
             samples, run.batch_size, run.seed, epoch, world.rank, world.workers, done
         )
-        for step, shard in enumerate(my_shards, start=done + 1):
-            inputs, target = source.augmented(shard.samples), targets[shard.samples]
+        batches_of_epoch = loaded(my_shards, source, targets)
+        for step, (shard, inputs, target) in enumerate(batches_of_epoch, start=done + 1):
             clock.enter("compute")
             with models.precision(run):
                 scores = strategy.model(inputs)
             loss = criterion(scores.float(), target) * shard.weight
-            if not math.isfinite(loss.item()):
+            loss_value = loss.item()
+            if not math.isfinite(loss_value):
                 raise DivergedError(epoch + 1, step, schedule.lr)
             loss.backward()
             strategy.step(schedule.lr)
             average.take(epoch * batches + step)
             clock.enter("data")
             schedule.end_batch()
-            total_loss += loss.detach() * shard.batch
+            total_loss += loss_value * shard.batch
             progress.batch()
             if saver.after_step(epochs, step, lr, total_loss):
                 strategy.close()
                 progress.close()
                 return
         clock.enter("wait")
-        mean_loss = float(world.all_reduce(total_loss)) / world.workers / len(samples)
+        mean_loss = world.sum(total_loss) / world.workers / len(samples)
         strategy.synchronize()
         clock.stop()
         if not math.isfinite(mean_loss):  # though the loss of each batch was

@@ -1,6 +1,7 @@
 """Build the model of a run, and the precision in which it computes."""
 
 import inspect
+from contextlib import nullcontext
 
 import torch
 
@@ -11,7 +12,7 @@ MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.
 
 def precision(run):
     """The context in which a Run's model computes: for bf16, torch's autocast."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=run.precision == "bf16")
+    return torch.autocast("cpu", torch.bfloat16) if run.precision == "bf16" else nullcontext()
 
 
 def arguments(shape, outputs):

@@ -13,6 +13,9 @@ from allcores.study.run import Choice
 PART = 1 << 18
 # As torch.nn.utils.clip_grad_norm_ has it, so that a gradient of 0 divides by something.
 LEAST_NORM = 1e-6
+# Optimizers of which torch has a kernel for a whole update on a CPU, and options that exclude it.
+FUSED = {"SGD", "Adam", "AdamW", "Adagrad"}
+NOT_FUSED = {"foreach", "differentiable", "capturable"}
 # Optimizers whose weight decay is part of an update of whole matrices.
 OWN_DECAY = ("Adafactor", "Muon")
 
@@ -28,19 +31,23 @@ class OptimizerMaker:
 
     Attributes:
         choice: of a class of torch.optim, with its options.
+        is_dense: whether no gradient is sparse, which torch's fused optimizers do not take.
         clip_norm: None: gradients stay as they are.
         without_decay: parameters without weight decay. They may be views of those that an optimizer
             gets.
     """
 
     choice: Choice
+    is_dense: bool = True
     clip_norm: float | None = None
     without_decay: tuple[torch.nn.Parameter, ...] = ()
 
     @classmethod
     def of_run(cls, run, model):
         """The maker for a Run."""
-        return cls(run.optimizer, run.clip_norm).of(model, run.decay_biases is False)
+        is_dense = not any(getattr(module, "sparse", False) for module in model.modules())
+        maker = cls(run.optimizer, is_dense, run.clip_norm)
+        return maker.of(model, run.decay_biases is False)
 
     def of(self, model, spare_biases=None):
         """The maker for another copy of the model.
@@ -62,7 +69,10 @@ class OptimizerMaker:
                 the whole gradient.
         """
         make = registry.optimizers()[self.choice.name].load()
-        optimizer = make(parameters, **self.choice.options)
+        options = self.choice.options
+        if self.is_dense and self.choice.name in FUSED and not NOT_FUSED & options.keys():
+            options = {"fused": True} | options
+        optimizer = make(parameters, **options)
         if self.clip_norm is not None:
             optimizer.register_step_pre_hook(lambda *_: self.clip(_gradients(optimizer), add_up))
         if self.without_decay:

@@ -286,11 +286,10 @@ def _step(run, model, dataset, count):
     import numpy as np
     import torch
 
-    from allcores.study import registry
     from allcores.training import losses, models
+    from allcores.training.optimizers import OptimizerMaker
 
-    make_optimizer = registry.optimizers()[run.optimizer.name].load()
-    optimizer = make_optimizer(model.parameters(), **run.optimizer.options)
+    optimizer = OptimizerMaker.of_run(run, model)(model.parameters())
     criterion = losses.of_run(run, dataset, np.arange(dataset.info["train"]))
     inputs = torch.randn(count, *dataset.shape)
     is_class = dataset.classes is not None

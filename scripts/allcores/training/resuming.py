@@ -44,7 +44,7 @@ class Saver:
         the clock.
         """
         if not self.middle:
-            return 0, self.schedule.lr, torch.zeros(1)
+            return 0, self.schedule.lr, 0.0
         middle, self.middle = self.middle, None
         state = middle["workers"][self.world.rank]
         self.strategy.restore_worker(state["strategy"])

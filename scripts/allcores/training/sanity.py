@@ -11,6 +11,7 @@ from allcores.data import storage
 from allcores.machine.lifetime import die_with_parent
 from allcores.study import registry
 from allcores.training import losses, models, schedules
+from allcores.training.optimizers import OptimizerMaker
 
 LONGEST = 1000  # characters of a problem
 STEPS = 10**9  # of a schedule that is only made to see whether it can be; enough for any
@@ -117,9 +118,7 @@ def _try_out(run, shape, classes, strategies):
         raise ValueError("the model has no parameters to train")
     targets = torch.randn(2) if classes is None else torch.arange(2) % classes
     with _blame("models", run.model.label, "optimizer"):
-        optimizer = registry.optimizers()[run.optimizer.name].load()(
-            model.parameters(), **run.optimizer.options
-        )
+        optimizer = OptimizerMaker.of_run(run, model)(model.parameters())
     with _blame("schedules", run.schedule.label):
         schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
     with _blame("models", run.model.label, "loss"):
