@@ -77,8 +77,16 @@ def loaded(shards, source, targets):
 
 
 def dropout_seed(seed, epoch, rank):
-    """A seed for torch's generator during one epoch on one rank."""
+    """A seed for torch's generators during one epoch on one rank."""
     return int(np.random.SeedSequence([seed, DROPOUT, epoch, rank]).generate_state(1)[0])
+
+
+def seed_dropout(seed, epoch, rank):
+    """Seed torch's generators for one epoch on one rank."""
+    # Without a device, torch.manual_seed() keeps a traceback for each kind that may yet appear.
+    has_device = torch.accelerator.is_available()
+    seed_all = torch.manual_seed if has_device else torch.default_generator.manual_seed
+    seed_all(dropout_seed(seed, epoch, rank))
 
 
 class Batches:

@@ -30,10 +30,6 @@ class Accelerator(Strategy):
             return f"cannot compute on the device {device!r}: {str(error).splitlines()[0]}"
         return super().refusal(model)
 
-    def step(self, lr):
-        self.update(lr)
-        self.optimizer.zero_grad()
-
     def synchronize(self):
         self.module.load_state_dict(self.replica.state_dict())
 

@@ -131,8 +131,12 @@ class Strategy:
         return 1, 1
 
     def step(self, lr):
-        """Gradient in, next weights out: update with learning rate lr and clear the gradient."""
-        raise NotImplementedError
+        """Gradient in, next weights out: update with learning rate lr and clear the gradient.
+
+        By default what backward() leaves is the gradient to apply.
+        """
+        self.update(lr)
+        self.clear()
 
     def synchronize(self):
         """At the end of an epoch, make this worker's weights the final ones, equal on all workers.
@@ -177,6 +181,12 @@ class Strategy:
             group["lr"] = lr
         self.optimizer.step()
 
+    def clear(self):
+        """Have no gradient, as optimizer.zero_grad() does in more time."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
+
     def state_per_weight(self):
         """The tensors in the optimizer's state that hold a number per weight."""
         values = [value for state in self.optimizer.state.values() for value in state.values()]
@@ -188,7 +198,3 @@ class Alone(Strategy):
 
     def __init__(self, model, make_optimizer, world):
         super().__init__(model, make_optimizer(model.parameters()), world)
-
-    def step(self, lr):
-        self.update(lr)
-        self.optimizer.zero_grad()

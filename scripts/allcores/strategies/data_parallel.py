@@ -21,7 +21,3 @@ class DataParallel(Strategy):
     def __init__(self, model, make_optimizer, world):
         super().__init__(model, make_optimizer(model.parameters()), world)
         self.model = torch.nn.DataParallel(model)
-
-    def step(self, lr):
-        self.update(lr)
-        self.optimizer.zero_grad()

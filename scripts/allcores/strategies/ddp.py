@@ -72,7 +72,7 @@ class DDP(Strategy):
         )
         self.model().backward()
         del self.module.forward
-        self.optimizer.zero_grad()
+        self.clear()
 
     @classmethod
     def option_for_missing_gradients(cls, *, find_unused_parameters=False, **options):
@@ -81,10 +81,6 @@ class DDP(Strategy):
     @staticmethod
     def exchange(workers, servers):
         return 2 * (workers - 1), 2 * (workers - 1) / workers  # gloo's is a ring, too
-
-    def step(self, lr):
-        self.update(lr)
-        self.optimizer.zero_grad()
 
 
 def _hook(name, rank):

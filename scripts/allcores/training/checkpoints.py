@@ -54,6 +54,7 @@ class Checkpoints:
         self.lock = _lock_file(self._file("lock"))
         self._latest, self._previous = self._file("latest"), self._file("previous")
         self._noted = self._file("epochs")
+        self._notes_file = None  # in which _noted is being written
         self._needed = set()  # epochs whose weights the latest checkpoint needs
         try:
             self._choose()
@@ -142,6 +143,7 @@ class Checkpoints:
             self._latest.replace(self._previous)
         next_file.replace(self._latest)
         self._noted.unlink(missing_ok=True)
+        self._notes_file = None
         previously_needed, self._needed = self._needed, set(self._scored(checkpoint["epochs"]))
         needed = {self._weights(epoch) for epoch in previously_needed | self._needed}
         for file in set(self.folder.glob(f"weights_*{SUFFIX}")) - needed:
@@ -149,8 +151,9 @@ class Checkpoints:
 
     def note(self, record):
         """Keep the record of an epoch that no checkpoint has yet, for a run that diverges."""
-        with self._noted.open("a") as lines:
-            lines.write(json.dumps(record) + "\n")
+        if self._notes_file is None:
+            self._notes_file = self._noted.open("a", buffering=1)  # each line is written at once
+        self._notes_file.write(json.dumps(record) + "\n")
 
     def trained(self):
         """The latest checkpoint, with the epochs that were noted since; {}: there is nothing."""

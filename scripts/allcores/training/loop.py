@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from allcores.data.batches import Batches, count_batches, dropout_seed, loaded, shards
+from allcores.data.batches import Batches, count_batches, loaded, seed_dropout, shards
 from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
 from allcores.study import registry
@@ -59,7 +59,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
 
     while not is_over(run, epochs):
         epoch = len(epochs)
-        torch.manual_seed(dropout_seed(run.seed, epoch, world.rank))
+        seed_dropout(run.seed, epoch, world.rank)
         source.start_epoch(run.seed, epoch)
         model.train()
         done, lr, total_loss = saver.begin_epoch()
