@@ -99,9 +99,7 @@ class Decisions:
                     Wildcards(fromdict=of_recipe | {"dataset": run.dataset.label})
                 )
         forced = {str(path) for path in self.workflow.dag.forcefiles}
-        self.runs = {
-            path for path in self.table.runs if f"{self.folder.run(path)}/weights.pt" in forced
-        }
+        self.runs = {path for path in self.table.runs if self.folder.metrics(path) in forced}
         self.data = {path for path in forced if "/runs/" not in path}
 
     @property

@@ -107,9 +107,8 @@ def test_why_a_run_would_run_again(tmp_path):
     assert status(project, "--why").count("has not been trained") == 1
     project.call("--until", "train")
     assert "all runs are what the config asks for" in status(project, "--why")
-    project.edit(
-        "scripts/allcores/strategies/ddp.py", "def step(self, lr):", "def step(self, lr, on=0):"
-    )
+    ddp = "scripts/allcores/strategies/ddp.py"
+    project.edit(ddp, "def _arrange_buckets(self):", "def _arrange_buckets(self, on=0):")
     why = status(project, "--why")
     assert "ddp/w2t1/fold0of2/nall_seed0 and 1 more:" in why
     assert "code: allcores/strategies/ddp.py (DDP)" in why

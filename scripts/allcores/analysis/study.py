@@ -14,8 +14,6 @@ from allcores.study.run import digest
 
 # The file in which a study notes what the others were made of.
 MADE = "made.json"
-# The files of a run that are read.
-READ_FILES = ("metrics.json", "utilisation.csv", "predictions.parquet")
 # Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
 # The CSV of a plan's prediction for each run.
@@ -106,10 +104,6 @@ class Study:
         run = self.table.runs.get(path)
         log = self.folder.log(run) if run else self.folder.selection_log(path)
         return log if Path(log).exists() else None
-
-    def files_of(self, path):
-        """The files of a run that are read."""
-        return [f"{self.folder.run(path)}/{name}" for name in READ_FILES]
 
     @property
     def predictions(self):

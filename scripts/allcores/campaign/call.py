@@ -28,7 +28,7 @@ from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
 from allcores.study import checks, fit, grid, registry, results_folder, schema, sweeps, yamlfile
-from allcores.study.results_folder import RUN_FILES, ResultsFolder
+from allcores.study.results_folder import ResultsFolder
 from allcores.study.run import PATH
 
 # The rules that come before all tables and figures.
@@ -190,8 +190,8 @@ class Call:
         if self.undecided:
             return [self.folder.plan_file(choose.FILE)]
         paths = (*self.table.required, *self.folder.lost_paths(self.table))
-        run_files = [f"{self.folder.run(path)}/{file}" for path in paths for file in RUN_FILES]
-        return [*run_files, *(file for job in self.studies for file in job.files)]
+        metrics = [self.folder.metrics(path) for path in paths]
+        return [*metrics, *(file for job in self.studies for file in job.files)]
 
     def choosing(self, wildcards):
         """No input; what was chosen for other settings is chosen again."""

@@ -47,7 +47,7 @@ def lines(folder, table, call_journal, is_stopped):
 
 def _has_diverged(folder, path):
     try:
-        return bool(read_json(f"{folder.run(path)}/metrics.json")["diverged"])
+        return bool(read_json(folder.metrics(path))["diverged"])
     except (OSError, ValueError):  # reported by whatever reads it next
         return False
 

@@ -5,13 +5,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from allcores.campaign import commands
+from allcores.campaign import commands, state
 from allcores.campaign import snakemake_internals as internals
-from allcores.data import preparation
 from allcores.machine import warm_start
-from allcores.study import identity, registry, sweeps
-from allcores.study.conditions import Conditions
-from allcores.study.results_folder import RUN_FILES
+from allcores.study import registry, sweeps
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
@@ -43,7 +40,7 @@ class RunJobs:
         self.estimates, self.workflow = estimates, workflow
         self.warm, self.launched, self.on_cluster = warm, launched, on_cluster
         self.turns = table.turns()
-        self.made_from = {}  # dataset -> what it is made from
+        self.current = state.Current(folder, table)
         self.run_of_recipe, self.first_of_family = {}, {}
         for run in table.runs.values():
             if run.has_auto:
@@ -145,18 +142,15 @@ class RunJobs:
         was interrupted just after its end.
         """
         run = self.run(wildcards)
-        if internals.is_main_process(self.workflow) and self.folder.has(run.path):
-            place = self.folder.run(run.path)
-            files = [f"{place}/{name}" for name in RUN_FILES]
+        metrics = self.folder.metrics(run.path)
+        if internals.is_main_process(self.workflow) and Path(metrics).exists():
             damaged = self.folder.damaged_file(run.path)
             if damaged:
                 print(f"{damaged} is not what the run wrote: it is trained again", file=sys.stderr)
-            recorded = self._recorded_conditions(place)
-            is_other = recorded is None or recorded.made_of != self.made_of(run)
-            if damaged or is_other or recorded.generation < self._generation(run):
-                internals.force(self.workflow, files)
-            elif internals.is_interrupted(self.workflow, files[0]):
-                internals.forget_interruption(self.workflow, files)
+            if not self.current(run.path):
+                internals.force(self.workflow, [metrics])
+            elif internals.is_interrupted(self.workflow, metrics):
+                internals.forget_interruption(self.workflow, [metrics])
         return self.folder.inputs_of(run)
 
     def check_recipe(self, wildcards):
@@ -182,20 +176,6 @@ class RunJobs:
         """The file of a Run's recipe, and its copy, whose name has a digest of its cache key."""
         measured = self.folder.recipe.format(**run.wildcards, measured=run.measured)
         return measured, f"{self.folder.plan_file('recipes')}/{recipes.file_name(run)}"
-
-    def made_of(self, run):
-        """See identity.made_of()."""
-        label = run.dataset.label
-        if label not in self.made_from:
-            self.made_from[label] = preparation.made_from(run.dataset)
-        return identity.made_of(run, self.made_from[label])
-
-    def _recorded_conditions(self, place):
-        """The Conditions recorded with the results in a folder; None: they are damaged."""
-        try:
-            return Conditions.of(Path(place))
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
 
     def threads(self, wildcards, input):
         """The cores of a run: on all nodes if Snakemake packs them, else on one. An exclusive run
@@ -230,7 +210,7 @@ class RunJobs:
     def decisive(self, wildcards):
         """Everything but its input files that retrains a run when it changes, as one line."""
         run = self.run(wildcards)
-        return f"{self.made_of(run)} {self._generation(run)}"
+        return f"{self.current.made_of(run)} {self._generation(run)}"
 
     def _generation(self, run):
         return self.folder.conditions_of(run, self.table).generation

@@ -101,16 +101,16 @@ class Current:
             conditions = is_whole and Conditions.of(place)
         except (OSError, ValueError, TypeError, KeyError):
             return False
-        if not is_whole or conditions.made_of != identity.made_of(
-            run, self._made_from(run.dataset)
-        ):
+        if not is_whole or conditions.made_of != self.made_of(run):
             return False
         return conditions.generation >= self.folder.conditions_of(run, self.table).generation
 
-    def _made_from(self, dataset):
-        if dataset.label not in self.made_from:
-            self.made_from[dataset.label] = preparation.made_from(dataset)
-        return self.made_from[dataset.label]
+    def made_of(self, run):
+        """See identity.made_of()."""
+        label = run.dataset.label
+        if label not in self.made_from:
+            self.made_from[label] = preparation.made_from(run.dataset)
+        return identity.made_of(run, self.made_from[label])
 
 
 def was_stopped(job):

@@ -60,7 +60,7 @@ class Status:
                 continue
             yield from ("", *closing.failure(job))
             if job.rule == "train" and is_here:
-                target = f"{self.folder.run(job.title)}/metrics.json"
+                target = self.folder.metrics(job.title)
                 again = f"{commands.program()} --cores all {target} --configfile {arguments}"
                 yield f"    again: {again}"
 

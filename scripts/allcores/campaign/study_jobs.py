@@ -28,15 +28,15 @@ class StudyJob(Study):
         self.workflow, self.warm = workflow, warm
 
     def inputs(self, checkpoints):
-        """The runs' files as inputs of a rule: where the study selects, those of each final run as
-        soon as it is chosen."""
+        """The runs' results as inputs of a rule: where the study selects, those of each final run
+        as soon as it is chosen."""
         if not self.selections:
-            return {"runs": [file for path in self.paths for file in self.files_of(path)]}
+            return {"runs": [self.folder.metrics(path) for path in self.paths]}
 
         def input_of(selection):
             def when_selected(wildcards):
                 checkpoints.select_candidate.get(selection=selection.path)
-                return self.files_of(self.folder.chosen_path(selection))
+                return self.folder.metrics(self.folder.chosen_path(selection))
 
             return when_selected
 
@@ -92,9 +92,7 @@ class SelectionJobs:
         if made_of != self._made_of(path):
             internals.force(self.workflow, [file])
         inner = self.folder.scored_paths(selection).values()
-        scores = [
-            f"{self.folder.run(inner_path)}/metrics.json" for paths in inner for inner_path in paths
-        ]
+        scores = [self.folder.metrics(inner_path) for paths in inner for inner_path in paths]
         return [*(earlier.output if earlier else []), *scores]
 
     def _made_of(self, path):

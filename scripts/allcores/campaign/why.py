@@ -70,7 +70,7 @@ def reasons(folder, run, table, is_other):
     if not folder.has(run.path):
         return ["has not been trained"]
     try:
-        metrics = read_json(Path(folder.run(run.path), "metrics.json"))
+        metrics = read_json(folder.metrics(run.path))
     except ValueError as error:
         return [str(error)]
     if damaged := folder.damaged_file(run.path):

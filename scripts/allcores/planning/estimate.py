@@ -140,7 +140,7 @@ class Estimates:
             if not self.folder.has(path):
                 continue
             try:
-                metrics = read_json(f"{self.folder.run(path)}/metrics.json")
+                metrics = read_json(self.folder.metrics(path))
             except (OSError, ValueError):  # reported when it is collected
                 continue
             settings = json.loads(self.table.runs[path].to_json())

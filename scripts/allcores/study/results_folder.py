@@ -80,19 +80,26 @@ class ResultsFolder:
     def run(self, path=PATH):
         return f"{self.path}/runs/{path}"
 
+    def metrics(self, path=PATH):
+        """The file that a run writes last."""
+        return f"{self.run(path)}/metrics.json"
+
     def has(self, path):
         """Whether the results of a run are there."""
         return all(Path(self.run(path), file).exists() for file in RUN_FILES)
 
     def damaged_file(self, path):
-        """The first file of a complete run that differs from what it wrote; None: there is none."""
-        place, digests = Path(self.run(path)), self.digests
+        """The first file of a run that is gone or not what it wrote; None: there is none."""
+        metrics = Path(self.metrics(path))
         try:
-            written = digests.of(place / "metrics.json")
+            written = self.digests.of(metrics)
         except (ValueError, KeyError):
-            return place / "metrics.json"
-        wrong = [place / name for name in written if digests.of(place / name) != written[name]]
-        return wrong[0] if wrong else None
+            return metrics
+        for name in written:
+            file = metrics.with_name(name)
+            if not file.exists() or self.digests.of(file) != written[name]:
+                return file
+        return None
 
     @property
     def digests(self):

@@ -93,13 +93,16 @@ def conduct(
         failures.RankFailedError: a process of the run died or hangs, or another node is gone.
         KeyboardInterrupt: a signal stopped it; the same call continues from the last checkpoint.
     """
-    output, execution = Path(output), execution or Execution()
-    conditions = conditions or Conditions()
+    output, execution, request = Path(output), execution or Execution(), request or run
     results.refuse_foreign(output, checkpoint_folder)
     task = _Task.of(run, data_folder, fold_file)
+    info = task.dataset.info
+    made_of = identity.made_of(request, info["made_from"])
+    conditions = replace(conditions or Conditions(), made_of=made_of)
     # An exclusive run does not resume from a packed one: their timings do not add up.
     resumed_by = repr((task.resumed_by, conditions.exclusive))
     output.mkdir(parents=True, exist_ok=True)
+    conditions.write(output)  # first: it shows that the folder is a run's
     record = Record(output, execution.tensorboard)
     with Checkpoints(
         checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
@@ -131,8 +134,7 @@ def conduct(
             watch.finish()
             costs_of_nodes = peers.collect(_costs_of_node(watch))
 
-        request, checkpoint, info = request or run, checkpoints.trained(), task.dataset.info
-        conditions = replace(conditions, made_of=identity.made_of(request, info["made_from"]))
+        checkpoint = checkpoints.trained()
         identity_of_request = identity.of_run(request, info, task.fold_of)
         metrics = {
             "identity": task.decisive if request == run else identity_of_request,
@@ -154,7 +156,6 @@ def conduct(
         }
         record.write(checkpoint.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
-        conditions.write(output)
         files = {name: sha256(output / name) for name in RUN_FILES if name != "metrics.json"}
         write_json(output / "metrics.json", metrics | {"files": files})
         if not run.stop_after:

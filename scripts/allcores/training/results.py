@@ -108,15 +108,13 @@ def refuse_foreign(output, checkpoint_folder):
         )
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file; the results need a folder")
-    if checkpoints.is_begun(checkpoint_folder):
-        return  # its first session has checked; what is there may be incomplete results
+    if checkpoints.is_begun(checkpoint_folder) or conditions.is_ours(output):
+        return  # an earlier session has checked; what is there may be incomplete results
     metrics = output / "metrics.json"
     names = [name for file in FILES for name in (file, f"{file}.part")]
     if metrics.exists():
         names = [] if b'"checksum"' in metrics.read_bytes() else ["metrics.json"]
     foreign = [output / name for name in names if (output / name).exists()]
-    if conditions.is_ours(output):  # Snakemake deletes the other files before it runs a job again
-        foreign = [file for file in foreign if file.name != conditions.FILE]
     if foreign:
         raise ValueError(
             f"{foreign[0]} exists and is not a result of a run; expected a folder without it"
