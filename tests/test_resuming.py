@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import LENET, RUN, same_weights, using, vary
+from slurm_lab import slow_model
 
 from allcores.data import storage
 from allcores.files import read_json
@@ -340,7 +341,8 @@ def test_only_one_at_a_time_trains_a_run(laboratory):
 
 
 def test_a_resumed_run_records_all_its_sessions(laboratory):
-    run = vary(epochs=2000)
+    slow_model(laboratory.folder, seconds=0.005, epochs=100)
+    run = vary(model=Choice("slow", "slow:Net", {}), epochs=100)
     process = laboratory.train(run, forked=False)
     trace = laboratory.checkpoints("run") / "trace.allcores"
     while not trace.exists() or trace.read_text().count("\n") < 4:
