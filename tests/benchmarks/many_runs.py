@@ -1,0 +1,109 @@
+"""Many short runs on pretended cores: how busy Snakemake keeps them, and how much memory it takes.
+
+A run sleeps for a second and writes what a run leaves; all else is as in any call. So it shows how
+many cores could be kept busy with such runs, whatever this machine has.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import ROOT, SNAKEMAKE, report, sized
+
+sys.path.insert(0, str(ROOT / "tests"))
+
+import psutil
+import yaml
+from project import copy
+
+from allcores.files import write_json
+from allcores.machine import cores
+from allcores.study import grid, schema
+from allcores.study.results_folder import RUN_FILES
+
+CORES = 48
+RUNS = sized((2000, 20_000), (4,))
+SECONDS = sized(1.0, 0.1)
+# In the place of scripts/start.py, which has warm processes run programs.
+PRETENDING = """
+import os, sys, time
+
+path, caller, program, *arguments = sys.argv[1:]
+if not program.endswith("train.py"):
+    os.execv(sys.executable, [sys.executable, program, *arguments, "--die-with-parent", caller])
+output = arguments[arguments.index("--output") + 1]
+time.sleep(SECONDS)
+with open("metrics.json") as file:
+    metrics = file.read()
+for name in RUN_FILES:
+    with open(os.path.join(output, name), "w") as file:
+        file.write(metrics)
+"""
+
+
+def study(runs):
+    lenet = {"batch_size": 32, "epochs": 1, "optimizer": {"name": "adam", "lr": 0.001}}
+    many = {"datasets": ["tiny"], "folds": "test", "models": ["lenet"], "strategies": ["serial"]}
+    return {
+        "models": {"lenet": lenet},
+        "datasets": {"tiny": {"name": "synthetic", "count": 60, "test": 20, "size": 32}},
+        "studies": {"many": many | {"schedules": ["constant"], "seeds": list(range(runs))}},
+        "recipe": "fixed",
+    }
+
+
+def pretend(folder, config):
+    """A project whose runs sleep."""
+    project = copy(folder)
+    project.config.write_text(yaml.safe_dump(config))
+    start = (ROOT / "scripts" / "start.py").read_text()
+    stand_in = PRETENDING.replace("SECONDS", str(SECONDS)).replace("RUN_FILES", repr(RUN_FILES))
+    project.edit("scripts/start.py", start, stand_in)
+    run = next(iter(grid.expand(schema.defaults() | config).runs.values()))
+    metrics = {
+        "settings": json.loads(run.to_json()),
+        "machine": {"processor": cores.processor()},
+        "diverged": None,
+        "sessions": [{"started": 0.0, "ended": SECONDS}],
+        "peak_memory_bytes": 4 * 10**8,
+        "files": {},
+    }
+    write_json(folder / "metrics.json", metrics)
+    return project
+
+
+def call(runs):
+    """(seconds from the first run's start to the last one's end, snakemake's peak bytes)"""
+    with tempfile.TemporaryDirectory() as folder:
+        project = pretend(Path(folder), study(runs))
+        command = [*SNAKEMAKE, "-s", "workflow/Snakefile", "--configfile", project.config]
+        command += ["--until", "train", "--cores", CORES, "--resources", f"mem_mb={10**9}"]
+        with Path(folder, "log").open("w") as log:
+            process = subprocess.Popen(list(map(str, command)), cwd=folder, stdout=log, stderr=log)
+            most = 0
+            while process.poll() is None:
+                time.sleep(1)
+                try:
+                    most = max(most, psutil.Process(process.pid).memory_info().rss)
+                except psutil.NoSuchProcess:
+                    break
+        assert process.wait() == 0, Path(folder, "log").read_text()[-2000:]
+        ends = [file.stat().st_mtime for file in (project.results / "runs").rglob("metrics.json")]
+        assert len(ends) == runs
+        return max(ends) - min(ends) + SECONDS, most
+
+
+if __name__ == "__main__":
+    rows = []
+    for runs in RUNS:
+        seconds, memory = call(runs)
+        busy = 100 * runs * SECONDS / CORES / seconds
+        rows += [
+            (f"{runs:,} runs of {SECONDS} s on {CORES} pretended cores", "s", [seconds]),
+            ("  cores busy", "%", [busy]),
+            ("  memory of snakemake", "MB", [memory / 1e6]),
+        ]
+    report("many_runs", rows)
