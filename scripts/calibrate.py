@@ -23,7 +23,6 @@ if __name__ == "__main__":
     add("--known", type=Path, metavar="FILE", help="copy to reuse, or to write")
     add("--share", type=Path, metavar="FILE", help="recipe of a candidate to copy instead")
     add("--cores", required=True, type=int, metavar="N", help="how many it may use")
-    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     cores.set_thread_variables(flags.cores)
     lean_torch.import_torch()

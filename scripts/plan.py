@@ -117,7 +117,6 @@ if __name__ == "__main__":
         help="memory that the runs share (default: what is free)",
     )
     add("--results", metavar="DIR", help="folder (default: named after the config, in results/)")
-    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     lifetime.adopt_orphans()
     folder, process = temporary_folder(), os.getpid()

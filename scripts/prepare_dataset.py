@@ -15,7 +15,6 @@ if __name__ == "__main__":
     add("--settings", required=True, metavar="JSON", help="name and options of the dataset")
     add("--downloads", required=True, type=Path, metavar="DIR", help="for original files")
     add("--output", required=True, type=Path, metavar="DIR", help="where to write the arrays")
-    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     try:
         preparation.prepare(Choice.from_json(flags.settings), flags.downloads, flags.output)

@@ -22,7 +22,6 @@ if __name__ == "__main__":
     add("--study", required=True, metavar="NAME", help="which one of that config")
     add("--again", required=True, metavar="COMMAND", help="to show: makes all of this again")
     add("--without-missing", action="store_true", help="leave out runs without results")
-    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     try:
         folder = ResultsFolder(str(flags.config.parent.parent))

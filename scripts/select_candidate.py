@@ -37,7 +37,6 @@ if __name__ == "__main__":
     add("--metric", required=True, metavar="NAME", help="which scores to compare")
     add("--made-of", required=True, metavar="DIGEST", help="of what decides; written to FILE")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the choice")
-    add("--die-with-parent", type=int, metavar="PID", help="end when the parent process ends")
     flags = parser.parse_args()
     folder = ResultsFolder(str(flags.config.parents[1]))
     table = grid.expand(json.loads(flags.config.read_text()))

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import torch
 from conftest import DDP, RUN, using, vary
-from test_strategies import ALL
 
 from allcores.data import storage
 from allcores.data.batches import Batches
@@ -214,22 +213,6 @@ def test_a_network_learns_from_signals(laboratory, tmp_path):
     found, _ = laboratory.conduct(run)
     assert found["accuracy"] > 0.8
     assert found["shape"] == [1, 32]
-
-
-@pytest.mark.parametrize("name", registry.strategies())
-def test_every_strategy_predicts_numbers(laboratory, tmp_path, name):
-    run = vary(
-        dataset=signals(tmp_path, task="regression"),
-        loss=MSE,
-        **PLAIN,
-        **{"folds": 3, "fold": 0, "epochs": 2},
-    )
-    expected, weights = laboratory.conduct(run, "serial")
-    same, of_one = laboratory.conduct(using(ALL[name], 1, run), name)
-    for key, value in weights.items():
-        torch.testing.assert_close(of_one[key], value, rtol=1e-5, atol=1e-6)
-    assert same["r2"] == pytest.approx(expected["r2"], abs=1e-4)
-    assert expected["classes"] is None
 
 
 def test_predictions_of_numbers_are_in_their_own_unit(laboratory, tmp_path):

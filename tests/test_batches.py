@@ -3,41 +3,11 @@
 import itertools
 
 import numpy as np
-import pytest
 import torch
 
-from allcores.data.batches import Batches, count_batches, dropout_seed, shards
+from allcores.data.batches import Batches, dropout_seed, shards
 
 INDICES = np.arange(100, 153)  # 53 of them
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("batch_size", [8, 10, 53, 64])
-def test_each_sample_is_seen_once_per_epoch(workers, batch_size):
-    seen = [
-        sample
-        for rank in range(workers)
-        for shard in shards(INDICES, batch_size, 0, 0, rank, workers)
-        if shard.weight > 0
-        for sample in shard.samples
-    ]
-    assert sorted(seen) == list(INDICES)
-
-
-@pytest.mark.parametrize("workers", [2, 3, 5, 8])
-def test_the_workers_share_the_batches_of_one(workers):
-    alone = [set(shard.samples) for shard in shards(INDICES, 10, 7, 3, 0, 1)]
-    shared = zip(
-        *(shards(INDICES, 10, 7, 3, rank, workers) for rank in range(workers)), strict=True
-    )
-    for batch, parts in zip(alone, shared, strict=True):
-        assert set().union(*(part.samples for part in parts if part.weight)) == batch
-        # The average of the workers' weighted mean losses is the mean over the batch.
-        assert sum(part.weight for part in parts) == pytest.approx(workers)
-        for part in parts:
-            assert part.batch == len(batch)
-            if part.weight:
-                assert part.weight == pytest.approx(workers * len(part.samples) / len(batch))
 
 
 def test_a_worker_without_samples_takes_part_with_weight_zero():
@@ -52,11 +22,6 @@ def test_order_depends_on_seed_and_epoch_alone():
 
     assert order(0, 0) == order(0, 0)
     assert len({str(order(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4
-
-
-def test_count_batches():
-    assert [count_batches(n, 10) for n in (1, 9, 10, 11, 53)] == [1, 1, 1, 2, 6]
-    assert len(list(shards(INDICES, 10, 0, 0, 0, 1))) == count_batches(53, 10)
 
 
 def test_dropout_differs_between_seeds_epochs_and_ranks():
@@ -110,10 +75,3 @@ def test_augmentation_belongs_to_seed_epoch_and_sample():
         assert not torch.equal(made.augmented(np.arange(40)), whole)
     made.start_epoch(0, 0)
     assert torch.equal(made.augmented(np.arange(40)), whole)
-
-
-def test_augmentation_leaves_the_dataset_alone():
-    images, made = pixels(crop=2, flip=True)
-    before = images.copy()
-    made.augmented(np.arange(40))
-    assert np.array_equal(images, before)

@@ -32,20 +32,6 @@ def put(*path, value):
     return change
 
 
-def test_a_sound_config_has_no_findings():
-    assert checks.findings(GOOD, cores=2) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "cores"),
-    [("config", 2), ("strategies", 4), ("strategies_cifar10", 6), ("tables", 2)],
-)
-def test_the_studies_that_come_along_have_no_findings(name, cores):
-    config = yaml.safe_load((ROOT / "config" / f"{name}.yaml").read_text())
-    assert checks.findings(config, cores=cores) == []
-    assert checks.findings(config, cores=cores - 1) != []
-
-
 STUDY = ("studies", "first")
 LENET = ("models", "lenet")
 

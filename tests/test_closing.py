@@ -13,7 +13,7 @@ from allcores.campaign import call, closing, journal, state, why
 from allcores.campaign.run_jobs import RunJobs
 from allcores.data import preparation
 from allcores.files import write_json
-from allcores.study import fingerprint, grid, identity, results_folder
+from allcores.study import fingerprint, grid, identity
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 STUDY = """
@@ -123,15 +123,6 @@ def test_results_of_other_data_are_not_done(tmp_path):
     other = expanded(seed=1)
     (same,) = set(other.runs) & {path}
     assert not state.Current(folder, other)(same)
-
-
-def test_two_configs_of_one_name_do_not_share_results(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert results_folder.foreign(["mine.yaml"], "results/mine") == []
-    results_folder.note_origin(["mine.yaml"], "results/mine")
-    assert results_folder.foreign(["mine.yaml"], "results/mine") == []
-    (finding,) = results_folder.foreign(["config/mine.yaml"], "results/mine")
-    assert "holds the results of 'mine.yaml'; this call is of 'config/mine.yaml'" in finding
 
 
 @pytest.mark.parametrize(

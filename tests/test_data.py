@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from allcores.data import preparation, storage
-from allcores.data.folds import Assignable, split
+from allcores.data.folds import split
 from allcores.data.storage import Samples
 
 
@@ -142,29 +142,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, labels):
         storage.write(tmp_path, made)
 
 
-def test_folds_are_stratified_seeded_and_cover_each_sample_once():
-    labels = np.repeat([0, 1, 2], [50, 30, 20])
-    assignable = Assignable(labels)
-    folds = assignable.folds(5, seed=0)
-    assert np.array_equal(np.unique(folds), np.arange(5))
-    for fold in range(5):
-        assert np.array_equal(np.bincount(labels[folds == fold]), [10, 6, 4])
-    assert np.array_equal(folds, assignable.folds(5, seed=0))
-    assert not np.array_equal(folds, assignable.folds(5, seed=1))
-
-
 INFO = {"train": 20, "shape": [26, 1, 2, 2]}
-
-
-def test_each_sample_is_held_out_in_one_fold():
-    fold_of = np.arange(20) % 4
-    held_out = []
-    for fold in range(4):
-        train, test = split(INFO, fold_of, fold, None, seed=0)
-        assert set(train) | set(test) == set(range(20))
-        assert not set(train) & set(test)
-        held_out += list(test)
-    assert sorted(held_out) == list(range(20))
 
 
 def test_without_folds_the_datasets_own_test_set_is_held_out():

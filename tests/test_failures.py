@@ -1,16 +1,14 @@
 """Runs and calls that go wrong: nothing is left running, nothing is lost, and it is said."""
 
 import fcntl
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pandas as pd
 import pytest
-from conftest import ENVIRONMENT, ROOT, RUN, vary
+from conftest import ENVIRONMENT, ROOT, vary
 from project import copy
 from test_strategies import alive, started, wait_for
 
@@ -60,31 +58,6 @@ def test_a_signal_leaves_a_word_in_the_log(laboratory, number):
     said = {signal.SIGTERM: "stopped by SIGTERM; the same call goes on", signal.SIGBUS: "Bus error"}
     assert said[number] in output
     wait_for(lambda: not any(map(alive, ranks)), seconds=5)
-
-
-def test_a_stopped_rank_is_named_after_the_time_out(laboratory):
-    settings = vary(RUN, epochs=100_000).to_json()
-    command = [sys.executable, ROOT / "scripts" / "train.py", f"--settings={settings}"]
-    command += [
-        f"--data={laboratory.data()}",
-        f"--checkpoints={laboratory.checkpoints('run')}",
-        "--timeout=2",
-    ]
-    process = subprocess.Popen(
-        [*command, f"--output={laboratory.folder / 'run'}"],
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=ENVIRONMENT,
-        cwd=laboratory.folder,
-    )
-    wait_for(lambda: (laboratory.checkpoints("run") / "latest.allcores").exists())
-    (rank,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(rank), signal.SIGSTOP)
-    output, _ = process.communicate(timeout=30)
-    assert process.returncode == 1
-    assert "no rank made any progress for 2 s: worker 0 (rank 0)" in output
-    assert "is stopped by a signal" in output
 
 
 def test_a_run_whose_output_nobody_reads_goes_on_and_stops_when_it_is_told_to(laboratory):
@@ -144,33 +117,6 @@ def test_what_a_model_forks_ends_with_its_run(laboratory, how, forked):
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     wait_for(lambda: not alive(int(file.read_text())), seconds=5)
-
-
-LEAVING = """
-import os
-
-import torch
-
-class Net(torch.nn.Linear):
-    def __init__(self, classes):
-        super().__init__(192, classes)
-        self.steps = 0
-
-    def forward(self, images):
-        self.steps += self.training
-        if self.steps > 8:
-            os._exit(0)
-        return super().forward(images.flatten(1))
-"""
-
-
-def test_a_run_is_complete_when_it_has_its_epochs(laboratory):
-    (laboratory.folder / "mine.py").write_text(LEAVING)
-    process = laboratory.train(vary(model=Choice("mine", "mine:Net", {}), epochs=3))
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "worker 0 (rank 0) ended with status 0 before its training did" in output
-    assert not (laboratory.folder / "run" / "metrics.json").exists()
 
 
 FAILING = """

@@ -66,7 +66,9 @@ onstart:
     jobs = internals.jobs_to_run(workflow)
     print("to run", sorted(job.rule.name for job in jobs), file=sys.stderr)
     internals.reconsider(workflow, jobs)
+    assert workflow.scheduler.job_rate_limiter is not None
     internals.start_at_once(workflow)
+    internals.choose_among_first(workflow, int(os.environ.get("FIRST", 1000)))
     print("told", internals.is_told_to_finish(workflow), file=sys.stderr)
     if "FINISH" in os.environ:
         internals.finish_running_jobs(workflow)
@@ -124,6 +126,14 @@ def test_jobs_are_packed_by_memory_and_run_by_priority(call):
     # With room for one of them: `another` fails if it is not the second.
     assert said.index("rule make") < said.index("rule another")
     assert "well" in said
+
+
+def test_only_the_first_by_priority_are_weighed(call):
+    # With room for both at once, of which `another` would fail if it began with `make`.
+    said = call("--resources", "mem_mb=200", FIRST="1")
+    assert said.index("rule make") < said.index("rule another")
+    assert "Execute 1 jobs" in said
+    assert "Execute 2 jobs" not in said
 
 
 def test_what_is_forced_runs_again(call):

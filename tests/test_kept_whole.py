@@ -77,17 +77,18 @@ class Decisions:
     def __init__(self, project, is_dry=False):
         persistence = SimpleNamespace(_filter_incomplete_keys=lambda keys: set())
         self.workflow = SimpleNamespace(
-            is_main_process=True,
             dryrun=is_dry,
             dag=SimpleNamespace(forcefiles=set()),
             persistence=persistence,
         )
         config = schema.defaults() | yaml.safe_load(project.config.read_text())
         self.table, self.folder = grid.expand(config), ResultsFolder("results/mine")
-        self.of_data = DataJobs(config, self.folder, None, self.workflow)
-        estimates = Estimates(self.table, self.folder, 2, False)
-        settings = None, None, False, False, self.workflow
-        self.of_runs = RunJobs(config, self.table, self.folder, estimates, *settings)
+        call = SimpleNamespace(
+            **{"config": config, "merged_config": config, "table": self.table},
+            **{"folder": self.folder, "workflow": self.workflow, "is_main": True},
+            **{"estimates": Estimates(self.table, self.folder, 2, False), "cores_of_a_run": None},
+        )
+        self.of_data, self.of_runs = DataJobs(call), RunJobs(call)
         for run in self.table.runs.values():
             inputs = self.of_runs.inputs(Wildcards(fromdict=run.wildcards))
             if "folds" in inputs:
@@ -176,16 +177,6 @@ def test_damaged_data_are_made_again_and_train_nothing(project, name, how):
     assert other.stat().st_mtime <= file.stat().st_mtime <= oldest.st_mtime
 
 
-def test_a_damaged_file_of_folds_trains_nothing(project):
-    """All results of its dataset were lost to it once."""
-    shutil.rmtree(project.folder / ".snakemake")
-    spoil(project.results / "data/mine/2folds_seed0.json", "flip")
-    assert "It will be made again" in project.call("-n", TABLE)
-    output = project.call(TABLE)
-    assert "2folds_seed0.json is not what was assigned" in output
-    assert "Nothing to be done" in output
-
-
 @pytest.mark.parametrize("how", HOW)
 def test_a_damaged_recipe_is_taken_from_its_copy(project, how):
     (recipe,) = (project.results / "recipes").rglob("*.json")
@@ -214,13 +205,6 @@ def test_a_file_of_results_that_was_only_touched_trains_nothing(project):
         for file in (project.results / "runs").rglob(name):
             os.utime(file, (time.time() + 9 * len(name), time.time() + 9 * len(name)))
     assert Decisions(project).runs == set()
-
-
-@pytest.mark.parametrize("with_metadata", [True, False])
-def test_results_that_were_copied_train_nothing(project, with_metadata):
-    if not with_metadata:
-        shutil.rmtree(project.folder / ".snakemake")
-    assert project.planned(TABLE) == {}
 
 
 @pytest.mark.parametrize(

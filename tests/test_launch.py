@@ -21,22 +21,6 @@ def run(target, workers=3, servers=0, threads=1):
     launch.run_ranks(target, workers, servers, threads)
 
 
-def test_sum_and_average(tmp_path):
-    def target(world):
-        total = world.all_reduce(torch.tensor([float(world.rank)]))
-        tensors = [torch.full((2, 3), float(world.rank)), torch.tensor(world.rank * 10.0)]
-        world.average(tensors)
-        world.average([])
-        torch.save((total, tensors), tmp_path / str(world.rank))
-
-    run(target)
-    for rank in range(3):
-        total, (matrix, number) = torch.load(tmp_path / str(rank))
-        assert total == 3
-        assert torch.equal(matrix, torch.ones(2, 3))
-        assert number == 10
-
-
 def test_freed_memory_is_used_again(tmp_path):
     def target(world):
         allocator.keep_freed_memory()
@@ -48,16 +32,6 @@ def test_freed_memory_is_used_again(tmp_path):
     run(target, workers=1)
     # A fresh tensor of that size costs 16,384; some do, until there is room for all.
     assert int((tmp_path / "faults").read_text()) < 50 * 16384 / 2
-
-
-def test_servers_are_ranks_that_do_not_work(tmp_path):
-    def target(world):
-        if not world.is_server:
-            world.all_reduce(torch.ones(1))
-        (tmp_path / f"{world.rank}-{world.is_server}").touch()
-
-    run(target, workers=2, servers=1)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["0-False", "1-False", "2-True"]
 
 
 def test_no_rank_goes_on_before_all_have_joined(tmp_path, monkeypatch):

@@ -93,13 +93,6 @@ def test_no_two_have_the_same_core(machine):
         assert sorted(os.sched_getaffinity(0)) == everything
 
 
-def test_afterwards_this_process_may_go_everywhere_again(machine):
-    everything = os.sched_getaffinity(0)
-    with leases.leased(1) as cores:
-        assert os.sched_getaffinity(0) == set(cores)
-    assert os.sched_getaffinity(0) == everything
-
-
 @pytest.mark.parametrize("ending", [signal.SIGKILL, None])
 def test_a_lease_ends_with_its_process(machine, ending):
     everything = os.sched_getaffinity(0)

@@ -20,7 +20,7 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
         assert name.removeprefix(study.OTHER) in tables | {
             *study.TIDY,
             study.PREDICTED,
-            "predictions",
+            *("predictions", "facts"),
         }
     module = products.load(product.name)
     assert callable(getattr(module, product.kind))

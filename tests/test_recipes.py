@@ -9,7 +9,7 @@ from conftest import LENET, vary
 
 from allcores.files import write_json
 from allcores.parallel import failures
-from allcores.study.run import AUTO, Run
+from allcores.study.run import AUTO
 from allcores.training import models, recipes
 
 OPEN = vary(precision=AUTO, memory_format=AUTO, threads_per_worker=AUTO)
@@ -65,13 +65,6 @@ def test_ways_of_using_the_cores_share_a_recipe_unless_threads_are_asked_for(tmp
     file = answered(tmp_path / "recipe", {(1, "fp32", "channels_last"): 1})
     assert [recipes.fill_in(run, file, 4).threads_per_worker for run in runs] == [1, 1, 3]
     assert vary(OPEN, workers=3).measured == "w3"
-
-
-def test_bf16_is_taken_only_where_it_is_clearly_faster(tmp_path):
-    run = vary(OPEN, threads_per_worker=1)
-    for speed, expected in ((109, "fp32"), (111, "bf16")):
-        speeds = {(1, "fp32", "contiguous"): 100, (1, "bf16", "channels_last"): speed}
-        assert recipes.fill_in(run, answered(tmp_path / "file", speeds), 1).precision == expected
 
 
 def test_each_processor_of_a_cluster_has_a_file_of_its_own(tmp_path, monkeypatch):
@@ -200,23 +193,6 @@ def test_a_candidate_that_does_not_work_is_left_out(laboratory, monkeypatch, cap
     with pytest.raises(failures.RankFailedError, match="view size is not compatible"):
         run = vary(OPEN, precision="fp32", memory_format="channels_last")
         recipes.calibrate(run, laboratory.data(), 1, file)
-
-
-def test_a_run_says_what_was_asked_and_what_was_used(laboratory):
-    asked = vary(threads_per_worker=AUTO, precision=AUTO)
-    laboratory_run = vary(asked, threads_per_worker=1, precision="bf16")
-    from allcores.training import experiment
-
-    metrics = experiment.conduct(
-        laboratory_run,
-        laboratory.data(),
-        None,
-        laboratory.checkpoints("run"),
-        laboratory.folder / "run",
-        asked,
-    )
-    assert metrics["recipe"] == laboratory_run.recipe
-    assert Run.from_json(json.dumps(metrics["settings"])) == asked
 
 
 def test_bf16_rounds_and_learns(laboratory):

@@ -8,7 +8,7 @@ from conftest import vary
 
 from allcores.data import storage
 from allcores.data.batches import Batches, shards
-from allcores.study import checks, grid, registry
+from allcores.study import registry
 from allcores.study.run import Choice
 from allcores.training import losses, models
 from allcores.training.schedules import Schedule
@@ -73,20 +73,6 @@ def test_as_many_cycles_as_asked_for_fill_the_training(growth, steps, warm_up):
 def test_a_schedule_that_the_training_has_no_room_for_is_refused(name, steps, options, line):
     with pytest.raises(ValueError, match=line):
         rates(name, steps, **options)
-
-
-@pytest.mark.parametrize("entry", [None, {"cycles": 4}, {"name": "warm", "cycles": 4}])
-def test_a_former_name_is_the_same_schedule(entry):
-    config = {"schedules": {"warm": entry}}
-    choice = grid.choice(config, "schedules", "warm")
-    options = {"cycles": 4} if entry else {}
-    assert choice == Choice("warm", "warm_restarts", options)
-    study = {"datasets": ["digits"], "folds": 2, "models": ["m"], "schedules": ["warm"]}
-    model = {"name": "lenet", "batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}
-    config |= {"studies": {"s": study}, "models": {"m": model}}
-    assert checks.findings(config) == []
-    del config["schedules"]
-    assert checks.findings(config) == []
 
 
 def test_multistep():
@@ -165,12 +151,6 @@ def test_every_loss_takes_scores_and_classes(name):
     assert made(right, labels) < made(wrong, labels)
 
 
-def test_losses_take_options():
-    scores, labels = torch.randn(5, 3), torch.arange(5) % 3
-    smoothed = losses.build("CrossEntropyLoss", {"label_smoothing": 0.1}, 3)(scores, labels)
-    assert smoothed == F.cross_entropy(scores, labels, label_smoothing=0.1)
-
-
 @pytest.mark.parametrize("name", registry.optimizers())
 def test_every_optimizer_trains_as_in_a_plain_loop(laboratory, name):
     plain = {"schedule": Choice("constant", "constant", {}), "crop": 0, "flip": False}
@@ -188,11 +168,3 @@ def test_every_optimizer_trains_as_in_a_plain_loop(laboratory, name):
         optimizer.zero_grad()
     for key, expected in model.state_dict().items():
         torch.testing.assert_close(weights[key], expected)
-
-
-def test_names_may_be_written_as_one_likes():
-    known = registry.losses()
-    for name in ("cross_entropy", "CrossEntropyLoss", "crossentropy"):
-        assert registry.canonical(name, known) == "CrossEntropyLoss"
-    assert registry.canonical("adamw", registry.optimizers()) == "AdamW"
-    assert registry.canonical("adm", registry.optimizers()) is None

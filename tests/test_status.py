@@ -1,5 +1,6 @@
 """What one can see of a call: how far it is, what failed, and why something would run again."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -169,7 +170,7 @@ def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
         job("train", running, journal.RUNNING),
         job("train", failed, journal.FAILED),
         job("calibrate", "digits lenet w1", journal.FAILED),
-        job("report_three", "", journal.RUNNING),
+        dataclasses.replace(job("report_three", "", journal.RUNNING), message="Make a report"),
     ]
     of_runs = list(state.states(folder, table, jobs, lambda path: path in (finished, whole)))
     known = {one.path: one.state for one in of_runs}
@@ -179,22 +180,9 @@ def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
     shown = list(board.lines(of_runs, jobs, folder, table, None, 2))
     assert shown[0].startswith("2 done, 1 running, 1 failed, ")
     assert "calibrate of digits lenet w1 failed; 2 of 2 cores busy" in shown[0]
-    assert shown[2].startswith("  making the tables and figures of three, 5.0 s")
+    assert shown[2].startswith("  Make a report, 5.0 s")
     ended = state.states(folder, table, jobs, lambda path: path == finished, is_over=True)
     assert {one.path: one.state for one in ended}[running] == WAITING
-
-
-def test_rungs_of_a_run_share_a_lock_and_are_one_job(tmp_path, monkeypatch):
-    folder = ResultsFolder(str(tmp_path))
-    rungs = {run.path: run for run in (vary(epochs=4, stop_after=n) for n in (2, None))}
-    first, last = rungs
-    assert folder.checkpoints(rungs[first]) == folder.checkpoints(rungs[last])
-    table = Table(rungs, {"one": list(rungs)}, dict.fromkeys(rungs, Conditions()))
-    monkeypatch.setattr(state, "_locked_files", lambda: {1})
-    monkeypatch.setattr(state, "_locked_since", lambda *_: 1.0)
-    jobs = [job("train", first, journal.RUNNING)]
-    of_runs = list(state.states(folder, table, jobs, lambda path: False))
-    assert {one.path: one.state for one in of_runs} == {first: RUNNING, last: WAITING}
 
 
 def test_what_cannot_be_written_down_ends_no_call(tmp_path):

@@ -161,18 +161,9 @@ def test_classes_may_be_called_like_columns(tmp_path):
     assert set(read["model"]) == {"mlp"}
 
 
-def test_accuracy_of_classes_without_samples():
-    confusion = np.array([[3, 1], [0, 0]])
-    assert metrics.accuracy(confusion) == 0.75
-    found = metrics.accuracy_per_class(confusion)
-    assert found[0] == 0.75
-    assert np.isnan(found[1])
-    assert np.isnan(metrics.accuracy(np.zeros((2, 2))))
-
-
-def test_confusion_matrix_has_true_classes_in_rows():
-    found = metrics.confusion_matrix(np.array([0, 0, 1]), np.array([0, 2, 1]), 3)
-    assert found.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
+def test_the_confusion_of_classes_has_true_ones_in_rows():
+    found = metrics.of_classes(np.array([0, 0, 1]), np.array([0, 2, 1]), 3)
+    assert found == {"accuracy": 2 / 3, "confusion": [[1, 0, 1], [0, 1, 0], [0, 0, 0]]}
 
 
 def test_tables_are_readable_pages():
@@ -207,7 +198,7 @@ def test_tables_are_readable_pages():
 
 
 def test_a_cell_of_which_runs_diverged(tmp_path):
-    broken = RUNS[1] | dict.fromkeys(("accuracy", "loss", "confusion", "accuracy_per_class"))
+    broken = RUNS[1] | dict.fromkeys(("accuracy", "loss", "confusion"))
     broken |= {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
     all_metrics = [RUNS[0], broken, *RUNS[2:]]
     runs_of(all_metrics).to_csv(tmp_path / "runs.csv", index=False)

@@ -233,17 +233,6 @@ def test_a_client_that_is_stopped_stops_its_run(train, laboratory):
     wait_for(lambda: not any(map(alive, processes)), seconds=1)
 
 
-def test_a_killed_rank_ends_its_run_with_its_name(train, laboratory):
-    client, other = train(ENDLESS), train(vary(RUN, epochs=20), "other")
-    wait_for(checkpoint(laboratory).exists)
-    _, *ranks = ranks_of(client.pid)
-    os.kill(ranks[1], signal.SIGKILL)
-    killed = time.monotonic()
-    assert f"worker 1 (rank 1) (process {ranks[1]}) was killed by SIGKILL" in says(client, 1)
-    assert time.monotonic() - killed < 5
-    says(other)
-
-
 def test_a_warm_process_that_is_killed_loses_no_run(own_warm, laboratory, monkeypatch):
     """Runs of more than a second on any processor, which save all the time."""
     slow_model(Path.cwd(), seconds=0.01, epochs=20)

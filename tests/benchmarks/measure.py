@@ -4,7 +4,10 @@ With BENCH=smoke in its environment a benchmark does everything once and in mini
 whether it runs, as `make test` does, and not how fast anything is.
 """
 
+import contextlib
 import csv
+import datetime
+import importlib.metadata
 import os
 import shlex
 import statistics
@@ -14,6 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
+
+from allcores.machine import cores  # noqa: E402
+
 RESULTS = Path("results/bench")
 IS_SMOKE = os.environ.get("BENCH") == "smoke"
 # The tests have both forked from what has imported most.
@@ -35,13 +41,13 @@ def in_turn(alternatives, repeats):
     Returns:
         name -> list of the measurements.
     """
-    found = {name: [] for name in alternatives}
+    measured = {name: [] for name in alternatives}
     for repeat in range(sized(repeats + 1, 1)):
         for name, measure in alternatives.items():
             value = measure()
             if repeat or IS_SMOKE:
-                found[name].append(value)
-    return found
+                measured[name].append(value)
+    return measured
 
 
 def in_a_process(program, *arguments):
@@ -52,12 +58,19 @@ def in_a_process(program, *arguments):
 
 
 def report(bench, rows):
-    """Print a table of (what, unit, values) with medians and range, and write it as CSV.
+    """Print a table of (what, unit, values) with medians and range, and write it as CSV, with the
+    machine, torch, date and commit.
 
     Args:
         bench: name of the benchmark.
         rows: [(what, unit, [measurements]), ...].
     """
+    conditions = {
+        "machine": f"{cores.allowed()} cores of {cores.processor()}",
+        "torch": importlib.metadata.version("torch"),
+        "date": datetime.date.today().isoformat(),
+        "commit": _commit(),
+    }
     table = [
         {
             "what": what,
@@ -66,6 +79,7 @@ def report(bench, rows):
             "min": min(values),
             "max": max(values),
             "repeats": len(values),
+            **conditions,
         }
         for what, unit, values in rows
     ]
@@ -81,6 +95,14 @@ def report(bench, rows):
         writer = csv.DictWriter(file, table[0])
         writer.writeheader()
         writer.writerows(table)
+
+
+def _commit():
+    """The commit that is checked out; with + if files have changed since; "": there is none."""
+    command = ["git", "-C", ROOT, "describe", "--always", "--dirty=+", "--exclude=*"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    return ""
 
 
 def ratios(numerators, denominators):

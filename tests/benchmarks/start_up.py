@@ -13,7 +13,7 @@ from pathlib import Path
 from measure import ROOT, in_turn, report
 
 from allcores.data import preparation, storage
-from allcores.data.folds import Assignable, write_folds
+from allcores.data.folds import Assignable, write
 from allcores.files import read_json
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
@@ -49,7 +49,7 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         preparation.prepare(serial.dataset, folder, f"{folder}/data")
         opened = storage.open_dataset(f"{folder}/data")
-        write_folds(f"{folder}/folds.json", Assignable.of(opened), 5, 0)
+        write(f"{folder}/folds.json", Assignable.of(opened), 5, 0, 0)
         stop = warm_start.start(TORCH, f"{folder}/log")
         found = in_turn(
             {

@@ -34,7 +34,7 @@ rule calibrate:
     priority: 1e9
     conda:
         "../../environment.yml"
-    threads: lambda wildcards: min(RUNS.most_cores(), RUNS.cores_of_recipe(wildcards))
+    threads: lambda wildcards: min(CALL.most_cores, RUNS.cores_of_recipe(wildcards))
     resources:
         nodes=1,
         slurm_extra="--exclusive",

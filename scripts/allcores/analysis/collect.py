@@ -71,29 +71,18 @@ def _dataset_and_folds(run, folder):
     return dataset, _folds[key]
 
 
-def utilisation(runs):
-    """CPU seconds over time, the rows of all runs.
+def of_all(runs, read):
+    """What read(run, folder) gives of all runs, a frame, with columns that name the run.
 
     Args:
         runs: [(metrics.json, folder), ...].
     """
     return pd.concat(
-        pd.DataFrame(tidy.identify(run), index=[0]).merge(
-            pd.read_csv(metrics.checked_file(run, folder, "utilisation.csv")), how="cross"
-        )
+        pd.DataFrame(tidy.identify(run), index=[0]).merge(read(run, folder), how="cross")
         for run, folder in runs
     )
 
 
-def predictions(runs):
-    """The predictions of all runs, each for the samples held out of it.
-
-    Args:
-        runs: see utilisation().
-    """
-    return pd.concat(
-        pd.DataFrame(tidy.identify(run), index=[0]).merge(
-            metrics.predictions(run, folder), how="cross"
-        )
-        for run, folder in runs
-    )
+def utilisation(run, folder):
+    """CPU seconds over time of a run."""
+    return pd.read_csv(metrics.checked_file(run, folder, "utilisation.csv"))

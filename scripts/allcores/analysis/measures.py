@@ -7,23 +7,24 @@ or None where the targets are numbers.
 import math
 
 import numpy as np
+from sklearn import metrics as sklearn_metrics
 
 from allcores.analysis.metrics import metric
 
 
 @metric(title="accuracy", in_percent=True)
 def accuracy(true, predicted, probabilities):
-    return _sklearn().accuracy_score(true, predicted)
+    return sklearn_metrics.accuracy_score(true, predicted)
 
 
 @metric(title="balanced accuracy", in_percent=True)
 def balanced_accuracy(true, predicted, probabilities):
-    return _sklearn().balanced_accuracy_score(true, predicted)
+    return sklearn_metrics.balanced_accuracy_score(true, predicted)
 
 
 @metric(title="macro F1", in_percent=True)
 def macro_f1(true, predicted, probabilities):
-    return _sklearn().f1_score(true, predicted, average="macro", zero_division=0.0)
+    return sklearn_metrics.f1_score(true, predicted, average="macro", zero_division=0.0)
 
 
 @metric(title="ROC AUC", in_percent=True)
@@ -33,13 +34,13 @@ def roc_auc(true, predicted, probabilities):
     if set(true) != set(labels):
         return math.nan
     if len(labels) == 2:
-        return _sklearn().roc_auc_score(true, probabilities[:, 1])
-    return _sklearn().roc_auc_score(true, probabilities, multi_class="ovr", labels=labels)
+        return sklearn_metrics.roc_auc_score(true, probabilities[:, 1])
+    return sklearn_metrics.roc_auc_score(true, probabilities, multi_class="ovr", labels=labels)
 
 
 @metric(title="log loss", less_is_better=True)
 def log_loss(true, predicted, probabilities):
-    return _sklearn().log_loss(true, probabilities, labels=np.arange(probabilities.shape[1]))
+    return sklearn_metrics.log_loss(true, probabilities, labels=np.arange(probabilities.shape[1]))
 
 
 @metric(title="Brier score", less_is_better=True)
@@ -51,20 +52,14 @@ def brier(true, predicted, probabilities):
 
 @metric(title="R²", of_numbers=True)
 def r2(true, predicted, probabilities):
-    return _sklearn().r2_score(true, predicted) if np.ptp(true) else math.nan
+    return sklearn_metrics.r2_score(true, predicted) if np.ptp(true) else math.nan
 
 
 @metric(title="RMSE", of_numbers=True, less_is_better=True)
 def rmse(true, predicted, probabilities):
-    return _sklearn().root_mean_squared_error(true, predicted)
+    return sklearn_metrics.root_mean_squared_error(true, predicted)
 
 
 @metric(title="MAE", of_numbers=True, less_is_better=True)
 def mae(true, predicted, probabilities):
-    return _sklearn().mean_absolute_error(true, predicted)
-
-
-def _sklearn():
-    from sklearn import metrics  # takes a second, which a report on accuracy saves
-
-    return metrics
+    return sklearn_metrics.mean_absolute_error(true, predicted)

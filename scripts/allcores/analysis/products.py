@@ -1,10 +1,10 @@
 """The products of a study: tables and figures, each defined by one file in tables/ or figures/.
 
-A file says everything about its product, so that adding one changes no other file:
+A file says everything about its product in literals, so that adding one changes no other file:
 
 * TITLE, SECTION ({metric}, speed or training) and CAPTION, for the report. {study}, {baseline},
   {target}, {metric} and {curve} in them are filled in.
-* WHEN: a name in CONDITIONS, or PLANNED, if only some studies have it.
+* WHEN: a name in CONDITIONS, or "planned", if only some studies have it.
 * ORDER: a number that no other has, its position in the report, and in the verdict if it has
   sentences.
 * LEADING, of a figure: its rank among those that may open the report; the first three do.
@@ -45,9 +45,8 @@ class Product:
         title, caption, section, order: TITLE, CAPTION, SECTION and ORDER of the file.
         leading: its LEADING, if any.
         when: a key of CONDITIONS or PLANNED; None: every study has it.
-        made_from: names of the arguments of table() or figure(), without `facts`.
-        takes_facts: whether table() or figure() takes `facts`.
-        sentences_from: names of the arguments of sentences(), without `facts`; None: it has none.
+        made_from: names of the arguments of table() or figure().
+        sentences_from: names of the arguments of sentences(); None: it has none.
     """
 
     name: str
@@ -60,7 +59,6 @@ class Product:
     when: str | None
     order: int
     made_from: tuple
-    takes_facts: bool
     sentences_from: tuple | None
 
     @property
@@ -120,9 +118,8 @@ def by_name():
                     leading=constants.get("LEADING"),
                     when=constants.get("WHEN"),
                     order=constants["ORDER"],
-                    made_from=tuple(name for name in arguments[kind] if name != "facts"),
-                    takes_facts="facts" in arguments[kind],
-                    sentences_from=names and tuple(name for name in names if name != "facts"),
+                    made_from=tuple(arguments[kind]),
+                    sentences_from=names and tuple(names),
                 )
             )
     products.sort(key=lambda product: product.order)

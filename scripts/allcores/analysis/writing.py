@@ -40,28 +40,27 @@ def _collected(job):
     names = ("epochs", "staleness", "classes", "confusion")
     frames = {name: getattr(tidy, name)(all_metrics) for name in names} | {
         "runs": tidy.runs(all_metrics, measured),
-        "utilisation": collect.utilisation(pairs),
+        "utilisation": collect.of_all(pairs, collect.utilisation),
         "candidates": selection.candidates(job, all_metrics, measured),
         "missing": pd.DataFrame({"run": missing, "log": [job.log(path) for path in missing]}),
     }
-    frames["predictions"] = collect.predictions(pairs)
+    frames["predictions"] = collect.of_all(pairs, metrics.predictions)
     return selection.by_family(job, frames)
 
 
-def _write_product(product, frames, facts, folder):
+def _write_product(product, frames, folder):
     """Write a table as CSV and HTML or a figure as PNG and SVG; returns the table as it is
     read, {name: frame}, or {} for a figure."""
     module, stem = products.load(product.name), folder / product.name
     inputs = {name: frames[name] for name in product.made_from}
-    extra = {"facts": facts} if product.takes_facts else {}
     if product.kind == "table":
-        table = module.table(**inputs, **extra)
+        table = module.table(**inputs)
         table.to_csv(f"{stem}.csv", index=False)
         sheet = html_table.sheet(table, module.formats(table))
         Path(f"{stem}.html").write_text(html_table.page("table", title=product.title, table=sheet))
         return {product.name: tidy.read(f"{stem}.csv")}
     first = next(iter(inputs.values()))
-    style.save(style.empty() if first.empty else module.figure(**inputs, **extra), stem)
+    style.save(style.empty() if first.empty else module.figure(**inputs), stem)
     return {}
 
 
@@ -83,11 +82,11 @@ def write(job, again):
     for name, frame in frames.items():
         frame.to_csv(job.tidy[name], index=False)
     frames = {name: tidy.read(path) for name, path in (job.tidy | job.csvs_of_other).items()}
-    frames["predictions"] = predictions
+    frames |= {"predictions": predictions, "facts": job.facts}
     # Tables first: figures are drawn from them.
     for product in sorted(job.products, key=lambda item: item.kind != "table"):
         started = time.perf_counter()
-        frames |= _write_product(product, frames, job.facts, folder)
+        frames |= _write_product(product, frames, folder)
         caption = folder / "captions" / f"{product.name}.rst"
         caption.parent.mkdir(exist_ok=True)
         caption.write_text(job.facts.filled(product.caption) + "\n")

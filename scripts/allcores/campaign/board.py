@@ -20,15 +20,6 @@ MOST_JOBS = 12  # shown at once
 # The estimates are corrected whenever this many times as many runs are done.
 LEARN = 1.2
 AFTER = 4.0  # seconds that tables, figures and report take
-# What jobs other than training do, by the names of their rules.
-DOING = {
-    "choose": "choosing how to train",
-    "prepare_dataset": "preparing",
-    "assign_folds": "assigning folds of",
-    "assign_inner_folds": "assigning inner folds of",
-    "calibrate": "measuring how it computes fastest:",
-    "select_candidate": "choosing a candidate:",
-}
 
 
 class Progress:
@@ -104,7 +95,7 @@ def lines(run_states, jobs, folder, table, call, available, is_over=False):
         line += f"; about {duration(seconds + AFTER)} left"
     yield line
     shown = [_training(run_state, folder, table) for run_state in training]
-    shown += [f"  {_doing(job)}, {duration(time.time() - job.began)}" for job in others]
+    shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in others]
     yield from shown[:MOST_JOBS]
     if len(shown) > MOST_JOBS:
         yield f"  and {len(shown) - MOST_JOBS} more"
@@ -120,13 +111,6 @@ def _training(run_state, folder, table):
     loss_text = f", loss {loss}" if loss else ""
     epoch = f"epoch {epochs} of {run.trained_epochs}"
     return f"  {epoch}{loss_text}, {duration(run_state.elapsed)}: {run_state.path}"
-
-
-def _doing(job):
-    """A job in words; one that makes a report is named after its study."""
-    if job.rule.startswith("report_"):
-        return f"making the tables and figures of {job.rule.removeprefix('report_')}"
-    return f"{DOING.get(job.rule, job.rule)} {job.title}"
 
 
 class Board(threading.Thread):

@@ -38,6 +38,7 @@ OF_RUNS = ("choose", "prepare_dataset", "assign_folds", "assign_inner_folds", "c
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
 PROJECT = registry.LIBRARY.parents[1]
 RESTARTS = "SLURM_RESTART_COUNT"
+MOST_TO_WEIGH = 1000  # jobs of which the scheduler chooses those that start next
 LEAST_ROOM = 2**20  # bytes that must be free where results go
 # Set for a call that makes tables of the runs that have results.
 WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
@@ -152,36 +153,22 @@ class Call:
     @functools.cached_property
     def data(self):
         """What the rules of data.smk call."""
-        return DataJobs(self.merged_config, self.folder, self.warm(PANDAS), self.workflow)
+        return DataJobs(self)
 
     @functools.cached_property
     def runs(self):
         """What the rules of train.smk call."""
-        return RunJobs(
-            self.config,
-            self.table,
-            self.folder,
-            self.estimates,
-            self.cores_of_a_run,
-            self.warm(TORCH),
-            bool(self.launcher),
-            self.is_on_cluster,
-            self.workflow,
-        )
+        return RunJobs(self)
 
     @functools.cached_property
     def selections(self):
         """What the rule select_candidate calls."""
-        return SelectionJobs(self.config, self.table, self.folder, self.warm(PANDAS), self.workflow)
+        return SelectionJobs(self)
 
     @functools.cached_property
     def studies(self):
         """What the rules of each study's report call."""
-        studies = [] if self.undecided else self.table.studies
-        return [
-            StudyJob(self.config, self.table, self.folder, study, self.workflow, self.warm(PANDAS))
-            for study in studies
-        ]
+        return [StudyJob(self, study) for study in ([] if self.undecided else self.table.studies)]
 
     @functools.cached_property
     def targets(self):
@@ -201,7 +188,11 @@ class Call:
 
     def choose_command(self, wildcards, input):
         """The call of scripts/plan.py, for the shell."""
-        return choose.command(self.folder, self.most_cores, self.folder.config(self.merged_config))
+        return commands.quoted(
+            *warm_start.command(choose.PROGRAM, None),
+            *["--results", self.folder.path, "--cores", self.most_cores],
+            *["--configfile", self.folder.config(self.merged_config)],
+        )
 
     def _write_config(self, config):
         """Write a whole config, with what --config gave, for programs to read."""
@@ -216,6 +207,7 @@ class Call:
             logger: Snakemake's.
         """
         self._check(self.cores_of_a_run, self.nodes)
+        internals.choose_among_first(self.workflow, MOST_TO_WEIGH)
         if self.local_cores is not None:
             internals.start_at_once(self.workflow)
             self._warm_up()

@@ -6,6 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from allcores.machine import warm_start
 from allcores.study import registry
 
 CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
@@ -44,6 +45,11 @@ def within(snakefile, cores, rules, files, pairs):
 def quoted(*words):
     """The command of these words, for the shell."""
     return shlex.join(map(str, words))
+
+
+def of_program(name, warm, *arguments):
+    """The call of scripts/NAME, for the shell; see warm_start.command()."""
+    return quoted(*warm_start.command(registry.LIBRARY.parent / name, warm), *arguments)
 
 
 def config_parser(description):

@@ -15,10 +15,9 @@ from allcores.campaign import commands
 from allcores.campaign import snakemake_internals as internals
 from allcores.data import folds, preparation, storage
 from allcores.data.folds import Assignable
-from allcores.machine import warm_start
-from allcores.study import fingerprint, grid, registry
+from allcores.machine.warm_start import PANDAS
+from allcores.study import fingerprint, grid
 
-PROGRAMS = registry.LIBRARY.parent
 FILES = ("inputs.npy", "targets.npy", "dataset.json")
 # The time of a dataset that was made again: before anything that was made from it.
 LONG_AGO = 1_000_000_000  # seconds since 1970
@@ -28,14 +27,11 @@ class DataJobs:
     """The datasets and folds of a config as jobs, looked up by the wildcards of their files.
 
     Args:
-        config: the merged config.
-        folder: its ResultsFolder.
-        warm: name of the warm process that runs the programs; None: there is none.
-        workflow: Snakemake's.
+        call: call.Call.
     """
 
-    def __init__(self, config, folder, warm, workflow):
-        self.config, self.folder, self.warm, self.workflow = config, folder, warm, workflow
+    def __init__(self, call):
+        self.call, self.config, self.folder = call, call.merged_config, call.folder
         self.datasets = {}  # label -> the sound storage.Dataset, or None
 
     def choice(self, label):
@@ -66,19 +62,16 @@ class DataJobs:
         dataset = self.dataset(wildcards.dataset)
         if dataset is None:
             return []
-        inner = getattr(wildcards, "inner", None)
-        problem = _problem_of_folds(file, dataset, int(wildcards.folds), inner)
+        inner = int(getattr(wildcards, "inner", 0))
+        problem = _problem_of_folds(file, dataset)
         if not problem or not (file.exists() or self._were_cut(wildcards)):
             return []
         if not self._has_results(wildcards.dataset):
             if file.exists():
-                internals.force(self.workflow, [str(file)])
+                internals.force(self.call.workflow, [str(file)])
         elif self._mends(problem):
-            arguments = [file, Assignable.of(dataset), int(wildcards.folds)]
-            if inner:
-                folds.write_inner_folds(*arguments, int(inner), int(wildcards.seed))
-            else:
-                folds.write_folds(*arguments, int(wildcards.seed))
+            count, seed = int(wildcards.folds), int(wildcards.seed)
+            folds.write(file, Assignable.of(dataset), count, inner, seed)
             place = file.parent
             latest = max((place / name).stat().st_mtime for name in FILES)
             os.utime(file, (latest, latest))
@@ -92,14 +85,14 @@ class DataJobs:
 
     def _sound_dataset(self, label):
         place, choice = Path(self.folder.dataset(label)), self.choice(label)
-        if not internals.is_main_process(self.workflow):
+        if not self.call.is_main:
             return None
         try:
             dataset = storage.open_dataset(place)
         except ValueError as error:
             if not self._has_results(label):
                 if place.exists():
-                    internals.force(self.workflow, [f"{place}/{name}" for name in FILES])
+                    internals.force(self.call.workflow, [f"{place}/{name}" for name in FILES])
                 return None
             if not self._mends(str(error)):
                 return None
@@ -109,7 +102,7 @@ class DataJobs:
                 os.utime(place / name, (LONG_AGO, LONG_AGO))
             return storage.open_dataset(place)
         if dataset.info["made_from"] != preparation.made_from(choice):
-            internals.force(self.workflow, [f"{place}/{name}" for name in FILES])
+            internals.force(self.call.workflow, [f"{place}/{name}" for name in FILES])
             return None
         return dataset
 
@@ -125,7 +118,7 @@ class DataJobs:
     def _mends(self, problem):
         """Print a problem; returns whether this call mends it now: not in a dry run."""
         problem = problem.partition(". Delete")[0]
-        if internals.is_dry_run(self.workflow):
+        if internals.is_dry_run(self.call.workflow):
             print(
                 f"{problem}. It will be made again; if its files have not changed, that trains "
                 "nothing, whatever is listed below",
@@ -137,10 +130,10 @@ class DataJobs:
 
     def prepare_command(self, wildcards, input):
         """The call of scripts/prepare_dataset.py, for the shell."""
-        return self._prepare_command(wildcards.dataset, self.warm)
+        return self._prepare_command(wildcards.dataset, self.call.warm(PANDAS))
 
     def _prepare_command(self, label, warm):
-        return _command(
+        return commands.of_program(
             "prepare_dataset.py",
             warm,
             *["--settings", self.choice(label).to_json()],
@@ -150,9 +143,9 @@ class DataJobs:
 
     def assign_command(self, wildcards, output):
         """The call of scripts/assign_folds.py, for the shell."""
-        return _command(
+        return commands.of_program(
             "assign_folds.py",
-            self.warm,
+            self.call.warm(PANDAS),
             *["--data", self.folder.dataset(wildcards.dataset)],
             *["--folds", wildcards.folds],
             *["--seed", wildcards.seed],
@@ -166,18 +159,10 @@ class DataJobs:
         return f"{self.folder.dataset(wildcards.dataset)}/{name}{inner}.json"
 
 
-def _problem_of_folds(file, dataset, count, inner):
+def _problem_of_folds(file, dataset):
     """Why a file of folds cannot be used; None: it can."""
-    assignable = Assignable.of(dataset)
     try:
-        if inner:
-            folds.read_inner_folds(file, assignable, None)
-        else:
-            folds.read_folds(file, assignable, count)
+        folds.read(file, Assignable.of(dataset))
     except (ValueError, OSError) as error:
         return str(error)
     return None
-
-
-def _command(program, warm, *arguments):
-    return commands.quoted(*warm_start.command(PROGRAMS / program, warm), *arguments)

@@ -40,7 +40,7 @@ class Events(logging.Handler):
             self.jobs[record.jobid] = Job(
                 record.rule_name, title, RUNNING, now, now, record.threads, log
             )
-            self._note(record.jobid, RUNNING)
+            self._note(record.jobid, RUNNING, record.rule_msg or "")
         elif event == LogEvent.JOB_FINISHED:
             self._note(record.job_id, FINISHED)
         elif event == LogEvent.JOB_ERROR:

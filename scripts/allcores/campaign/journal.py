@@ -74,7 +74,7 @@ class Job:
         began, since: when it began, and when its state changed last, in seconds since 1970.
         cores: number of cores that it occupies.
         log: its log file; "": it has none.
-        message: why it failed, by the system that ran it; "": it does not say.
+        message: what it does; where it failed, why, by the system that ran it, or "".
     """
 
     rule: str

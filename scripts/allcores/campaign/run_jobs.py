@@ -8,6 +8,7 @@ from pathlib import Path
 from allcores.campaign import commands, state
 from allcores.campaign import snakemake_internals as internals
 from allcores.machine import warm_start
+from allcores.machine.warm_start import TORCH
 from allcores.study import registry, sweeps
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
@@ -21,31 +22,19 @@ class RunJobs:
     """The runs of a config as jobs, looked up by the wildcards of their paths.
 
     Args:
-        config: the merged config.
-        table: its grid.Table.
-        folder: its ResultsFolder.
-        estimates: their estimate.Estimates.
-        cores: number of cores that the runs share, of this machine or of a node of this
-            allocation; None: on a cluster.
-        warm: name of the warm process that runs the programs; None: there is none.
-        launched: whether a launcher calls them on nodes, which Snakemake does not see.
-        on_cluster: whether they may run on nodes with different processors.
-        workflow: Snakemake's.
+        call: call.Call.
     """
 
-    def __init__(
-        self, config, table, folder, estimates, cores, warm, launched, on_cluster, workflow
-    ):
-        self.config, self.table, self.folder, self.cores = config, table, folder, cores
-        self.estimates, self.workflow = estimates, workflow
-        self.warm, self.launched, self.on_cluster = warm, launched, on_cluster
-        self.turns = table.turns()
-        self.current = state.Current(folder, table)
+    def __init__(self, call):
+        self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
+        self.estimates, self.cores = call.estimates, call.cores_of_a_run
+        self.turns = call.table.turns()
+        self.current = state.Current(call.folder, call.table)
         self.run_of_recipe, self.first_of_family = {}, {}
-        for run in table.runs.values():
+        for run in call.table.runs.values():
             if run.has_auto:
                 self.run_of_recipe.setdefault(_recipe_of(run.wildcards, run.measured), run)
-            family = sweeps.family_of(config, run.model.label), run.dataset.label
+            family = sweeps.family_of(call.config, run.model.label), run.dataset.label
             self.first_of_family.setdefault(family, run.model.label)
 
     def run(self, wildcards):
@@ -69,17 +58,17 @@ class RunJobs:
         if self.with_recipe(wildcards).threads_per_worker != AUTO:
             return 1
         file = self.folder.recipe.format(**wildcards)
-        return max(self.most_cores(), recipes.cores_measured(file))
+        return max(self.call.most_cores, recipes.cores_measured(file))
 
     def memory_of_recipe(self, wildcards, attempt):
         return 2 * self._memory_mb(self.with_recipe(wildcards), attempt)
 
     def minutes_of_recipe(self, wildcards, attempt):
-        return self._minutes(self.with_recipe(wildcards), attempt)
+        return attempt * self.estimates.minutes(self.with_recipe(wildcards))
 
     def recipe_key(self, wildcards):
         """What a recipe depends on; on a cluster any node may measure it."""
-        processor = "of a node" if self.on_cluster else None
+        processor = "of a node" if self.call.is_on_cluster else None
         return recipes.cache_key(self.with_recipe(wildcards), processor)
 
     def calibrate_command(self, wildcards, input, output):
@@ -96,12 +85,12 @@ class RunJobs:
 
     def _submits(self, run):
         """Whether a run is a SLURM job on several nodes."""
-        return run.nodes > 1 and self.on_cluster and not self.launched
+        return run.nodes > 1 and self.call.is_on_cluster and not self.call.launcher
 
     def _call(self, program):
-        if self.launched:
+        if self.call.launcher:
             return warm_start.command_on_a_node(program)
-        return warm_start.command(program, self.warm)
+        return warm_start.command(program, self.call.warm(TORCH))
 
     @property
     def cluster_resources(self):
@@ -109,9 +98,9 @@ class RunJobs:
         exclusive run gets a node to itself. Only those that are needed: each function that
         Snakemake calls slows down every dry run."""
         needs = {"mem_mb": self.memory_mb}
-        if self.launched or not self.cores:
+        if self.call.launcher or not self.cores:
             needs |= {"runtime": self.minutes}
-        if self.launched:
+        if self.call.launcher:
             needs |= {"nodes": self.nodes}
         elif any(run.nodes > 1 for run in self.table.runs.values()):
             needs |= {"nodes": self.nodes, "mpi": self.launcher, "tasks": self.nodes}
@@ -130,10 +119,6 @@ class RunJobs:
     def is_exclusive(self, wildcards):
         return self.table.conditions[self.run(wildcards).path].exclusive
 
-    def most_cores(self):
-        """The cores of this call; on a cluster, the most that a run takes on a node."""
-        return self.cores or max(run.cores_on_node for run in self.table.runs.values())
-
     def inputs(self, wildcards):
         """Name -> file of what has to be there before a run begins.
 
@@ -143,14 +128,14 @@ class RunJobs:
         """
         run = self.run(wildcards)
         metrics = self.folder.metrics(run.path)
-        if internals.is_main_process(self.workflow) and Path(metrics).exists():
+        if self.call.is_main and Path(metrics).exists():
             damaged = self.folder.damaged_file(run.path)
             if damaged:
                 print(f"{damaged} is not what the run wrote: it is trained again", file=sys.stderr)
             if not self.current(run.path):
-                internals.force(self.workflow, [metrics])
-            elif internals.is_interrupted(self.workflow, metrics):
-                internals.forget_interruption(self.workflow, [metrics])
+                internals.force(self.call.workflow, [metrics])
+            elif internals.is_interrupted(self.call.workflow, metrics):
+                internals.forget_interruption(self.call.workflow, [metrics])
         return self.folder.inputs_of(run)
 
     def check_recipe(self, wildcards):
@@ -160,13 +145,13 @@ class RunJobs:
         """
         run = self.with_recipe(wildcards)
         file, copy = (Path(path) for path in self._recipe_files(run))
-        if not internals.is_main_process(self.workflow) or recipes.is_sound(file):
+        if not self.call.is_main or recipes.is_sound(file):
             return []
         info = Path(self.folder.data(run), "dataset.json")
         if not recipes.is_sound(copy) or not info.exists():
             if file.exists():
-                internals.force(self.workflow, [str(file)])
-        elif not internals.is_dry_run(self.workflow):
+                internals.force(self.call.workflow, [str(file)])
+        elif not internals.is_dry_run(self.call.workflow):
             print(f"{file} is damaged or gone; it is written again from {copy}", file=sys.stderr)
             shutil.copyfile(copy, file)
             os.utime(file, (info.stat().st_mtime, info.stat().st_mtime))
@@ -182,10 +167,10 @@ class RunJobs:
         claims every core, even if it uses fewer."""
         run = self.run(wildcards)
         if run.threads_per_worker == AUTO and Path(input.recipe).exists():
-            run = recipes.fill_in(run, input.recipe, self.most_cores())
+            run = recipes.fill_in(run, input.recipe, self.call.most_cores)
         cores = run.cores_on_node
         on_node = self.cores or cores if self.is_exclusive(wildcards) else cores
-        return on_node * (run.nodes if self.launched else 1)
+        return on_node * (run.nodes if self.call.launcher else 1)
 
     def priority(self, wildcards):
         """Exclusive runs come first, in turns, so that the others can then keep all cores busy; of
@@ -202,10 +187,7 @@ class RunJobs:
         return max(needed, min(attempt * needed, int(os.environ.get(NODE_MB, 10**9))))
 
     def minutes(self, wildcards, attempt):
-        return self._minutes(self.run(wildcards), attempt)
-
-    def _minutes(self, run, attempt):
-        return attempt * self.estimates.minutes(run)
+        return attempt * self.estimates.minutes(self.run(wildcards))
 
     def decisive(self, wildcards):
         """Everything but its input files that retrains a run when it changes, as one line."""

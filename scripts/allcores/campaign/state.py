@@ -10,14 +10,12 @@ from allcores.campaign import journal
 from allcores.data import preparation
 from allcores.study import identity
 from allcores.study.conditions import Conditions
-from allcores.study.results_folder import SUFFIX
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 # The expected time counts as much as having seen this share of the work done.
 TRUST = 0.05
 # What a run that was told to stop says in its log.
 GOES_ON = "the same call goes on"
-HELD = ("FLOCK", "OFDLCK")  # as proc_locks(5) calls the locks of files.hold()
 EPOCH = re.compile(r"^epoch (\d+)/(\d+)  loss (\S+)", re.MULTILINE)
 
 
@@ -54,13 +52,7 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
         queue: path -> SLURM's state, of the runs that are jobs in its queue; None: SLURM is not in
             use or cannot be asked, and what the call has started counts as running.
     """
-    job_of, locked = {job.title: job for job in jobs if job.rule == "train"}, _locked_files()
-    # Rungs of one run share its checkpoints, and their lock.
-    busy = {
-        folder.checkpoints(table.runs[job.title])
-        for job in job_of.values()
-        if job.state == journal.RUNNING and job.title in table.runs
-    }
+    job_of = {job.title: job for job in jobs if job.rule == "train"}
     for path in folder.wanted_paths(table):
         job = job_of.get(path)
         if queue and path in queue:
@@ -73,22 +65,12 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
             yield RunState(path, DONE)
         elif job and job.state == journal.FAILED and not was_stopped(job):
             yield RunState(path, FAILED, job.began)
-        elif folder.checkpoints(table.runs[path]) in busy:
-            yield RunState(path, WAITING)
-        elif locked and (since := _locked_since(folder, table.runs[path], locked)):
-            # Trained by another call, or by hand.
-            yield RunState(path, RUNNING, since, table.runs[path].cores)
         else:
             yield RunState(path, WAITING)
 
 
 class Current:
-    """Says whether the results at a path are there, intact, and what a grid.Table asks for now.
-
-    Args:
-        folder: the ResultsFolder.
-        table: the grid.Table.
-    """
+    """Says whether the results at a path are there, intact, and what a grid.Table asks for now."""
 
     def __init__(self, folder, table):
         self.folder, self.table = folder, table
@@ -120,28 +102,6 @@ def was_stopped(job):
     return GOES_ON in log.rpartition("train.py:")[2] or log.rstrip().endswith("KeyboardInterrupt")
 
 
-def _locked_files():
-    """The inodes of the files that processes of this machine hold (files.hold(), proc_locks(5)).
-
-    Trying to lock one of them might stop a run that is just beginning.
-    """
-    lines = Path("/proc/locks").read_text().splitlines()
-    return {int(line.split()[5].rpartition(":")[2]) for line in lines if line.split()[1] in HELD}
-
-
-def _locked_since(folder, run, locked):
-    """Since when a process holds the lock of a run; None: none does.
-
-    Args:
-        locked: _locked_files().
-    """
-    try:
-        lock = Path(folder.checkpoints(run), f"lock{SUFFIX}").stat()
-    except OSError:
-        return None
-    return lock.st_mtime if lock.st_ino in locked else None
-
-
 def epochs_of(log):
     """(number of whole epochs, loss of the last one as a text), from a log."""
     matches = EPOCH.findall(text_of(log))
@@ -160,9 +120,6 @@ def seconds_left(run_states, folder, table, call, available, began):
     """How long the runs of a call will still take, by what they should take and have taken so far.
 
     Args:
-        run_states: list of RunState.
-        call: journal.Call.
-        available: number of cores.
         began: when the first of them began, in seconds since 1970.
     """
     done = to_do = longest = 0.0  # the first two in expected core-seconds

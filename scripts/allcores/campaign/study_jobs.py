@@ -7,25 +7,22 @@ from allcores.analysis.study import Study
 from allcores.campaign import commands
 from allcores.campaign import snakemake_internals as internals
 from allcores.files import read_json
-from allcores.machine import warm_start
+from allcores.machine.warm_start import PANDAS
 from allcores.study import fingerprint, registry
 from allcores.study.run import digest
-
-PROGRAMS = registry.LIBRARY.parent
 
 
 class StudyJob(Study):
     """The job that makes all results of a study: tables, figures, report.
 
     Args:
-        config, table, folder, name: see Study.
-        workflow: Snakemake's.
-        warm: name of the warm process that runs the program; None: there is none.
+        call: call.Call.
+        name: the study's.
     """
 
-    def __init__(self, config, table, folder, name, workflow, warm):
-        super().__init__(config, table, folder, name)
-        self.workflow, self.warm = workflow, warm
+    def __init__(self, call, name):
+        super().__init__(call.config, call.table, call.folder, name)
+        self.call = call
 
     def inputs(self, checkpoints):
         """The runs' results as inputs of a rule: where the study selects, those of each final run
@@ -46,7 +43,7 @@ class StudyJob(Study):
     def check(self, wildcards):
         """No input; has Snakemake make again what was made of something else."""
         if self.is_outdated:
-            internals.force(self.workflow, [self.page])
+            internals.force(self.call.workflow, [self.page])
         return []
 
     def command(self, again):
@@ -55,27 +52,25 @@ class StudyJob(Study):
         Args:
             again: the command that makes all of this again.
         """
-        words = [
-            *warm_start.command(PROGRAMS / "report.py", self.warm),
+        return commands.of_program(
+            "report.py",
+            self.call.warm(PANDAS),
             *["--config", self.folder.config(self.config)],
             *["--study", self.name],
             *["--again", again],
             *(["--without-missing"] if self.table.missing else []),
-        ]
-        return commands.quoted(*words)
+        )
 
 
 class SelectionJobs:
     """The choices between candidates as jobs, looked up by the paths of their Selections.
 
     Args:
-        config, table, folder: see Study.
-        warm, workflow: see StudyJob.
+        call: call.Call.
     """
 
-    def __init__(self, config, table, folder, warm, workflow):
-        self.config, self.table, self.folder, self.warm = config, table, folder, warm
-        self.workflow = workflow
+    def __init__(self, call):
+        self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
 
     def inputs(self, path, checkpoints):
         """The scores of its candidates, which are known once the choice before it is made."""
@@ -84,13 +79,13 @@ class SelectionJobs:
         try:
             made_of = read_json(file)["made_of"]
         except (ValueError, OSError):  # damaged, gone, or not made yet
-            internals.force(self.workflow, [file])
+            internals.force(self.call.workflow, [file])
             made_of = None
         earlier = selection.previous and checkpoints.select_candidate.get(
             selection=selection.previous.path
         )
         if made_of != self._made_of(path):
-            internals.force(self.workflow, [file])
+            internals.force(self.call.workflow, [file])
         inner = self.folder.scored_paths(selection).values()
         scores = [self.folder.metrics(inner_path) for paths in inner for inner_path in paths]
         return [*(earlier.output if earlier else []), *scores]
@@ -111,7 +106,12 @@ class SelectionJobs:
 
     def command(self, path, output):
         """The call of scripts/select_candidate.py, for the shell."""
-        words = warm_start.command(PROGRAMS / "select_candidate.py", self.warm)
-        words = [*words, "--config", self.folder.config(self.config), "--selection", path]
-        words += ["--metric", self._metric(path), "--made-of", self._made_of(path)]
-        return commands.quoted(*words, "--output", output)
+        return commands.of_program(
+            "select_candidate.py",
+            self.call.warm(PANDAS),
+            *["--config", self.folder.config(self.config)],
+            *["--selection", path],
+            *["--metric", self._metric(path)],
+            *["--made-of", self._made_of(path)],
+            *["--output", output],
+        )

@@ -131,41 +131,52 @@ def of_run(run, assignable, file=None):
 
     Args:
         assignable: Assignable, of the dataset.
-        file: where write_folds() or write_inner_folds() has saved them; None: assign them now.
+        file: where write() has saved them; None: assign them now.
 
     Raises:
-        ValueError: see read_folds().
+        ValueError: see read().
     """
-    if run.inner_folds:
-        if file is not None:
-            return read_inner_folds(file, assignable, run.fold)
-        inner_of = assign_inner_folds(assignable, run.folds or 0, run.inner_folds, run.seed)
-        return inner_of[run.fold or 0]
-    if run.folds is None:
+    if run.folds is None and not run.inner_folds:
         return None
-    return (
-        assignable.folds(run.folds, run.seed)
-        if file is None
-        else read_folds(file, assignable, run.folds)
-    )
+    if file is None:
+        fold_of = assign(assignable, run.folds or 0, run.inner_folds, run.seed)
+    else:
+        fold_of = read(file, assignable)
+    return fold_of[run.fold or 0] if run.inner_folds else fold_of
 
 
-def write_folds(path, assignable, folds, seed):
-    """Assign samples to folds and save them as JSON, with a checksum of them and the Assignable."""
-    fold_of = assignable.folds(folds, seed)
+def assign(assignable, folds, inner, seed):
+    """The fold of each sample, or, if `inner` is not 0, assign_inner_folds()."""
+    if inner:
+        return assign_inner_folds(assignable, folds, inner, seed)
+    return assignable.folds(folds, seed)
+
+
+def write(path, assignable, folds, inner, seed):
+    """Save what assign() returns as JSON, with a checksum of it and the Assignable."""
+    fold_of = assign(assignable, folds, inner, seed)
     content = {"sha256": _checksum(fold_of, assignable), "fold_of": fold_of.tolist()}
     write_text(path, json.dumps(content))
 
 
-def read_folds(path, assignable, folds):
-    """The fold of each sample, (N,) int64, from the file of write_folds().
+def read(path, assignable):
+    """What write() has saved, int64.
 
     Raises:
         ValueError: the file was changed since, or is for another Assignable.
     """
-    return _read(
-        path, "fold_of", assignable, lambda fold_of: {*fold_of} - {FIRST} == {*range(folds)}
-    )
+    try:
+        content = json.loads(Path(path).read_text())
+        fold_of = np.array(content["fold_of"], np.int64)
+        is_sound = content["sha256"] == _checksum(fold_of, assignable)
+    except (ValueError, KeyError, TypeError):
+        is_sound = False
+    if not is_sound:
+        raise ValueError(
+            f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
+            "samples to folds again"
+        )
+    return fold_of
 
 
 def assign_inner_folds(assignable, folds, inner, seed):
@@ -186,25 +197,6 @@ def assign_inner_folds(assignable, folds, inner, seed):
         is_trained = before(fold_of, fold, ordered)
         inner_of[fold, is_trained] = assignable.part(is_trained).folds(inner, seed)
     return inner_of
-
-
-def write_inner_folds(path, assignable, folds, inner, seed):
-    """Save assign_inner_folds() as JSON, with a checksum of it and the Assignable."""
-    inner_of = assign_inner_folds(assignable, folds, inner, seed)
-    content = {"sha256": _checksum(inner_of, assignable), "inner_of": inner_of.tolist()}
-    write_text(path, json.dumps(content))
-
-
-def read_inner_folds(path, assignable, fold):
-    """The inner fold of each sample for a fold, (N,) int64, from the file of write_inner_folds().
-
-    Args:
-        fold: None: the dataset's own test set is held out.
-
-    Raises:
-        ValueError: the file was changed since, or is for another Assignable.
-    """
-    return _read(path, "inner_of", assignable, lambda inner_of: True)[fold or 0]
 
 
 def hold_back(assignable, samples, part, seed):
@@ -230,21 +222,6 @@ def hold_back(assignable, samples, part, seed):
     except ValueError as error:
         raise ValueError(f"no validation part of {part:g} can be held back: {error}") from None
     return samples[~is_held_back], samples[is_held_back]
-
-
-def _read(path, key, assignable, is_right):
-    try:
-        content = json.loads(Path(path).read_text())
-        folds = np.array(content[key], np.int64)
-        sound = content["sha256"] == _checksum(folds, assignable) and is_right(folds)
-    except (ValueError, KeyError, TypeError):
-        sound = False
-    if not sound:
-        raise ValueError(
-            f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
-            "samples to folds again"
-        )
-    return folds
 
 
 def _checksum(folds, assignable):

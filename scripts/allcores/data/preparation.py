@@ -57,7 +57,7 @@ def local_copy(folder, scratch):
     place.mkdir(exist_ok=True)
     with (place / "lock").open("w") as lock:
         files.hold(lock)
-        if not _is_whole(place):
+        if not _is_sound(place):
             for name in (*storage.read_info(folder)["sha256"], "dataset.json"):
                 shutil.copyfile(folder / name, place / f"{name}.part")
                 (place / f"{name}.part").replace(place / name)
@@ -65,17 +65,10 @@ def local_copy(folder, scratch):
     return place
 
 
-def _is_whole(folder):
+def _is_sound(folder, made_from=None):
     try:
-        storage.open_dataset(folder)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_sound(folder, made_from):
-    try:
-        return storage.open_dataset(folder).info.get("made_from") == made_from
+        info = storage.open_dataset(folder).info
+        return made_from is None or info.get("made_from") == made_from
     except ValueError:
         return False
 

@@ -26,12 +26,15 @@ def die_with_parent(parent=None, number=signal.SIGKILL):
 
 
 def die_with_caller(arguments, number=signal.SIGKILL):
-    """die_with_parent(), if the arguments of a program hold --die-with-parent and a process id.
+    """die_with_parent(), if the arguments of a program hold --die-with-parent and a process id,
+    which are then removed.
 
     A program asks for that before it imports anything that takes long.
     """
     if "--die-with-parent" in arguments:
-        die_with_parent(int(arguments[arguments.index("--die-with-parent") + 1]), number)
+        flag = arguments.index("--die-with-parent")
+        die_with_parent(int(arguments[flag + 1]), number)
+        del arguments[flag : flag + 2]
 
 
 def signals_to_stop():

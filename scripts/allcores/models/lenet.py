@@ -1,4 +1,7 @@
-"""LeNet-5 (LeCun et al. 1998) with ReLU and max pooling, as it is taught today."""
+"""LeNet-5 (LeCun et al. 1998) with ReLU and max pooling, as it is taught today.
+
+The ReLU comes after the pool, which gives the same numbers: it has a quarter of the work there.
+"""
 
 from torch import nn
 
@@ -19,11 +22,11 @@ def lenet(channels, image_size, classes, width=1.0):
     fit = nn.Identity() if image_size == (32, 32) else nn.AdaptiveAvgPool2d(5)
     return nn.Sequential(
         nn.Conv2d(channels, c1, kernel_size=5, padding=padding),
-        nn.ReLU(),
         nn.MaxPool2d(2, ceil_mode=small),
+        nn.ReLU(),
         nn.Conv2d(c1, c2, kernel_size=5, padding=padding),
-        nn.ReLU(),
         nn.MaxPool2d(2, ceil_mode=small),
+        nn.ReLU(),
         fit,
         nn.Flatten(),
         nn.Linear(c2 * 25, h1),

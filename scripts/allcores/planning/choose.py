@@ -6,11 +6,9 @@ take four each.
 """
 
 import json
-import shlex
 from pathlib import Path
 
 from allcores.files import read_json, write_json
-from allcores.machine import warm_start
 from allcores.planning import plan
 from allcores.study import grid, registry, schema
 from allcores.study.run import AUTO, digest
@@ -67,18 +65,6 @@ def with_reference(config):
         for name in studies_of(config)
     }
     return _with_setups(config, setups)
-
-
-def command(folder, available, file):
-    """The shell command that calls scripts/plan.py to choose.
-
-    Args:
-        folder: the ResultsFolder.
-        available: number of cores to choose for.
-        file: the config.
-    """
-    words = [*warm_start.command(PROGRAM, None), "--results", folder.path]
-    return shlex.join(map(str, [*words, "--cores", available, "--configfile", file]))
 
 
 def choose(config, planner, available, file):

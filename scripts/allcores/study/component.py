@@ -23,6 +23,8 @@ SUPPLIED = {
     # Samples with ignore_index would count in the batch sizes that weigh the workers' means.
     "losses": {"self", "reduction", "reduce", "size_average", "ignore_index"},
 }
+# The arguments of a class without an __init__; of others any option is accepted.
+INHERITED = {"strategies": "self, model, make_optimizer, world"}
 
 
 @dataclass(frozen=True)
@@ -72,14 +74,14 @@ def _decorations(node):
     return {key.arg: key.value.value for key in keywords if isinstance(key.value, ast.Constant)}
 
 
-def _signature(node, inherited):
+def _signature(kind, node):
     """The arguments of a function or of a class's __init__, which may be inherited."""
     if isinstance(node, ast.FunctionDef):
         return node.args
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
             return item.args
-    return ast.parse(f"def __init__({inherited}): pass").body[0].args
+    return ast.parse(f"def __init__({INHERITED.get(kind, '**anything')}): pass").body[0].args
 
 
 def _default(node):
@@ -89,16 +91,14 @@ def _default(node):
         return ast.unparse(node)
 
 
-def read(kind, name, module, file, node, inherited="**anything"):
+def read(kind, name, module, file, node):
     """The Component that a node of a file's syntax tree defines.
 
     Args:
         kind: key of SUPPLIED.
-        name, module, file: of the Component.
         node: ast.FunctionDef or ast.ClassDef.
-        inherited: the arguments of a class without an __init__.
     """
-    args = _signature(node, inherited)
+    args = _signature(kind, node)
     positional = args.posonlyargs + args.args
     defaults = [None] * (len(positional) - len(args.defaults)) + args.defaults
     defaults_of = dict(
@@ -126,14 +126,6 @@ def public(file, kind):
         for node in parse(file).body
         if isinstance(node, kind) and not node.name.startswith("_")
     ]
-
-
-def expected(file, kind, description, name=None):
-    """The last public class or function of a file, or the one of that name."""
-    nodes = [node for node in public(file, kind) if name in (None, node.name)]
-    if not nodes:
-        raise ValueError(f"{file}: expected {description}, found none")
-    return nodes[-1]
 
 
 def literals_of(file):

@@ -19,7 +19,7 @@ def is_ours(folder):
 
 @dataclass(frozen=True)
 class Conditions:
-    """How a run is to be scored and timed; none of it changes the weights.
+    """How a run is to be scored and timed, which changes no weights, and what it was made of.
 
     Attributes:
         curves: whether the weights after every epoch are scored, not only the last ones.

@@ -264,8 +264,7 @@ def choice(config, section, label):
 
 def component_name(label, entry):
     """The component that an entry for a dataset, schedule or strategy names."""
-    name = entry.get("name", label)
-    return registry.former_names().get(name, name)
+    return entry.get("name", label)
 
 
 def training(label, entry, dataset):

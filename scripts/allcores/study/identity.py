@@ -1,4 +1,5 @@
-"""A run's identity: everything that decides its weights. Reruns, resuming and collecting use it.
+"""A run's identity: everything that decides its weights. Resuming and collecting compare all of it,
+reruns the made_of() that is known before the data.
 
 * `settings`: the Run as JSON;
 * `code`: the fingerprint of the code that the run can reach;

@@ -34,15 +34,9 @@ def files(folder):
 def strategies():
     """Name -> Component: the class in each file of strategies/."""
     return {
-        file.stem: component.read(
-            "strategies",
-            file.stem,
-            f"allcores.strategies.{file.stem}",
-            file,
-            component.expected(file, ast.ClassDef, "a public class"),
-            inherited="self, model, make_optimizer, world",
-        )
+        file.stem: component.read("strategies", file.stem, _module(file), file, nodes[-1])
         for file in files("strategies")
+        if (nodes := component.public(file, ast.ClassDef))
     }
 
 
@@ -50,51 +44,42 @@ def strategies():
 def datasets():
     """Name -> Component: the function `load` in each file of datasets/."""
     return {
-        file.stem: component.read(
-            "datasets",
-            file.stem,
-            f"allcores.datasets.{file.stem}",
-            file,
-            component.expected(file, ast.FunctionDef, "a function load()", "load"),
-        )
+        file.stem: component.read("datasets", file.stem, _module(file), file, node)
         for file in files("datasets")
+        for node in component.public(file, ast.FunctionDef)
+        if node.name == "load"
     }
 
 
 @functools.cache
 def models():
     """Name -> Component: the public functions in the files of models/."""
-    return {
-        node.name: component.read("models", node.name, f"allcores.models.{file.stem}", file, node)
-        for file in files("models")
-        for node in component.public(file, ast.FunctionDef)
-    }
+    return _functions("models", files("models"))
 
 
 @functools.cache
 def schedules():
     """Name -> Component: the public functions of schedules.py."""
-    file = LIBRARY / "training" / "schedules.py"
-    return {
-        node.name: component.read("schedules", node.name, "allcores.training.schedules", file, node)
-        for node in component.public(file, ast.FunctionDef)
-    }
+    return _functions("schedules", [LIBRARY / "training" / "schedules.py"])
 
 
 @functools.cache
 def metrics():
     """Name -> Component: the public functions of measures.py."""
-    file = LIBRARY / "analysis" / "measures.py"
+    return _functions("metrics", [LIBRARY / "analysis" / "measures.py"])
+
+
+def _functions(kind, paths):
     return {
-        node.name: component.read("metrics", node.name, "allcores.analysis.measures", file, node)
+        node.name: component.read(kind, node.name, _module(file), file, node)
+        for file in paths
         for node in component.public(file, ast.FunctionDef)
     }
 
 
-@functools.cache
-def former_names():
-    """Former name of a component -> its name."""
-    return component.literals_of(LIBRARY / "training" / "schedules.py")["FORMER_NAMES"]
+def _module(file):
+    """The name by which a file of the library is imported."""
+    return ".".join(file.relative_to(LIBRARY.parent).with_suffix("").parts)
 
 
 @functools.cache

@@ -1,9 +1,9 @@
 """Save checkpoints, resume from them, delete only files written here.
 
 A run's checkpoints lie outside its declared outputs, because Snakemake deletes those of a job that
-failed. Their folder holds the latest checkpoint, the one before, what the run has cost so far and
-the weights that will be scored. The name of every file ends with SUFFIX; a folder that holds
-anything else is refused.
+failed. Their folder holds the latest checkpoint, the one before, the epochs since, what the run has
+cost so far, the weights that will be scored, a lock, and where nodes meet. The name of every file
+ends with SUFFIX; a folder that holds anything else is refused.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ class Checkpoints:
 
     Args:
         folder: where the files lie; made if missing.
-        identity: str, everything that decides the weights of the run. A run resumes only from a
-            checkpoint of the same identity.
+        identity: str, what a checkpoint has to agree in to be resumed from: the run's identity,
+            and whether it is timed alone.
         epochs: number of epochs that are trained.
         every_epoch: whether the weights after each epoch will be scored, not only those that the
             run ships.
@@ -114,7 +114,7 @@ class Checkpoints:
             return None
         if checkpoint["identity"] != self.identity:
             self.notes.append(
-                f"not resumed from {file}: its settings, code, data or versions differ"
+                f"not resumed from {file}: its settings, code, data, versions or `exclusive` differ"
             )
             return None
         if len(checkpoint["epochs"]) > self.epochs:

@@ -157,12 +157,6 @@ def parse(arguments, description):
     add("--cores-of-call", type=int, metavar="N", help="recorded: the cores that all runs share")
     add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
     add("--generation", type=int, default=0, metavar="N", help="recorded in conditions.json")
-    add(
-        "--die-with-parent",
-        type=int,
-        metavar="PID",
-        help="end when the parent process ends, and at once if the parent is not PID",
-    )
 
     flags = parser.parse_args(arguments)
     for flag in ("timeout", "checkpoint_minutes"):

@@ -74,9 +74,10 @@ def conduct(
     Args:
         run: without `auto`.
         data_folder: the prepared dataset.
-        fold_file: the fold of each sample, from write_folds or write_inner_folds; None: assign
+        fold_file: the fold of each sample, from folds.write(); None: assign
             folds here.
-        checkpoint_folder: for the checkpoints, which are deleted when all epochs are done.
+        checkpoint_folder: for the checkpoints, which are deleted once the results are written,
+            unless another run goes on from them (`stop_after`).
         output: folder for results.FILES.
         request: the Run before its `auto` values were filled in; None: it had none.
         execution: an Execution; None: the defaults.

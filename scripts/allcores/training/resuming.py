@@ -1,4 +1,7 @@
-"""What a checkpoint holds of a training, and how the training continues from it, bit for bit."""
+"""What a checkpoint holds of a training, and how the training continues from it, bit for bit.
+
+Whether a checkpoint may be used is decided in checkpoints.py.
+"""
 
 import time
 

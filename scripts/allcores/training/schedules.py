@@ -15,8 +15,6 @@ from torch.optim import lr_scheduler
 
 from allcores.study import registry
 
-# Former name of a schedule -> its present name.
-FORMER_NAMES = {"warm": "warm_restarts"}
 # Range of each option: least integer, least number, or [least, largest] of either; for a list, the
 # range of each element.
 ALLOWED = {

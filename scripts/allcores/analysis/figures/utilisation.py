@@ -27,7 +27,7 @@ def draw(panel, runs, utilisation):
     """Draw busy cores over time into a panel; returns its length in minutes."""
     edges, busy = occupancy.busy_cores(utilisation)
     colours = style.strategies(runs["strategy"])
-    cores = runs.groupby("machine_host")["machine_cores_allowed"].max().sum()
+    cores = occupancy.cores_available(runs)
     below = np.zeros(len(edges) - 1)
     for strategy, values in busy.items():
         panel.stairs(

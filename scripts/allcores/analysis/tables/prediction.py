@@ -5,7 +5,7 @@ from itertools import combinations
 import pandas as pd
 
 from allcores.analysis import occupancy, tidy
-from allcores.analysis.html_table import WHOLE, Number, percent, seconds
+from allcores.analysis.html_table import WHOLE, Number, seconds
 from allcores.analysis.words.wording import by_model, count
 
 TITLE = "predicted and measured"
@@ -110,4 +110,4 @@ def formats(table):
     for kind in ("predicted", "measured"):
         numbers |= dict.fromkeys((f"{kind}_training", f"{kind}_seconds"), seconds(2))
         numbers[f"{kind}_memory"] = Number("{:,.0f}", "MB")
-    return numbers | dict.fromkeys(("error", "training_error"), percent(0, "+"))
+    return numbers | dict.fromkeys(("error", "training_error"), Number("{:+.0f}", "%", 100.0))

@@ -78,8 +78,9 @@ def sentences(frames, names, facts, notes=()):
         *of_machine(frames["runs"]),
     ]
     for name in names:
-        arguments = {key: frames[key] for key in products.by_name()[name].sentences_from}
-        lines += products.load(name).sentences(**arguments, facts=facts)
+        inputs = frames | {"facts": facts}
+        arguments = {key: inputs[key] for key in products.by_name()[name].sentences_from}
+        lines += products.load(name).sentences(**arguments)
     return lines
 
 

@@ -1,0 +1,120 @@
+"""2,000 tasks that do nothing but leave a file, on two cores: ours, joblib, Ray and HyperQueue.
+
+Measured are the time per task, and what a second call does over again after the first was killed
+halfway. A task of ours is a run, pretended as in many_runs.py, with its log, settings and checks;
+of the others a function, or of HyperQueue a command, as their manuals begin.
+"""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import SNAKEMAKE, report, sized
+
+TASKS = sized(2000, 6)
+CORES = 2
+
+
+def task(folder, number):
+    Path(folder, str(number)).touch()
+
+
+def with_joblib(folder):
+    from joblib import Parallel, delayed
+
+    Parallel(n_jobs=CORES)(delayed(task)(folder, number) for number in range(TASKS))
+
+
+def with_ray(folder):
+    import ray
+
+    ray.init(num_cpus=CORES, include_dashboard=False)
+    remote = ray.remote(task)
+    ray.get([remote.remote(folder, number) for number in range(TASKS)])
+
+
+def with_hyperqueue(folder):
+    from hyperqueue import Job, LocalCluster
+    from hyperqueue.cluster import WorkerConfig
+
+    with LocalCluster() as cluster:
+        cluster.start_worker(WorkerConfig(cores=CORES))
+        job = Job()
+        for number in range(TASKS):
+            job.program(["touch", f"{folder}/{number}"])
+        client = cluster.client()
+        client.wait_for_jobs([client.submit(job)])
+
+
+def ours(folder):
+    import many_runs
+
+    many_runs.SECONDS = 0
+    if not Path(folder, "mine.yaml").exists():
+        many_runs.pretend(Path(folder), many_runs.study(TASKS))
+    os.chdir(folder)
+    command = [*SNAKEMAKE, "-s", "workflow/Snakefile", "--configfile", "mine.yaml"]
+    command += ["--until", "train", "--cores", CORES, "--resources", f"mem_mb={10**9}"]
+    os.execvp(command[0], list(map(str, command)))
+
+
+WAYS = {"ours": ours, "joblib": with_joblib, "ray": with_ray, "hyperqueue": with_hyperqueue}
+
+
+def left(way, folder):
+    """When each task that is done left its file: {file: time in ns}."""
+    place, name = (Path(folder, "results"), "metrics.json") if way == "ours" else (folder, "[0-9]*")
+    return {file: file.stat().st_mtime_ns for file in Path(place).rglob(name)}
+
+
+def start(way, folder):
+    command = [sys.executable, __file__, way, folder]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return subprocess.Popen(command, start_new_session=True, **quiet)
+
+
+def seconds(way):
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        assert start(way, folder).wait() == 0, way
+        return time.perf_counter() - began
+
+
+def done_again(way):
+    """How many tasks of those that were done a second call repeats, after the first was killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        process = start(way, folder)
+        while len(left(way, folder)) < TASKS // 2 and process.poll() is None:
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        time.sleep(1)  # what is left of it may go on
+        before = left(way, folder)
+        if way == "ours":
+            for lock in Path(folder, ".snakemake", "locks").glob("*"):
+                lock.unlink()  # snakemake --unlock
+        assert start(way, folder).wait() == 0, way
+        after = left(way, folder)
+        return sum(after[file] != moment for file, moment in before.items()) / len(before)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        way, folder = sys.argv[1:]
+        WAYS[way](folder)
+        sys.exit()
+    rows = []
+    for way in WAYS:
+        if way not in ("ours", "joblib") and importlib.util.find_spec(way) is None:
+            print(f"{way} is not installed: left out")
+            continue
+        rows += [
+            (f"{way}: per task", "ms", [1000 * seconds(way) / TASKS for _ in range(sized(3, 1))]),
+            (f"{way}: done again after a kill", "%", [100 * done_again(way)]),
+        ]
+    report("many_tasks", rows)
