@@ -7,7 +7,8 @@
 # make test-processors   the promises of bits, as on other processors
 # make soak   an hour of kills, damage, full disks and changes: what comes out is what it was to be
 # make bench  how fast it is, here and now
-# make manual the comments of config/config.yaml, and docs/config.md, from the schema of a config
+# make docs   the documentation as a site: results/docs/index.html
+# make manual what the schema of a config and docs/measured/ say, in config/config.yaml, docs/ and README.md
 
 PYTHON ?= python3
 CORES ?= all
@@ -18,7 +19,7 @@ STUDIES := cores scratch_vs_builtin data_size kfold hogwild
 SIZE ?= miniature
 
 
-.PHONY: run plan test lint bench test-slurm test-processors soak manual miniatures $(STUDIES)
+.PHONY: run plan test lint bench test-slurm test-processors soak manual docs miniatures $(STUDIES)
 
 run: $(READY)
 	$(BIN)/snakemake --cores $(CORES) --report results/default/report.html --report-after-run
@@ -57,7 +58,7 @@ soak: $(READY)
 	    --markdown results/soak.md
 
 bench: $(READY)
-	@$(BIN)/python scripts/install.py run test
+	@$(BIN)/python scripts/install.py run test rivals
 	$(BIN)/python tests/benchmarks/run_all.py
 
 test-slurm: $(READY)
@@ -65,6 +66,11 @@ test-slurm: $(READY)
 
 manual: $(READY)
 	$(BIN)/python docs/manual.py
+	$(BIN)/python docs/measured.py
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "Open results/docs/index.html"
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("allcores needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

@@ -1,4 +1,4 @@
-"""What a stranger adds is one file: the README's strategy, a model, a dataset and a schedule."""
+"""What a stranger adds is one file: the strategy of the docs, a model, a dataset and a schedule."""
 
 import json
 import re
@@ -79,7 +79,9 @@ def project(tmp_path_factory):
     with (library / "analysis" / "measures.py").open("a") as measures:
         measures.write(METRIC)
     (project.folder / "mine.py").write_text(OWN_METRIC)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "docs" / "reading.md").read_text(), re.DOTALL
+    )
     (strategy,) = [block for block in blocks if "(Strategy)" in block]
     (library / "strategies" / "sign_sgd.py").write_text(strategy)
     return project
@@ -106,9 +108,9 @@ def test_a_study_of_what_was_added_is_trained(project):
     assert project.planned(table) == {"report_s": 1, "total": 1}
 
 
-def test_the_command_of_the_readme_trains_it(project):
-    readme = (ROOT / "README.md").read_text()
-    (command,) = re.findall(r"python (scripts/train.py .*sign_sgd.*)", readme)
+def test_the_command_of_the_documentation_trains_it(project):
+    page = (ROOT / "docs" / "reading.md").read_text()
+    (command,) = re.findall(r"python (scripts/train.py .*sign_sgd.*)", page)
     process = subprocess.run(
         [sys.executable, *command.split()],
         cwd=project.folder,
@@ -126,7 +128,7 @@ def test_the_tests_of_all_strategies_hold_it_to_what_it_promises(project):
     """Where this file is not: it would add the strategy to a copy of the copy."""
     left_out = shutil.ignore_patterns("__pycache__", "test_additions.py")
     shutil.copytree(ROOT / "tests", project.folder / "tests", ignore=left_out)
-    for name in ("pyproject.toml", "README.md"):
+    for name in ("pyproject.toml",):
         shutil.copy(ROOT / name, project.folder)
     tests = ["tests/test_strategies.py", "tests/test_house.py", "tests/test_models.py"]
     tests += ["tests/test_schedules.py", "tests/test_datasets.py"]

@@ -48,10 +48,9 @@ def test_a_network_says_again_what_it_said_when_it_was_scored(laboratory, recipe
     assert np.array_equal(predictor.scores(dataset.inputs[found["sample"]]), scores)
     assert np.array_equal(found["predicted"], scores.argmax(axis=1))
     assert np.array_equal(found["true"], dataset.targets[found["sample"]])
-    confusion = metrics.confusion_matrix(
-        found["true"].to_numpy(), found["predicted"].to_numpy(), len(predictor.classes)
-    )
-    assert confusion.tolist() == record["confusion"]
+    pairs = found["true"].to_numpy(), found["predicted"].to_numpy()
+    measures = metrics.of_classes(*pairs, len(predictor.classes))
+    assert measures["confusion"] == record["confusion"]
     assert len(found) == record["held_out_samples"]
 
 

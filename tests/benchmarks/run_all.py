@@ -1,7 +1,7 @@
 """All benchmarks, or those named: python tests/benchmarks/run_all.py input_pipeline start_up
 
-`auto` and `fashion_mnist`, which take half an hour and a quarter, have to be named, and
-`allocation`, which installs SLURM.
+`auto`, `fashion_mnist`, `many_runs` and `stacked`, which take ten minutes to half an hour, have to
+be named, and `allocation`, which installs SLURM.
 """
 
 import subprocess
@@ -24,6 +24,7 @@ ALL = (
     "model_recipes",
     "end_to_end",
     "memory",
+    "many_tasks",
 )
 
 if __name__ == "__main__":

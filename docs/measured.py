@@ -1,0 +1,54 @@
+"""Write what benchmarks have measured into README.md and the pages of the documentation.
+
+    <!-- measured campaign 1-3 -->      the first three rows of docs/measured/campaign.csv
+    <!-- end -->
+
+What is between two such lines is replaced by a table, and a line on where and when it was measured.
+A CSV comes from results/bench, where `make bench` writes it.
+"""
+
+import csv
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"(<!-- measured (\w+)(?: (\d+)-(\d+))? -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def pages():
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def filled(text):
+    """The text of a page with the tables that its blocks ask for."""
+    return BLOCK.sub(lambda block: f"{block[1]}{_table(*block.group(2, 3, 4))}{block[5]}", text)
+
+
+def _table(name, first, last):
+    with (ROOT / "docs" / "measured" / f"{name}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    shown = rows[int(first or 1) - 1 : int(last or len(rows))]
+    lines = [f"| {row['what'].strip()} | {_value(row)} |" for row in shown]
+    conditions = [rows[0][key] for key in ("machine", "torch", "date", "commit")]
+    note = "{}, torch {}, {}, commit {}; `{}`".format(*conditions, f"tests/benchmarks/{name}.py")
+    head = ["", "| measured | median (range) |", "|---|---|"]
+    return "\n".join([*head, *lines, "", f"*{note}*", "", ""])
+
+
+def _value(row):
+    median, low, high = (_rounded(float(row[key])) for key in ("median", "min", "max"))
+    spread = "" if row["repeats"] == "1" else f" ({low} to {high})"
+    return f"{median} {row['unit']}{spread}"
+
+
+def _rounded(number):
+    """Three digits, as people write them."""
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
+
+
+if __name__ == "__main__":
+    for page in pages():
+        text = page.read_text()
+        if filled(text) != text:
+            page.write_text(filled(text))
+            print(f"wrote {page.relative_to(ROOT)}")

@@ -1,0 +1,99 @@
+"""README and documentation: short, in step with what was measured, and their code is right."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from conftest import ENVIRONMENT, ROOT, program
+
+from allcores.study import checks, schema, sweeps
+
+sys.path.insert(0, str(ROOT / "docs"))
+import measured
+
+PAGES = measured.pages()
+# What a config in a page leaves out.
+BASE = """
+models:
+  lenet: {batch_size: 64, epochs: 8, optimizer: {name: adam, lr: 0.001}}
+studies:
+  first: {datasets: [digits], folds: 5, models: [lenet]}
+"""
+
+
+def blocks(language):
+    """[(page, code), ...] of all code blocks in a language."""
+    pattern = re.compile(rf"^```{language}\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    return [(page, code) for page in PAGES for code in pattern.findall(page.read_text())]
+
+
+def commands():
+    """All commands in the pages, with the comments after them."""
+    pattern = re.compile(r"^ {4}((?:make|\.venv/bin/|sbatch |snakemake ).*)$", re.MULTILINE)
+    return [line for page in PAGES for line in pattern.findall(page.read_text())]
+
+
+def test_the_readme_is_read_in_two_minutes():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
+def test_what_was_measured_comes_from_its_file(page):
+    """Else `make manual`, and commit what it writes."""
+    assert measured.filled(page.read_text()) == page.read_text()
+
+
+def test_the_site_is_whole(tmp_path):
+    """No link leads nowhere, no page stands alone."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
+    build = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, text=True, capture_output=True)
+    assert build.returncode == 0, build.stderr
+    assert "not included in the" not in build.stderr
+    assert (tmp_path / "search" / "search_index.json").exists()
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("yaml"))
+def test_a_config_in_a_page_has_no_mistake(page, code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_package").mkdir()
+    (tmp_path / "my_package" / "nets.py").write_text("def Net(classes): ...\n")
+    config = yaml.safe_load(BASE)
+    for section, entries in yaml.safe_load(code).items():
+        config[section] = config.get(section, {}) | entries
+    for name, model in config["models"].items():
+        if "batch_size" not in model and "preset" not in model:  # how it is trained is elsewhere
+            config["models"][name] = config["models"]["lenet"] | model
+    for study in config["studies"].values():
+        for name in set(study["models"]) - set(config["models"]):
+            config["models"][name] = {"name": name} | config["models"]["lenet"]
+    problems = list(checks.findings(schema.defaults() | sweeps.expanded(config)))
+    # Files of the reader's own.
+    assert not [text for text in problems if "path" not in text], problems
+
+
+def test_the_commands_of_the_pages_are_there():
+    targets = set(re.findall(r"^([\w$() -]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = {word for line in targets for word in line.split()} | {"SIZE=full"}
+    targets |= {"cores", "scratch_vs_builtin", "data_size", "kfold", "hogwild"}
+    helps = {}
+    assert len(commands()) > 20
+    for line in commands():
+        words = line.partition("#")[0].partition("   ")[0].split()
+        if words[0] == "make":
+            assert {word for word in words[1:] if "=" not in word} <= targets, line
+        if words[0].endswith("/python") and "scripts/" in words[1]:
+            name = words[1].removeprefix("scripts/").removesuffix(".py")
+            if name not in helps and name != "install":
+                ran = subprocess.run(
+                    list(map(str, [*program(name), "--help"])),
+                    env=ENVIRONMENT,
+                    text=True,
+                    capture_output=True,
+                )
+                helps[name] = ran.stdout
+            flags = [word for word in words[2:] if word.startswith("--")]
+            assert all(flag.partition("=")[0] in helps.get(name, "") for flag in flags), line
+        elif words[0].endswith("/python") and words[1] != "-m":
+            assert (ROOT / words[1]).exists(), line
