@@ -1,7 +1,4 @@
-"""AlexNet (Krizhevsky 2014, "One weird trick"), with a stem and a head for small images too.
-
-The ReLU comes after the pool, which gives the same numbers in less time.
-"""
+"""AlexNet (Krizhevsky 2014, "One weird trick"), with a stem and a head for small images too."""
 
 from torch import nn
 
@@ -27,18 +24,18 @@ def alexnet(channels, image_size, classes, width=1.0, dropout=0.5):
     pool = {"kernel_size": 3, "stride": 2, "padding": 0 if large else 1}
     return nn.Sequential(
         nn.Conv2d(channels, c1, **stem),
-        nn.MaxPool2d(**pool),
         nn.ReLU(),
+        nn.MaxPool2d(**pool),
         nn.Conv2d(c1, c2, kernel_size=5, padding=2),
-        nn.MaxPool2d(**pool),
         nn.ReLU(),
+        nn.MaxPool2d(**pool),
         nn.Conv2d(c2, c3, kernel_size=3, padding=1),
         nn.ReLU(),
         nn.Conv2d(c3, c4, kernel_size=3, padding=1),
         nn.ReLU(),
         nn.Conv2d(c4, c5, kernel_size=3, padding=1),
-        nn.MaxPool2d(**pool),
         nn.ReLU(),
+        nn.MaxPool2d(**pool),
         nn.AdaptiveAvgPool2d(side),
         nn.Flatten(),
         nn.Dropout(dropout),

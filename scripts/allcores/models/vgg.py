@@ -33,11 +33,9 @@ def _vgg(letter, channels, classes, width):
     plan = [step if step == "M" else max(8, round(width * step)) for step in vgg.cfgs[letter]]
     features = vgg.make_layers(plan, batch_norm=True)
     features[0] = nn.Conv2d(channels, plan[0], kernel_size=3, padding=1)
-    for place, layer in enumerate(features):
+    for layer in features:
         if isinstance(layer, nn.MaxPool2d):
             layer.ceil_mode = True  # five halvings leave something of any image
-            # ReLU after the pool gives the same numbers in less time.
-            features[place - 1], features[place] = layer, features[place - 1]
     return nn.Sequential(
         features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(plan[-2], classes)
     )
