@@ -168,7 +168,7 @@ def test_rows_that_had_too_few_cores_are_marked():
     assert why.startswith("Contended: for more than a tenth of the time, other processes")
     alone = speeds([made("serial", 1, 0, 0.8, 9.0) | {"cores": contended["cores"]}])
     said = next(sentences("speed_table", read_back(alone)))
-    assert "serial: 11.1 images/s (contended). With only one setup" in said
+    assert said.endswith("serial: 11.1 images/s (contended).")
 
 
 def said_first(metrics):
@@ -199,8 +199,7 @@ def test_the_bottom_line():
         sentences("speed_table", read_back(speeds(RUNS[:2] + repeat)))
     )
     assert "the speed of serial (uncertain: too few runs)." in said_first([RUNS[0], RUNS[2]])[0]
-    (said,) = said_first(RUNS[:2])
-    assert said == "Trained with one setup only, so speeds cannot be compared: mlp with serial."
+    assert said_first(RUNS[:2]) == [], "one setup leaves nothing to say of speeds"
 
 
 def test_timings_of_other_conditions_are_not_compared():

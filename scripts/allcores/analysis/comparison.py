@@ -9,6 +9,8 @@ from scipy import stats
 from allcores.analysis import tidy
 
 SIGNIFICANT = 0.05
+# What is trained, however it is done.
+TRAINED = ["dataset", "model", "schedule", "train_size"]
 # Scores are equal if they differ by a smaller share of their scale: the order of additions alone
 # makes them differ by as much.
 ROUNDING = 1e-6
@@ -72,6 +74,14 @@ def holm(p_values):
         least = max(least, min(1.0, (len(order) - position) * p_values[index]))
         corrected[index] = least
     return corrected
+
+
+def of_baseline(runs, baseline):
+    """The runs of the baseline strategy with its fewest cores, of each dataset, model, schedule and
+    training-set size."""
+    candidates = runs[runs["strategy"] == baseline]
+    fewest = candidates.groupby(TRAINED)["cores"].transform("min")
+    return candidates[candidates["cores"] == fewest].drop_duplicates([*TRAINED, *tidy.REPEAT])
 
 
 def compare(runs, base, same, metric):

@@ -189,6 +189,12 @@ def _has_several_setups(config, settings):
     return len(list(grid.layouts(config, schema.defaults("studies") | settings))) > 1
 
 
+def _has_several_models(config, settings):
+    """Whether there are models or schedules whose scores can be compared."""
+    schedules = (schema.defaults("studies") | settings)["schedules"]
+    return _is_learnable(config, settings) and len(settings["models"]) * len(schedules) > 1
+
+
 # Name of a condition -> function of a config and the settings of a study: whether it is met.
 CONDITIONS = {
     "learnable": _is_learnable,
@@ -196,6 +202,7 @@ CONDITIONS = {
     "numbers": lambda config, settings: bool(fit.regression_datasets(config, settings)),
     "asynchronous": _is_asynchronous,
     "several_setups": _has_several_setups,
+    "several_models": _has_several_models,
     "several_sizes": lambda config, settings: len(settings.get("train_sizes", [])) > 1,
     "curves": lambda config, settings: settings.get("curves", False),
     "target_accuracy": lambda config, settings: "target_accuracy" in settings,

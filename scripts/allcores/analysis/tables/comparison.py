@@ -1,6 +1,6 @@
 """Does the leading metric differ from the baseline's, and by how much at most?"""
 
-from allcores.analysis import comparison, style, tidy
+from allcores.analysis import comparison, style
 from allcores.analysis.html_table import WHOLE, Number, number
 from allcores.analysis.metrics import ACCURACY, Metric
 from allcores.analysis.words.wording import by_model, differences
@@ -20,8 +20,6 @@ table. The difference is significant where *p corrected* is below 0.05.
 # Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("difference", "low", "high", "finding")
 
-SAME = ["dataset", "model", "schedule", "train_size"]
-
 
 def table(runs, facts):
     """One row per combination of settings that is not the baseline: its score minus the baseline's.
@@ -29,18 +27,14 @@ def table(runs, facts):
     The baseline is the baseline strategy with its fewest cores, for the same dataset, model,
     schedule and training-set size; runs are paired by fold and seed.
     """
-    candidates = runs[runs["strategy"] == facts.baseline]
-    fewest = candidates["cores"] == candidates.groupby(SAME)["cores"].transform("min")
-    base = candidates[fewest].drop_duplicates([*SAME, *tidy.REPEAT])
+    base = comparison.of_baseline(runs, facts.baseline)
     others = runs.drop(index=base.index)
-    compared = comparison.compare(others, base, SAME, facts.metric)
+    compared = comparison.compare(others, base, comparison.TRAINED, facts.metric)
     return compared.assign(metric=facts.metric.name)
 
 
 def sentences(comparison_table, facts):
     """Whether the leading metric differs from the baseline's, and by how much at most."""
-    if comparison_table.empty:
-        yield "There are no runs of two setups to compare in this study."
     for names, group in by_model(comparison_table):
         yield from differences(
             group,

@@ -154,9 +154,7 @@ def sentences(speed_table, facts):
         )
         yield from _fastest(names, without_repeats(group, base), facts)
     if single:
-        yield (
-            f"{'; '.join(single)}. With only one setup there is no speed to compare in this study."
-        )
+        yield f"{'; '.join(single)}."
     if (speed_table["note"] == "contended").any():
         yield (
             "Contended: for more than a tenth of the time, other processes used a run's cores, or "

@@ -10,14 +10,17 @@ from allcores.analysis.words.wording import (
     count,
     mark,
     one_of,
+    p_value,
     without_repeats,
 )
 
 
 def sentences(frames, facts):
     """Best scores; then per model the fastest setups for one run and for many, and the cost."""
-    differences, single = frames.get("comparison_table"), []
-    if differences is not None:
+    differences = frames.get("comparison_table")
+    if "models_table" in frames:
+        yield from _best_models(frames["models_table"], facts.metric)
+    elif differences is not None:
         yield from _best_scores(frames["runs"], facts.metric)
     for names, group in by_model(frames["speed_table"]):
         setups, group = len(group), group[group["note"] != tidy.OTHER_CONDITIONS]
@@ -32,7 +35,6 @@ def sentences(frames, facts):
             )
             continue
         if len(group) == 1:
-            single.append(f"{names} with {style.setup_text(base)}{mark(base)}")
             continue
         group = without_repeats(group, base)
         fastest = group.sort_values("images_per_second", ascending=False).iloc[0]
@@ -41,10 +43,47 @@ def sentences(frames, facts):
         if fastest.name != base.name and differences is not None:
             cost = _cost(differences, fastest, facts)
         yield f"{names}: {_for_one_run(fastest, base)}{cost} {_for_many_runs(efficient, base)}"
-    if single:
-        yield (
-            f"Trained with one setup only, so speeds cannot be compared: {comma_separated(single)}."
-        )
+
+
+# Findings on models that are not the best, in the order in which they are told.
+OF_OTHERS = {
+    comparison.DIFFERS: "Significantly worse",
+    comparison.NOT_SIGNIFICANT: "No significant difference",
+    comparison.IDENTICAL: "The same in every pair of runs",
+    comparison.UNKNOWN: "Cannot be tested, for lack of spread",
+}
+
+
+def _best_models(table, metric):
+    """The best model and schedule on each dataset, and which others differ from it."""
+    shown = tidy.varying(table, ["dataset", "train_size"])
+    named = ["model", *tidy.varying(table, ["schedule"])]
+    for _, group in table.groupby(["dataset", "train_size"], sort=False):
+        best = group.iloc[0]
+        where = f" on {style.title(shown, best[shown])}" if shown else ""
+        interval = best["half_width_95"]
+        spread = "" if pd.isna(interval) else f" ± {metric.spread(interval)}"
+        name = style.title(named, best[named])
+        parts = [f"Best held-out {metric}{where}: {name}, {metric.text(best['score'], 1)}{spread}."]
+        for finding, title in OF_OTHERS.items():
+            rows = group[group["finding"] == finding]
+            names = [style.title(named, row[named]) for _, row in rows.iterrows()]
+            if names:
+                parts.append(f"{title}: {comma_separated(names)}{_tested(rows, metric)}.")
+        yield " ".join(parts)
+
+
+def _tested(rows, metric):
+    """How sure a finding on models is, in brackets; "": it does not rest on a test."""
+    finding, p = rows["finding"].iloc[0], rows["p_corrected"]
+    pairs = f"{rows['pairs'].min():.0f} pairs of runs"
+    if finding == comparison.DIFFERS:
+        least = metric.points(rows["difference"].abs().min(), 1)
+        return f" (by {least} or more, {pairs}, corrected {p_value(p.max())} at most)"
+    if finding == comparison.NOT_SIGNIFICANT:
+        limit = metric.points(rows["at_most"].max(), 1)
+        return f" ({pairs}, corrected {p_value(p.min())} at least; up to {limit} are possible)"
+    return ""
 
 
 def _best_scores(runs, metric):

@@ -1,0 +1,72 @@
+"""Which model and schedule is best, by how much, and how sure that is."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from test_tables import FACTS, made, runs_of
+
+from allcores.analysis import comparison, products
+from allcores.analysis.words import bottom_line
+
+# Held-out accuracy in four folds. `near` differs from `best` as much as folds do, `far` by more.
+SCORES = {
+    "best": [0.95, 0.96, 0.94, 0.95],
+    "near": [0.96, 0.94, 0.93, 0.95],
+    "far": [0.81, 0.82, 0.79, 0.81],
+    "same": [0.95, 0.96, 0.94, 0.95],
+}
+
+
+def runs(names, **changes):
+    metrics = [
+        made("serial", 1, fold, score, 9.0) | changes
+        for name in names
+        for fold, score in enumerate(SCORES[name])
+    ]
+    frame = runs_of(metrics)
+    frame["model"] = [name for name in names for _ in SCORES[name]]
+    return frame
+
+
+def table(frame):
+    return products.load("models_table").table(frame, FACTS)
+
+
+def said(frame):
+    (sentence,) = bottom_line._best_models(table(frame), FACTS.metric)
+    return sentence
+
+
+def test_others_are_compared_with_the_best_in_pairs_of_runs():
+    found = table(runs(["far", "best", "near"])).set_index("model")
+    assert list(found.index) == ["best", "near", "far"]
+    assert found["finding"]["best"] == "best"
+    assert found["score"]["near"] == pytest.approx(0.945)
+    assert found["finding"]["near"] == comparison.NOT_SIGNIFICANT
+    assert found["finding"]["far"] == comparison.DIFFERS
+    assert found["difference"]["far"] == pytest.approx(-0.1425)
+    pairs = np.subtract(SCORES["far"], SCORES["best"]), np.subtract(SCORES["near"], SCORES["best"])
+    share = 10 / 100  # held out for each that is trained on
+    p = [comparison.corrected_t_test(differences, share)[3] for differences in pairs]
+    expected = comparison.holm(p)
+    assert list(found["p_corrected"][["far", "near"]]) == pytest.approx(list(expected))
+
+
+def test_it_is_said_in_a_sentence_for_each_finding():
+    sentence = said(runs(["best", "near", "far"]))
+    assert sentence.startswith("Best held-out accuracy: best, 95.0 % ± ")
+    assert (
+        "Significantly worse: far (by 14.2 points or more, 4 pairs of runs, corrected p" in sentence
+    )
+    assert "No significant difference: near (4 pairs of runs, corrected p = " in sentence
+    assert "points are possible)." in sentence
+
+
+def test_equal_ones_are_told_to_be_equal():
+    assert "The same in every pair of runs: same." in said(runs(["best", "same"]))
+
+
+def test_other_setups_of_a_model_are_not_rivals():
+    frame = runs(["best", "far"])
+    fast = runs(["best", "far"]).assign(strategy="ddp", workers=2, cores=2, score=0.99)
+    assert len(table(pd.concat([frame, fast]))) == 2
