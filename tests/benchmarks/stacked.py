@@ -20,10 +20,10 @@ cores.set_thread_variables(threads)
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-REPEATS = 3
+REPEATS = 1
 STEPS = sized(400, 4)
 UNITS, BATCHES = sized((16, 64, 512), (16,)), sized((32, 256), (32,))
-COUNTS, OPTIMIZERS = sized((5, 20, 100), (2,)), sized(("Adam", "SGD"), ("Adam",))
+COUNTS, OPTIMIZERS = sized((10, 100), (2,)), sized(("Adam", "SGD"), ("Adam",))
 INPUTS, OUTPUTS, SAMPLES = 30, 2, 455
 
 
