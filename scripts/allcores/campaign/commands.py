@@ -9,11 +9,15 @@ from pathlib import Path
 from allcores.machine import warm_start
 from allcores.study import registry
 
+RUN = "ALLCORES_RUN"  # set by scripts/command.py
 CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
 
 
 def program():
-    """The path of this environment's snakemake, if it is below this folder; else `snakemake`."""
+    """How snakemake is called here: by the program `allcores`, by a path below this folder, or as
+    it is."""
+    if RUN in os.environ:
+        return os.environ[RUN]
     path = Path(sys.executable).with_name("snakemake")
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else "snakemake"
 

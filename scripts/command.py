@@ -1,0 +1,46 @@
+"""Train neural networks on every CPU core, from any folder.
+
+    allcores run --configfile mine.yaml                  what a config asks for, on all cores; other
+                                                         flags are snakemake's: -n, --cores 4, ...
+    allcores plan --configfile mine.yaml --cores 48      how long that would take
+    allcores status --configfile mine.yaml --watch       how far it is
+    allcores predict --help                              use what was trained
+    allcores train --help                                one training by hand
+
+Results go to results/ in the folder where it is called.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+SCRIPTS = Path(__file__).resolve().parent
+PROGRAMS = ("plan", "status", "predict", "train")
+# What programs advise to call, in the place of snakemake: see campaign/commands.py.
+RUN = "allcores run"
+
+
+def main():
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("-h", "--help"):
+        print(__doc__)
+    elif name == "run":
+        snakefile = SCRIPTS.parent / "workflow" / "Snakefile"
+        is_said = any(word.startswith(("--cores", "-c", "--profile")) for word in arguments)
+        call(
+            "-m", "snakemake", "-s", snakefile, *([] if is_said else ["--cores", "all"]), *arguments
+        )
+    elif name in PROGRAMS:
+        call(SCRIPTS / f"{name}.py", *arguments)
+    else:
+        sys.exit(f"allcores: found {name}; expected one of run, {', '.join(PROGRAMS)}")
+
+
+def call(*words):
+    """Become Python with these words."""
+    environment = os.environ | {"ALLCORES_RUN": RUN}
+    os.execve(sys.executable, [sys.executable, *map(str, words)], environment)
+
+
+if __name__ == "__main__":
+    main()

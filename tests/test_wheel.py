@@ -1,0 +1,58 @@
+"""The wheel: `allcores` from any folder, without a clone."""
+
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from conftest import ENVIRONMENT, ROOT
+
+STUDY = """
+models:
+  mlp: {hidden: [8], batch_size: 16, epochs: 1, optimizer: {name: sgd, lr: 0.05}}
+datasets:
+  tiny: {name: synthetic, count: 40, test: 0, size: 8, classes: 2}
+studies:
+  first: {datasets: [tiny], folds: 2, models: [mlp]}
+recipe: fixed
+"""
+
+
+@pytest.fixture(scope="module")
+def allcores(tmp_path_factory):
+    """A function that calls `allcores` as installed from a wheel, in an empty folder."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--quiet"]
+    subprocess.run([*build, "--wheel-dir", folder, ROOT], check=True, env=ENVIRONMENT)
+    (wheel,) = folder.glob("allcores-*.whl")
+    zipfile.ZipFile(wheel).extractall(folder / "installed")
+    place = folder / "elsewhere"
+    place.mkdir()
+    (place / "mine.yaml").write_text(STUDY)
+    start = "from allcores_project.scripts.command import main; main()"
+
+    def call(*arguments):
+        return subprocess.run(
+            [sys.executable, "-c", start, *arguments],
+            cwd=place,
+            env=ENVIRONMENT | {"PYTHONPATH": str(folder / "installed")},
+            text=True,
+            capture_output=True,
+        )
+
+    return call
+
+
+def test_a_study_is_trained_where_it_is_called(allcores):
+    run = allcores("run", "--configfile", "mine.yaml", "--cores", "2")
+    assert run.returncode == 0, run.stderr
+    assert "results/mine/studies/first/report.html" in run.stderr
+    status = allcores("status", "--configfile", "mine.yaml")
+    assert status.stdout.startswith("2 done, 0 running, 0 failed, 0 to go"), status.stderr
+
+
+def test_what_it_can_do_is_said(allcores):
+    assert "allcores run --configfile mine.yaml" in allcores().stdout
+    wrong = allcores("rum")
+    assert wrong.returncode == 1
+    assert "found rum; expected one of run, plan, status, predict, train" in wrong.stderr
