@@ -1,8 +1,9 @@
 """2,000 tasks that do nothing but leave a file, on two cores: ours, joblib, Ray and HyperQueue.
 
 Measured are the time per task, and what a second call does over again after the first was killed
-halfway. A task of ours is a run, pretended as in many_runs.py, with its log, settings and checks;
-of the others a function, or of HyperQueue a command, as their manuals begin.
+halfway. A task of ours is a run, pretended as in many_runs.py, with its log, settings and checks,
+but really trained where a call is killed; of the others a function, or of HyperQueue a command, as
+their manuals begin.
 """
 
 import importlib.util
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from measure import SNAKEMAKE, report, sized
 
-TASKS = sized(2000, 6)
+TASKS, KILLED_TASKS = sized(2000, 6), sized(200, 6)
 CORES = 2
 
 
@@ -24,39 +25,44 @@ def task(folder, number):
     Path(folder, str(number)).touch()
 
 
-def with_joblib(folder):
+def with_joblib(folder, tasks):
     from joblib import Parallel, delayed
 
-    Parallel(n_jobs=CORES)(delayed(task)(folder, number) for number in range(TASKS))
+    Parallel(n_jobs=CORES)(delayed(task)(folder, number) for number in range(tasks))
 
 
-def with_ray(folder):
+def with_ray(folder, tasks):
     import ray
 
     ray.init(num_cpus=CORES, include_dashboard=False)
     remote = ray.remote(task)
-    ray.get([remote.remote(folder, number) for number in range(TASKS)])
+    ray.get([remote.remote(folder, number) for number in range(tasks)])
 
 
-def with_hyperqueue(folder):
+def with_hyperqueue(folder, tasks):
     from hyperqueue import Job, LocalCluster
     from hyperqueue.cluster import WorkerConfig
 
     with LocalCluster() as cluster:
         cluster.start_worker(WorkerConfig(cores=CORES))
         job = Job()
-        for number in range(TASKS):
+        for number in range(tasks):
             job.program(["touch", f"{folder}/{number}"])
         client = cluster.client()
         client.wait_for_jobs([client.submit(job)])
 
 
-def ours(folder):
+def ours(folder, tasks):
     import many_runs
+    import yaml
 
     many_runs.SECONDS = 0
     if not Path(folder, "mine.yaml").exists():
-        many_runs.pretend(Path(folder), many_runs.study(TASKS))
+        if tasks == KILLED_TASKS:
+            project = many_runs.copy(Path(folder))
+            project.config.write_text(yaml.safe_dump(many_runs.study(tasks)))
+        else:
+            many_runs.pretend(Path(folder), many_runs.study(tasks))
     os.chdir(folder)
     command = [*SNAKEMAKE, "-s", "workflow/Snakefile", "--configfile", "mine.yaml"]
     command += ["--until", "train", "--cores", CORES, "--resources", f"mem_mb={10**9}"]
@@ -72,8 +78,8 @@ def left(way, folder):
     return {file: file.stat().st_mtime_ns for file in Path(place).rglob(name)}
 
 
-def start(way, folder):
-    command = [sys.executable, __file__, way, folder]
+def start(way, folder, tasks):
+    command = [sys.executable, __file__, way, folder, str(tasks)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(command, start_new_session=True, **quiet)
 
@@ -81,15 +87,15 @@ def start(way, folder):
 def seconds(way):
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        assert start(way, folder).wait() == 0, way
+        assert start(way, folder, TASKS).wait() == 0, way
         return time.perf_counter() - began
 
 
 def done_again(way):
     """How many tasks of those that were done a second call repeats, after the first was killed."""
     with tempfile.TemporaryDirectory() as folder:
-        process = start(way, folder)
-        while len(left(way, folder)) < TASKS // 2 and process.poll() is None:
+        process = start(way, folder, KILLED_TASKS)
+        while len(left(way, folder)) < KILLED_TASKS // 2 and process.poll() is None:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
@@ -98,15 +104,15 @@ def done_again(way):
         if way == "ours":
             for lock in Path(folder, ".snakemake", "locks").glob("*"):
                 lock.unlink()  # snakemake --unlock
-        assert start(way, folder).wait() == 0, way
+        assert start(way, folder, KILLED_TASKS).wait() == 0, way
         after = left(way, folder)
         return sum(after[file] != moment for file, moment in before.items()) / len(before)
 
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        way, folder = sys.argv[1:]
-        WAYS[way](folder)
+        way, folder, tasks = sys.argv[1:]
+        WAYS[way](folder, int(tasks))
         sys.exit()
     rows = []
     for way in WAYS:
