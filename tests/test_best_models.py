@@ -54,7 +54,7 @@ def test_others_are_compared_with_the_best_in_pairs_of_runs():
 
 def test_it_is_said_in_a_sentence_for_each_finding():
     sentence = said(runs(["best", "near", "far"]))
-    assert sentence.startswith("Best held-out accuracy: best, 95.0 % ± ")
+    assert sentence.startswith("Best held-out accuracy: best, 95.0% ± ")
     assert "Significantly worse: far (by 14.2 points or more, 4 pairs of runs, " in sentence
     assert "No significant difference: near (4 pairs of runs, corrected p = " in sentence
     assert "points are possible)." in sentence

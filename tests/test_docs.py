@@ -8,7 +8,7 @@ import pytest
 import yaml
 from conftest import ENVIRONMENT, ROOT, program
 
-from allcores.study import checks, schema, sweeps
+from allcores.study import checks, component, registry, schema, sweeps
 
 sys.path.insert(0, str(ROOT / "docs"))
 import measured
@@ -17,7 +17,7 @@ PAGES = measured.pages()
 # What a config in a page leaves out.
 BASE = """
 models:
-  lenet: {batch_size: 64, epochs: 8, optimizer: {name: adam, lr: 0.001}}
+  lenet: {batch_size: 960, epochs: 8, optimizer: {name: adam, lr: 0.001}}
 studies:
   first: {datasets: [digits], folds: 5, models: [lenet]}
 """
@@ -57,6 +57,9 @@ def test_the_site_is_whole(tmp_path):
 @pytest.mark.parametrize(("page", "code"), blocks("yaml"))
 def test_a_config_in_a_page_has_no_mistake(page, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for cached in (component.source_of, component.imported):
+        cached.cache_clear()  # what another test has not found
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "nets.py").write_text("def Net(classes): ...\n")
     config = yaml.safe_load(BASE)
@@ -64,7 +67,8 @@ def test_a_config_in_a_page_has_no_mistake(page, code, tmp_path, monkeypatch):
         config[section] = config.get(section, {}) | entries
     for name, model in config["models"].items():
         if "batch_size" not in model and "preset" not in model:  # how it is trained is elsewhere
-            config["models"][name] = config["models"]["lenet"] | model
+            like = {} if name in registry.models() else {"name": "lenet"}
+            config["models"][name] = config["models"]["lenet"] | like | model
     for study in config["studies"].values():
         for name in set(study["models"]) - set(config["models"]):
             config["models"][name] = {"name": name} | config["models"]["lenet"]

@@ -87,8 +87,7 @@ def test_what_is_said_of_accuracy():
     )
     (said,) = sentences("comparison_table", compared(RUNS[::2]))
     assert "cannot be tested against that with serial in 1 comparison" in said
-    (said,) = sentences("comparison_table", compared(RUNS[:2]))
-    assert said.startswith("There are no runs of two setups to compare")
+    assert not list(sentences("comparison_table", compared(RUNS[:2])))
     same = [made("ddp", 2, 0, 0.8, 5.0), made("ddp", 2, 1, 0.9, 5.0)]
     (said,) = sentences("comparison_table", compared(RUNS[:2] + same))
     assert said == (
@@ -124,7 +123,7 @@ def test_what_is_said_of_speed():
     said = list(sentences("speed_table", read_back(speeds(packed))))[-1]
     assert said.startswith("Runs were packed: a run on few cores was slowed down")
     (said,) = sentences("speed_table", read_back(speeds(RUNS[:2])))
-    assert "there is no speed to compare in this study" in said
+    assert said == "mlp, serial: 9.2 images/s."
 
 
 def with_threads(metrics, threads):
