@@ -122,8 +122,7 @@ def test_what_is_said_of_speed():
     packed = [m | {"conditions": m["conditions"] | {"exclusive": False}} for m in RUNS]
     said = list(sentences("speed_table", read_back(speeds(packed))))[-1]
     assert said.startswith("Runs were packed: a run on few cores was slowed down")
-    (said,) = sentences("speed_table", read_back(speeds(RUNS[:2])))
-    assert said == "mlp, serial: 9.2 images/s."
+    assert not list(sentences("speed_table", read_back(speeds(RUNS[:2]))))
 
 
 def with_threads(metrics, threads):
@@ -165,9 +164,6 @@ def test_rows_that_had_too_few_cores_are_marked():
     said, _, why = sentences("speed_table", read_back(table))
     assert "ddp, 4 workers 1.21 x (oversubscribed); ring, 2 workers 1.21 x (contended)" in said
     assert why.startswith("Contended: for more than a tenth of the time, other processes")
-    alone = speeds([made("serial", 1, 0, 0.8, 9.0) | {"cores": contended["cores"]}])
-    said = next(sentences("speed_table", read_back(alone)))
-    assert said.endswith("serial: 11.1 images/s (contended).")
 
 
 def said_first(metrics):

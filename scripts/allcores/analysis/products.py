@@ -7,7 +7,7 @@ A file says everything about its product in literals, so that adding one changes
 * WHEN: a name in CONDITIONS, or "planned", if only some studies have it.
 * ORDER: a number that no other has, its position in the report, and in the verdict if it has
   sentences.
-* LEADING, of a figure: its rank among those that may open the report; the first three do.
+* LEADING: its rank among those that may open the report; the first three do.
 * table(...) -> DataFrame and formats(table) -> {column: html_table.Number}, with COMPARED, the
   columns that are shown at first; or figure(...) -> Figure.
 * sentences(...) -> iterable of str for the verdict; optional.

@@ -34,8 +34,8 @@ def write(study, frames, again):
     page = html_table.page(
         "report",
         title=facts.study,
-        lead=lead,
-        details=sentences[len(lead) :],
+        lead=list(map(_in_html, lead)),
+        details=list(map(_in_html, sentences[len(lead) :])),
         leading=leading,
         sections=[
             {"name": name, "blocks": [block for block in others if block["section"] == name]}
@@ -46,6 +46,10 @@ def write(study, frames, again):
     )
     Path(study.page).write_text(page)
     return sentences
+
+
+def _in_html(sentence):
+    return re.sub("`(.+?)`", r"<code>\1</code>", escape(sentence, quote=False))
 
 
 def _blocks(folder, frames, study_products, facts):

@@ -8,7 +8,7 @@ TITLE = "{metric}"
 SECTION = "{metric}"
 WHEN = "learnable"
 ORDER = 56
-LEADING = 4
+LEADING = 5
 CAPTION = """
 Held-out {metric}. Faint dots are single runs (folds and seeds); the marker is their mean and the
 bar its 95 % interval, corrected for folds that share training samples. Runs that diverged are

@@ -10,6 +10,7 @@ TITLE = "which model and schedule is best?"
 SECTION = "{metric}"
 WHEN = "several_models"
 ORDER = 54
+LEADING = 4
 CAPTION = """
 Held-out {metric} of each model and schedule, trained with **{baseline} with its fewest cores**;
 *half width 95*: half the width of the 95 % interval of the mean. *difference*: to the best one, in

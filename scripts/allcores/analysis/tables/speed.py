@@ -127,7 +127,10 @@ def phase_shares(epochs):
 
 
 def sentences(speed_table, facts):
-    """Every setup of each model, the fastest first."""
+    """Every setup of each model, the fastest first; nothing, where no model has several."""
+    groups = [group for _, group in by_model(speed_table)]
+    if all(len(group) == 1 and base_of(group, facts) is not None for group in groups):
+        return
     single = []
     for names, group in by_model(speed_table):
         group = group.sort_values("images_per_second", ascending=False)

@@ -57,17 +57,17 @@ OF_OTHERS = {
 def _best_models(table, metric):
     """The best model and schedule on each dataset, and which others differ from it."""
     shown = tidy.varying(table, ["dataset", "train_size"])
-    named = ["model", *tidy.varying(table, ["schedule"])]
+    named = ["model", *tidy.varying(table, ["schedule"])]  # as "lenet with cosine"
     for _, group in table.groupby(["dataset", "train_size"], sort=False):
         best = group.iloc[0]
         where = f" on {style.title(shown, best[shown])}" if shown else ""
         interval = best["half_width_95"]
         spread = "" if pd.isna(interval) else f" ± {metric.spread(interval)}"
-        name = style.title(named, best[named])
+        name = " with ".join(best[named])
         parts = [f"Best held-out {metric}{where}: {name}, {metric.text(best['score'], 1)}{spread}."]
         for finding, title in OF_OTHERS.items():
             rows = group[group["finding"] == finding]
-            names = [style.title(named, row[named]) for _, row in rows.iterrows()]
+            names = [" with ".join(row[named]) for _, row in rows.iterrows()]
             if names:
                 parts.append(f"{title}: {comma_separated(names)}{_tested(rows, metric)}.")
         yield " ".join(parts)
