@@ -58,6 +58,7 @@ def test_it_is_said_in_a_sentence_for_each_finding():
     assert "Significantly worse: far (by 14.2 points or more, 4 pairs of runs, " in sentence
     assert "No significant difference: near (4 pairs of runs, corrected p = " in sentence
     assert "points are possible)." in sentence
+    assert sentence.endswith("The best of several held-out scores is an optimistic estimate.")
 
 
 def test_equal_ones_are_told_to_be_equal():

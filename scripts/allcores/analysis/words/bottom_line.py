@@ -45,6 +45,7 @@ def sentences(frames, facts):
         yield f"{names}: {_for_one_run(fastest, base)}{cost} {_for_many_runs(efficient, base)}"
 
 
+OPTIMISTIC = "The best of several held-out scores is an optimistic estimate."
 # Findings on models that are not the best, in the order in which they are told.
 OF_OTHERS = {
     comparison.DIFFERS: "Significantly worse",
@@ -70,7 +71,7 @@ def _best_models(table, metric):
             names = [" with ".join(row[named]) for _, row in rows.iterrows()]
             if names:
                 parts.append(f"{title}: {comma_separated(names)}{_tested(rows, metric)}.")
-        yield " ".join(parts)
+        yield " ".join([*parts, *([OPTIMISTIC] if len(group) > 1 else [])])
 
 
 def _tested(rows, metric):
@@ -111,7 +112,7 @@ def _best_scores(runs, metric):
         listed.append(f"{title} {metric.text(best, 1)}{interval} ({one_of(setups)})")
     caution = ""
     if len(table) > len(listed):
-        caution = " The best of several held-out scores is an optimistic estimate."
+        caution = f" {OPTIMISTIC}"
     yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
 
 
