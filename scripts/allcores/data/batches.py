@@ -112,6 +112,8 @@ class Batches:
 
     def start_epoch(self, seed, epoch):
         """Draw crops and flips for every sample of the dataset."""
+        if not (self.crop or self.flip):
+            return
         random = np.random.default_rng([seed, AUGMENTATION, epoch])
         if self.crop:
             size = 2, len(self.inputs)
