@@ -25,7 +25,11 @@ def filled(text):
 
 
 def _table(name, first, last):
-    with (ROOT / "docs" / "measured" / f"{name}.csv").open() as file:
+    """The rows of a CSV; what was not measured yet is said to be."""
+    file = ROOT / "docs" / "measured" / f"{name}.csv"
+    if not file.exists():
+        return "\n*not measured yet*\n\n"
+    with file.open() as file:
         rows = list(csv.DictReader(file))
     shown = rows[int(first or 1) - 1 : int(last or len(rows))]
     lines = [f"| {row['what'].strip()} | {_value(row)} |" for row in shown]

@@ -1,7 +1,8 @@
 """Train neural networks on every CPU core, from any folder.
 
     allcores run --configfile mine.yaml                  what a config asks for, on all cores; other
-                                                         flags are snakemake's: -n, --cores 4, ...
+                                                         flags are snakemake's: -n, --cores 4,
+                                                         --profile slurm (lsf, sge, pbs, htcondor)
     allcores plan --configfile mine.yaml --cores 48      how long that would take
     allcores status --configfile mine.yaml --watch       how far it is
     allcores predict --help                              use what was trained
@@ -25,11 +26,14 @@ def main():
     if name in ("-h", "--help"):
         print(__doc__)
     elif name == "run":
+        if "--configfile" not in arguments:
+            sys.exit("allcores run: expected --configfile FILE; --help shows examples")
+        profiles = {place.name: place for place in (SCRIPTS.parent / "profiles").iterdir()}
+        arguments = [profiles.get(word, word) for word in arguments]
+        is_said = any(str(word).startswith(("--cores", "-c", "--profile")) for word in arguments)
+        cores = [] if is_said else ["--cores", "all"]
         snakefile = SCRIPTS.parent / "workflow" / "Snakefile"
-        is_said = any(word.startswith(("--cores", "-c", "--profile")) for word in arguments)
-        call(
-            "-m", "snakemake", "-s", snakefile, *([] if is_said else ["--cores", "all"]), *arguments
-        )
+        call("-m", "snakemake", "-s", snakefile, *cores, *arguments)
     elif name in PROGRAMS:
         call(SCRIPTS / f"{name}.py", *arguments)
     else:

@@ -51,7 +51,14 @@ def test_a_study_is_trained_where_it_is_called(allcores):
     assert status.stdout.startswith("2 done, 0 running, 0 failed, 0 to go"), status.stderr
 
 
+def test_profiles_of_batch_systems_are_found(allcores):
+    said = allcores("run", "--configfile", "mine.yaml", "--profile", "lsf", "-n", "--forceall")
+    assert said.returncode == 0, said.stderr
+    assert "train" in said.stdout + said.stderr
+
+
 def test_what_it_can_do_is_said(allcores):
+    assert "expected --configfile FILE" in allcores("run").stderr
     assert "allcores run --configfile mine.yaml" in allcores().stdout
     wrong = allcores("rum")
     assert wrong.returncode == 1

@@ -118,7 +118,7 @@ def compare(runs, base, same, metric):
     names = [*tidy.SETTINGS, "pairs", "difference", "low", "high", "at_most", "p"]
     table = pd.DataFrame(rows, columns=names)
     table["p_corrected"] = holm(table["p"])
-    table["finding"] = [_finding(row) for _, row in table.iterrows()]
+    table["finding"] = [finding(row) for _, row in table.iterrows()]
     return table
 
 
@@ -133,7 +133,8 @@ def without_rounding(scores, base, metric):
     return differences.where(differences.abs() > ROUNDING * scale, 0.0)
 
 
-def _finding(row):
+def finding(row):
+    """In words, whether the difference in a row is significant."""
     if not np.isnan(row["p_corrected"]):
         return DIFFERS if row["p_corrected"] < SIGNIFICANT else NOT_SIGNIFICANT
     return IDENTICAL if row["pairs"] > 1 and row["difference"] == 0 else UNKNOWN

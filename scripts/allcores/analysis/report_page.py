@@ -8,7 +8,7 @@ from allcores.analysis import html_table, products
 from allcores.analysis.words import bottom_line, methods, verdict
 
 # The page opens with at most so many sentences and figures.
-LEAD, LEADING = 2, 3
+LEAD, LEADING = 4, 3
 # Markup of reStructuredText in captions -> HTML.
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
 

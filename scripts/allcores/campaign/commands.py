@@ -29,7 +29,7 @@ def again(files, pairs):
         files: the files that --configfile gave.
         pairs: the KEY=VALUE texts that --config gave.
     """
-    words = [program(), "--cores", "all"]
+    words = [*program().split(), "--cores", "all"]
     for file in files:
         words += ["--configfile", os.path.relpath(file)]
     for pair in pairs:

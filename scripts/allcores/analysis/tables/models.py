@@ -16,22 +16,22 @@ Held-out {metric} of each model and schedule, trained with **{baseline} with its
 *half width 95*: half the width of the 95 % interval of the mean. *difference*: to the best one, in
 pairs of runs with the same fold and seed; *low*, *high*: its 95 % interval. *p*: Nadeau and
 Bengio's corrected resampled t-test, which allows for folds that share training samples; *p
-corrected*: by Holm's method for all comparisons with that one. The difference is significant where
-*p corrected* is below 0.05.
+corrected*: by Holm's method for as many comparisons as there are pairs of rows, because the best
+one was found by the same runs. The difference is significant where *p corrected* is below 0.05. One
+of whose runs some diverged is not ranked.
 """
 COMPARED = ("score", "half_width_95", "difference", "finding")
 
 PLACE, COMPETITOR = ["dataset", "train_size"], ["model", "schedule"]
-BEST = "best"
+BEST, NOT_RANKED = "best", "not ranked: some of its runs diverged"
+COMPARISON = ["pairs", "difference", "low", "high", "at_most", "p", "p_corrected", "finding"]
 
 
 def table(runs, facts):
     """One row per dataset, training-set size, model and schedule, the best first."""
     runs = comparison.of_baseline(runs, facts.baseline)
-    runs = runs[runs["score"].notna()]
     ranked = [_ranked(group, facts.metric) for _, group in runs.groupby(PLACE, sort=False)]
-    columns = [*PLACE, *COMPETITOR, "score", "half_width_95", "pairs", "difference"]
-    columns += ["low", "high", "at_most", "p", "p_corrected", "finding"]
+    columns = [*PLACE, *COMPETITOR, "score", "half_width_95", *COMPARISON]
     table = pd.concat(ranked)[columns] if ranked else pd.DataFrame(columns=columns)
     return table.assign(metric=facts.metric.name)
 
@@ -39,16 +39,29 @@ def table(runs, facts):
 def _ranked(runs, metric):
     """The rows of one dataset and training-set size."""
     groups = runs.groupby(COMPETITOR, sort=False)
-    scores = groups["score"].mean().rename("score").reset_index()
-    scores["half_width_95"] = [comparison.half_width(group) for _, group in groups]
-    scores = scores.sort_values("score", ascending=metric.sign < 0, kind="stable")
-    best = scores.iloc[0]
-    is_best = (runs[COMPETITOR] == best[COMPETITOR]).all(axis=1)
-    compared = comparison.compare(runs[~is_best], runs[is_best], PLACE, metric)
-    compared = compared.drop(columns=["strategy", "nodes", "workers", "threads", *PLACE])
-    rows = scores.merge(compared, on=COMPETITOR, how="left")
-    rows.loc[0, "finding"] = BEST
+    rows = groups["score"].agg(score="mean", scored="count", runs="size").reset_index()
+    rows["half_width_95"] = [comparison.half_width(group) for _, group in groups]
+    rows["is_whole"] = rows["scored"] == rows["runs"]
+    order = {"by": ["is_whole", "score"], "ascending": [False, metric.sign < 0]}
+    rows = rows.sort_values(**order, kind="stable")
+    rows = rows.merge(_compared(runs, rows[rows["is_whole"]], metric), "left", COMPETITOR)
+    otherwise = rows["is_whole"].map({True: BEST, False: NOT_RANKED})
+    rows["finding"] = rows["finding"].astype(object).fillna(otherwise)
     return rows.assign(**runs[PLACE].iloc[0])
+
+
+def _compared(runs, whole, metric):
+    """Of these models, all but the first compared with the first: see comparison.compare()."""
+    if whole.empty:
+        return pd.DataFrame(columns=[*COMPETITOR, *COMPARISON])
+    is_best = (runs[COMPETITOR] == whole[COMPETITOR].iloc[0]).all(axis=1)
+    others = runs[~is_best].merge(whole[COMPETITOR], on=COMPETITOR)
+    compared = comparison.compare(others, runs[is_best], PLACE, metric)
+    untold = len(whole) * (len(whole) - 1) // 2 - len(compared)  # pairs of two others
+    corrected = comparison.holm([*compared["p"], *[1.0] * untold])
+    compared["p_corrected"] = corrected[: len(compared)]
+    compared["finding"] = [comparison.finding(row) for _, row in compared.iterrows()]
+    return compared[[*COMPETITOR, *COMPARISON]]
 
 
 def formats(table):

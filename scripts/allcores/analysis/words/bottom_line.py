@@ -3,10 +3,10 @@
 import pandas as pd
 
 from allcores.analysis import comparison, style, tidy
+from allcores.analysis.tables.models import BEST, NOT_RANKED
 from allcores.analysis.words.wording import (
     base_of,
     by_model,
-    comma_separated,
     count,
     mark,
     one_of,
@@ -51,8 +51,12 @@ OF_OTHERS = {
     comparison.DIFFERS: "Significantly worse",
     comparison.NOT_SIGNIFICANT: "No significant difference",
     comparison.IDENTICAL: "The same in every pair of runs",
-    comparison.UNKNOWN: "Cannot be tested, for lack of spread",
+    comparison.UNKNOWN: "Not tested, because the pairs of runs show no spread",
+    NOT_RANKED: "Not ranked, because runs diverged",
 }
+MOST_NAMES = 4  # told for each finding
+# An interval that is wider than this share of what a score can be says nothing.
+WIDEST = 0.5
 
 
 def _best_models(table, metric):
@@ -60,31 +64,41 @@ def _best_models(table, metric):
     shown = tidy.varying(table, ["dataset", "train_size"])
     named = ["model", *tidy.varying(table, ["schedule"])]  # as "lenet with cosine"
     for _, group in table.groupby(["dataset", "train_size"], sort=False):
-        best = group.iloc[0]
-        where = f" on {style.title(shown, best[shown])}" if shown else ""
-        interval = best["half_width_95"]
-        spread = "" if pd.isna(interval) else f" ± {metric.spread(interval)}"
-        name = " with ".join(best[named])
-        parts = [f"Best held-out {metric}{where}: {name}, {metric.text(best['score'], 1)}{spread}."]
+        first = group.iloc[0]
+        where = f", {style.title(shown, first[shown])}" if shown else ""
+        is_chosen = first["finding"] == BEST and len(group) > 1
+        parts = [f"{'Best held-out' if is_chosen else 'Held-out'} {metric}{where}: "]
+        parts[0] += f"{' with '.join(first[named])}, {_score(first, metric)}."
         for finding, title in OF_OTHERS.items():
             rows = group[group["finding"] == finding]
-            names = [" with ".join(row[named]) for _, row in rows.iterrows()]
-            if names:
-                parts.append(f"{title}: {comma_separated(names)}{_tested(rows, metric)}.")
-        yield " ".join([*parts, *([OPTIMISTIC] if len(group) > 1 else [])])
+            names = [
+                f"{' with '.join(row[named])}{_difference(row, metric)}"
+                for _, row in rows.iterrows()
+            ]
+            if names and (is_chosen or finding != NOT_RANKED):
+                further = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+                parts.append(f"{title}: {'; '.join([*names[:MOST_NAMES], *further])}.")
+        yield " ".join([*parts, *([OPTIMISTIC] if is_chosen else [])])
 
 
-def _tested(rows, metric):
-    """How sure a finding on models is, in brackets; "": it does not rest on a test."""
-    finding, p = rows["finding"].iloc[0], rows["p_corrected"]
-    pairs = f"{rows['pairs'].min():.0f} pairs of runs"
-    if finding == comparison.DIFFERS:
-        least = metric.points(rows["difference"].abs().min(), 1)
-        return f" (by {least} or more, {pairs}, corrected {p_value(p.max())} at most)"
-    if finding == comparison.NOT_SIGNIFICANT:
-        limit = metric.points(rows["at_most"].max(), 1)
-        return f" ({pairs}, corrected {p_value(p.min())} at least; up to {limit} are possible)"
-    return ""
+def _score(row, metric):
+    if pd.isna(row["score"]):
+        return "none: all runs diverged"
+    half_width = row["half_width_95"]
+    is_wide = metric.unit and half_width > WIDEST
+    interval = "" if pd.isna(half_width) or is_wide else f" ± {metric.spread(half_width)}"
+    return metric.text(row["score"], 1) + interval
+
+
+def _difference(row, metric):
+    """How far a model is from the best one, in brackets; "": that was not tested."""
+    if pd.isna(row["p_corrected"]):
+        return ""
+    text = f"{metric.points(abs(row['difference']), 1)}, corrected {p_value(row['p_corrected'])}"
+    is_wide = metric.unit and row["at_most"] > WIDEST
+    if row["finding"] == comparison.NOT_SIGNIFICANT and not is_wide:
+        text += f", at most {metric.points(row['at_most'], 1)}"
+    return f" ({text})"
 
 
 def _best_scores(runs, metric):
