@@ -48,7 +48,7 @@ def test_the_norm_is_torchs_however_the_gradient_is_cut():
     expected = whole.clone().requires_grad_()
     expected.grad = whole.clone()
     torch.nn.utils.clip_grad_norm_([expected], CLIP_NORM)
-    maker = OptimizerMaker(SGD, clip_norm=CLIP_NORM)
+    maker = OptimizerMaker(SGD, CLIP_NORM)
     cut = whole.clone()
     maker.clip(list(cut.split(999)))
     torch.testing.assert_close(cut, expected.grad)

@@ -61,6 +61,10 @@ def build(run, shape, outputs):
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"the model is not a torch.nn.Module but {type(model).__name__}")
     _materialise(model, shape)
+    for parameter in model.parameters():
+        if torch.empty_like(parameter).stride() != parameter.stride():
+            # A part of a larger tensor, in which optimizers and vectors of all weights would write.
+            parameter.data = parameter.detach().clone(memory_format=torch.contiguous_format)
     # Convolutions compute in the format of their weights, whatever the format of the images.
     return model.to(memory_format=MEMORY_FORMATS[run.memory_format])
 

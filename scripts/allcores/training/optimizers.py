@@ -31,23 +31,19 @@ class OptimizerMaker:
 
     Attributes:
         choice: of a class of torch.optim, with its options.
-        is_dense: whether no gradient is sparse, which torch's fused optimizers do not take.
         clip_norm: None: gradients stay as they are.
         without_decay: parameters without weight decay. They may be views of those that an optimizer
             gets.
     """
 
     choice: Choice
-    is_dense: bool = True
     clip_norm: float | None = None
     without_decay: tuple[torch.nn.Parameter, ...] = ()
 
     @classmethod
     def of_run(cls, run, model):
         """The maker for a Run."""
-        is_dense = not any(getattr(module, "sparse", False) for module in model.modules())
-        maker = cls(run.optimizer, is_dense, run.clip_norm)
-        return maker.of(model, run.decay_biases is False)
+        return cls(run.optimizer, run.clip_norm).of(model, run.decay_biases is False)
 
     def of(self, model, spare_biases=None):
         """The maker for another copy of the model.
@@ -69,15 +65,26 @@ class OptimizerMaker:
                 the whole gradient.
         """
         make = registry.optimizers()[self.choice.name].load()
-        options = self.choice.options
-        if self.is_dense and self.choice.name in FUSED and not NOT_FUSED & options.keys():
-            options = {"fused": True} | options
-        optimizer = make(parameters, **options)
+        parameters = list(parameters)
+        fused = {"fused": True} if self._can_be_fused(parameters) else {}
+        optimizer = make(parameters, **fused | self.choice.options)
+        if fused:
+            _leave_sparse(optimizer)
+        if fused and self.choice.options.get("momentum"):
+            optimizer.register_step_pre_hook(_begin_late)
         if self.clip_norm is not None:
             optimizer.register_step_pre_hook(lambda *_: self.clip(_gradients(optimizer), add_up))
         if self.without_decay:
             self._decay_by_hand(optimizer)
         return optimizer
+
+    def _can_be_fused(self, parameters):
+        options = self.choice.options
+        # With dampening a first gradient counts otherwise than later ones: see _begin_late().
+        is_dampened = options.get("momentum") and options.get("dampening")
+        is_asked_for = self.choice.name in FUSED and not NOT_FUSED & options.keys()
+        are_real = all(parameter.is_floating_point() for parameter in parameters)
+        return is_asked_for and are_real and not is_dampened
 
     def _decay_by_hand(self, optimizer):
         """Decay all weights but `without_decay`, with the results of torch's parameter groups.
@@ -130,6 +137,36 @@ class OptimizerMaker:
                 gradient.mul_(self.clip_norm / (norm + LEAST_NORM))
 
 
+def _leave_sparse(optimizer):
+    """Have a fused optimizer update as a plain one, if its first gradients are sparse."""
+
+    is_first = True
+
+    def look(*_):
+        nonlocal is_first
+        if is_first:
+            (group,) = optimizer.param_groups
+            gradients = [parameter.grad for parameter in group["params"]]
+            if any(gradient is not None and gradient.is_sparse for gradient in gradients):
+                group["fused"] = False
+            is_first = False
+
+    optimizer.register_step_pre_hook(look)
+
+
+def _begin_late(optimizer, *_):
+    """Before a step of fused SGD: begin the momentum of weights that get their first gradient later
+    than others at zero, which gives the same; torch's kernel has no momentum for all, or for none.
+    """
+    (group,) = optimizer.param_groups
+    if len(optimizer.state) >= len(group["params"]):
+        return  # all have had a gradient
+    updated = [parameter for parameter in group["params"] if parameter.grad is not None]
+    if any(parameter in optimizer.state for parameter in updated):
+        for parameter in updated:
+            optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+
+
 def _gradients(optimizer):
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
@@ -148,6 +185,18 @@ def _decay_mask(parameter, without_decay):
         if end > 0 and begin < parameter.numel():
             mask.view(-1)[max(0, begin) : end] = 0
     return mask
+
+
+def _but_counts(rule):
+    """A rule of torch's for averages that takes integers, such as batch norm's, as they are."""
+
+    def average(averaged, current, count):
+        if averaged[0].dtype.is_floating_point or averaged[0].dtype.is_complex:
+            rule(averaged, current, count)
+        else:
+            torch._foreach_copy_(averaged, current)
+
+    return average
 
 
 class WeightAverage:
@@ -175,6 +224,7 @@ class WeightAverage:
                 if run.ema
                 else swa_utils.get_swa_multi_avg_fn()
             )
+            rule = _but_counts(rule)
             self.averaged = swa_utils.AveragedModel(module, multi_avg_fn=rule, use_buffers=True)
 
     def take(self, step):
