@@ -115,7 +115,7 @@ def test_the_config_that_is_spoilt_is_sound():
         (f"report.py --config {__file__} --study a --again b", "test_bad_input.py: is not JSON"),
         ("predict.py run data --threads 0", "predict.py: --threads: found 0; expected a number"),
         ("install.py nothing", "argument GROUP: invalid choice: 'nothing'"),
-        ("install.py --help", "GROUP       run, test"),
+        ("install.py --help", "GROUP       run, rivals, test"),
     ],
 )
 def test_programs_tell_what_they_take(command, text):
