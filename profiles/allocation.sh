@@ -67,7 +67,8 @@ if [ "${#nodes[@]}" -gt 1 ]; then
     {
       srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" --input=none --quiet \
         "$BIN/python" scripts/warm_node.py ".snakemake/warm_process_$node.log" 2>/dev/null || true
-      if sinfo --noheader --nodes="$node" --format=%T | grep -q down; then kill -USR1 $$; fi
+      # Not by sinfo, which says "drained" of a drained node that is down.
+      if scontrol --oneliner show node "$node" | grep -q 'State=[^ ]*DOWN'; then kill -USR1 $$; fi
     } &
   done
 fi
@@ -77,8 +78,10 @@ stop() {
   requeue=$1 # whether this script has to do it
   kill -TERM "$snakemake" 2>/dev/null || true # no further runs
   # Running ones save and stop. On SIGTERM srun would kill them at once; USR1 it passes on. It is sent again, for a run
-  # that was just being started.
-  while pkill -USR1 -P "$snakemake" -f 'srun|profiles/step.py|scripts/start.py'; do sleep 2; done
+  # that was just being started. Reports are left to end, in the two minutes that there are.
+  while pkill -USR1 -P "$snakemake" -f 'srun|profiles/step.py|scripts/(train|calibrate|prepare_dataset|plan).py'; do
+    sleep 2
+  done
 }
 
 began=.snakemake/began_$SLURM_JOB_ID

@@ -85,7 +85,8 @@ def lines(run_states, jobs, folder, table, call, available, is_over=False):
     others = [] if is_over else others
     busy = sum(run_state.cores for run_state in training) + sum(job.cores for job in others)
     parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
-    parts += [f"{job.rule} of {job.title} failed" for job in jobs if _has_failed(job)]
+    names = (" of ".join(filter(None, (job.rule, job.title))) for job in jobs if _has_failed(job))
+    parts += [f"{name} failed" for name in names]
     line = ", ".join(parts)
     line += f"; {min(busy, available)} of {available} cores busy" if available else ""
     if call and call.expected and counts[RUNNING] + counts[WAITING] and not is_over:

@@ -85,7 +85,8 @@ def trial(run):
         **dict.fromkeys(("folds", "fold", "inner_folds", "inner_fold", "train_size")),
         **{"seed": 0, "epochs": 1},
         batch_size=min(2, run.batch_size // run.workers),
-        **{"workers": 1, "servers": 0, "nodes": 1, "crop": 0, "flip": False},
+        **{"workers": 1, "servers": 0, "nodes": 1, "threads_per_worker": 1},
+        **{"crop": 0, "flip": False},
     )
     request = {
         "model": run.model.label,

@@ -205,7 +205,7 @@ def counted(model, inputs):
         memory = tensor.untyped_storage()
         if memory.data_ptr() not in weights:
             activations[memory.data_ptr()] = memory.nbytes()
-        return tensor
+        return tensor.detach()  # the tensor itself would be in a circle that Python does not see
 
     model.train()
     with (

@@ -65,7 +65,9 @@ def _lines(groups, table, quantity):
                 *(line["cores"], line["speedup"], _reach(line)),
                 color=colour,
                 marker=marker,
-                ls=style.dash(values.get("nodes", 1), sorted(group["nodes"].unique())),
+                ls=style.dash(
+                    values.get("nodes", line["nodes"].iloc[0]), sorted(group["nodes"].unique())
+                ),
                 capsize=3,
                 label=label,
             )
