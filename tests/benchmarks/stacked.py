@@ -129,8 +129,10 @@ def deviation(count, units, batch, optimizer_name):
     """How far a stacked network is from the same one alone: the largest relative difference."""
     _, together = stacked(count, units, batch, optimizer_name)
     _, lone = alone(units, batch, optimizer_name, network=count - 1, count=count)
-    pairs = zip((weight[-1] for weight in together), lone, strict=True)
-    return max(float((one - two).abs().max() / two.abs().max()) for one, two in pairs)
+    pairs = zip((weight[-1].detach() for weight in together), lone, strict=True)
+    return max(
+        float((one - two.detach()).abs().max() / two.detach().abs().max()) for one, two in pairs
+    )
 
 
 if __name__ == "__main__":
