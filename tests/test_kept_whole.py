@@ -200,6 +200,16 @@ def test_a_damaged_result_is_trained_again(project, name, how):
     assert {Path(path).parts[-2] for path in Decisions(project).runs} == {file.parts[-3]}
 
 
+@pytest.mark.parametrize("how", ["delete", "flip", "cut"])
+def test_the_mark_of_a_run_is_written_again(project, how):
+    """Without it the run could not be trained again in its folder."""
+    file = next((project.results / "runs").rglob("conditions.json"))
+    before = file.read_bytes()
+    spoil(file, how)
+    assert Decisions(project).runs == set()
+    assert file.read_bytes() == before
+
+
 def test_a_file_of_results_that_was_only_touched_trains_nothing(project):
     for name in RUN_FILES:
         for file in (project.results / "runs").rglob(name):

@@ -9,7 +9,7 @@ from allcores.campaign import commands, state
 from allcores.campaign import snakemake_internals as internals
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
-from allcores.study import registry, sweeps
+from allcores.study import conditions, registry, sweeps
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
@@ -129,6 +129,8 @@ class RunJobs:
         run = self.run(wildcards)
         metrics = self.folder.metrics(run.path)
         if self.call.is_main and Path(metrics).exists():
+            if not internals.is_dry_run(self.call.workflow):
+                conditions.restore(Path(metrics).parent)
             damaged = self.folder.damaged_file(run.path)
             if damaged:
                 print(f"{damaged} is not what the run wrote: it is trained again", file=sys.stderr)
@@ -200,16 +202,16 @@ class RunJobs:
     def command(self, wildcards, input, resources):
         """The call of scripts/train.py, for the shell."""
         run = self.run(wildcards)
-        conditions = self.folder.conditions_of(run, self.table)
+        asked = self.folder.conditions_of(run, self.table)
         return commands.quoted(
             *(_srun(run, resources) if self._submits(run) else self._call(PROGRAM)),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *(["--fold-of", input.folds] if run.folds_file else []),
             *(["--recipe", input.recipe] if run.has_auto else []),
-            *(["--curves"] if conditions.curves else []),
-            *(["--exclusive"] if conditions.exclusive else []),
-            *["--generation", conditions.generation],
+            *(["--curves"] if asked.curves else []),
+            *(["--exclusive"] if asked.exclusive else []),
+            *["--generation", asked.generation],
             *([] if self.config["pinning"] else ["--no-pinning"]),
             *(["--oversubscribe"] if run.path in self.table.oversubscribe else []),
             *(["--cores-of-call", self.cores] if self.cores else []),

@@ -1,5 +1,6 @@
 """Requirements on a run besides its weights: what is scored, and how it is timed."""
 
+import contextlib
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
@@ -15,6 +16,15 @@ def is_ours(folder):
     except (OSError, ValueError, TypeError):
         return False
     return True
+
+
+def restore(folder):
+    """Write FILE in a run's folder again, by what metrics.json says, where it is damaged or gone:
+    it is the mark by which the run may be trained again there.
+    """
+    if not is_ours(folder):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # neither is sound
+            Conditions.of(folder).write(folder)
 
 
 @dataclass(frozen=True)

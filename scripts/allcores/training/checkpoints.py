@@ -233,8 +233,8 @@ def rendezvous(folder):
 
 
 def is_begun(folder):
-    """Whether there is a checkpoint in a folder."""
-    return any((Path(folder) / f"{name}{SUFFIX}").exists() for name in ("latest", "previous"))
+    """Whether a run has begun to write its checkpoints, or their lock, in a folder."""
+    return any(Path(folder).glob(f"*{SUFFIX}"))
 
 
 def _refuse_foreign(folder):
