@@ -108,12 +108,14 @@ def refuse_foreign(output, checkpoint_folder):
         )
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file; the results need a folder")
-    if checkpoints.is_begun(checkpoint_folder) or conditions.is_ours(output):
+    if checkpoints.is_begun(checkpoint_folder):
         return  # an earlier session has checked; what is there may be incomplete results
     metrics = output / "metrics.json"
     names = [name for file in FILES for name in (file, f"{file}.part")]
     if metrics.exists():
         names = [] if b'"checksum"' in metrics.read_bytes() else ["metrics.json"]
+    elif conditions.is_ours(output):  # a run's that has not ended, or whose results are made again
+        names = []
     foreign = [output / name for name in names if (output / name).exists()]
     if foreign:
         raise ValueError(
