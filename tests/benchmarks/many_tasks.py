@@ -47,7 +47,7 @@ def with_hyperqueue(folder, tasks):
         cluster.start_worker(WorkerConfig(cores=CORES))
         job = Job()
         for number in range(tasks):
-            job.program(["touch", f"{folder}/{number}"])
+            job.program(["touch", f"{folder}/{number}"], stdout=None, stderr=None)
         client = cluster.client()
         client.wait_for_jobs([client.submit(job)])
 
