@@ -108,6 +108,10 @@ def test_why_a_run_would_run_again(tmp_path):
     assert status(project, "--why").count("has not been trained") == 1
     project.call("--until", "train")
     assert "all runs are what the config asks for" in status(project, "--why")
+    weights = next((project.results / "runs").rglob("weights.pt"))
+    weights.rename(project.folder / "weights.pt")
+    assert "weights.pt is gone, or is not what the run wrote" in status(project, "--why")
+    (project.folder / "weights.pt").rename(weights)
     ddp = "scripts/allcores/strategies/ddp.py"
     project.edit(ddp, "def _arrange_buckets(self):", "def _arrange_buckets(self, on=0):")
     why = status(project, "--why")
@@ -135,14 +139,16 @@ def test_a_run_that_is_going_on_is_seen_from_outside(tmp_path):
 
 
 @pytest.mark.parametrize("pace", [1.0, 2.0, 0.5])
-def test_the_time_left_follows_what_has_been_seen(tmp_path, pace):
+def test_the_time_left_follows_what_has_been_seen(tmp_path, pace, monkeypatch):
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     folder = ResultsFolder(str(tmp_path))
     runs = {run.path: run for run in (vary(epochs=10, seed=seed) for seed in range(8))}
     table = Table(runs, {"one": list(runs)}, dict.fromkeys(runs, Conditions()))
     # Two of 10 s each at a time; two are done, two are half done.
-    paths, began = list(runs), time.time() - 15 * pace
+    paths, began = list(runs), now - 15 * pace
     of_runs = [RunState(path, DONE) for path in paths[:2]]
-    of_runs += [RunState(path, RUNNING, time.time() - 5, 1) for path in paths[2:4]]
+    of_runs += [RunState(path, RUNNING, now - 5, 1) for path in paths[2:4]]
     of_runs += [RunState(path, WAITING) for path in paths[4:]]
     for path in paths[2:4]:
         log = Path(folder.log(runs[path]))
