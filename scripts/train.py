@@ -48,7 +48,7 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()
-    from allcores.training import metrics, sanity
+    from allcores.training import metrics, results, sanity
     from allcores.training.experiment import Execution, assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
@@ -79,6 +79,8 @@ def main(flags):
     if node:
         assist(run, node, data_folder, flags.fold_of, checkpoints, execution)
         return
+    if not flags.settings:  # the folders of the workflow's results are its own
+        results.refuse_foreign(output, checkpoints)
     result = conduct(
         run,
         data_folder,

@@ -112,10 +112,10 @@ def test_results_of_other_data_are_not_done(tmp_path):
     for name in RUN_FILES:
         (place / name).touch()
     assert not state.Current(folder, table)(path), "an empty metrics.json"
-    made_of = identity.made_of(run, preparation.made_from(run.dataset))
-    write_json(place / "metrics.json", {"files": {"epochs.csv": files.sha256(os.devnull)}})
+    made_of = identity.made_of(identity.before_data(run), preparation.made_from(run.dataset))
     of_run = {"curves": False, "exclusive": False, "generation": 0, "made_of": made_of}
-    write_json(place / "conditions.json", of_run)
+    digests = {"epochs.csv": files.sha256(os.devnull)}
+    write_json(place / "metrics.json", {"files": digests, "conditions": of_run})
     assert state.Current(folder, table)(path)
     (place / "epochs.csv").write_text("damage")
     assert not state.Current(folder, table)(path)

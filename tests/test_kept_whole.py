@@ -200,14 +200,13 @@ def test_a_damaged_result_is_trained_again(project, name, how):
     assert {Path(path).parts[-2] for path in Decisions(project).runs} == {file.parts[-3]}
 
 
-@pytest.mark.parametrize("how", ["delete", "flip", "cut"])
-def test_the_mark_of_a_run_is_written_again(project, how):
-    """Without it the run could not be trained again in its folder."""
-    file = next((project.results / "runs").rglob("conditions.json"))
-    before = file.read_bytes()
-    spoil(file, how)
-    assert Decisions(project).runs == set()
-    assert file.read_bytes() == before
+def test_a_run_is_trained_again_whatever_is_left_of_it(project):
+    first, second = sorted((project.results / "runs").rglob("metrics.json"))
+    for file in (first, first.with_name("epochs.csv"), first.with_name("weights.pt")):
+        file.write_text("damaged")
+    second.unlink()
+    assert "2 runs trained" in project.call("--until", "train")
+    assert read_json(first)["files"]["weights.pt"] == sha256(first.with_name("weights.pt"))
 
 
 def test_a_file_of_results_that_was_only_touched_trains_nothing(project):
@@ -279,19 +278,12 @@ def test_asking_for_more_trains_again_and_asking_for_less_does_not(project):
     project.configure(studying("curves", False))
     assert Decisions(project).decisive == with_curves
     # And again, when the code has made another result without it.
-    for file in (project.results / "runs").rglob("conditions.json"):
-        write_json(file, read_json(file) | {"curves": False, "generation": 1})
+    for file in (project.results / "runs").rglob("metrics.json"):
+        metrics = read_json(file)
+        metrics["conditions"] |= {"curves": False, "generation": 1}
+        write_json(file, metrics)
     project.configure(studying("curves", True))
     assert not set(Decisions(project).decisive.values()) & set(with_curves.values())
-
-
-@pytest.mark.parametrize("how", HOW)
-def test_a_spoilt_conditions_file_keeps_what_was_asked(project, how):
-    before = Decisions(project).decisive
-    for file in (project.results / "runs").rglob("conditions.json"):
-        spoil(file, how)
-    made_again = Decisions(project)
-    assert (made_again.runs, made_again.decisive) == (set(), before)
 
 
 def test_results_of_another_run_are_refused(project):

@@ -3,6 +3,7 @@
 import csv
 import errno
 import math
+import os
 import re
 import signal
 import time
@@ -18,6 +19,7 @@ from allcores.data import storage
 from allcores.files import read_json
 from allcores.machine import costs
 from allcores.study import identity
+from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Choice
 from allcores.training import checkpoints, experiment, results
 from allcores.training.checkpoints import Checkpoints
@@ -295,24 +297,43 @@ def test_foreign_files_are_refused_and_left(laboratory):
 
 
 @pytest.mark.parametrize("where", ["the same", "inside"])
-def test_results_do_not_lie_among_checkpoints(laboratory, where):
-    folder = laboratory.checkpoints("run")
-    output = folder if where == "the same" else folder / "results"
+def test_results_do_not_lie_among_checkpoints(tmp_path, where):
+    output = tmp_path if where == "the same" else tmp_path / "results"
     with pytest.raises(ValueError, match="results cannot lie among checkpoints"):
-        experiment.conduct(RUN, laboratory.data(), None, folder, output)
-    assert not folder.exists()
+        results.refuse_foreign(output, tmp_path)
 
 
-@pytest.mark.parametrize("name", [*results.FILES, "weights.pt.part"])
+@pytest.mark.parametrize("name", [*RUN_FILES, "weights.pt.part"])
 def test_results_overwrite_no_foreign_file(laboratory, name):
-    output = laboratory.folder / "run"
+    output, checkpoints = laboratory.folder / "run", laboratory.checkpoints("run")
     output.mkdir()
+    results.refuse_foreign(output, checkpoints)
     (output / name).write_text("mine")
-    with pytest.raises(ValueError, match="is not a result of a run"):
-        laboratory.conduct(RUN)
-    assert (output / name).read_text() == "mine"
-    laboratory.conduct(RUN, "other")
-    laboratory.conduct(RUN, "other")  # its own results are
+    with pytest.raises(ValueError, match=f"{name} exists and is not a result of a run"):
+        results.refuse_foreign(output, checkpoints)
+    laboratory.conduct(RUN)
+    results.refuse_foreign(output, checkpoints)  # its own results are
+
+
+def test_a_run_that_is_told_to_stop_at_its_very_end_has_ended(laboratory, monkeypatch):
+    """Once metrics.json is there; its checkpoints are going, so nothing could go on."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    def remove(checkpoints):
+        os.kill(os.getpid(), signal.SIGTERM)
+        remove_all(checkpoints)
+
+    remove_all, before = Checkpoints.remove, signal.signal(signal.SIGTERM, stop)
+    monkeypatch.setattr(Checkpoints, "remove", remove)
+    try:
+        metrics, _ = laboratory.conduct(RUN)
+        assert signal.getsignal(signal.SIGTERM) is stop
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert metrics["shipped_epoch"] == RUN.epochs
+    assert not laboratory.checkpoints("run").exists()
 
 
 def test_results_that_were_half_written_are_written_again(laboratory, monkeypatch):

@@ -172,6 +172,18 @@ def forget(project, random):
     return "removed .snakemake"
 
 
+def leave_weights(project, random):
+    """Of a run's results only the weights stay."""
+    runs = sorted(project.folder.glob(FILES["weights.pt"]))
+    if not runs:
+        return "there was no run"
+    run = random.choice(runs)
+    for file in run.parent.iterdir():
+        if file != run:
+            file.unlink()
+    return f"left only {run.relative_to(project.folder)}"
+
+
 def change(what, write):
     """A fault: data or the user's model become the other version."""
 
@@ -216,6 +228,7 @@ AT_REST = {
     f"{how} {kind}": damage(kind, how) for kind in FILES for how in ("flip", "truncate", "delete")
 } | {
     "remove .snakemake": forget,
+    "leave only the weights": leave_weights,
     "change the data": change("data", write_data),
     "change the model": change("model", write_model),
     "change code": change_code,

@@ -16,6 +16,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -270,4 +271,5 @@ if __name__ == "__main__":
     add("--only", default="", help="faults whose names contain this; default: all")
     add("--markdown", help="file for the table of what came of it; default: none")
     os.environ.pop("PYTHONPATH", None)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # with the file system unmounted
     sys.exit(main(parser.parse_args()))

@@ -9,7 +9,7 @@ from allcores.campaign import commands, state
 from allcores.campaign import snakemake_internals as internals
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
-from allcores.study import conditions, registry, sweeps
+from allcores.study import registry, sweeps
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
@@ -129,8 +129,6 @@ class RunJobs:
         run = self.run(wildcards)
         metrics = self.folder.metrics(run.path)
         if self.call.is_main and Path(metrics).exists():
-            if not internals.is_dry_run(self.call.workflow):
-                conditions.restore(Path(metrics).parent)
             damaged = self.folder.damaged_file(run.path)
             if damaged:
                 print(f"{damaged} is not what the run wrote: it is trained again", file=sys.stderr)

@@ -9,7 +9,6 @@ from pathlib import Path
 from allcores.campaign import journal
 from allcores.data import preparation
 from allcores.study import identity
-from allcores.study.conditions import Conditions
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 # The expected time counts as much as having seen this share of the work done.
@@ -77,22 +76,24 @@ class Current:
         self.made_from = {}  # label of a dataset -> what it is made from
 
     def __call__(self, path):
-        run, place = self.table.runs[path], Path(self.folder.run(path))
-        try:
-            is_whole = self.folder.has(path) and not self.folder.damaged_file(path)
-            conditions = is_whole and Conditions.of(place)
-        except (OSError, ValueError, TypeError, KeyError):
+        run = self.table.runs[path]
+        if not self.folder.has(path) or self.folder.damaged_file(path):
             return False
-        if not is_whole or conditions.made_of != self.made_of(run):
+        recorded = self.folder.recorded_conditions(path)
+        if recorded is None or recorded.made_of != self.made_of(run):
             return False
-        return conditions.generation >= self.folder.conditions_of(run, self.table).generation
+        return recorded.generation >= self.folder.conditions_of(run, self.table).generation
 
-    def made_of(self, run):
-        """See identity.made_of()."""
+    def made_of(self, run, known=None):
+        """See identity.made_of().
+
+        Args:
+            known: what was known before its data; None: what is known now.
+        """
         label = run.dataset.label
         if label not in self.made_from:
             self.made_from[label] = preparation.made_from(run.dataset)
-        return identity.made_of(run, self.made_from[label])
+        return identity.made_of(known or identity.before_data(run), self.made_from[label])
 
 
 def was_stopped(job):

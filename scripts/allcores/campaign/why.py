@@ -4,9 +4,9 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from allcores.data import preparation, storage
+from allcores.campaign import state
 from allcores.files import read_json, write_json
-from allcores.study import fingerprint
+from allcores.study import fingerprint, identity
 
 # Folder of the definitions that code consists of, a file for each fingerprint.
 CODE = "code"
@@ -19,16 +19,9 @@ def lines(folder, table):
         folder: the ResultsFolder.
         table: the grid.Table of its config.
     """
-    runs_of = defaultdict(list)
-    checked = {}  # label of a dataset -> whether it would be another one now
-
-    def is_other(dataset):
-        if dataset.label not in checked:
-            checked[dataset.label] = _is_other(folder, dataset)
-        return checked[dataset.label]
-
+    runs_of, current = defaultdict(list), state.Current(folder, table)
     for path in folder.wanted_paths(table):
-        run_reasons = reasons(folder, table.runs[path], table, is_other)
+        run_reasons = reasons(current, table.runs[path])
         if run_reasons:
             runs_of["\n    ".join(run_reasons)].append(path)
     for reason, paths in runs_of.items():
@@ -57,35 +50,33 @@ def _code_file(folder, code):
     return Path(folder.call_file(CODE)) / f"{code.split()[-1]}.json"
 
 
-def reasons(folder, run, table, is_other):
+def reasons(current, run):
     """Lines that say why a Run would be trained; none if it would not be.
 
     Args:
-        folder: the ResultsFolder.
-        table: the run's grid.Table.
-        is_other: function of a dataset, a Choice, that says whether it would be another one now.
+        current: state.Current of the run's grid.Table.
     """
     from allcores.analysis import collect  # not at the top: snakemake would import pandas
 
-    if not folder.has(run.path):
-        return ["has not been trained"]
-    try:
-        metrics = read_json(folder.metrics(run.path))
-    except ValueError as error:
-        return [str(error)]
+    folder, table = current.folder, current.table
+    if not Path(folder.metrics(run.path)).exists():
+        return ["has not been trained, or not to its end"]
     if damaged := folder.damaged_file(run.path):
-        return [f"{damaged} is not what the run wrote"]
+        return [f"{damaged} is gone, or is not what the run wrote"]
+    metrics = read_json(folder.metrics(run.path))
     recorded = metrics["identity"]
+    before_data = {part: recorded[part] for part in identity.before_data(run)}
+    is_other = current.made_of(run, before_data) != metrics["conditions"]["made_of"]
     try:
         expected = collect.wanted_identity(run, folder.dataset(""), recorded)
     except ValueError as error:
         # Damaged data are made again, which trains nothing if their files are the same.
-        return [f"data: {error}"] if is_other(run.dataset) else []
+        return [f"data: {error}"] if is_other else []
     lines = list(_of_settings(json.loads(recorded["settings"]), json.loads(expected["settings"])))
     if recorded["code"] != expected["code"]:
         lines.append(f"code: {_of_code(folder, run, recorded['code'])}")
-    if is_other(run.dataset):
-        lines.append("data: the dataset is made again, from other files, options or code")
+    if is_other:
+        lines.append("data: the dataset is made from other files, or by other options or code, now")
     for part in ("torch", "inputs", "targets", "folds"):
         if recorded.get(part) != expected[part]:
             lines.append(f"{part}: {_short(recorded.get(part))} -> {_short(expected[part])}")
@@ -94,14 +85,6 @@ def reasons(folder, run, table, is_other):
         missing = [key for key in ("curves", "exclusive") if getattr(conditions, key)]
         lines.append(f"now with {' and '.join(missing)}")
     return lines
-
-
-def _is_other(folder, dataset):
-    try:
-        made_from = storage.read_info(folder.dataset(dataset.label))["made_from"]
-    except (OSError, ValueError):  # gone or damaged: the same will be made again
-        return False
-    return made_from != preparation.made_from(dataset)
 
 
 def _of_settings(recorded, expected, where=""):

@@ -44,6 +44,17 @@ def signals_to_stop():
     return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hang_up]
 
 
+@contextlib.contextmanager
+def undisturbed():
+    """Context in which the signals that ask a program to end do nothing, not even afterwards."""
+    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in signals_to_stop()}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def adopt_orphans():
     """Become the parent of every descendant whose own parent ends (prctl(2)): a model may start
     processes that outlive the rank that started them."""

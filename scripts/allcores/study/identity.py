@@ -29,13 +29,14 @@ def before_data(run):
     }
 
 
-def made_of(run, made_from):
+def made_of(known, made_from):
     """A digest of all that decides the weights of a Run and is known before its data.
 
     Args:
+        known: before_data() of the Run.
         made_from: data.preparation.made_from() of its dataset.
     """
-    return hashlib.sha256(_text([before_data(run), made_from]).encode()).hexdigest()[:32]
+    return hashlib.sha256(_text([known, made_from]).encode()).hexdigest()[:32]
 
 
 def of_run(run, info, fold_of):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from allcores import files
 from allcores.files import KeptDigests, read_json, write_text
+from allcores.study.conditions import Conditions
 from allcores.study.run import PATH, digest
 
 # Other folders in results/.
@@ -92,8 +93,8 @@ class ResultsFolder:
         """The first file of a run that is gone or not what it wrote; None: there is none."""
         metrics = Path(self.metrics(path))
         try:
-            written = self.digests.of(metrics)
-        except (ValueError, KeyError):
+            written = self.digests.of(metrics)["files"]
+        except (OSError, ValueError, KeyError, TypeError):
             return metrics
         for name in written:
             file = metrics.with_name(name)
@@ -101,9 +102,16 @@ class ResultsFolder:
                 return file
         return None
 
+    def recorded_conditions(self, path):
+        """The Conditions of the results of a run; None: there are none, or they are damaged."""
+        try:
+            return Conditions(**self.digests.of(self.metrics(path))["conditions"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     @property
     def digests(self):
-        """KeptDigests of the files in the folder; of metrics.json, the digests that it records."""
+        """KeptDigests of the files in the folder; of a metrics.json, see _recorded()."""
         return _digests(self.path)
 
     def without_missing(self, table):
@@ -210,19 +218,26 @@ class ResultsFolder:
 
     def conditions_of(self, run, table):
         """The Conditions for a Run of a grid.Table, with its generation."""
-        return table.conditions[run.path].after(self.run(run.path))
+        return table.conditions[run.path].after(self.recorded_conditions(run.path))
 
 
 @functools.cache
 def _digests(folder):
     """The KeptDigests of results and reports, saved for the next call."""
-    digests = KeptDigests(Path(folder) / "digests.json", _digest)
+    digests = KeptDigests(Path(folder) / "digests.json", _recorded)
     atexit.register(digests.save)
     return digests
 
 
-def _digest(path):
-    return read_json(path)["files"] if Path(path).name == "metrics.json" else files.sha256(path)
+def _recorded(path):
+    """The digest of a file; of a metrics.json, the digests of the run's other files and its
+    Conditions, as it records them."""
+    if Path(path).name != "metrics.json":
+        return files.sha256(path)
+    metrics = read_json(path)
+    names = [field.name for field in dataclasses.fields(Conditions)]
+    conditions = {name: metrics["conditions"][name] for name in names}
+    return {"files": metrics["files"], "conditions": conditions}
 
 
 def name_of(files, project):

@@ -15,7 +15,7 @@ from allcores.data import folds, storage
 from allcores.data.folds import split
 from allcores.data.scaling import Scaling
 from allcores.files import sha256, write_json
-from allcores.machine import cores, costs, leases
+from allcores.machine import cores, costs, leases, lifetime
 from allcores.parallel import launch, nodes
 from allcores.parallel.failures import DivergedError
 from allcores.study import identity, registry
@@ -78,7 +78,7 @@ def conduct(
             folds here.
         checkpoint_folder: for the checkpoints, which are deleted once the results are written,
             unless another run goes on from them (`stop_after`).
-        output: folder for results.FILES.
+        output: folder for results_folder.RUN_FILES.
         request: the Run before its `auto` values were filled in; None: it had none.
         execution: an Execution; None: the defaults.
         conditions: the Conditions, what is scored and how it is measured; None: the defaults.
@@ -90,20 +90,18 @@ def conduct(
 
     Raises:
         ValueError: the data are not what was prepared, the split leaves nothing to train on or to
-            score, or a folder holds files that no run wrote.
+            score, or the folder of checkpoints holds other files.
         failures.RankFailedError: a process of the run died or hangs, or another node is gone.
         KeyboardInterrupt: a signal stopped it; the same call continues from the last checkpoint.
     """
     output, execution, request = Path(output), execution or Execution(), request or run
-    results.refuse_foreign(output, checkpoint_folder)
     task = _Task.of(run, data_folder, fold_file)
     info = task.dataset.info
-    made_of = identity.made_of(request, info["made_from"])
+    made_of = identity.made_of(identity.before_data(request), info["made_from"])
     conditions = replace(conditions or Conditions(), made_of=made_of)
     # An exclusive run does not resume from a packed one: their timings do not add up.
     resumed_by = repr((task.resumed_by, conditions.exclusive))
     output.mkdir(parents=True, exist_ok=True)
-    conditions.write(output)  # first: it shows that the folder is a run's
     record = Record(output, execution.tensorboard)
     with Checkpoints(
         checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
@@ -158,9 +156,11 @@ def conduct(
         record.write(checkpoint.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
         files = {name: sha256(output / name) for name in RUN_FILES if name != "metrics.json"}
-        write_json(output / "metrics.json", metrics | {"files": files})
-        if not run.stop_after:
-            checkpoints.remove()
+        # Once metrics.json is there the run has ended: a signal would have it trained again.
+        with lifetime.undisturbed():
+            write_json(output / "metrics.json", metrics | {"files": files})
+            if not run.stop_after:
+                checkpoints.remove()
     return metrics
 
 

@@ -7,13 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from allcores.files import write_text
-from allcores.study import conditions
 from allcores.study.results_folder import RUN_FILES
 from allcores.training import checkpoints, evaluation
 from allcores.training import metrics as scoring
-
-# The files in a run's folder.
-FILES = (*RUN_FILES, conditions.FILE)
 
 
 def metrics(run, info, checkpoint, measures, diverged):
@@ -111,11 +107,9 @@ def refuse_foreign(output, checkpoint_folder):
     if checkpoints.is_begun(checkpoint_folder):
         return  # an earlier session has checked; what is there may be incomplete results
     metrics = output / "metrics.json"
-    names = [name for file in FILES for name in (file, f"{file}.part")]
-    if metrics.exists():
-        names = [] if b'"checksum"' in metrics.read_bytes() else ["metrics.json"]
-    elif conditions.is_ours(output):  # a run's that has not ended, or whose results are made again
-        names = []
+    if metrics.exists() and b'"checksum"' in metrics.read_bytes():
+        return  # a run's, maybe damaged since
+    names = [name for file in RUN_FILES for name in (file, f"{file}.part")]
     foreign = [output / name for name in names if (output / name).exists()]
     if foreign:
         raise ValueError(
