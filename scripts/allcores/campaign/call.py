@@ -228,7 +228,7 @@ class Call:
         command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
         tried_out = self.folder.tried_out
         stop_at(preflight.findings(self.config, self.table, self.files, tried_out, command))
-        self.estimates.read_again()  # the models have been counted now
+        self.estimates.read_again()  # the models have been timed now
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         internals.forget_resources(submitted)

@@ -1,8 +1,9 @@
 """How long and how large a run will be: to start the longest first, and to ask a cluster for it.
 
 The best source counts: a finished run of the same kind, else what a plan has measured, else the
-pace measured for the model's recipe or its multiply-adds, corrected by how far off these were for
-finished runs of other kinds. Where nothing is known, it is a guess.
+pace measured for the model's recipe, or the step that was timed as the model was tried out,
+corrected by how far off these were for finished runs of other kinds. Where nothing is known, it is
+a guess.
 """
 
 import dataclasses
@@ -20,11 +21,9 @@ from allcores.planning.workload import Sizes, Workload
 from allcores.training import recipes
 
 START_UP, FORKED_START_UP = 3.0, 0.5  # seconds
-RATE = 8e9  # multiply-adds per second and core
-PASSES = 3  # forward, and two for backward
 SCALING = 0.7  # n cores are worth n ** SCALING
 # For a model or a dataset about which nothing is known.
-UNKNOWN = {"multiply_adds": 1e8, "activation_bytes": 4e6, "weight_bytes": 4e7}
+UNKNOWN = {"seconds": 0.1, "activation_bytes": 4e6, "weight_bytes": 4e7}
 UNKNOWN_IMAGES = 10_000
 
 # Of a process that imports torch itself.
@@ -35,8 +34,8 @@ COPIES = 6
 ACTIVATION_FACTOR = 1.5
 # If these settings are equal, a finished run says how long another one takes.
 COMPARED = ("dataset", "model", "optimizer", "batch_size", "epochs", "precision", "memory_format")
-# Time limits as multiples of the expected time: what was counted may be far off.
-MEASURED_LIMIT, COUNTED_LIMIT, LEAST_LIMIT = 3, 10, 30  # the last in minutes
+# A time limit: so many times the expected time, and at least so many minutes.
+LIMIT, LEAST_LIMIT = 3, 30
 
 
 class Estimates:
@@ -58,7 +57,7 @@ class Estimates:
         self.read_again()
 
     def read_again(self):
-        """Read everything again, after something has been measured or counted."""
+        """Read everything again, after something has been measured."""
         self.counts = preflight.counts(self.folder.tried_out)
         self.planner = plan.Planner(self.folder, self.available)
         self.expected = functools.cache(self._expected)
@@ -71,9 +70,7 @@ class Estimates:
 
     def minutes(self, run):
         """A generous time limit for a Run: a cluster ends what exceeds it."""
-        expected = self.expected(_kind(run))
-        factor = MEASURED_LIMIT if expected.measured else COUNTED_LIMIT
-        return max(LEAST_LIMIT, round(factor * expected.seconds / 60))
+        return max(LEAST_LIMIT, round(LIMIT * self.seconds(run) / 60))
 
     def memory_mb(self, run):
         """Expected peak memory of a Run on each of its nodes in megabytes, generously: a cluster
@@ -105,8 +102,8 @@ class Estimates:
         return statistics.median(ratios_of.get(model) or all_ratios or [1.0])
 
     def _from_counts(self, run):
-        """Seconds by the pace of the run's recipe, or else by what its model computes; bytes by
-        what it keeps, without those of torch."""
+        """Seconds by the pace of the run's recipe, or else by a step of its model; bytes by what it
+        keeps, without those of torch."""
         trial = preflight.trial(run)
         counts = UNKNOWN | (self.counts.get(trial[0], {}) if trial else {})
         sizes = Sizes.of(run, self.folder.data(run))
@@ -114,7 +111,7 @@ class Estimates:
         images = train * run.trained_epochs
         recipe = self.folder.recipe.format(**run.wildcards, measured=run.measured)
         pace = run.has_auto and recipes.pace(recipe)
-        work = images / pace if pace else images * PASSES * counts["multiply_adds"] / RATE
+        work = images / pace if pace else images * counts["seconds"]
         activations = ACTIVATION_FACTOR * counts["activation_bytes"] * run.batch_size
         copies = COPIES * counts["weight_bytes"] * run.processes
         start_up = FORKED_START_UP if self.forked else START_UP
@@ -159,7 +156,7 @@ class Expected:
     Attributes:
         seconds: from its start to its end.
         bytes: peak memory.
-        measured: whether they were measured, not counted or guessed.
+        measured: whether whole runs were measured, of which the bytes are.
     """
 
     seconds: float

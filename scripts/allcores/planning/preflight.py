@@ -18,7 +18,7 @@ def findings(config, table, files, cache, command):
     Args:
         config: the config of the table, its sweeps expanded.
         files: the config's YAML files; findings give file and line of a problem.
-        cache: JSON file of the successful trials and what was counted in them; new ones are added.
+        cache: JSON file of the successful trials and what a sample took in them; new ones are added.
         command: how to call scripts/check_models.py, a list.
     """
     cached = _cached(cache)
@@ -45,7 +45,7 @@ def findings(config, table, files, cache, command):
 
 
 def counts(cache):
-    """Key of each successful trial -> what was counted in it."""
+    """Key of each successful trial -> what a sample took in it."""
     return {key: trial["counts"] for key, trial in _cached(cache).items()}
 
 

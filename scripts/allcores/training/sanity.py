@@ -2,10 +2,10 @@
 
 import contextlib
 import copy
+import time
 from multiprocessing import get_context
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from allcores.data import storage
 from allcores.machine.lifetime import die_with_parent
@@ -14,6 +14,7 @@ from allcores.training import losses, models, schedules
 from allcores.training.optimizers import OptimizerMaker
 
 LONGEST = 1000  # characters of a problem
+LONG_ENOUGH, MOST_TIMED = 0.05, 128  # seconds and samples by which a step is timed
 STEPS = 10**9  # of a schedule that is only made to see whether it can be; enough for any
 
 
@@ -46,7 +47,7 @@ def _blame(*place):
 
 
 def tried_out(run, shape, classes, strategies=()):
-    """Train the model of a run for one step; returns what it computes and keeps.
+    """Train the model of a run for one step; returns what a sample takes.
 
     Args:
         run: the Run, without `auto`.
@@ -55,7 +56,7 @@ def tried_out(run, shape, classes, strategies=()):
         strategies: Choices of the strategies that are to train it in several processes.
 
     Returns:
-        What counted() returns; empty if that fails.
+        What costs_of_a_sample() returns; empty if that fails.
 
     Raises:
         UnfitPartError: it cannot be trained.
@@ -98,7 +99,7 @@ def check_in_child(run, data_folder):
 
 
 def _try_out(run, shape, classes, strategies):
-    """Train a new model for one step on two samples; returns what counted() does.
+    """Train a new model for one step on two samples; returns what tried_out() does.
 
     Raises:
         ValueError: the model's output does not fit, or it has nothing to train.
@@ -139,7 +140,7 @@ def _try_out(run, shape, classes, strategies):
         _check_output(model(inputs), outputs, "in evaluation")
     with models.precision(run):
         try:
-            return counted(model, inputs)
+            return costs_of_a_sample(model, inputs, criterion, targets)
         except Exception:  # a compiled model, say
             return {}
 
@@ -188,16 +189,45 @@ def _try_out_one(run, model, sample):
         ) from None
 
 
-def counted(model, inputs):
-    """Count what a forward pass of a model in training takes.
+def costs_of_a_sample(model, inputs, criterion, targets):
+    """What it takes to train a model on a sample.
 
     Args:
-        inputs: (N, ...).
+        inputs: (2, ...).
+        criterion: function of scores and targets that gives the loss.
+        targets: (2,), of these inputs.
 
     Returns:
-        {"multiply_adds": per sample, of convolutions and products of matrices; "activation_bytes":
-        per sample, kept for the backward pass; "weight_bytes": of the model}
+        {"seconds": of forward and backward pass on a thread; "activation_bytes": kept for the
+        backward pass; "weight_bytes": of the model}
     """
+    model.train()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        seconds = _seconds_of_a_sample(model, inputs, criterion, targets)
+    finally:
+        torch.set_num_threads(threads)
+    return {
+        "seconds": seconds,
+        "activation_bytes": _activation_bytes(model, inputs) / len(inputs),
+        "weight_bytes": sum(parameter.nbytes for parameter in model.parameters()),
+    }
+
+
+def _seconds_of_a_sample(model, inputs, criterion, targets):
+    """Timed with as many samples, MOST_TIMED at most, as take LONG_ENOUGH."""
+    while True:
+        criterion(model(inputs).float(), targets).backward()  # the first time takes longer
+        began = time.perf_counter()
+        criterion(model(inputs).float(), targets).backward()
+        seconds = time.perf_counter() - began
+        if seconds > LONG_ENOUGH or len(inputs) >= MOST_TIMED:
+            return seconds / len(inputs)
+        inputs, targets = inputs.repeat(4, *[1] * (inputs.ndim - 1)), targets.repeat(4)
+
+
+def _activation_bytes(model, inputs):
     activations = {}
     weights = {tensor.untyped_storage().data_ptr() for tensor in model.parameters()}
 
@@ -207,14 +237,6 @@ def counted(model, inputs):
             activations[memory.data_ptr()] = memory.nbytes()
         return tensor.detach()  # the tensor itself would be in a circle that Python does not see
 
-    model.train()
-    with (
-        FlopCounterMode(display=False) as flops,
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-    ):
-        scores = model(inputs)  # kept alive, so that no storage is used twice
-    return {
-        "multiply_adds": flops.get_total_flops() / 2 / len(scores),
-        "activation_bytes": sum(activations.values()) / len(scores),
-        "weight_bytes": sum(parameter.nbytes for parameter in model.parameters()),
-    }
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(inputs)
+    return sum(activations.values())
