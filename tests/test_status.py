@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -262,6 +263,24 @@ def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
     start_up = 2 * seconds[1] - seconds[0]
     assert 0 < start_up < 1
     assert (seconds[0] - start_up) * 100 / 2 == pytest.approx(1797 * 4 / 5, abs=1)
+
+
+def test_the_submitting_call_shows_which_jobs_wait(tmp_path, monkeypatch):
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
+    runs = list(table.runs.values())
+    progress = Progress(folder, table, runs, Estimates(table, folder, 2, forked=False), None)
+    progress.journal = journal.Journal(folder, journal.Call.of_this_process(None, True, {}))
+    for number, run in enumerate(runs[:2]):
+        progress.journal.note(number, job("train", run.path, journal.RUNNING))
+    comments = [slurm.comment("train", map(str, run.wildcards.values())) for run in runs[:2]]
+    log = os.path.realpath(f"{folder.slurm_logs}/1.log")
+    rows = zip("12", ("RUNNING", "PENDING"), comments, strict=True)
+    squeue = tmp_path / "squeue"
+    lines = [f"{n:<40}{s:<20}{log:<2000}{c:<2000}" for n, s, c in rows]
+    squeue.write_text("\n".join(["#!/bin/sh", "cat <<end", *lines, "end"]))
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert progress()[0].startswith(f"0 done, 1 running, 0 failed, {len(runs) - 1} to go")
 
 
 def test_where_no_slurm_can_be_asked_nothing_is_concluded(monkeypatch):

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import math
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ MOST_JOBS = 12  # shown at once
 # The estimates are corrected whenever this many times as many runs are done.
 LEARN = 1.2
 AFTER = 4.0  # seconds that tables, figures and report take
+ASKING = 10.0  # seconds between two questions to SLURM
 
 
 class Progress:
@@ -41,6 +43,7 @@ class Progress:
         self.estimates = copy.copy(estimates)
         self.to_make = {run.path for run in runs}
         self.finished, self.learned, self.is_news = set(), 0, False
+        self.queue, self.asked = None, -math.inf
 
     def expected(self):
         """Path of each run -> seconds that it is expected to take."""
@@ -62,8 +65,12 @@ class Progress:
             self.learned, self.is_news = len(self.finished), False
             self.estimates.read_again()
             self.journal.expect(self.expected())
+        if self.available is None and time.monotonic() - self.asked > ASKING:
+            self.queue, self.asked = state.queue(self.folder, self.table), time.monotonic()
         jobs = list(self.journal.jobs.values())
-        run_states = list(state.states(self.folder, self.table, jobs, self.is_done))
+        run_states = list(
+            state.states(self.folder, self.table, jobs, self.is_done, queue=self.queue)
+        )
         return list(
             lines(run_states, jobs, self.folder, self.table, self.journal.call, self.available)
         )

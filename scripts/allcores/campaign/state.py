@@ -1,5 +1,6 @@
 """Which runs of a config are done, running, failed or to go."""
 
+import os
 import re
 import time
 from collections import Counter
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from allcores.campaign import journal
 from allcores.data import preparation
+from allcores.machine import slurm
 from allcores.study import identity
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
@@ -66,6 +68,18 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
             yield RunState(path, FAILED, job.began)
         else:
             yield RunState(path, WAITING)
+
+
+def queue(folder, table):
+    """Path -> SLURM's state, of the runs that it has as jobs; None: it cannot be asked."""
+    in_queue = slurm.states(os.path.realpath(folder.slurm_logs))
+    if in_queue is None:
+        return None
+    comments = {
+        path: slurm.comment("train", map(str, run.wildcards.values()))
+        for path, run in table.runs.items()
+    }
+    return {path: in_queue[text] for path, text in comments.items() if text in in_queue}
 
 
 class Current:

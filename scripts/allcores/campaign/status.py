@@ -1,10 +1,9 @@
 """How far the runs of a config are, from what its calls have recorded."""
 
-import os
 import time
 
 from allcores.campaign import board, closing, commands, journal, state
-from allcores.machine import cores, slurm
+from allcores.machine import cores
 
 PATIENCE = 5.0  # seconds that a call may take until its journal is there
 
@@ -20,20 +19,10 @@ class Status:
         """(the journal.Call, its Jobs, whether it is over, list of RunState)."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
-        queue = self._queue() if call and call.cores is None else None
+        is_spread = call and call.cores is None
+        queue = state.queue(self.folder, self.table) if is_spread else None
         run_states = state.states(self.folder, self.table, jobs, self.is_current, is_over, queue)
         return call, jobs, is_over and not queue, list(run_states)
-
-    def _queue(self):
-        """Path -> SLURM's state, of the runs that it has as jobs; None: it cannot be asked."""
-        in_queue = slurm.states(os.path.realpath(self.folder.slurm_logs))
-        if in_queue is None:
-            return None
-        comments = {
-            path: slurm.comment("train", map(str, run.wildcards.values()))
-            for path, run in self.table.runs.items()
-        }
-        return {path: in_queue[text] for path, text in comments.items() if text in in_queue}
 
     def lines(self):
         """A line on all runs, and one for each job that is running."""

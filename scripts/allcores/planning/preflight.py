@@ -18,7 +18,7 @@ def findings(config, table, files, cache, command):
     Args:
         config: the config of the table, its sweeps expanded.
         files: the config's YAML files; findings give file and line of a problem.
-        cache: JSON file of the successful trials and what a sample took in them; new ones are added.
+        cache: JSON file of the successful trials and of what a sample took in them, with new ones.
         command: how to call scripts/check_models.py, a list.
     """
     cached = _cached(cache)
