@@ -32,6 +32,7 @@ threads=1
 if [ "${HYPERTHREADS:-no}" != yes ] && [ "${SLURM_HINT:-}" != nomultithread ] && [ "${SLURM_THREADS_PER_CORE:-}" != 1 ]; then
   threads=$(scontrol --oneliner show node "$SLURMD_NODENAME" | grep -o 'ThreadsPerCore=[0-9]*' | cut -d= -f2)
 fi
+export ALLCORES_CORE_CPUS=$threads
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 # "48(x2),24": CPUs of the nodes.
 mapfile -t cpus < <(tr , '\n' <<<"$SLURM_JOB_CPUS_PER_NODE" | awk -F '[(x)]+' '{n = $2 ? $2 : 1; while (n--) print $1}')

@@ -68,6 +68,20 @@ def test_the_end_of_a_log_is_what_says_why(tmp_path):
     assert first == "  failed: train mlp"
     assert shown[-2:] == ["    RuntimeError: first line", "    second line"]
     assert last == f"    its log: {log}"
+    log.write_text("srun: error: n1: task 0: Bus error\n\n")
+    assert "    srun: error: n1: task 0: Bus error" in closing.failure(
+        failed("train", "", str(log))
+    )
+
+
+def test_what_asks_for_more_cores_is_what_the_call_is_in(monkeypatch):
+    """SLURM counts hardware threads."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert call._flag(3) == "--cores 3"
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert call._flag(3) == "--cpus-per-task 3"
+    monkeypatch.setenv("ALLCORES_CORE_CPUS", "2")
+    assert call._flag(3) == "--cpus-per-task 6"
 
 
 def test_a_retry_asks_for_more_memory_and_not_for_more_than_a_node_has(monkeypatch):

@@ -15,7 +15,7 @@ from test_strategies import alive, wait_for
 
 from allcores.files import read_json, write_json
 from allcores.machine import cores, memory
-from allcores.planning import choose, packing, plan, prediction, preflight, scaling
+from allcores.planning import choose, packing, plan, prediction, preflight, sampling, scaling
 from allcores.planning.estimate import Estimates
 from allcores.planning.prediction import Prediction, Sample
 from allcores.planning.workload import Sizes, Workload
@@ -134,6 +134,24 @@ class ByLaw:
             plan.Planned(path, run, False, 100, 0, work_of(run).prediction(run, SIZES))
             for path, run in table.runs.items()
         ]
+
+
+def test_a_plan_that_is_ended_keeps_what_it_has_measured(tmp_path, monkeypatch):
+    folder, workloads = ResultsFolder(str(tmp_path)), []
+
+    def measure(workload, sizes, copies):
+        workloads.append(workload)
+        if len(workloads) == 2:
+            raise KeyboardInterrupt
+        return SAMPLE
+
+    monkeypatch.setattr(sampling, "measure", measure)
+    table = grid.expand(yaml.safe_load(MINIATURE) | {"recipe": "fixed"})
+    with pytest.raises(KeyboardInterrupt):
+        plan.Planner(folder, 2, say=str).of(table)
+    again = plan.Planner(folder, 2, say=str)
+    assert again.samples.of(workloads[0]) == SAMPLE
+    assert again.samples.of(workloads[1]) is None
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ OF_RUNS = ("choose", "prepare_dataset", "assign_folds", "assign_inner_folds", "c
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
+CORE_CPUS = "ALLCORES_CORE_CPUS"  # how many CPUs SLURM counts in a core: its hardware threads
 PROJECT = registry.LIBRARY.parents[1]
 RESTARTS = "SLURM_RESTART_COUNT"
 MOST_TO_WEIGH = 1000  # jobs of which the scheduler chooses those that start next
@@ -96,8 +97,7 @@ class Call:
         return counts if self.local_cores != 1 or has_flag else (None,) * len(counts)
 
     def _check(self, cores, nodes):
-        flag = "--cpus-per-task" if "SLURM_JOB_ID" in os.environ else "--cores"
-        stop_at(checks.findings(self.merged_config, self.files, cores, nodes, flag))
+        stop_at(checks.findings(self.merged_config, self.files, cores, nodes, _flag))
 
     def _expand(self):
         """The runs, as far as they are known."""
@@ -351,6 +351,13 @@ class Call:
             env=os.environ | {WITHOUT_MISSING: "1"},
             preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
         )
+
+
+def _flag(cores):
+    """The flag of this call, or of the batch job that it is in, that asks for so many cores."""
+    if "SLURM_JOB_ID" in os.environ:
+        return f"--cpus-per-task {cores * int(os.environ.get(CORE_CPUS, '1'))}"
+    return f"--cores {cores}"
 
 
 def _full_disk():

@@ -7,9 +7,10 @@ from allcores.campaign import journal, state
 from allcores.files import read_json
 
 MOST = 5  # lines of a kind
-# Lines that do not say why: empty ones, those in which Python marks a part of the line before, and
-# SLURM's on the end of a step.
-EMPTY = re.compile(r"[ ^~]*$|srun: |slurmstepd: ")
+# Lines that do not say why: empty ones, and those in which Python marks a part of the line before.
+EMPTY = re.compile(r"[ ^~]*$")
+# SLURM's on the end of a step, which say why where nothing else does.
+OF_SLURM = ("srun: ", "slurmstepd: ")
 LAST_LINES, LONGEST = 3, 300  # lines of a failed job's log, and characters of a line
 
 
@@ -63,5 +64,6 @@ def failure(job):
     yield f"  failed: {job.rule} {job.title}"
     yield from (f"    {line[:LONGEST]}" for line in job.message.splitlines()[:1])
     log = [line for line in state.text_of(job.log).splitlines() if not EMPTY.match(line)]
-    yield from (f"    {line[:LONGEST]}" for line in log[-LAST_LINES:])
+    of_program = [line for line in log if not line.startswith(OF_SLURM)]
+    yield from (f"    {line[:LONGEST]}" for line in (of_program or log)[-LAST_LINES:])
     yield f"    its log: {job.log}" if log else "    it left no log"

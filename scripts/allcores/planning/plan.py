@@ -156,8 +156,7 @@ class Planner:
                 message = f"measuring {number} of {total}: {workload.title}"
                 samples[key].append(self._measured(workload, sizes, message))
                 durations[key] = time.perf_counter() - began
-        for key, (workload, _) in workloads.items():
-            self.samples.keep(workload, prediction.average(samples[key]))
+                self.samples.keep(workload, prediction.average(samples[key]))
 
     def sizes(self, run):
         """The Sizes of a run."""

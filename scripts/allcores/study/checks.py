@@ -23,7 +23,7 @@ SINGULAR = {
 }
 
 
-def findings(config, files=(), cores=None, nodes=None, flag="--cores"):
+def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format):
     """Everything that is wrong with a config, a line per finding; [] if it can be run.
 
     Args:
@@ -32,7 +32,7 @@ def findings(config, files=(), cores=None, nodes=None, flag="--cores"):
             file and line.
         cores: number of cores that the runs will share, on each node; None: unknown.
         nodes: number of nodes; None: unknown.
-        flag: the command-line flag that asks for more cores.
+        flag: function of a number of cores, the command-line flag that asks for them.
     """
     lines, problems = yamlfile.places(files)
     config, sweep_problems = sweeps.resolved(config)
@@ -314,7 +314,7 @@ def _check_cores(config, path, study, cores, flag):
                 f"{strategy.label} with {workers} workers"
                 f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
                 f"{needed} cores{f' on each of {nodes} nodes' if nodes > 1 else ''}; this call has "
-                f"{cores}: give it {flag} {needed}, or ask for fewer workers or threads",
+                f"{cores}: give it {flag(needed)}, or ask for fewer workers or threads",
             )
 
 
