@@ -1,6 +1,7 @@
 """What holds for the project's own files."""
 
 import ast
+import importlib
 import re
 import runpy
 import tomllib
@@ -148,3 +149,9 @@ def test_the_manual_is_what_the_schema_says():
     written = manual["CONFIG"].read_text()
     assert manual["annotated"](yaml.safe_load(written), properties) == written
     assert manual["reference"](properties) == manual["REFERENCE"].read_text()
+
+
+def test_the_drill_changes_lines_that_are_there(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tests" / "drills")
+    for name, line in importlib.import_module("faults").CODE.items():
+        assert line in (ROOT / f"scripts/allcores/strategies/{name}.py").read_text()

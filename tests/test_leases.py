@@ -1,4 +1,4 @@
-"""Cores: which are chosen, that nobody else gets them, and that they come back."""
+"""Cores: which are chosen, that nobody else gets them, that they come back; memory that is free."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from conftest import DDP, ENVIRONMENT, ROOT, RUN, using
 from test_strategies import wait_for
 
 from allcores.files import read_json
-from allcores.machine import leases
+from allcores.machine import cores, leases, memory
 from allcores.training import experiment
 from allcores.training.loop import train
 
@@ -49,7 +49,7 @@ def test_the_topology_of_this_machine_names_every_core():
 # Leases as many cores as it is told, says which, and keeps them until its input ends.
 HOLDER = """
 import os, sys
-from allcores.machine import leases
+from allcores.machine import cores, leases, memory
 with leases.leased(int(sys.argv[1])) as cores:
     print(cores, sorted(os.sched_getaffinity(0)), flush=True)
     sys.stdin.read()
@@ -209,3 +209,34 @@ def test_a_run_whose_cores_others_use_is_contended(laboratory, threads):
         pytest.skip("the cores are leased to others")
     assert recorded["contended"]
     assert recorded["others_seconds"] > 0.1
+
+
+def test_the_memory_of_the_control_group_counts(tmp_path, monkeypatch):
+    group = tmp_path / "a" / "b"
+    group.mkdir(parents=True)
+    (tmp_path / "membership").write_text("0::/a/b\n")
+    monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(cores, "own_cgroup", lambda: group)
+    assert memory.free_mb() > 100, "the machine's"
+    (group / "memory.max").write_text("max\n")
+    for name, text in (("max", "7000000\n"), ("current", "3000000\n"), ("stat", "")):
+        (tmp_path / "a" / f"memory.{name}").write_text(text)
+    assert memory.free_mb() == 4
+    (tmp_path / "a" / "memory.stat").write_text("anon 5\ninactive_file 2000000\n")
+    assert memory.free_mb() == 6
+
+
+@pytest.mark.parametrize("place", ["memory/slurm/job", "memory"])
+def test_the_memory_of_a_control_group_of_version_1_counts(tmp_path, monkeypatch, place):
+    """As RHEL 7 and 8 have them; in a container its own group may lie where all are."""
+    (tmp_path / "membership").write_text("9:cpu,cpuacct:/\n4:memory:/slurm/job\n")
+    monkeypatch.setattr(cores, "CGROUP", tmp_path)
+    monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
+    monkeypatch.setattr(cores, "own_cgroup", lambda: tmp_path)
+    group = tmp_path / place
+    group.mkdir(parents=True)
+    (group / "memory.limit_in_bytes").write_text("400000000\n")
+    (group / "memory.usage_in_bytes").write_text("150000000\n")
+    (group / "memory.stat").write_text("inactive_file 5\ntotal_inactive_file 50000000\n")
+    assert memory.free_mb() == 300

@@ -14,7 +14,6 @@ from project import MINIATURE, RUNS, copy
 from test_strategies import alive, wait_for
 
 from allcores.files import read_json, write_json
-from allcores.machine import cores, memory
 from allcores.planning import choose, packing, plan, prediction, preflight, sampling, scaling
 from allcores.planning.estimate import Estimates
 from allcores.planning.prediction import Prediction, Sample
@@ -221,38 +220,6 @@ studies:
     assert all(60 * estimates.minutes(run) > 2.9 * estimates.seconds(run) for run in runs)
     memory_mb = {(r.train_size, r.workers): estimates.memory_mb(r) for r in table.of("two")}
     assert memory_mb[None, 2] > estimates.memory_mb(table.of("few")[0])
-
-
-def test_the_memory_of_the_control_group_counts(tmp_path, monkeypatch):
-    free = memory.free_mb()
-    group = tmp_path / "a" / "b"
-    group.mkdir(parents=True)
-    (tmp_path / "membership").write_text("0::/a/b\n")
-    monkeypatch.setattr(cores, "CGROUP", tmp_path)
-    monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(cores, "own_cgroup", lambda: group)
-    assert memory.free_mb() == pytest.approx(free, rel=0.2)
-    (group / "memory.max").write_text("max\n")
-    for name, text in (("max", "7000000\n"), ("current", "3000000\n"), ("stat", "")):
-        (tmp_path / "a" / f"memory.{name}").write_text(text)
-    assert memory.free_mb() == 4
-    (tmp_path / "a" / "memory.stat").write_text("anon 5\ninactive_file 2000000\n")
-    assert memory.free_mb() == 6
-
-
-@pytest.mark.parametrize("place", ["memory/slurm/job", "memory"])
-def test_the_memory_of_a_control_group_of_version_1_counts(tmp_path, monkeypatch, place):
-    """As RHEL 7 and 8 have them; in a container its own group may lie where all are."""
-    (tmp_path / "membership").write_text("9:cpu,cpuacct:/\n4:memory:/slurm/job\n")
-    monkeypatch.setattr(cores, "CGROUP", tmp_path)
-    monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
-    monkeypatch.setattr(cores, "own_cgroup", lambda: tmp_path)
-    group = tmp_path / place
-    group.mkdir(parents=True)
-    (group / "memory.limit_in_bytes").write_text("400000000\n")
-    (group / "memory.usage_in_bytes").write_text("150000000\n")
-    (group / "memory.stat").write_text("inactive_file 5\ntotal_inactive_file 50000000\n")
-    assert memory.free_mb() == 300
 
 
 def call(project, *arguments, expect=0):

@@ -16,7 +16,7 @@ OPEN = vary(precision=AUTO, memory_format=AUTO, threads_per_worker=AUTO)
 
 
 def answered(file, speeds):
-    """A file that says {(threads, precision, memory format): images per second}."""
+    """A file that says {(threads, precision, memory format): samples per second}."""
     keys = ("threads_per_worker", "precision", "memory_format")
     timings = [
         dict(zip(keys, recipe, strict=True)) | {"images_per_second": speed}

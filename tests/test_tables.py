@@ -111,7 +111,7 @@ def test_how_it_was_split_is_said():
 def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
     table = products.load("speed_table").table(runs_of(RUNS), tidy.epochs(RUNS), FACTS)
     serial, ddp = table.to_dict("records")
-    assert serial["images_per_second"] == pytest.approx((100 / 10 + 100 / 12) / 2)
+    assert serial["samples_per_second"] == pytest.approx((100 / 10 + 100 / 12) / 2)
     assert (ddp["slowest"], ddp["fastest"]) == pytest.approx((100 / 6, 100 / 5))
     assert serial["speedup"] == serial["efficiency"] == 1
     assert ddp["speedup"] == pytest.approx(2)
@@ -122,7 +122,7 @@ def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
 def test_a_single_epoch_is_better_than_none():
     one = [metrics | {"epochs": metrics["epochs"][:1]} for metrics in RUNS]
     table = products.load("speed_table").table(runs_of(one), tidy.epochs(one), FACTS)
-    assert table["images_per_second"].iloc[0] == pytest.approx(100 / 99)
+    assert table["samples_per_second"].iloc[0] == pytest.approx(100 / 99)
 
 
 def test_a_phase_that_a_strategy_does_not_have_is_left_empty():

@@ -113,7 +113,7 @@ def test_what_is_auto_is_measured_once_and_kept(tmp_path):
     assert first.returncode == 0, first.stderr
     assert "measuring what is fastest" in first.stdout
     cores = len(os.sched_getaffinity(0))
-    assert first.stdout.count("images/s\n") >= 2 * min(2, cores)
+    assert first.stdout.count("samples/s\n") >= 2 * min(2, cores)
     again = train(*flags, "--seed=1", cwd=tmp_path)
     assert "measuring" not in again.stdout
     assert first.stdout.partition("fastest: ")[2].splitlines()[0] in again.stdout

@@ -115,9 +115,9 @@ def read_back(table):
 
 def test_what_is_said_of_speed():
     assert list(sentences("speed_table", read_back(speeds(RUNS)))) == [
-        "mlp, images per second relative to serial (9.2): ddp, 2 workers 2.00 x.",
+        "mlp, samples per second relative to serial (9.2): ddp, 2 workers 2.00 x.",
         "mlp: ddp, 2 workers is fastest: 2.00 x the speed of serial, the best of serial on no "
-        "more cores: 16.7 to 20.0 images/s in 2 runs against 8.3 to 10.0 images/s in 2 runs.",
+        "more cores: 16.7 to 20.0 samples/s in 2 runs against 8.3 to 10.0 samples/s in 2 runs.",
     ]
     packed = [m | {"conditions": m["conditions"] | {"exclusive": False}} for m in RUNS]
     said = list(sentences("speed_table", read_back(speeds(packed))))[-1]
@@ -138,14 +138,14 @@ def test_the_second_baseline_is_the_best_of_serial_on_as_many_cores():
     table = speeds([*RUNS, two])
     one, ddp, threads = table.to_dict("records")
     assert (one["over_best"], threads["over_best"]) == (1, 1)
-    assert ddp["over_best"] == pytest.approx(ddp["images_per_second"] / (100 / 7))
+    assert ddp["over_best"] == pytest.approx(ddp["samples_per_second"] / (100 / 7))
     said = list(sentences("speed_table", read_back(table)))
     assert "ddp, 2 workers is fastest: 1.28 x the speed of serial, 2 threads, the best" in said[1]
-    assert "cores: 16.7 to 20.0 images/s in 2 runs against 14.3 to 14.3" in said[1]
+    assert "cores: 16.7 to 20.0 samples/s in 2 runs against 14.3 to 14.3" in said[1]
     assert said[1].endswith("in 1 run (uncertain: too few runs).")
     another = [with_threads(made("serial", 1, 1, 0.8, 7.2), 2)]
     said = list(sentences("speed_table", read_back(speeds([*RUNS, two, *another]))))
-    assert said[1].endswith("13.9 to 14.3 images/s in 2 runs.")
+    assert said[1].endswith("13.9 to 14.3 samples/s in 2 runs.")
     near = [with_threads(made("serial", 1, fold, 0.8, 5.5), 2) for fold in range(2)]
     said = list(sentences("speed_table", read_back(speeds(RUNS + near))))
     assert "1.01 x the speed of serial" in said[1]
@@ -186,7 +186,7 @@ def test_the_bottom_line():
     fast = [made("ddp", 2, fold, [0.8, 0.9][fold], 3.0) for fold in range(2)]
     (said,) = said_first(RUNS[:2] + fast)
     assert "Its accuracy is the same as with serial in every pair of runs." in said
-    assert "ddp, 2 workers gives the most throughput: 16.7 images/s per core against 9.2" in said
+    assert "ddp, 2 workers gives the most throughput: 16.7 samples/s per core against 9.2" in said
     repeat = [made("ddp", 1, fold, 0.8, 2.0) for fold in range(2)]
     (said,) = said_first([*RUNS, *repeat])
     assert "fastest with ddp, 2 workers" in said, "ddp alone computes what serial does"
@@ -235,7 +235,7 @@ def test_without_its_baseline_a_study_says_so():
     table = read_back(speeds(RUNS[2:]))
     assert table["note"].isna().all()
     (said,) = sentences("speed_table", table)
-    assert said == "mlp, without the baseline serial: ddp, 2 workers: 18.3 images/s."
+    assert said == "mlp, without the baseline serial: ddp, 2 workers: 18.3 samples/s."
     (said,) = bottom_line.sentences({"speed_table": table}, FACTS)
     assert "the baseline serial is missing" in said
 

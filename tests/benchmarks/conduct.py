@@ -42,7 +42,7 @@ def conduct(run, folder):
     return experiment.conduct(run, data, None, folder / "checkpoints", folder / "output", asked)
 
 
-def images_per_second(metrics):
+def samples_per_second(metrics):
     """Of all epochs but the first."""
     epochs = metrics["epochs"][1:]
     return len(epochs) * metrics["train_samples"] / sum(epoch["seconds"] for epoch in epochs)

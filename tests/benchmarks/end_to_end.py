@@ -19,7 +19,7 @@ cores.set_thread_variables(CORES)
 lean_torch.import_torch()
 
 import usual  # noqa: E402
-from conduct import conduct, images, images_per_second, run_of  # noqa: E402
+from conduct import conduct, images, run_of, samples_per_second  # noqa: E402
 
 from allcores.data import preparation, storage  # noqa: E402
 from allcores.study import registry  # noqa: E402
@@ -43,7 +43,7 @@ def ours(folder, name, dataset, batch):
         *["--strategy=shared_memory", f"--workers={CORES}", f"--batch-size={batch}"],
         *[f"--epochs={EPOCHS}", "--precision=auto", "--memory-format=auto"],
     )
-    return images_per_second(conduct(run, folder))
+    return samples_per_second(conduct(run, folder))
 
 
 def the_usual(folder, name, dataset, batch):
@@ -67,8 +67,8 @@ def compare():
             ways = {way: partial(in_a_process, __file__, way, folder, name) for way in WAYS}
             found = in_turn(ways, repeats)
             rows += [
-                (f"{label}: shared_memory, {CORES} workers", "images/s", found["ours"]),
-                (f"{label}: usual loop, {CORES} threads", "images/s", found["usual"]),
+                (f"{label}: shared_memory, {CORES} workers", "samples/s", found["ours"]),
+                (f"{label}: usual loop, {CORES} threads", "samples/s", found["usual"]),
                 ("  ours / usual", "x", ratios(found["ours"], found["usual"])),
             ]
     report("end_to_end", rows)

@@ -65,10 +65,10 @@ if __name__ == "__main__":
     report(
         "input_pipeline",
         [
-            ("LeNet end to end, whole-batch augmentation", "images/s", found["ours"]),
-            ("LeNet end to end, DataLoader, image by image", "images/s", found["usual"]),
+            ("LeNet end to end, whole-batch augmentation", "samples/s", found["ours"]),
+            ("LeNet end to end, DataLoader, image by image", "samples/s", found["usual"]),
             ("end to end, ours / usual", "x", ratios(found["ours"], found["usual"])),
-            ("input alone, whole-batch augmentation", "images/s", found["ours, input only"]),
-            ("input alone, DataLoader, image by image", "images/s", found["usual, input only"]),
+            ("input alone, whole-batch augmentation", "samples/s", found["ours, input only"]),
+            ("input alone, DataLoader, image by image", "samples/s", found["usual, input only"]),
         ],
     )

@@ -1,4 +1,4 @@
-"""What each model's recipe brings: images per second of one worker, as `auto` measures them."""
+"""What each model's recipe brings: samples per second of one worker, as `auto` measures them."""
 
 import tempfile
 
@@ -37,5 +37,5 @@ if __name__ == "__main__":
         for timing in timings:
             how = [timing["precision"], timing["memory_format"], timing["threads_per_worker"]]
             what = f"{label}, {', '.join(map(str, how))} thread(s)"
-            rows.append((what, "images/s", [timing["images_per_second"]]))
+            rows.append((what, "samples/s", [timing["images_per_second"]]))
     report("model_recipes", rows)

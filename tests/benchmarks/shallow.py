@@ -13,7 +13,7 @@ from allcores.machine import cores, lean_torch
 cores.set_thread_variables(1)
 lean_torch.import_torch()
 
-from conduct import conduct, images, images_per_second, run_of  # noqa: E402
+from conduct import conduct, images, run_of, samples_per_second  # noqa: E402
 
 REPEATS = 2
 WAYS = [("serial", 1), ("shared_memory", 1), ("shared_memory", 2)]
@@ -23,7 +23,7 @@ def measure(strategy, workers):
     flags = [f"--strategy={strategy}", f"--workers={workers}", "--batch-size=8", "--epochs=2"]
     with tempfile.TemporaryDirectory() as folder:
         run = run_of("mlp", images(*sized((64, 224), (16, 16))), *flags, "--precision=fp32")
-        return images_per_second(conduct(run, folder))
+        return samples_per_second(conduct(run, folder))
 
 
 if __name__ == "__main__":
@@ -32,7 +32,7 @@ if __name__ == "__main__":
         sys.exit()
     found = in_turn({way: lambda way=way: in_a_process(__file__, *way) for way in WAYS}, REPEATS)
     rows = [
-        (f"{strategy}, {workers} worker(s)", "images/s", found[strategy, workers])
+        (f"{strategy}, {workers} worker(s)", "samples/s", found[strategy, workers])
         for strategy, workers in WAYS
     ]
     one = found["shared_memory", 1]

@@ -197,11 +197,19 @@ def change(what, write):
     return fault
 
 
+# Strategy -> a line of its code.
+CODE = {
+    "ring": "def step(self, lr):",
+    "gossip": "def step(self, lr):",
+    "ddp": "def _arrange_buckets(self):",
+}
+
+
 def change_code(project, random):
     """A line of a strategy's code becomes another that does the same."""
-    name = random.choice(["ring", "gossip", "ddp"])
-    path, plain = f"scripts/allcores/strategies/{name}.py", "def step(self, lr):"
-    marked = plain.replace("lr)", "lr, _unused=None)")
+    name = random.choice([*CODE])
+    path, plain = f"scripts/allcores/strategies/{name}.py", CODE[name]
+    marked = plain.replace("):", ", _unused=None):")
     text = (project.folder / path).read_text()
     project.edit(path, *((plain, marked) if plain in text else (marked, plain)))
     return f"changed code of {name}"

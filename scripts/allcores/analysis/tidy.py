@@ -188,10 +188,10 @@ def without_warm_up(epochs):
 
 
 def timed(runs, epochs):
-    """runs with the columns epoch_seconds and images_per_second, warm-up left out."""
+    """runs with the columns epoch_seconds and samples_per_second, warm-up left out."""
     per_epoch = without_warm_up(epochs).groupby(RUN, sort=False)["seconds"].mean()
     merged = runs.merge(per_epoch.rename("epoch_seconds"), on=RUN)
-    return merged.assign(images_per_second=merged["train_samples"] / merged["epoch_seconds"])
+    return merged.assign(samples_per_second=merged["train_samples"] / merged["epoch_seconds"])
 
 
 def with_elapsed(epochs):

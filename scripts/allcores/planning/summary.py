@@ -43,7 +43,7 @@ def _row(item, packed, table, available, studies):
         "start": start,
         "seconds": end - start,
         "training_seconds": packed.training[item.path],
-        "images_per_second": item.images / packed.training[item.path],
+        "samples_per_second": item.images / packed.training[item.path],
         "memory_mb": item.prediction.memory / 1e6,
         "extrapolated": item.prediction.extrapolated,
     }
@@ -68,12 +68,12 @@ def _identity(run):
 def of_setups(runs):
     """A row per setup of each model, the fastest first.
 
-    seconds: of one run; images_per_second: in training; both slowed down by its neighbours.
+    seconds: of one run; samples_per_second: in training; both slowed down by its neighbours.
     """
     setups = runs.groupby(SETUP, sort=False).agg(
         runs=("seed", "size"),
         seconds=("seconds", "mean"),
-        images_per_second=("images_per_second", "mean"),
+        samples_per_second=("samples_per_second", "mean"),
         memory_mb=("memory_mb", "max"),
         extrapolated=("extrapolated", "any"),
     )
@@ -82,7 +82,7 @@ def of_setups(runs):
     place = [order[key] for key in zip(*(setups[name] for name in SETUP[:3]), strict=True)]
     return (
         setups.assign(place=place)
-        .sort_values(["place", "images_per_second"], ascending=[True, False])
+        .sort_values(["place", "samples_per_second"], ascending=[True, False])
         .drop(columns="place")
         .reset_index(drop=True)
     )
@@ -143,7 +143,7 @@ def report_lines(runs, setups, studies, available, cores_here):
             mark = "  extrapolated" if row["extrapolated"] else ""
             yield (
                 f"    {row['strategy']:24} {_processes(row):26} "
-                f"{row['images_per_second']:12,.1f} images/s "
+                f"{row['samples_per_second']:12,.1f} samples/s "
                 f"{duration(row['seconds']):>14} per run {row['memory_mb']:8,.0f} MB{mark}"
             )
     yield ""

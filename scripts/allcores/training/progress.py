@@ -121,7 +121,7 @@ class Progress:
         self._say(
             f"epoch {done}/{self.run.epochs}  loss {record['loss']:.4f}  {validation}"
             f"lr {record['lr']:.2g}  "
-            f"{seconds:.2f} s  {self.samples / seconds:,.0f} images/s  ({shares})"
+            f"{seconds:.2f} s  {self.samples / seconds:,.0f} samples/s  ({shares})"
         )
 
     def close(self):

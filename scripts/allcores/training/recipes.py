@@ -222,7 +222,7 @@ def _measure_all(run, data_folder, available, most_threads, file, world):
         for recipe, _, seconds in steps
     ]
     for timing in timings:
-        print(f"{_name(timing)}  {timing['images_per_second']:,.0f} images/s", flush=True)
+        print(f"{_name(timing)}  {timing['images_per_second']:,.0f} samples/s", flush=True)
     measured = {"cache_key": cache_key(run), "cores": available, "timings": timings}
     write_json(file, measured)
 

@@ -8,9 +8,9 @@ WHEN = "references"
 ORDER = 31
 LEADING = 2
 CAPTION = """
-Training time per 1,000 images against the number of cores, both axes logarithmic. The dashed line
+Training time per 1,000 samples against the number of cores, both axes logarithmic. The dashed line
 is ideal scaling from the run with the fewest cores. Hollow squares and dotted lines are published
-times per 1,000 images; in a short run, start-up and first batches weigh more.
+times per 1,000 samples; in a short run, start-up and first batches weigh more.
 """
 
 
@@ -36,7 +36,7 @@ def figure(speed_table, facts):
         panel.set_xticks(counts, labels=map(str, counts))
         panel.minorticks_off()
         style.plain_logarithmic(panel.yaxis)
-    axes[0].set_ylabel("training time per 1,000 images (s)")
+    axes[0].set_ylabel("training time per 1,000 samples (s)")
     style.legend_below(figure, axes)
     return figure
 

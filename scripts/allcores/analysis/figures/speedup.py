@@ -10,7 +10,7 @@ WHEN = "several_setups"
 ORDER = 21
 LEADING = 3
 CAPTION = """
-Speedup of each setup, from images per second after the first epoch. **Baseline: {baseline} with its
+Speedup of each setup, by samples per second after the first epoch. **Baseline: {baseline} with its
 fewest cores.** Bars reach from the slowest to the fastest run of a setup; the dashed line is ideal
 scaling, or, where setups are rows, the baseline. Hollow marks have a note: more processes than
 cores, cores shared with others, or other conditions.
@@ -115,14 +115,14 @@ def _rows(groups, table, quantity):
             )
         style.name_rows(panel, [style.setup_text(setup) for _, setup in group.iterrows()])
         panel.set_xlabel(quantity)
-    fastest = table["fastest"] * table["speedup"] / table["images_per_second"]
+    fastest = table["fastest"] * table["speedup"] / table["samples_per_second"]
     axes[0].set_xlim(0, 1.05 * fastest.max() if fastest.notna().any() else 1)
     return figure, axes
 
 
 def _reach(rows):
     """Distances from the median down to the slowest and up to the fastest run."""
-    speed = rows["images_per_second"]
+    speed = rows["samples_per_second"]
     return [
         rows["speedup"] * (1 - rows["slowest"] / speed),
         rows["speedup"] * (rows["fastest"] / speed - 1),

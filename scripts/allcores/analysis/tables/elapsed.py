@@ -11,11 +11,11 @@ SECTION = "speed"
 WHEN = "references"
 ORDER = 30
 CAPTION = """
-Training time of whole runs by number of cores; *per 1000*: seconds per 1,000 images, by which runs
-of different sizes can be compared. **speedup**: images per second relative to the baseline strategy
-with its fewest cores; *efficiency*: the speedup divided by the ratio of cores. **over best**:
-relative to the fastest baseline with at most as many cores. Rows noted *published elsewhere* are
-measurements of others as they were published; only *per 1000* is computed from them.
+Training time of whole runs by number of cores; *per 1000*: seconds per 1,000 samples, by which runs
+of different sizes can be compared. **speedup**: samples per second relative to the baseline
+strategy with its fewest cores; *efficiency*: the speedup divided by the ratio of cores. **over
+best**: relative to the fastest baseline with at most as many cores. Rows noted *published
+elsewhere* are measurements of others as they were published; only *per 1000* is computed from them.
 """
 # Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("layout", "cores", "per_1000", "speedup", "note")
@@ -25,7 +25,7 @@ MEASURED = [
     "seconds",
     "images",
     "per_1000",
-    "images_per_second",
+    "samples_per_second",
     "speedup",
     "efficiency",
     "over_best",
@@ -62,14 +62,14 @@ def sentences(elapsed_table, facts):
             )
             for rows in (group[~published], group[published])
         )
-        yield f"{model}, training time per 1,000 images: {measured}."
+        yield f"{model}, training time per 1,000 samples: {measured}."
         if others:
-            yield f"{model}, published elsewhere, per 1,000 images: {others}."
+            yield f"{model}, published elsewhere, per 1,000 samples: {others}."
 
 
 def formats(table):
     """Column -> html_table.Number."""
     numbers = dict.fromkeys(("cores", "images"), WHOLE)
-    numbers |= {"images_per_second": Number("{:,.1f}", "images/s")}
+    numbers |= {"samples_per_second": Number("{:,.1f}", "samples/s")}
     numbers |= dict.fromkeys(("seconds", "per_1000"), seconds(1))
     return numbers | dict.fromkeys(("speedup", "over_best"), TIMES) | {"efficiency": percent(0)}

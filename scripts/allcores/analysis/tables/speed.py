@@ -1,4 +1,4 @@
-"""Images per second, speedup and efficiency of every setup."""
+"""Samples per second, speedup and efficiency of every setup."""
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ ORDER = 20
 CAPTION = """
 Training speed of each setup; runs that differ in schedule, fold or seed are repeats of one another.
 *seconds*: median training time of a whole run; *epoch seconds*: of an epoch after the first.
-*images per second*: the median over runs, of the epochs after the first, which is warm-up;
+*samples per second*: the median over runs, of the epochs after the first, which is warm-up;
 *slowest* and *fastest*: their range. **Two baselines**: *speedup* is relative to **{baseline} with
 its fewest cores**, for the same dataset, model and training-set size, and *efficiency* is the
 speedup divided by the ratio of cores; *over best* is relative to **the fastest {baseline} with at
@@ -34,7 +34,7 @@ computation, and only the rest counts as *communicate*. Unless the study is ``ex
 runs were at work on other cores of the machine at the same time.
 """
 # Columns to compare, shown at first; the others are shown on request.
-COMPARED = ("cores", "images_per_second", "speedup", "efficiency", "note")
+COMPARED = ("cores", "samples_per_second", "speedup", "efficiency", "note")
 
 PHASE = "_seconds"
 # Bytes that the workers and servers of an epoch sent from node to node.
@@ -44,7 +44,7 @@ SENT = "sent_between_nodes"
 def table(runs, epochs, facts):
     """One row per dataset, model, strategy, nodes, workers, threads and training-set size.
 
-    The columns are explained in CAPTION; images is the number of images of a whole run, and shares
+    The columns are explained in CAPTION; images is the number of samples of a whole run, and shares
     are in 0..1. speedup and efficiency are empty where the conditions differ from the baseline's.
     """
     speeds = tidy.timed(runs, epochs)
@@ -63,9 +63,9 @@ def table(runs, epochs, facts):
             seconds=("training_seconds", "median"),
             images=("images", "median"),
             epoch_seconds=("epoch_seconds", "median"),
-            images_per_second=("images_per_second", "median"),
-            slowest=("images_per_second", "min"),
-            fastest=("images_per_second", "max"),
+            samples_per_second=("samples_per_second", "median"),
+            slowest=("samples_per_second", "min"),
+            fastest=("samples_per_second", "max"),
             utilisation=("utilisation", "median"),
             contended=("contended", "any"),
             allowed=("allowed", "min"),
@@ -96,8 +96,8 @@ def against_baseline(table, baseline):
     """
     group = ["dataset", "model", "train_size"]
     baselines = table[table["strategy"] == baseline].sort_values("cores")
-    base = baselines.drop_duplicates(group)[[*group, "cores", "images_per_second", "conditions"]]
-    comparable = baselines.groupby([*group, "conditions"])["images_per_second"]
+    base = baselines.drop_duplicates(group)[[*group, "cores", "samples_per_second", "conditions"]]
+    comparable = baselines.groupby([*group, "conditions"])["samples_per_second"]
     best = baselines.assign(best=comparable.cummax())
     table = table.merge(base, on=group, how="left", suffixes=("", "_base"))
     # The baseline's best under the same conditions with at most as many cores.
@@ -107,14 +107,14 @@ def against_baseline(table, baseline):
         on="cores",
         by=[*group, "conditions"],
     ).sort_values("index", ignore_index=True)
-    speed = table["images_per_second"]
-    table["speedup"] = speed / table["images_per_second_base"]
+    speed = table["samples_per_second"]
+    table["speedup"] = speed / table["samples_per_second_base"]
     table["efficiency"] = table["speedup"] * table["cores_base"] / table["cores"]
     table["over_best"] = speed / table["best"]
     has_base = table["conditions_base"].notna()
     table["other_conditions"] = has_base & (table["conditions"] != table["conditions_base"])
     table.loc[table["other_conditions"], ["speedup", "efficiency"]] = np.nan
-    bases = ["cores_base", "images_per_second_base", "conditions_base"]
+    bases = ["cores_base", "samples_per_second_base", "conditions_base"]
     return table.drop(columns=["index", *bases, "best"])
 
 
@@ -133,18 +133,18 @@ def sentences(speed_table, facts):
         return
     single = []
     for names, group in by_model(speed_table):
-        group = group.sort_values("images_per_second", ascending=False)
+        group = group.sort_values("samples_per_second", ascending=False)
         base = base_of(group, facts)
         if base is None:
             setups = "; ".join(
-                f"{style.setup_text(row)}: {row['images_per_second']:,.1f} images/s{mark(row)}"
+                f"{style.setup_text(row)}: {row['samples_per_second']:,.1f} samples/s{mark(row)}"
                 for _, row in group.iterrows()
             )
             yield f"{names}, without the baseline {facts.baseline}: {setups}."
             continue
         if len(group) == 1:
             (row,) = (row for _, row in group.iterrows())
-            speed = f"{row['images_per_second']:,.1f} images/s"
+            speed = f"{row['samples_per_second']:,.1f} samples/s"
             single.append(f"{names}, {style.setup_text(row)}: {speed}{mark(row)}")
             continue
         listed = "; ".join(
@@ -152,8 +152,8 @@ def sentences(speed_table, facts):
             for _, row in group.drop(index=base.name).iterrows()
         )
         yield (
-            f"{names}, images per second relative to {style.setup_text(base)}{mark(base)} "
-            f"({base['images_per_second']:,.1f}): {listed}."
+            f"{names}, samples per second relative to {style.setup_text(base)}{mark(base)} "
+            f"({base['samples_per_second']:,.1f}): {listed}."
         )
         yield from _fastest(names, without_repeats(group, base), facts)
     if single:
@@ -194,7 +194,9 @@ def _fastest(names, group, facts):
 
 
 def _range(row):
-    return f"{row['slowest']:,.1f} to {row['fastest']:,.1f} images/s in {count(row['runs'], 'run')}"
+    return (
+        f"{row['slowest']:,.1f} to {row['fastest']:,.1f} samples/s in {count(row['runs'], 'run')}"
+    )
 
 
 def formats(table):
@@ -202,7 +204,7 @@ def formats(table):
     numbers = dict.fromkeys(("nodes", "workers", "cores", "runs", "images"), WHOLE)
     numbers |= {"sent_mb": Number("{:,.2f}", "MB")}
     rates = dict.fromkeys(
-        ("images_per_second", "slowest", "fastest"), Number("{:,.1f}", "images/s")
+        ("samples_per_second", "slowest", "fastest"), Number("{:,.1f}", "samples/s")
     )
     numbers |= rates | {"seconds": seconds(2), "epoch_seconds": seconds(3)}
     numbers |= dict.fromkeys(("speedup", "over_best"), TIMES)

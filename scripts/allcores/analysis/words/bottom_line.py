@@ -37,8 +37,8 @@ def sentences(frames, facts):
         if len(group) == 1:
             continue
         group = without_repeats(group, base)
-        fastest = group.sort_values("images_per_second", ascending=False).iloc[0]
-        efficient = group.loc[(group["images_per_second"] / group["cores"]).idxmax()]
+        fastest = group.sort_values("samples_per_second", ascending=False).iloc[0]
+        efficient = group.loc[(group["samples_per_second"] / group["cores"]).idxmax()]
         cost = ""
         if fastest.name != base.name and differences is not None:
             cost = _cost(differences, fastest, facts)
@@ -141,7 +141,7 @@ def _for_one_run(fastest, base):
 
 
 def _doubt(better, base, divisor, base_divisor):
-    """Why it is uncertain that a setup beats the baseline in images/s per divisor; or ""."""
+    """Why it is uncertain that a setup beats the baseline in samples/s per divisor; or ""."""
     if min(better["runs"], base["runs"]) == 1:
         return " (uncertain: too few runs)"
     is_apart = better["slowest"] / divisor > base["fastest"] / base_divisor
@@ -156,8 +156,8 @@ def _for_many_runs(efficient, base):
         )
     return (
         f"For many runs, {style.setup_text(efficient)} gives the most throughput: "
-        f"{efficient['images_per_second'] / efficient['cores']:,.1f} images/s per core against "
-        f"{base['images_per_second'] / base['cores']:,.1f} with {style.setup_text(base)}"
+        f"{efficient['samples_per_second'] / efficient['cores']:,.1f} samples/s per core against "
+        f"{base['samples_per_second'] / base['cores']:,.1f} with {style.setup_text(base)}"
         f"{_doubt(efficient, base, efficient['cores'], base['cores'])}."
     )
 
