@@ -55,7 +55,7 @@ def test_others_are_compared_with_the_best_in_pairs_of_runs():
 
 def test_it_is_said_in_a_sentence_for_each_finding():
     sentence = said(runs(["best", "near", "far"]))
-    assert sentence.startswith("Best held-out accuracy: best, 95.0% ± ")
+    assert sentence.startswith("Best held-out accuracy: best, 95.0% (95 % interval: 9")
     assert "Significantly worse: far (14.2 points, corrected p " in sentence
     assert "No significant difference: near (0.5 points, corrected p = 1.000, at most " in sentence
     assert sentence.endswith("The best of several held-out scores is an optimistic estimate.")

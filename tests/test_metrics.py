@@ -1,5 +1,6 @@
 """What a study is about: its metrics, from what runs predict to tables, figures and sentences."""
 
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -113,7 +114,7 @@ def test_the_leading_metric_is_what_the_verdict_is_about(finished):
     assert "Best held-out log loss of each model: mlp 0." in said
     assert "mlp: log loss with ddp, 2 workers" in said
     # Two ways that differ by nothing are one best, not the one whose last bit is larger.
-    assert "(constant, serial, or constant, ddp, 2 workers)" in said
+    assert " with constant, serial, or constant, ddp, 2 workers" in said
     assert "The best of several held-out scores is an optimistic estimate." in said
     assert "accuracy" not in said
     page = (finished.results / "studies" / "first" / "report.html").read_text()
@@ -241,3 +242,19 @@ def test_models_that_do_not_suit_are_told(entry, datasets, text):
     findings = checks.findings(config | {"datasets": {}, "studies": {"first": study}})
     assert len(findings) == 1
     assert text in findings[0]
+
+
+@pytest.mark.parametrize(
+    ("mean", "reach", "bounds", "expected"),
+    [
+        (0.5, 0.1, (None, None), (0.4, 0.6)),
+        (0.5, 0.1, (0, 1), (0.401312, 0.598688)),
+        (1.0, 0.2, (0, 2), (0.802625, 1.197375)),
+        (2.0, 1.0, (0, None), (2 / math.exp(0.5), 2 * math.exp(0.5))),
+        (0.0, 0.5, (None, 1), (1 - math.exp(0.5), 1 - math.exp(-0.5))),
+    ],
+)
+def test_an_interval_lies_within_what_a_score_can_be(mean, reach, bounds, expected):
+    assert comparison.within(mean, reach, *bounds) == pytest.approx(expected, abs=1e-6)
+    low, high = comparison.within(mean, 1e-6, *bounds)
+    assert (mean - low, high - mean) == pytest.approx((1e-6, 1e-6), rel=1e-3), "where it is narrow"

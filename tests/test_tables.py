@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import vary
+from scipy import special
 
 from allcores.analysis import html_table, occupancy, products, tidy
 from allcores.analysis.metrics import Metric
@@ -77,8 +78,12 @@ def test_accuracy_table():
     assert list(table["standard_deviation"]) == pytest.approx([0.0707107, 0.1414214])
     # Student's t for one degree of freedom: 12.706.
     # The spread of the mean: 0.0707 x sqrt(1/2 + 10/100), folds sharing their training samples.
-    halves = [12.7062 * s * math.sqrt(0.6) for s in (0.0707107, 0.1414214)]
-    assert list(table["half_width_95"]) == pytest.approx(halves, rel=1e-5)
+    reaches = [12.7062 * s * math.sqrt(0.6) for s in (0.0707107, 0.1414214)]
+    # Of logits, so that both ends are accuracies.
+    for (_, row), reach in zip(table.iterrows(), reaches, strict=True):
+        mean = row["accuracy"]
+        logits = special.logit([row["low_95"], mean, row["high_95"]])
+        assert np.diff(logits) == pytest.approx(reach / (mean * (1 - mean)), rel=1e-5)
     assert list(table["seconds"]) == pytest.approx([110, 104.5])
     assert list(table["core_seconds"]) == pytest.approx([110, 209])
 
@@ -172,10 +177,10 @@ def test_tables_are_readable_pages():
             "dataset": ["d", "d"],
             "model": ["<b>", "c"],
             "accuracy": [0.5, 1],
-            "half_width_95": np.nan,
+            "low_95": np.nan,
         }
     )
-    formats = {"accuracy": html_table.percent(1), "half_width_95": html_table.percent(1)}
+    formats = {"accuracy": html_table.percent(1), "low_95": html_table.percent(1)}
     sheet = html_table.sheet(frame, formats, ["accuracy"])
     page = html_table.page("table", title="t", table=sheet)
     assert "<p>dataset: d</p>" in page
@@ -183,7 +188,7 @@ def test_tables_are_readable_pages():
     assert heads == [
         '"">model',
         '"number">accuracy<small>%</small>',
-        '"number more">half width 95<small>%</small>',
+        '"number more">low 95<small>%</small>',
     ]
     rows = re.findall("<td class=(.*?)</td>", page)
     assert rows[:3] == [

@@ -45,16 +45,39 @@ def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
     return mean, mean - reach, mean + reach, p
 
 
-def half_width(runs):
-    """Half the width of the 95 % interval of the mean score of repeated runs; NaN for one run.
+def interval(runs, metric):
+    """(low, high), the 95 % interval of the mean score of repeated runs; NaN for one run.
 
     The same correction as for differences: folds share training samples.
     """
     scored = runs[runs["score"].notna()]
     if len(scored) < 2:
-        return math.nan
-    _, low, high, _ = corrected_t_test(scored["score"], held_out_per_trained(scored))
-    return (high - low) / 2
+        return math.nan, math.nan
+    mean, _, high, _ = corrected_t_test(scored["score"], held_out_per_trained(scored))
+    return within(mean, high - mean, *metric.bounds)
+
+
+def within(mean, reach, least, most):
+    """(low, high), about mean -+ reach, between bounds; each may be None.
+
+    The interval is one of the logit of the mean, or of its logarithm where there is one bound, by
+    the delta method: the logit interval in Brown, Cai, DasGupta: Interval estimation for a
+    binomial proportion. Statistical Science 16, 2001.
+    """
+    if least is None and most is None:
+        return mean - reach, mean + reach
+    if most is None:
+        above = mean - least
+        factor = math.exp(reach / above)
+        return least + above / factor, least + above * factor
+    if least is None:
+        low, high = within(-mean, reach, -most, None)
+        return -high, -low
+    share = (mean - least) / (most - least)
+    odds = share / (1 - share)
+    factor = math.exp(reach / (most - least) / (share * (1 - share)))
+    shares = [value / (1 + value) for value in (odds / factor, odds * factor)]
+    return tuple(least + (most - least) * share for share in shares)
 
 
 def held_out_per_trained(runs):

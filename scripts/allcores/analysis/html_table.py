@@ -32,16 +32,15 @@ def percent(digits, sign=""):
     return Number(f"{{:{sign}.{digits}f}}", "points" if sign else "%", 100.0)
 
 
-def number(metric, sign="", before=""):
+def number(metric, sign=""):
     """How values of a metrics.Metric are written, or, with a sign, differences of them.
 
     Args:
         sign: of numbers: "+" for all, "-" for negative ones only.
-        before: a text before the number.
     """
     if not metric.unit:
-        return Number(f"{before}{{:{sign}.4g}}")
-    return Number(f"{before}{{:{sign}.2f}}", "points" if sign else "%", metric.scale)
+        return Number(f"{{:{sign}.4g}}")
+    return Number(f"{{:{sign}.2f}}", "points" if sign else "%", metric.scale)
 
 
 def seconds(digits):

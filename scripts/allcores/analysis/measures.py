@@ -12,22 +12,22 @@ from sklearn import metrics as sklearn_metrics
 from allcores.analysis.metrics import metric
 
 
-@metric(title="accuracy", in_percent=True)
+@metric(title="accuracy", in_percent=True, bounds=(0, 1))
 def accuracy(true, predicted, probabilities):
     return sklearn_metrics.accuracy_score(true, predicted)
 
 
-@metric(title="balanced accuracy", in_percent=True)
+@metric(title="balanced accuracy", in_percent=True, bounds=(0, 1))
 def balanced_accuracy(true, predicted, probabilities):
     return sklearn_metrics.balanced_accuracy_score(true, predicted)
 
 
-@metric(title="macro F1", in_percent=True)
+@metric(title="macro F1", in_percent=True, bounds=(0, 1))
 def macro_f1(true, predicted, probabilities):
     return sklearn_metrics.f1_score(true, predicted, average="macro", zero_division=0.0)
 
 
-@metric(title="ROC AUC", in_percent=True)
+@metric(title="ROC AUC", in_percent=True, bounds=(0, 1))
 def roc_auc(true, predicted, probabilities):
     """With more than two classes, the mean over each class against all others."""
     labels = np.arange(probabilities.shape[1])
@@ -38,28 +38,28 @@ def roc_auc(true, predicted, probabilities):
     return sklearn_metrics.roc_auc_score(true, probabilities, multi_class="ovr", labels=labels)
 
 
-@metric(title="log loss", less_is_better=True)
+@metric(title="log loss", less_is_better=True, bounds=(0, None))
 def log_loss(true, predicted, probabilities):
     return sklearn_metrics.log_loss(true, probabilities, labels=np.arange(probabilities.shape[1]))
 
 
-@metric(title="Brier score", less_is_better=True)
+@metric(title="Brier score", less_is_better=True, bounds=(0, 2))
 def brier(true, predicted, probabilities):
     """Mean squared distance from certainty, over all classes (Brier 1950): 0 to 2."""
     certain = np.eye(probabilities.shape[1])[true]
     return np.mean(np.sum((probabilities - certain) ** 2, axis=1))
 
 
-@metric(title="R²", of_numbers=True)
+@metric(title="R²", of_numbers=True, bounds=(None, 1))
 def r2(true, predicted, probabilities):
     return sklearn_metrics.r2_score(true, predicted) if np.ptp(true) else math.nan
 
 
-@metric(title="RMSE", of_numbers=True, less_is_better=True)
+@metric(title="RMSE", of_numbers=True, less_is_better=True, bounds=(0, None))
 def rmse(true, predicted, probabilities):
     return sklearn_metrics.root_mean_squared_error(true, predicted)
 
 
-@metric(title="MAE", of_numbers=True, less_is_better=True)
+@metric(title="MAE", of_numbers=True, less_is_better=True, bounds=(0, None))
 def mae(true, predicted, probabilities):
     return sklearn_metrics.mean_absolute_error(true, predicted)

@@ -1,7 +1,7 @@
 """How good predictions are, by the metrics in measures.py or a user's."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from allcores.study import fit, registry
 DEFAULTS = {False: ("accuracy",), True: ("r2", "rmse", "mae")}
 
 
-def metric(title, of_numbers=False, in_percent=False, less_is_better=False):
+def metric(title, of_numbers=False, in_percent=False, less_is_better=False, bounds=(None, None)):
     """Decorate the function of a metric with its traits, which Metric.of() reads from the file.
 
     Args:
@@ -21,6 +21,7 @@ def metric(title, of_numbers=False, in_percent=False, less_is_better=False):
         of_numbers: whether it judges numbers, not classes.
         in_percent: whether values are shown in per cent.
         less_is_better: true of an error.
+        bounds: the least and the largest value that it can have; None: it has no such bound.
     """
     return lambda function: function
 
@@ -32,7 +33,7 @@ class Metric:
     Attributes:
         name: in a config and as a column: a function of measures.py, or the path of a user's,
             my_metrics:top2.
-        title, of_numbers, in_percent, less_is_better: see metric().
+        title, of_numbers, in_percent, less_is_better, bounds: see metric().
     """
 
     name: str
@@ -40,6 +41,7 @@ class Metric:
     of_numbers: bool = False
     in_percent: bool = False
     less_is_better: bool = False
+    bounds: tuple = (None, None)
 
     @classmethod
     def of(cls, name):
@@ -49,7 +51,7 @@ class Metric:
             KeyError, ValueError: there is none, see registry.metric().
         """
         function = registry.metric(name)
-        names = ("title", "of_numbers", "in_percent", "less_is_better")
+        names = [field.name for field in fields(cls)][1:]
         traits = {key: function.constants[key] for key in names if key in function.constants}
         return cls(name, **{"title": function.attribute} | traits)
 
@@ -87,9 +89,10 @@ class Metric:
         """A difference in words: "1.20 points", "0.012"."""
         return f"{100 * difference:.{digits}f} points" if self.unit else f"{difference:.3g}"
 
-    def spread(self, width):
-        """Half the width of an interval, in words: "1.2", "0.0123"."""
-        return f"{100 * width:.1f}" if self.unit else f"{width:.3g}"
+    def interval(self, low, high):
+        """The ends of an interval in words: "91.2 to 97.5", "0.41 to 0.523"."""
+        digits = ".1f" if self.unit else ".3g"
+        return f"{self.scale * low:{digits}} to {self.scale * high:{digits}}"
 
     def signed(self, difference):
         """A difference with its sign, in words: "+1.20", "-0.012"."""

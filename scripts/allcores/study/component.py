@@ -71,7 +71,8 @@ def _decorations(node):
     """Name -> value of the literal keyword arguments of a function's decorators."""
     calls = [item for item in node.decorator_list if isinstance(item, ast.Call)]
     keywords = [keyword for call in calls for keyword in call.keywords]
-    return {key.arg: key.value.value for key in keywords if isinstance(key.value, ast.Constant)}
+    literals = ast.Constant | ast.Tuple
+    return {k.arg: ast.literal_eval(k.value) for k in keywords if isinstance(k.value, literals)}
 
 
 def _signature(kind, node):

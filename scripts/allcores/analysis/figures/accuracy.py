@@ -28,11 +28,13 @@ def figure(runs, facts):
         for row, (_, repeats) in enumerate(group.groupby(tidy.SETTINGS, sort=False)):
             colour, marker = colours[repeats["strategy"].iloc[0]]
             scores = facts.metric.scale * repeats["score"].to_numpy()
+            mean = np.nanmean(scores) if not np.isnan(scores).all() else np.nan
+            ends = facts.metric.scale * np.array(comparison.interval(repeats, facts.metric))
             panel.plot(scores, np.full(len(scores), row), "o", color=colour, alpha=0.3, ms=4)
             panel.errorbar(
-                np.nanmean(scores) if not np.isnan(scores).all() else np.nan,
+                mean,
                 row,
-                xerr=facts.metric.scale * comparison.half_width(repeats),
+                xerr=[[mean - ends[0]], [ends[1] - mean]],
                 fmt=marker,
                 color=colour,
                 capsize=3,

@@ -10,13 +10,13 @@ WHEN = "learnable"
 ORDER = 55
 CAPTION = """
 Held-out {metric} for each combination of settings in the study ``{study}``. *runs*: folds times
-seeds. *diverged*: runs whose loss became infinite or NaN; they do not count in the {metric}. *half
-width 95*: half the width of the 95 % interval of the mean, with Nadeau and Bengio's correction for
-folds that share training samples. *seconds*: mean training time of a run, without evaluation and
-start-up. *core seconds*: training time multiplied by the cores of the run.
+seeds. *diverged*: runs whose loss became infinite or NaN; they do not count in the {metric}. *low
+95*, *high 95*: the 95 % interval of the mean, with Nadeau and Bengio's correction for folds that
+share training samples. *seconds*: mean training time of a run, without evaluation and start-up.
+*core seconds*: training time multiplied by the cores of the run.
 """
 # Columns to compare, with the metrics; the others are shown on request.
-COMPARED = ("half_width_95", "runs", "seconds")
+COMPARED = ("low_95", "high_95", "runs", "seconds")
 
 
 def table(runs, facts):
@@ -32,11 +32,10 @@ def table(runs, facts):
         seconds=("training_seconds", "mean"),
         core_seconds=("core_seconds", "mean"),
     ).reset_index()
-    table.insert(
-        table.columns.get_loc("seconds"),
-        "half_width_95",
-        [comparison.half_width(repeats) for _, repeats in groups],
-    )
+    intervals = [comparison.interval(repeats, facts.metric) for _, repeats in groups]
+    for end, name in enumerate(("low_95", "high_95")):
+        ends = [interval[end] for interval in intervals]
+        table.insert(table.columns.get_loc("seconds"), name, ends)
     return table
 
 
@@ -58,7 +57,6 @@ def formats(table):
     return {
         **dict.fromkeys(("nodes", "workers", "runs", "diverged"), WHOLE),
         **{metric.name: number(metric) for metric in shown},
-        "standard_deviation": number(shown[0]),
-        "half_width_95": number(shown[0], before="± "),
+        **dict.fromkeys(("standard_deviation", "low_95", "high_95"), number(shown[0])),
         **dict.fromkeys(("seconds", "core_seconds"), seconds(2)),
     }

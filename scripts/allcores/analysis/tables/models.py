@@ -13,14 +13,14 @@ ORDER = 54
 LEADING = 4
 CAPTION = """
 Held-out {metric} of each model and schedule, trained with **{baseline} with its fewest cores**;
-*half width 95*: half the width of the 95 % interval of the mean. *difference*: to the best one, in
-pairs of runs with the same fold and seed; *low*, *high*: its 95 % interval. *p*: Nadeau and
-Bengio's corrected resampled t-test, which allows for folds that share training samples; *p
-corrected*: by Holm's method for as many comparisons as there are pairs of rows, because the best
-one was found by the same runs. The difference is significant where *p corrected* is below 0.05. One
-of whose runs some diverged is not ranked.
+*low 95*, *high 95*: the 95 % interval of the mean. *difference*: to the best one, in pairs of runs
+with the same fold and seed; *low*, *high*: its 95 % interval. *p*: Nadeau and Bengio's corrected
+resampled t-test, which allows for folds that share training samples; *p corrected*: by Holm's
+method for as many comparisons as there are pairs of rows, because the best one was found by the
+same runs. The difference is significant where *p corrected* is below 0.05. One of whose runs some
+diverged is not ranked.
 """
-COMPARED = ("score", "half_width_95", "difference", "finding")
+COMPARED = ("score", "low_95", "high_95", "difference", "finding")
 
 PLACE, COMPETITOR = ["dataset", "train_size"], ["model", "schedule"]
 BEST, NOT_RANKED = "best", "not ranked: some of its runs diverged"
@@ -31,7 +31,7 @@ def table(runs, facts):
     """One row per dataset, training-set size, model and schedule, the best first."""
     runs = comparison.of_baseline(runs, facts.baseline)
     ranked = [_ranked(group, facts.metric) for _, group in runs.groupby(PLACE, sort=False)]
-    columns = [*PLACE, *COMPETITOR, "score", "half_width_95", *COMPARISON]
+    columns = [*PLACE, *COMPETITOR, "score", "low_95", "high_95", *COMPARISON]
     table = pd.concat(ranked)[columns] if ranked else pd.DataFrame(columns=columns)
     return table.assign(metric=facts.metric.name)
 
@@ -40,7 +40,7 @@ def _ranked(runs, metric):
     """The rows of one dataset and training-set size."""
     groups = runs.groupby(COMPETITOR, sort=False)
     rows = groups["score"].agg(score="mean", scored="count", runs="size").reset_index()
-    rows["half_width_95"] = [comparison.half_width(group) for _, group in groups]
+    rows[["low_95", "high_95"]] = [comparison.interval(group, metric) for _, group in groups]
     rows["is_whole"] = rows["scored"] == rows["runs"]
     order = {"by": ["is_whole", "score"], "ascending": [False, metric.sign < 0]}
     rows = rows.sort_values(**order, kind="stable")
@@ -67,8 +67,7 @@ def _compared(runs, whole, metric):
 def formats(table):
     """Column -> html_table.Number."""
     metric = Metric.of(table["metric"].iloc[0]) if len(table) else ACCURACY
-    numbers = {"pairs": WHOLE, "score": number(metric)}
-    numbers["half_width_95"] = number(metric, before="± ")
+    numbers = {"pairs": WHOLE} | dict.fromkeys(("score", "low_95", "high_95"), number(metric))
     numbers |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
     numbers |= {"at_most": number(metric, "-")}
     return numbers | dict.fromkeys(("p", "p_corrected"), Number("{:.3f}"))

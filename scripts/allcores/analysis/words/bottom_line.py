@@ -55,7 +55,7 @@ OF_OTHERS = {
     NOT_RANKED: "Not ranked, because runs diverged",
 }
 MOST_NAMES = 4  # told for each finding
-# An interval that is wider than this share of what a score can be says nothing.
+# An interval that is wider than this, or a difference of as much that is possible, says nothing.
 WIDEST = 0.5
 
 
@@ -84,10 +84,14 @@ def _best_models(table, metric):
 def _score(row, metric):
     if pd.isna(row["score"]):
         return "none: all runs diverged"
-    half_width = row["half_width_95"]
-    is_wide = metric.unit and half_width > WIDEST
-    interval = "" if pd.isna(half_width) or is_wide else f" ± {metric.spread(half_width)}"
-    return metric.text(row["score"], 1) + interval
+    return metric.text(row["score"], 1) + _interval(row["low_95"], row["high_95"], metric)
+
+
+def _interval(low, high, metric):
+    """In brackets; "": there is none, or it says nothing."""
+    if pd.isna(low) or (metric.unit and high - low > WIDEST):
+        return ""
+    return f" (95 % interval: {metric.interval(low, high)})"
 
 
 def _difference(row, metric):
@@ -106,7 +110,7 @@ def _best_scores(runs, metric):
     groups = runs[runs["score"].notna()].groupby(tidy.SETTINGS, sort=False)
     rows = [
         dict(zip(tidy.SETTINGS, settings, strict=True))
-        | {"score": group["score"].mean(), "half_width": comparison.half_width(group)}
+        | {"score": group["score"].mean(), "interval": comparison.interval(group, metric)}
         for settings, group in groups
     ]
     if not rows:
@@ -119,11 +123,9 @@ def _best_scores(runs, metric):
         best = group["score"].max() if metric.sign > 0 else group["score"].min()
         ties = group[comparison.without_rounding(group["score"], best, metric) == 0]
         first = ties.iloc[0]
-        half_width = first["half_width"]
-        interval = "" if pd.isna(half_width) else f" ± {metric.spread(half_width)}"
         setups = [f"{row['schedule']}, {style.setup_text(row)}" for _, row in ties.iterrows()]
-        title = style.title(shown, first[shown])
-        listed.append(f"{title} {metric.text(best, 1)}{interval} ({one_of(setups)})")
+        title, interval = style.title(shown, first[shown]), _interval(*first["interval"], metric)
+        listed.append(f"{title} {metric.text(best, 1)}{interval} with {one_of(setups)}")
     caution = ""
     if len(table) > len(listed):
         caution = f" {OPTIMISTIC}"
