@@ -132,7 +132,7 @@ def test_numbers_have_tables_of_their_own(finished):
     ]
     assert (study / "learning_curve_figure.png").exists()
     assert not list(study.glob("confusion*_figure*"))
-    assert "Best held-out R² of each model: mlp 0." in (study / "verdict.rst").read_text()
+    assert "Held-out R²: mlp 0." in (study / "verdict.rst").read_text()
 
 
 def test_predictions_that_were_edited_are_refused(laboratory):

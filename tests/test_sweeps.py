@@ -99,7 +99,9 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
     # Each candidate on two inner folds of each fold, and the final runs.
     trained = list((project.results / "runs").rglob("metrics.json"))
     assert len(trained) == len(RATES) * OUTER * INNER + OUTER
-    assert "Choosing took" in (results / "verdict.rst").read_text()
+    said = (results / "verdict.rst").read_text()
+    assert "* mlp: chosen on the training part alone, of 3 candidates in 2 choices (one for" in said
+    assert "mlp: choosing took" in said
     assert len(pd.read_csv(results / "sweep_table.csv")) == len(RATES)
     assert project.planned() == {}
     # A candidate more is trained, and nothing else.

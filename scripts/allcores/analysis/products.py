@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from allcores.analysis import metrics
 from allcores.analysis.metrics import ACCURACY, Metric
-from allcores.study import component, fit, grid, registry, schema
+from allcores.study import component, fit, grid, registry, schema, sweeps
 
 # The condition that there is a plan to compare a study with.
 PLANNED = "planned"
@@ -192,7 +192,10 @@ def _has_several_setups(config, settings):
 def _has_several_models(config, settings):
     """Whether there are models or schedules whose scores can be compared."""
     schedules = (schema.defaults("studies") | settings)["schedules"]
-    return _is_learnable(config, settings) and len(settings["models"]) * len(schedules) > 1
+    models = settings["models"]
+    if "select" in settings:  # the candidates of a sweep are one model
+        models = {sweeps.family_of(config, label) for label in models}
+    return _is_learnable(config, settings) and len(models) * len(schedules) > 1
 
 
 # Name of a condition -> function of a config and the settings of a study: whether it is met.

@@ -5,7 +5,7 @@ from html import escape
 from pathlib import Path
 
 from allcores.analysis import html_table, products
-from allcores.analysis.words import bottom_line, methods, verdict
+from allcores.analysis.words import citation, methods, verdict
 
 # The page opens with at most so many sentences and figures.
 LEAD, LEADING = 4, 3
@@ -26,7 +26,7 @@ def write(study, frames, again):
     facts = study.facts
     names = [product.name for product in study.products if product.sentences_from]
     sentences = verdict.sentences(frames, names, facts, study.notes)
-    lead = list(bottom_line.sentences(frames, facts))[:LEAD]
+    lead = verdict.lead(frames, facts)[:LEAD]
     blocks = _blocks(Path(study.place), frames, study.products, facts)
     candidates = [block for block in blocks if block["leading"]]
     leading = sorted(candidates, key=lambda block: block["leading"])[:LEADING]
@@ -42,6 +42,8 @@ def write(study, frames, again):
             for name in sorted({block["section"] for block in others})
         ],
         methods=list(methods.paragraphs(frames, study.runs, facts)),
+        config=study.config_text,
+        citation=citation.BIBTEX,
         again=again,
     )
     Path(study.page).write_text(page)

@@ -6,6 +6,8 @@ import hashlib
 import json
 from pathlib import Path
 
+import yaml
+
 from allcores.analysis import products
 from allcores.data import storage
 from allcores.files import read_json, sha256, write_json
@@ -87,6 +89,21 @@ class Study:
     def missing(self):
         """Paths of failed runs, in a call that continues without them."""
         return self.table.missing.get(self.name, [])
+
+    @property
+    def config_text(self):
+        """The part of the config that it is about, as YAML."""
+        study = self.config["studies"][self.name]
+        entries = {
+            section: {
+                name: self.config[section][name]
+                for name in study.get(section, ())
+                if name in self.config.get(section, {})
+            }
+            for section in ("datasets", "models", "schedules", "strategies")
+        }
+        parts = {section: of_section for section, of_section in entries.items() if of_section}
+        return yaml.safe_dump(parts | {"studies": {self.name: study}}, sort_keys=False)
 
     @property
     def notes(self):

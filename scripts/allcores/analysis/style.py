@@ -111,19 +111,19 @@ def explain_hollow(panel):
     panel.plot([], [], "o", mfc="white", mec="0.3", ls="", label="hollow: see the note")
 
 
-def plain_logarithmic(axis):
-    """A logarithmic axis with plain numbers, 0.02 and not 2 x 10^-2."""
+def plain_logarithmic(axis, digits=(1, 2, 5)):
+    """A logarithmic axis with plain numbers, 0.02 and not 2 x 10^-2, that begin with these."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_locator(ticker.LogLocator(subs=digits))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def empty():
+def empty(reason="no run came to an end without diverging"):
     """A figure that says why there is nothing to draw."""
     figure, (panel,) = panels(1)
     panel.set_axis_off()
-    panel.text(0.5, 0.5, "no run came to an end without diverging", ha="center", va="center")
+    panel.text(0.5, 0.5, reason, ha="center", va="center")
     return figure
 
 

@@ -12,11 +12,14 @@ SECTION = "{metric}"
 WHEN = "swept"
 ORDER = 58
 LEADING = 2
+# Values of which the largest is so many times the smallest are shown on a logarithmic axis.
+WIDE = 20
+MOST_TICKS, MOST_LETTERS = 5, 30  # of labels beside each other
 CAPTION = """
-{metric} of the candidates against each swept value: a dot for each candidate and fold, and a line
-through the means. If the study selects, it is measured on the inner folds of the training part,
-else on the held-out part. Hollow, and not in the means: candidates that successive halving
-eliminated before they were trained to the end.
+Each candidate's {metric} against each swept value: a dot for each candidate and fold, and a line
+through the means for each schedule. If the study selects, it is measured on the inner folds of the
+training part, else on the held-out part. Hollow, and not in the means: candidates that successive
+halving eliminated before they were trained to the end.
 """
 
 
@@ -30,23 +33,41 @@ def figure(candidates, facts):
     ]
     panels = [(model, key, group) for model, key, group in panels if group[key].nunique() > 1]
     if not panels:
-        return style.empty()
+        return style.empty("no swept value differs, or no candidate has a score")
     figure, axes = style.panels(len(panels), sharey=True)
     for panel, (model, key, group) in zip(axes, panels, strict=True):
-        values = sorted(group[key].unique(), key=_order)
-        place = {value: position for position, value in enumerate(values)}
-        x = group[key].map(place).astype(float)
+        x = _positions(panel, group[key])
         last = group["rung"] == group["rung"].max()
-        panel.plot(x[last], facts.metric.scale * group["score"][last], ".", alpha=0.5)
         eliminated = facts.metric.scale * group["score"][~last]
         panel.plot(x[~last], eliminated, "o", mfc="none", ms=4, color="0.6")
-        means = facts.metric.scale * group[last].groupby(key)["score"].mean().reindex(values)
-        panel.plot(range(len(values)), means, "-", color="0.3")
-        panel.set_xticks(range(len(values)), [_text(value) for value in values])
+        for schedule, of_schedule in group[last].groupby("schedule", sort=False):
+            places, scores = x[of_schedule.index], facts.metric.scale * of_schedule["score"]
+            (dots,) = panel.plot(places, scores, ".", alpha=0.5)
+            means = scores.groupby(places).mean()
+            panel.plot(means.index, means, "-", color=dots.get_color(), label=str(schedule))
         panel.set_xlabel(key.removeprefix(SWEPT).replace("_", " "))
         panel.set_title(str(model), loc="left")
         panel.set_ylabel(facts.metric.axis)
+    if candidates["schedule"].nunique() > 1:
+        style.legend_below(figure, axes)
     return figure
+
+
+def _positions(panel, values):
+    """Where values are on the horizontal axis of a panel: numbers where they belong, if need be
+    on a logarithmic axis; others side by side."""
+    distinct = sorted(values.unique(), key=_order)
+    labels = [_text(value) for value in distinct]
+    if all(isinstance(value, Real) and not isinstance(value, bool) for value in distinct):
+        if distinct[0] > 0 and distinct[-1] / distinct[0] >= WIDE:
+            style.plain_logarithmic(panel.xaxis, digits=(1,))
+        if len(distinct) <= MOST_TICKS:
+            panel.set_xticks(distinct, labels)
+        return values.astype(float)
+    is_crowded = sum(map(len, labels)) > MOST_LETTERS
+    panel.set_xticks(range(len(labels)), labels)
+    panel.tick_params(axis="x", rotation=90 if is_crowded else 0)
+    return values.map({value: place for place, value in enumerate(distinct)}).astype(float)
 
 
 def _order(value):

@@ -42,29 +42,44 @@ def table(candidates, facts):
     return table.reset_index().assign(metric=facts.metric.name)
 
 
+def chosen(sweep_table):
+    """What was chosen, for each model and other settings, where the study selects."""
+    for title, group in _groups(sweep_table[sweep_table["chosen"].notna()]):
+        times = group["chosen"].sum()
+        rows = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
+        names = [f"{row['candidate']} {row['chosen']:.0f} times" for _, row in rows.iterrows()]
+        always = f"always {rows['candidate'].iloc[0]}" if len(names) == 1 else ", ".join(names)
+        yield (
+            f"{title}: chosen on the training part alone, of {count(len(group), 'candidate')} in "
+            f"{count(round(times), 'choice')} (one for each fold and seed): {always}."
+        )
+
+
 def sentences(sweep_table, facts):
-    """What was chosen, and the cost of choosing."""
-    shown = ["model", *tidy.varying(sweep_table, SAME[:1] + SAME[2:])]
-    for names, group in sweep_table.groupby(shown, sort=False):
-        title, hours = style.title(shown, names), group["core_hours"].sum()
-        candidates = count(len(group), "candidate")
+    """The best candidate where the study does not select, and the cost."""
+    for title, group in _groups(sweep_table):
+        cost = f"{group['core_hours'].sum():.2g} core-hours"
         if group["score"].isna().all():
             yield f"{title}: all candidates diverged."
         elif group["chosen"].isna().all():
             best = group.loc[(facts.metric.sign * group["score"]).idxmax()]
             yield (
-                f"{title}: of {candidates}, {best['candidate']} has the best {facts.metric}, "
-                f"{facts.metric.text(best['score'])}. The best of several scores is an optimistic "
-                f"estimate; with `select` it is a fair one. {hours:.2g} core-hours."
+                f"{title}: of {count(len(group), 'candidate')}, {best['candidate']} has the best "
+                f"{facts.metric}, {facts.metric.text(best['score'])}. The best of several scores "
+                f"is an optimistic estimate; with `select` it is a fair one. {cost}."
             )
         else:
-            chosen = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
-            listed = [f"{row['candidate']} {row['chosen']:.0f} x" for _, row in chosen.iterrows()]
             yield (
-                f"{title}: chosen on the training part of each fold, of {candidates}: "
-                f"{', '.join(listed)}. Choosing took {hours:.2g} core-hours. The other tables and "
-                "figures show the final runs of the chosen candidates, without the inner runs."
+                f"{title}: choosing took {cost}. The other tables and figures show the runs of the "
+                "chosen candidates, without the inner runs."
             )
+
+
+def _groups(sweep_table):
+    """(title, rows) of each model and other settings."""
+    shown = ["model", *tidy.varying(sweep_table, SAME[:1] + SAME[2:])]
+    for names, group in sweep_table.groupby(shown, sort=False):
+        yield style.title(shown, names), group
 
 
 def formats(table):

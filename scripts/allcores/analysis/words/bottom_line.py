@@ -3,6 +3,7 @@
 import pandas as pd
 
 from allcores.analysis import comparison, style, tidy
+from allcores.analysis.tables import sweep
 from allcores.analysis.tables.models import BEST, NOT_RANKED
 from allcores.analysis.words.wording import (
     base_of,
@@ -18,9 +19,11 @@ from allcores.analysis.words.wording import (
 def sentences(frames, facts):
     """Best scores; then per model the fastest setups for one run and for many, and the cost."""
     differences = frames.get("comparison_table")
+    if "sweep_table" in frames:
+        yield from sweep.chosen(frames["sweep_table"])
     if "models_table" in frames:
         yield from _best_models(frames["models_table"], facts.metric)
-    elif differences is not None:
+    elif "accuracy_table" in frames:
         yield from _best_scores(frames["runs"], facts.metric)
     for names, group in by_model(frames["speed_table"]):
         setups, group = len(group), group[group["note"] != tidy.OTHER_CONDITIONS]
@@ -126,9 +129,10 @@ def _best_scores(runs, metric):
         setups = [f"{row['schedule']}, {style.setup_text(row)}" for _, row in ties.iterrows()]
         title, interval = style.title(shown, first[shown]), _interval(*first["interval"], metric)
         listed.append(f"{title} {metric.text(best, 1)}{interval} with {one_of(setups)}")
-    caution = ""
-    if len(table) > len(listed):
-        caution = f" {OPTIMISTIC}"
+    if len(table) == 1:
+        yield f"Held-out {metric}: {listed[0]}."
+        return
+    caution = f" {OPTIMISTIC}" if len(table) > len(listed) else ""
     yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
 
 

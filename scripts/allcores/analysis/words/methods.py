@@ -1,8 +1,14 @@
 """How a study was made, in two paragraphs that can be pasted into a paper. No torch."""
 
 from allcores.analysis.selection import SWEPT
+from allcores.analysis.words import citation
 from allcores.analysis.words.wording import comma_separated, count
+from allcores.study import registry
 
+PROJECT = registry.LIBRARY.parents[1]
+TITLE = (
+    "allcores: train neural networks on every CPU core, and see which way of using them is fastest"
+)
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
 
 
@@ -179,7 +185,7 @@ def _timing(rows):
     for _, row in versions.iterrows():
         yield (
             f"Python {row['machine_python']}, torch {row['machine_torch']}, "
-            f"numpy {row['machine_numpy']}, trained and compared by allcores."
+            f"numpy {row['machine_numpy']}, trained and compared by allcores {citation.version()}."
         )
 
 

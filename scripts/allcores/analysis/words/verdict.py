@@ -62,8 +62,14 @@ def _why_missing(row):
     return "it was not started, because something that it needs had failed"
 
 
+def lead(frames, facts):
+    """What is missing or diverged, and the bottom line."""
+    missing = of_missing(frames["missing"], frames["runs"])
+    return [*missing, *bottom_line.sentences(frames, facts)]
+
+
 def sentences(frames, names, facts, notes=()):
-    """The sentences, the bottom line first.
+    """The sentences, those of lead() first.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
@@ -72,8 +78,7 @@ def sentences(frames, names, facts, notes=()):
         notes: on the data.
     """
     lines = [
-        *bottom_line.sentences(frames, facts),
-        *of_missing(frames["missing"], frames["runs"]),
+        *lead(frames, facts),
         *(f"Please check: {note}." for note in notes),
         *of_machine(frames["runs"]),
     ]
