@@ -1,4 +1,6 @@
-"""What Snakemake does not promise, and this project uses, still is as it was: a test for each."""
+"""What Snakemake does not promise, and this project uses, still is as it was.
+
+What concerns clusters and signals is tested in test_slurm.py and test_workflow.py."""
 
 import subprocess
 
@@ -22,6 +24,7 @@ print("files", internals.given_files(workflow), file=sys.stderr)
 print("pairs", internals.given_pairs(workflow), file=sys.stderr)
 print("values", internals.given_values(workflow), file=sys.stderr)
 internals.offer_memory(workflow, 100)
+internals.ignore_damaged_records()
 
 
 def check(wildcards):
@@ -154,6 +157,16 @@ def test_a_job_that_was_finished_is_not_run_again_because_snakemake_was_killed(c
     assert "interrupted" in said
     assert "rule make" not in said
     assert (tmp_path / "made").stat().st_ino == before
+
+
+@pytest.mark.parametrize("record", [b'{"rule": "\xff"}', b'{"rule": ["make"]}', b"{"])
+def test_a_damaged_record_is_none(call, tmp_path, record):
+    call()
+    files = [file for file in (tmp_path / ".snakemake" / "metadata").rglob("*") if file.is_file()]
+    assert len(files) == 2
+    for file in files:
+        file.write_bytes(record)
+    assert "Nothing to be done" in call()
 
 
 def test_no_job_is_started_once_it_is_told_to_finish(call, tmp_path):

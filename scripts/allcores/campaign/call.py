@@ -66,6 +66,7 @@ class Call:
         gc.set_threshold(200_000)
         atexit.register(gc.freeze)
         atexit.register(self._go_on)
+        internals.ignore_damaged_records()
         self.workflow, self.files = workflow, workflow.configfiles
         self.is_main = internals.is_main_process(workflow)
         self.local_cores = internals.local_cores(workflow)

@@ -96,6 +96,25 @@ def is_interrupted(workflow, file):
     return bool(workflow.persistence._filter_incomplete_keys([file]))
 
 
+def ignore_damaged_records():
+    """Treat a damaged record of what a file was made of as none: results say so themselves.
+
+    It does so where a record is no JSON, and would end every call in a traceback where it is no
+    UTF-8, or holds something else than it expects.
+    """
+    from snakemake.persistence.file import FilePersistence
+
+    read = FilePersistence._read_record
+
+    def read_if_sound(persistence, key):
+        try:
+            return read(persistence, key)
+        except ValueError:
+            return None
+
+    FilePersistence._read_record = read_if_sound
+
+
 def unlock(folder):
     """Remove the locks of an earlier call whose results lie in a folder, and no others.
 
