@@ -128,8 +128,7 @@ def test_the_tests_of_all_strategies_hold_it_to_what_it_promises(project):
     """Where this file is not: it would add the strategy to a copy of the copy."""
     left_out = shutil.ignore_patterns("__pycache__", "test_additions.py")
     shutil.copytree(ROOT / "tests", project.folder / "tests", ignore=left_out)
-    for name in ("pyproject.toml",):
-        shutil.copy(ROOT / name, project.folder)
+    shutil.copy(ROOT / "pyproject.toml", project.folder)
     tests = ["tests/test_strategies.py", "tests/test_house.py", "tests/test_models.py"]
     tests += ["tests/test_schedules.py", "tests/test_datasets.py"]
     # The manual would have to be written again.

@@ -10,7 +10,6 @@ from importlib.metadata import version
 import yaml
 from conftest import ROOT
 
-from allcores.analysis.words import citation
 from allcores.study import registry, schema
 
 PROGRAMS = sorted((ROOT / "scripts").glob("*.py"))
@@ -150,14 +149,6 @@ def test_the_manual_is_what_the_schema_says():
     written = manual["CONFIG"].read_text()
     assert manual["annotated"](yaml.safe_load(written), properties) == written
     assert manual["reference"](properties) == manual["REFERENCE"].read_text()
-
-
-def test_how_to_cite_it_is_said_the_same_twice():
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    entry = " ".join(citation.BIBTEX.split())
-    assert f"version = {{{cited['version']}}}" in entry
-    assert f"title = {{{cited['title']}}}" in entry
-    assert f"{{{{{cited['authors'][0]['name']}}}}}" in entry
 
 
 def test_the_drill_changes_lines_that_are_there(monkeypatch):

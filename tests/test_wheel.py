@@ -5,7 +5,10 @@ import sys
 import zipfile
 
 import pytest
+import yaml
 from conftest import ENVIRONMENT, ROOT
+
+from allcores.analysis.words import citation
 
 STUDY = """
 models:
@@ -63,3 +66,11 @@ def test_what_it_can_do_is_said(allcores):
     wrong = allcores("rum")
     assert wrong.returncode == 1
     assert "found rum; expected one of run, plan, status, predict, train" in wrong.stderr
+
+
+def test_how_to_cite_it_is_said_the_same_twice():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    entry = " ".join(citation.BIBTEX.split())
+    assert f"version = {{{cited['version']}}}" in entry
+    assert f"title = {{{cited['title']}}}" in entry
+    assert f"{{{{{cited['authors'][0]['name']}}}}}" in entry

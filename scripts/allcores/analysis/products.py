@@ -12,10 +12,11 @@ A file says everything about its product in literals, so that adding one changes
   columns that are shown at first; or figure(...) -> Figure.
 * sentences(...) -> iterable of str for the verdict; optional.
 
-The arguments of these functions are named after their data: a tidy CSV (`runs`, `epochs`, ...; see
-tidy.py), a table (`speed_table`), either of them of the study that this one is compared with
-(`against_runs`), `predicted` by a plan, `predictions` of the runs, or `facts`. A figure whose first
-argument is empty is drawn without content.
+The arguments of these functions are named after their data: a tidy CSV (TIDY in study.py), a table
+(`speed_table`), either of them of the study that this one is compared with (`against_runs`),
+`predicted` by a plan, `predictions` of the runs, or `facts`. A figure whose first argument, a
+frame, is empty is drawn without content. A table that is made from another one has the larger
+ORDER. A figure is shown above the table of the same name.
 
 The files are read and not imported: the workflow asks for all of this without pandas.
 """

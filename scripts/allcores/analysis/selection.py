@@ -29,7 +29,7 @@ def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
     Returns:
         {"kept": candidates, the best one first, "candidates": {candidate: {"scores": [...],
         "mean": their mean, or None if a run diverged, "epochs": how many its runs trained, "rung",
-        "core_seconds": of its inner runs, from their first epoch}}}
+        "core_seconds": CPU time of its inner runs, with what they have resumed}}}
 
     Raises:
         ValueError: every candidate diverged.

@@ -6,6 +6,7 @@ import math
 import sys
 import threading
 import time
+from collections import Counter
 
 from tqdm import tqdm
 
@@ -86,14 +87,14 @@ def lines(run_states, jobs, folder, table, call, available, is_over=False):
         available: number of cores; None: on a cluster.
         is_over: whether no call is going on, so that there is nothing to wait for.
     """
-    counts = state.counts(run_states)
+    counts = Counter(run_state.state for run_state in run_states)
     training = [run_state for run_state in run_states if run_state.state == RUNNING]
     others = [job for job in jobs if job.state == journal.RUNNING and job.rule != "train"]
     others = [] if is_over else others
     busy = sum(run_state.cores for run_state in training) + sum(job.cores for job in others)
     parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
-    names = (" of ".join(filter(None, (job.rule, job.title))) for job in jobs if _has_failed(job))
-    parts += [f"{name} failed" for name in names]
+    failed = [job for job in jobs if job.state == journal.FAILED and job.rule != "train"]
+    parts += [f"{' of '.join(filter(None, (job.rule, job.title)))} failed" for job in failed]
     line = ", ".join(parts)
     line += f"; {min(busy, available)} of {available} cores busy" if available else ""
     if call and call.expected and counts[RUNNING] + counts[WAITING] and not is_over:
@@ -107,10 +108,6 @@ def lines(run_states, jobs, folder, table, call, available, is_over=False):
     yield from shown[:MOST_JOBS]
     if len(shown) > MOST_JOBS:
         yield f"  and {len(shown) - MOST_JOBS} more"
-
-
-def _has_failed(job):
-    return job.state == journal.FAILED and job.rule != "train"
 
 
 def _training(run_state, folder, table):

@@ -67,7 +67,7 @@ class Call:
         atexit.register(gc.freeze)
         atexit.register(self._go_on)
         internals.ignore_damaged_records()
-        self.workflow, self.files = workflow, workflow.configfiles
+        self.workflow, self.files = workflow, internals.config_files(workflow)
         self.is_main = internals.is_main_process(workflow)
         self.local_cores = internals.local_cores(workflow)
         self.launcher = os.environ.get(LAUNCHER, "")
@@ -213,10 +213,9 @@ class Call:
             internals.start_at_once(self.workflow)
             self._warm_up()
         jobs = internals.jobs_to_run(self.workflow)
-        submitted = []
-        if self.workflow.executor_plugin.name == "slurm":
+        submitted = internals.submitted_to_slurm(self.workflow, jobs)
+        if submitted:
             stop_at(list(slurm.unusable()), "Jobs cannot be submitted from here")
-            submitted = [job for job in jobs if not job.is_local]
             logs = os.path.realpath(self.folder.slurm_logs)
             internals.log_jobs_in(self.workflow, logs)
             earlier = list(slurm.still_there(submitted, logs))
@@ -339,11 +338,10 @@ class Call:
             return
         if not any(map(self.folder.has, self.table.runs)):
             return
-        rules = [rule.name for rule in self.workflow.rules if rule.name not in OF_RUNS]
         command = commands.within(
-            self.workflow.main_snakefile,
+            internals.main_snakefile(self.workflow),
             self.local_cores or 1,
-            rules,
+            internals.rules_besides(self.workflow, OF_RUNS),
             internals.given_files(self.workflow),
             internals.given_pairs(self.workflow),
         )

@@ -17,6 +17,7 @@ from allcores.data import folds, preparation, storage
 from allcores.data.folds import Assignable
 from allcores.machine.warm_start import PANDAS
 from allcores.study import fingerprint, grid
+from allcores.study.run import folds_file
 
 FILES = ("inputs.npy", "targets.npy", "dataset.json")
 # The time of a dataset that was made again: before anything that was made from it.
@@ -154,9 +155,8 @@ class DataJobs:
         )
 
     def _folds_file(self, wildcards):
-        name = f"{wildcards.folds}folds_seed{wildcards.seed}"
-        inner = f"_inner{wildcards.inner}" if hasattr(wildcards, "inner") else ""
-        return f"{self.folder.dataset(wildcards.dataset)}/{name}{inner}.json"
+        name = folds_file(wildcards.folds, wildcards.seed, getattr(wildcards, "inner", None))
+        return f"{self.folder.dataset(wildcards.dataset)}/{name}"
 
 
 def _problem_of_folds(file, dataset):

@@ -32,6 +32,11 @@ def is_dry_run(workflow):
     return workflow.dryrun
 
 
+def config_files(workflow):
+    """The files that the config was read from."""
+    return workflow.configfiles
+
+
 def given_files(workflow):
     """The files that --configfile gave; empty: the project's config is read."""
     return workflow.overwrite_configfiles
@@ -143,6 +148,22 @@ def forget_resources(jobs):
         job.reset_params_and_resources()
         # It does that once only, but has to do it again when a job's inputs have been made.
         job._params_and_resources_resetted = False
+
+
+def submitted_to_slurm(workflow, jobs):
+    """Those of these jobs that are submitted to SLURM."""
+    is_submitting = workflow.executor_plugin.name == "slurm"
+    return [job for job in jobs if is_submitting and not job.is_local]
+
+
+def rules_besides(workflow, names):
+    """The names of all rules but these; to call only them."""
+    return [rule.name for rule in workflow.rules if rule.name not in names]
+
+
+def main_snakefile(workflow):
+    """The Snakefile that was called, which may have this workflow as a module."""
+    return workflow.main_snakefile
 
 
 def log_jobs_in(workflow, folder):

@@ -3,7 +3,6 @@
 import os
 import re
 import time
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -156,8 +155,3 @@ def seconds_left(run_states, folder, table, call, available, began):
     trusted = TRUST * (done + to_do)
     spent = (time.time() - began) * available
     return (spent + trusted) / (done + trusted) * max(to_do / available, longest) if to_do else 0.0
-
-
-def counts(run_states):
-    """State -> how many runs are in it."""
-    return Counter(run_state.state for run_state in run_states)

@@ -19,7 +19,7 @@ class Heartbeats:
             self.beat(rank, "start-up")
 
     def beat(self, rank, phase):
-        """Note that a rank enters a phase; None: it is between two epochs."""
+        """Note that a rank enters a phase; None: its clock is stopped."""
         name = (phase or "checkpoint").encode()
         ENTRY.pack_into(self.memory, rank * ENTRY.size, time.monotonic(), name)
 

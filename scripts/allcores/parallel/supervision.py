@@ -107,7 +107,7 @@ class Supervisor:
             elif source in self.pipes:
                 self._read(source)
         # A process that a model has started keeps the sentinel of its rank, which may have ended.
-        sentinels = [key for key, rank in self.running.items() if self._has_ended(rank)]
+        sentinels = [key for key, rank in self.running.items() if self._status(rank) is not None]
         ended = [self.running.pop(sentinel) for sentinel in sentinels]
         self.have_ended = self.have_ended or bool(ended)
         if not all(self._has_ended_well(rank) for rank in ended):
@@ -130,14 +130,14 @@ class Supervisor:
         except EOFError:
             del self.pipes[pipe]
 
-    def _has_ended(self, rank):
+    def _status(self, rank):
+        """The exit status of a rank; None: it has not ended."""
         process, _ = self.ranks[rank]
-        return process.exitcode is not None
+        return process.exitcode
 
     def _has_ended_well(self, rank):
-        process, _ = self.ranks[rank]
         self._read_rest(rank)
-        return process.exitcode == 0 and rank in self.reports
+        return self._status(rank) == 0 and rank in self.reports
 
     def _read_rest(self, rank):
         """Read what a rank reported last; processes that it forked may keep its pipe open."""

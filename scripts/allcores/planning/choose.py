@@ -226,11 +226,6 @@ def _widths(available, runs):
 
 def _setup(config, label, cores):
     """The setup in which a strategy uses so many cores: as workers and servers, or as threads."""
-    _, _, workers, servers, threads = next(
-        layout for layout in grid.layouts(config, schema.defaults("studies") | _alone(label, cores))
-    )
+    study = schema.defaults("studies") | {"strategies": [label], "cores": [cores]}
+    _, _, workers, servers, threads = next(iter(grid.layouts(config, study)))
     return {"strategy": label, "workers": workers, "servers": servers, "threads": threads}
-
-
-def _alone(label, cores):
-    return {"strategies": [label], "cores": [cores]}

@@ -23,7 +23,7 @@ class Sizes:
     """
 
     shape: tuple
-    classes: int
+    classes: int | None
     train: int
     held_out: int
 
@@ -68,7 +68,7 @@ class Workload:
 
     run: Run
     shape: tuple
-    classes: int
+    classes: int | None
 
     @classmethod
     def of(cls, run, sizes):

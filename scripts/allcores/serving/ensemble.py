@@ -86,7 +86,8 @@ def notes(predictors, inputs, folder):
 
 
 def _is_trained(predictor, inputs):
-    """Which samples a run was trained on: (n,) bool; all False if its data are not there."""
+    """Which samples a run was trained on, or chose its epoch by: (n,) bool; all False if its data
+    are not there."""
     try:
         dataset = storage.open_dataset(predictor.data_folder)
     except (ValueError, OSError):

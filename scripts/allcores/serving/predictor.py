@@ -42,8 +42,6 @@ class Predictor:
         settings = Run.from_json(json.dumps(metrics["settings"]))
         self.folder, self.metrics = Path(folder), metrics
         self.run = dataclasses.replace(settings, **metrics["recipe"])
-        if "files" not in metrics:
-            raise ValueError(f"{folder}: the run was made by an older version; make it again")
         identity = metrics["identity"]
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
         self.classes, self.columns = metrics["classes"], metrics["columns"]

@@ -187,9 +187,9 @@ class Run:
     def folds_file(self):
         """The name of the file with the fold of each sample, in the folder of its dataset; None: it
         needs none."""
-        if self.inner_folds:
-            return f"{self.folds or 0}folds_seed{self.seed}_inner{self.inner_folds}.json"
-        return None if self.folds is None else f"{self.folds}folds_seed{self.seed}.json"
+        if self.folds is None and not self.inner_folds:
+            return None
+        return folds_file(self.folds or 0, self.seed, self.inner_folds)
 
     @property
     def held_out_fold(self):
@@ -229,6 +229,11 @@ def _canonical(value):
         if values.get(key, ...) is None:
             del values[key]
     return json.dumps(values, default=vars, sort_keys=True, separators=(",", ":"))
+
+
+def folds_file(folds, seed, inner_folds):
+    """The name of the file with the fold of each sample; inner_folds: None, if it is of none."""
+    return f"{folds}folds_seed{seed}{f'_inner{inner_folds}' if inner_folds else ''}.json"
 
 
 def digest(text):

@@ -80,11 +80,6 @@ class Checkpoints:
         return self._file("trace")
 
     @property
-    def rendezvous(self):
-        """The file by which the launchers of several nodes find each other."""
-        return rendezvous(self.folder)
-
-    @property
     def digest(self):
         """The digest of the latest checkpoint, bytes; None: there is none."""
         return _digest(self._latest) if self._latest.exists() else None
@@ -228,7 +223,7 @@ class RemoteCheckpoints:
 
 
 def rendezvous(folder):
-    """See Checkpoints.rendezvous."""
+    """The file by which the launchers of several nodes find each other."""
     return Path(folder) / f"rendezvous{SUFFIX}"
 
 

@@ -191,7 +191,7 @@ def run_of(flags):
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"--settings: not the settings of a run: {error}") from None
     # Imported here, as the runs of the workflow are checked before and do not need it.
-    from allcores.study import checks, schema, sweeps, yamlfile
+    from allcores.study import checks, sweeps, yamlfile
 
     config, problems = sweeps.resolved(yamlfile.read(flags.config))
     problems = problems or schema.violations(config)

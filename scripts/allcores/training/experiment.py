@@ -86,7 +86,8 @@ def conduct(
             cores that this process may use.
 
     Returns:
-        The content of metrics.json. If the run diverged, it says where, and weights.pt is empty.
+        The content of metrics.json, without the digests of the run's other files. If the run
+        diverged, it says where, and weights.pt is empty.
 
     Raises:
         ValueError: the data are not what was prepared, the split leaves nothing to train on or to
@@ -110,7 +111,7 @@ def conduct(
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
         with (
-            nodes.meet(run.nodes, 0, checkpoints.rendezvous, execution.interface) as peers,
+            nodes.meet(run.nodes, 0, rendezvous(checkpoint_folder), execution.interface) as peers,
             execution.leased(run) as watch.cores,
         ):
             peers.share((task.decisive, checkpoints.digest))
@@ -118,6 +119,7 @@ def conduct(
             torch.set_num_threads(run.cores_on_node)
             measures, weights, scores, began = {}, {}, None, time.perf_counter()
             if not diverged:
+                # What the ranks have recorded comes by the checkpoint that they have written.
                 epochs = checkpoints.latest()["epochs"]
                 assert is_over(run, epochs), "all ranks have ended well"
                 final = shipped(epochs)

@@ -5,7 +5,6 @@ combination in turn; the result is used by all runs with the same cache key.
 """
 
 import dataclasses
-import hashlib
 import importlib.metadata
 import itertools
 import json
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from allcores.files import read_json, write_json
 from allcores.machine import cores
-from allcores.study.run import AUTO
+from allcores.study.run import AUTO, digest
 
 # What `auto` chooses from; of equally fast ones the first in this order wins.
 PRECISIONS = ("fp32", "bf16")
@@ -58,8 +57,7 @@ def cache_key(run, processor=None):
 
 def file_name(run):
     """The name of the file that caches the recipe of a run."""
-    digest = hashlib.sha256(cache_key(run).encode()).hexdigest()[:8]
-    return f"{run.model.label}_{digest}.json"
+    return f"{run.model.label}_{digest(cache_key(run))}.json"
 
 
 def for_this_processor(file):
@@ -74,8 +72,7 @@ def for_this_processor(file):
         return file
     if measured_on == cores.processor():
         return file
-    digest = hashlib.sha256(cores.processor().encode()).hexdigest()[:8]
-    return file.with_stem(f"{file.stem}_{digest}")
+    return file.with_stem(f"{file.stem}_{digest(cores.processor())}")
 
 
 def images_per_worker(run):
