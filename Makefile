@@ -8,6 +8,8 @@
 # make soak   an hour of kills, damage, full disks and changes: what comes out is what it was to be
 # make bench  how fast it is, here and now
 # make docs   the documentation as a site: results/docs/index.html
+# make lock   write down which packages are installed, with their digests
+# make release   check all and build the wheel of a version
 # make manual what the schema of a config and docs/measured/ say, in config/config.yaml, docs/ and README.md
 
 PYTHON ?= python3
@@ -19,7 +21,7 @@ STUDIES := cores scratch_vs_builtin data_size kfold hogwild
 SIZE ?= miniature
 
 
-.PHONY: run plan test lint bench test-slurm test-processors soak manual docs miniatures $(STUDIES)
+.PHONY: run plan test lint bench test-slurm test-processors soak manual docs lock release miniatures $(STUDIES)
 
 run: $(READY)
 	$(BIN)/snakemake --cores $(CORES) --report results/default/report.html --report-after-run
@@ -72,7 +74,26 @@ docs: $(READY)
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "Open results/docs/index.html"
 
-$(READY): pyproject.toml
+# What of torch's comes from PyTorch's index of builds for CPUs, or is for GPUs.
+UNLOCKED := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-, \
+    cublas cuda-cupti cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 \
+    nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
+lock: # with the uv of .venv, which the present lock has been installed by
+	$(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	    --no-header --group run --group test $(UNLOCKED:%=--no-emit-package %) --output-file requirements.lock
+	@sed -i '1i # Every package that `make` installs, with the digests of its files; `make lock` writes it from pyproject.toml.\n# Without torch, whose builds for CPUs come from an index of their own, and what it brings for GPUs.' requirements.lock
+
+# Checks all, builds the wheel, and says what is left for a person to press.
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' scripts/allcores/__init__.py)
+release: $(READY)
+	@test -z "$$(git status --porcelain)" || { echo "commit or remove what git status shows"; exit 1; }
+	@grep -q '^## $(VERSION), 20' CHANGELOG.md || { echo "CHANGELOG.md: expected '## $(VERSION), <date>'"; exit 1; }
+	@grep -q '^version: $(VERSION)$$' CITATION.cff || { echo "CITATION.cff: expected version: $(VERSION)"; exit 1; }
+	$(MAKE) test docs
+	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --quiet --wheel-dir results/release .
+	@echo "results/release has the wheel. Left to do: git tag v$(VERSION) && git push origin v$(VERSION), and publish the draft"
+
+$(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("allcores needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo "making .venv"
 	@$(PYTHON) -m venv .venv

@@ -2,9 +2,9 @@
 
     .venv/bin/python scripts/install.py run test      only these groups
 
-uv does it, in a fraction of pip's time; if uv fails, pip does. uv does not read pip's settings, so
-they are passed to it. torch is looked for in PyTorch's index of CPU builds first: on Linux, the
-one on PyPI brings several GB for GPUs.
+uv does it, in a fraction of pip's time, and holds what it gets to requirements.lock; if uv fails,
+pip does. uv does not read pip's settings, so they are passed to it. torch is looked for in
+PyTorch's index of CPU builds first: on Linux, the one on PyPI brings several GB for GPUs.
 """
 
 import argparse
@@ -19,6 +19,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 UV, PIP = "uv==0.13.9", "pip==26.3"
+# Versions and digests of all packages but torch; pip would want digests of those, too.
+LOCK = PROJECT / "requirements.lock"
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 PATIENCE = 3  # seconds to wait for an answer of that index
 # pip's settings -> uv's variables.
@@ -79,7 +81,7 @@ def install(groups):
             [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True
         ).stdout
         # Take the best match from all indexes, as pip does: 2.13.0+cpu for 2.13.0.
-        options = ["--index-strategy", "unsafe-best-match"]
+        options = ["--index-strategy", "unsafe-best-match", "--constraint", str(LOCK)]
         # Where imports write no bytecode (PYTHONDONTWRITEBYTECODE, as in many containers), every
         # program would compile all that it imports: seconds, each time it starts.
         options += ["--compile-bytecode"] if sys.dont_write_bytecode else []

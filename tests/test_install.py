@@ -1,6 +1,8 @@
 """What `make` installs, and from where."""
 
+import re
 import sys
+import tomllib
 
 import pytest
 from conftest import ROOT
@@ -66,3 +68,15 @@ def test_bytecode_is_made_where_imports_write_none(monkeypatch, written):
 
 def test_what_does_not_answer_is_not_waited_for():
     assert not install.answers("http://127.0.0.1:9/")
+
+
+def test_all_that_is_pinned_is_locked_with_digests():
+    """Else `make lock`, and commit what it writes."""
+    locked = dict(re.findall(r"^([\w.-]+)==(\S+)", install.LOCK.read_text(), re.MULTILINE))
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    pinned = dict(pin.lower().split("==") for pin in groups["run"] + groups["test"])
+    assert {name: locked.get(name) for name in pinned if not name.startswith("torch")} == {
+        name: version for name, version in pinned.items() if not name.startswith("torch")
+    }
+    entries = re.split(r"^(?=\w)", install.LOCK.read_text(), flags=re.MULTILINE)
+    assert all("--hash=sha256:" in entry for entry in entries if "==" in entry)

@@ -154,6 +154,6 @@ def hold(file, wait=True):
         path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - need not be there
         raise OSError(
             error.errno,
-            f"the file system of {path} locks no files ({error.strerror}); call snakemake with "
+            f"the file system of {path} locks no files ({error.strerror}); call this with "
             "--directory on another one, or have it mounted with `flock`",
         ) from None

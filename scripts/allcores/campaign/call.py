@@ -15,6 +15,7 @@ from pathlib import Path
 
 from snakemake.utils import update_config
 
+from allcores import programs
 from allcores.campaign import closing, commands, journal, state, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, Progress
@@ -224,7 +225,7 @@ class Call:
             wide = [path for path, run in self.table.runs.items() if run.nodes > 1]
             stop_at(wide[:1], "Runs over several nodes need SLURM; the first of them is")
         if self.undecided and self.local_cores is None:
-            stop_at(["`strategies: [auto]`: first call scripts/plan.py with --cores N"])
+            stop_at([f"`strategies: [auto]`: first call {programs.plan()} with --cores N"])
         command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
         tried_out = self.folder.tried_out
         stop_at(preflight.findings(self.config, self.table, self.files, tried_out, command))

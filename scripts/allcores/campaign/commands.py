@@ -6,20 +6,11 @@ import shlex
 import sys
 from pathlib import Path
 
+from allcores import programs
 from allcores.machine import warm_start
 from allcores.study import registry
 
-RUN = "ALLCORES_RUN"  # set by scripts/command.py
 CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
-
-
-def program():
-    """How snakemake is called here: by the program `allcores`, by a path below this folder, or as
-    it is."""
-    if RUN in os.environ:
-        return os.environ[RUN]
-    path = Path(sys.executable).with_name("snakemake")
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else "snakemake"
 
 
 def again(files, pairs):
@@ -29,7 +20,7 @@ def again(files, pairs):
         files: the files that --configfile gave.
         pairs: the KEY=VALUE texts that --config gave.
     """
-    words = [*program().split(), "--cores", "all"]
+    words = [*programs.snakemake().split(), "--cores", "all"]
     for file in files:
         words += ["--configfile", os.path.relpath(file)]
     for pair in pairs:

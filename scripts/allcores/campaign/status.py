@@ -2,7 +2,8 @@
 
 import time
 
-from allcores.campaign import board, closing, commands, journal, state
+from allcores import programs
+from allcores.campaign import board, closing, journal, state
 from allcores.machine import cores
 
 PATIENCE = 5.0  # seconds that a call may take until its journal is there
@@ -50,7 +51,7 @@ class Status:
             yield from ("", *closing.failure(job))
             if job.rule == "train" and is_here:
                 target = self.folder.metrics(job.title)
-                again = f"{commands.program()} --cores all {target} --configfile {arguments}"
+                again = f"{programs.snakemake()} --cores all {target} --configfile {arguments}"
                 yield f"    again: {again}"
 
     def watch(self):

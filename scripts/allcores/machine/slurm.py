@@ -69,8 +69,8 @@ def hopeless(jobs):
         reason = _refusal(request) or _too_long(request)
         if reason:
             yield (
-                f"{request}: {reason}. Ask for less, or for another partition, under set-resources "
-                "in profiles/slurm/config.yaml"
+                f"{request}: {reason}. Ask for less or for another partition, by set-resources in "
+                f"the profile or a flag: --set-resources {request.rule}:slurm_partition=NAME"
             )
 
 

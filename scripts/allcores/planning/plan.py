@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from allcores import programs
 from allcores.files import read_json, write_json
 from allcores.machine import cores, lean_torch
 from allcores.planning import packing, prediction, scaling
@@ -162,9 +163,10 @@ class Planner:
         """The Sizes of a run."""
         sizes = Sizes.of(run, self.folder.data(run))
         if sizes is None:
+            info = f"{self.folder.data(run)}/dataset.json"
             raise ValueError(
                 f"the dataset {run.dataset.label} is unknown until it is prepared: "
-                f"snakemake --cores 1 {self.folder.data(run)}/dataset.json, with the same config"
+                f"{programs.snakemake()} --cores 1 {info}, with the same config"
             )
         return sizes
 

@@ -5,6 +5,7 @@ import os
 from itertools import chain
 from pathlib import Path
 
+from allcores import programs
 from allcores.study import component, fit, grid, registry, schema, sweeps, yamlfile
 from allcores.study.run import AUTO
 from allcores.study.schema import choices, is_integer, is_number, listed, mapping, number_hint
@@ -285,8 +286,8 @@ def _check_nodes(config, path, study, available):
     if most > available:
         yield (
             (*path, "nodes"),
-            f"found {most}; this call has {available}: ask a cluster, with `sbatch --nodes {most} "
-            "--exclusive profiles/allocation.sh` or `snakemake --profile slurm`",
+            f"found {most}; this call has {available}: ask a cluster, with `{programs.snakemake()} "
+            f"--profile slurm`, or in a clone `sbatch --nodes {most} profiles/allocation.sh`",
         )
     for position, label in _without_auto(study):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]

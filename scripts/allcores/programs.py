@@ -1,0 +1,21 @@
+"""How users call the programs: by those of a clone, or by `allcores` of a wheel."""
+
+import os
+import sys
+from pathlib import Path
+
+RUN = "ALLCORES_RUN"  # set by scripts/command.py
+
+
+def snakemake():
+    """How snakemake is called here: by the program `allcores`, by a path below this folder, or as
+    it is."""
+    if RUN in os.environ:
+        return os.environ[RUN]
+    path = Path(sys.executable).with_name("snakemake")
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else "snakemake"
+
+
+def plan():
+    """How a plan is made here."""
+    return "allcores plan" if RUN in os.environ else "python scripts/plan.py"
