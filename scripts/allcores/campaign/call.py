@@ -5,6 +5,7 @@ import contextlib
 import functools
 import gc
 import json
+import logging
 import os
 import re
 import shutil
@@ -209,6 +210,9 @@ class Call:
             logger: Snakemake's.
         """
         self._check(self.cores_of_a_run, self.nodes)
+        # On a full disk each message that cannot be written to Snakemake's log would end in a
+        # traceback.
+        logging.raiseExceptions = False
         internals.choose_among_first(self.workflow, MOST_TO_WEIGH)
         if self.local_cores is not None:
             internals.start_at_once(self.workflow)

@@ -1,5 +1,6 @@
 """Plot scores against each swept value."""
 
+import re
 from numbers import Real
 
 import pandas as pd
@@ -71,7 +72,10 @@ def _positions(panel, values):
 
 
 def _order(value):
-    return (0, value, "") if isinstance(value, Real) else (1, 0, str(value))
+    """Numbers by size, and before texts, which are in the order of the numbers in them."""
+    text = str(value)
+    numbers = [value] if isinstance(value, Real) else list(map(int, re.findall(r"\d+", text)))
+    return not isinstance(value, Real), numbers, text
 
 
 def _text(value):

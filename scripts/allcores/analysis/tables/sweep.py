@@ -47,7 +47,7 @@ def chosen(sweep_table):
     for title, group in _groups(sweep_table[sweep_table["chosen"].notna()]):
         times = group["chosen"].sum()
         rows = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
-        names = [f"{row['candidate']} {row['chosen']:.0f} times" for _, row in rows.iterrows()]
+        names = [f"{row['candidate']} ({row['chosen']:.0f})" for _, row in rows.iterrows()]
         always = f"always {rows['candidate'].iloc[0]}" if len(names) == 1 else ", ".join(names)
         yield (
             f"{title}: chosen on the training part alone, of {count(len(group), 'candidate')} in "
