@@ -10,7 +10,7 @@
 # make docs   the documentation as a site: results/docs/index.html
 # make lock   write down which packages are installed, with their digests
 # make release   check all and build the wheel of a version
-# make manual what the schema of a config and docs/measured/ say, in config/config.yaml, docs/ and README.md
+# make manual what schema, programs and docs/measured/ say, written into config/config.yaml, docs/ and README.md
 
 PYTHON ?= python3
 CORES ?= all

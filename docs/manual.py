@@ -1,10 +1,13 @@
-"""Write config/config.yaml's comments and docs/config.md from the schema of a config.
+"""Write config/config.yaml's comments and docs/config.md from the schema of a config, and
+docs/commands.md from what the programs say of themselves.
 
 What is configured in config/config.yaml stays; its comments are made anew, and its keys are put in
 the schema's order.
 """
 
+import os
 import re
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -17,6 +20,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 from allcores.study import registry, schema  # noqa: E402
 
 CONFIG, REFERENCE = ROOT / "config" / "config.yaml", ROOT / "docs" / "config.md"
+COMMANDS = ROOT / "docs" / "commands.md"
 # Columns of a line, and of the comment of a key that is not longer than it.
 WIDTH, COMMENT = 120, 29
 HEAD = """\
@@ -35,6 +39,12 @@ INTRODUCTION = """\
 A config is a YAML file: `snakemake --cores all --configfile config/mine.yaml`. This page is written
 by `make manual` from `workflow/schemas/config.schema.yaml`; `config/config.yaml` shows the same
 keys in use, and an editor that knows YAML schemas completes and explains them."""
+OF_COMMANDS = """\
+What the programs say with `--help`; this page is written by `make manual`. A study itself is run by
+`snakemake`, whose flags are in [its own documentation](https://snakemake.readthedocs.io); those
+that one needs are in [running.md](running.md). With the package, `allcores plan` is
+`python scripts/plan.py`, and so on."""
+PROGRAMS = ("plan", "status", "predict", "train", "command")
 BUILT_IN = {
     "models": registry.models,
     "schedules": registry.schedules,
@@ -143,6 +153,20 @@ def reference(properties):
     return "\n".join(lines) + "\n"
 
 
+def commands():
+    """docs/commands.md."""
+    lines = ["# Commands", "", *_wrapped(OF_COMMANDS)]
+    targets = re.match(r"(# .*\n)+", (ROOT / "Makefile").read_text())[0]
+    lines += ["", "## `make`", "", "```text", *re.sub("^# ", "", targets, flags=re.M).splitlines()]
+    for name in PROGRAMS:
+        title = "allcores" if name == "command" else f"scripts/{name}.py"
+        program = [sys.executable, ROOT / "scripts" / f"{name}.py", "--help"]
+        environment = os.environ | {"COLUMNS": "100"}
+        said = subprocess.run(program, env=environment, text=True, capture_output=True, check=True)
+        lines += ["```", "", f"## `{title}`", "", "```text", *said.stdout.rstrip().splitlines()]
+    return "\n".join([*lines, "```", ""])
+
+
 def _table(properties, required, above=""):
     rows = [] if above else ["| key | what it means | allowed | default |", "|---|---|---|---|"]
     for key, described in properties.items():
@@ -207,6 +231,7 @@ def main():
     config = yaml.safe_load(CONFIG.read_text())
     CONFIG.write_text(annotated(config, properties))
     REFERENCE.write_text(reference(properties))
+    COMMANDS.write_text(commands())
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """README and documentation: short, in step with what was measured, and their code is right."""
 
 import re
+import runpy
 import subprocess
 import sys
 
@@ -33,6 +34,13 @@ def commands():
     """All commands in the pages, with the comments after them."""
     pattern = re.compile(r"^ {4}((?:make|\.venv/bin/|sbatch |snakemake ).*)$", re.MULTILINE)
     return [line for page in PAGES for line in pattern.findall(page.read_text())]
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="argparse words it otherwise")
+def test_the_commands_are_what_the_programs_say():
+    """Else `make manual`, and commit what it writes."""
+    manual = runpy.run_path(str(ROOT / "docs" / "manual.py"))
+    assert manual["commands"]() == manual["COMMANDS"].read_text()
 
 
 def test_the_readme_is_read_in_two_minutes():
