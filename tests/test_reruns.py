@@ -16,6 +16,7 @@ NONE, HALF, ALL = 0, RUNS // 2, RUNS
 # edit of everything that it defines trains again. Half of the runs are lenet's, half are ddp's.
 MODULES = {
     "files": NONE,
+    "programs": NONE,
     "study": NONE,
     "study/run": ALL,
     "machine": NONE,
