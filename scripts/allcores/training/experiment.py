@@ -114,7 +114,7 @@ def conduct(
             nodes.meet(run.nodes, 0, rendezvous(checkpoint_folder), execution.interface) as peers,
             execution.leased(run) as watch.cores,
         ):
-            peers.share((task.decisive, checkpoints.digest))
+            peers.share((task.identity, checkpoints.digest))
             diverged = _train(task, checkpoints, record, watch, execution, peers)
             torch.set_num_threads(run.cores_on_node)
             measures, weights, scores, began = {}, {}, None, time.perf_counter()
@@ -138,7 +138,7 @@ def conduct(
         checkpoint = checkpoints.trained()
         identity_of_request = identity.of_run(request, info, task.fold_of)
         metrics = {
-            "identity": task.decisive if request == run else identity_of_request,
+            "identity": task.identity if request == run else identity_of_request,
             **results.metrics(request, info, checkpoint, measures, diverged),
             "recipe": run.recipe,
             "train_samples": len(task.samples),
@@ -183,9 +183,9 @@ def assist(run, node, data_folder, fold_file, checkpoint_folder, execution):
         execution.leased(run) as pins,
     ):
         task = _Task.of(run, data_folder, fold_file)
-        decisive, digest = peers.share()
-        if decisive != task.decisive:
-            parts = ", ".join(identity.differences(task.decisive, decisive))
+        identity_of_first, digest = peers.share()
+        if identity_of_first != task.identity:
+            parts = ", ".join(identity.differences(task.identity, identity_of_first))
             raise ValueError(f"node {node} differs from the first one in: {parts}")
         checkpoints = RemoteCheckpoints(checkpoint_folder, node, digest)
         watch = costs.Watch(checkpoints.trace)
@@ -202,7 +202,7 @@ class _Task:
     Attributes:
         samples, validation, held_out: positions in the dataset, (n,) int64 each.
         scaling: of the training samples.
-        decisive: identity.of_run().
+        identity: identity.of_run().
         resumed_by: the same without `stop_after`, so that a run that stopped early can be resumed
             by one that does not.
     """
@@ -214,7 +214,7 @@ class _Task:
     validation: np.ndarray
     held_out: np.ndarray
     scaling: Scaling
-    decisive: dict
+    identity: dict
     resumed_by: dict
 
     @classmethod
@@ -226,14 +226,12 @@ class _Task:
             dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
         )
         samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
-        decisive, resumed_by = (
+        identities = [
             identity.of_run(variant, dataset.info, fold_of)
             for variant in (run, replace(run, stop_after=None))
-        )
+        ]
         scaling = Scaling.of(dataset, samples)
-        return cls(
-            run, dataset, fold_of, samples, validation, held_out, scaling, decisive, resumed_by
-        )
+        return cls(run, dataset, fold_of, samples, validation, held_out, scaling, *identities)
 
     def scores(self, weights):
         return evaluate(self.run, self.dataset, self.scaling, self.samples, self.held_out, weights)

@@ -52,7 +52,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
     progress, clock = Progress(run, len(samples), batches, world, record), world.clock
     average = WeightAverage(run, strategy.trained, run.epochs * batches, world.rank)
-    judge = partial(evaluate, run, dataset, scaling, samples, validation)
+    validate = partial(evaluate, run, dataset, scaling, samples, validation)
     saver = Saver(checkpoints, strategy, schedule, average, progress, batches, world)
     epochs = saver.resume(checkpoint)
     allocator.keep_freed_memory()
@@ -72,7 +72,9 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
             clock.enter("compute")
             with models.precision(run):
                 scores = strategy.model(inputs)
-            loss = criterion(scores.float(), target) * shard.weight
+            loss = criterion(scores.float(), target)
+            if shard.weight != 1:
+                loss = loss * shard.weight
             loss_value = loss.item()
             if not math.isfinite(loss_value):
                 raise DivergedError(epoch + 1, step, schedule.lr)
@@ -96,7 +98,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
 
         schedule.end_epoch(mean_loss)
         epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})
-        if saver.after_epoch(epochs, model, judge if len(validation) else None):
+        if saver.after_epoch(epochs, model, validate if len(validation) else None):
             break
     strategy.close()
     progress.close()

@@ -82,14 +82,14 @@ class Saver:
         self.world.clock.enter("data")
         return self.world.pause.over(rank)
 
-    def after_epoch(self, epochs, model, judge):
+    def after_epoch(self, epochs, model, validate):
         """Save if it is time to; returns whether to stop. The clock is stopped.
 
         Args:
             epochs: one record per epoch. What rank 0 adds to the last one gets to the other workers
-                only if there is a judge.
-            judge: function of weights that gives ({"loss", ...}, _) on the validation part; None:
-                there is none.
+                only if there is something to validate on.
+            validate: function of weights, that gives ({"loss", ...}, _) on the validation part;
+                None: there is no such part.
         """
         if self.world.nodes > 1:
             epochs[-1]["sent_between_nodes"] = sent = self._sent()
@@ -97,15 +97,15 @@ class Saver:
         if self.world.rank == 0:
             weights = self.average.weights(model)
             epochs[-1] |= self.strategy.record()
-            if judge:
-                epochs[-1]["validation_loss"] = judge(weights)[0]["loss"]
+            if validate:
+                epochs[-1]["validation_loss"] = validate(weights)[0]["loss"]
             self.checkpoints.save_weights(epochs, weights)
             if self._is_due(epochs):
                 self._save(epochs)
             else:
                 self.checkpoints.note(epochs[-1])
             self.progress.epoch(epochs)
-        if judge:
+        if validate:
             epochs[-1] = self.world.broadcast(epochs[-1])
         self.world.barrier()  # rank 0 may still read shared weights or query servers
         return self.pauses and self.world.pause.over(self.world.rank_on_node)
