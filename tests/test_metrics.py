@@ -11,7 +11,7 @@ from conftest import RUN
 from project import copy
 from sklearn import metrics as of_sklearn
 
-from allcores.analysis import comparison, metrics, tidy
+from allcores.analysis import comparison, html_table, metrics, tidy
 from allcores.analysis.metrics import Metric
 from allcores.campaign.study_jobs import SelectionJobs
 from allcores.files import read_json
@@ -258,3 +258,8 @@ def test_an_interval_lies_within_what_a_score_can_be(mean, reach, bounds, expect
     assert comparison.within(mean, reach, *bounds) == pytest.approx(expected, abs=1e-6)
     low, high = comparison.within(mean, 1e-6, *bounds)
     assert (mean - low, high - mean) == pytest.approx((1e-6, 1e-6), rel=1e-3), "where it is narrow"
+
+
+def test_a_zero_by_rounding_has_no_sign():
+    assert html_table.number(metrics.ACCURACY, "+").write(-2.8e-17) == "+0.00"
+    assert html_table.number(metrics.ACCURACY, "-").write(-0.001) == "-0.10"

@@ -97,6 +97,7 @@ class Slow(torch.nn.Module):
         super().__init__()
         self.seconds, self.steps = seconds, 0
         self.layer = torch.nn.LazyLinear(3)
+        self.filters = torch.nn.Conv2d(3, 3, 1)  # which has memory formats
 
     def forward(self, images):
         self.steps += 1
@@ -116,6 +117,14 @@ def test_a_recipe_that_is_far_too_slow_is_timed_once(laboratory, monkeypatch, tm
     assert slow["contiguous"].steps == 4 + recipes.ROUNDS
     timings = json.loads((tmp_path / "recipe").read_text())["timings"]
     assert [timing["memory_format"] for timing in timings] == ["contiguous", "channels_last"]
+
+
+def test_a_model_without_filters_has_one_memory_format(laboratory, monkeypatch, tmp_path):
+    monkeypatch.setattr(recipes, "ROUNDS", 1)
+    run = vary(OPEN, precision="fp32", threads_per_worker=1)
+    recipes._measure_all(run, laboratory.data(), 1, 1, tmp_path / "recipe", None)
+    timings = json.loads((tmp_path / "recipe").read_text())["timings"]
+    assert [timing["memory_format"] for timing in timings] == ["contiguous"]
 
 
 @pytest.mark.parametrize("known", [False, True])

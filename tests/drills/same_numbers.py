@@ -28,8 +28,7 @@ ASYNCHRONOUS = ("hogwild", "async_parameter_server")
 STRATEGIES = ("accelerator", "data_parallel", "ddp", "gossip", "local_sgd", "parameter_server")
 STRATEGIES += ("ring", "serial", "shared_memory", *ASYNCHRONOUS)
 ONE_WORKER = ("serial", "data_parallel", "accelerator", *ASYNCHRONOUS)
-# warm is warm_restarts, by the name that older commits know.
-SCHEDULES = ("constant", "cosine", "warm", "multistep", "plateau", "onecycle")
+SCHEDULES = ("constant", "cosine", "warm_restarts", "multistep", "plateau", "onecycle")
 
 
 def flags():

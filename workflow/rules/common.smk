@@ -17,7 +17,11 @@ from snakemake.logging import logger
 
 CALL = Call(workflow, config)
 DATA, RUNS, SELECTIONS = CALL.data, CALL.runs, CALL.selections
-AGAIN = commands.again(internals.given_files(workflow), internals.given_pairs(workflow))
+AGAIN = commands.again(
+    internals.given_files(workflow),
+    internals.given_pairs(workflow),
+    internals.main_snakefile(workflow),
+)
 
 
 wildcard_constraints:

@@ -14,7 +14,10 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class Number:
-    """How the numbers of a column are written: {pattern} of value times factor, and a unit."""
+    """How the numbers of a column are written: {pattern} of value times factor, and a unit.
+
+    With z in a pattern a zero that is one by rounding has no sign.
+    """
 
     pattern: str
     unit: str = ""
@@ -29,7 +32,7 @@ TIMES = Number("{:.2f}", "×")  # noqa: RUF001 - a multiplication sign
 
 
 def percent(digits, sign=""):
-    return Number(f"{{:{sign}.{digits}f}}", "points" if sign else "%", 100.0)
+    return Number(f"{{:{sign}z.{digits}f}}", "points" if sign else "%", 100.0)
 
 
 def number(metric, sign=""):
@@ -39,8 +42,8 @@ def number(metric, sign=""):
         sign: of numbers: "+" for all, "-" for negative ones only.
     """
     if not metric.unit:
-        return Number(f"{{:{sign}.4g}}")
-    return Number(f"{{:{sign}.2f}}", "points" if sign else "%", metric.scale)
+        return Number(f"{{:{sign}z.4g}}")
+    return Number(f"{{:{sign}z.2f}}", "points" if sign else "%", metric.scale)
 
 
 def seconds(digits):

@@ -13,14 +13,19 @@ from allcores.study import registry
 CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
 
 
-def again(files, pairs):
+def again(files, pairs, snakefile):
     """The command that makes all of this again, from this folder.
 
     Args:
         files: the files that --configfile gave.
         pairs: the KEY=VALUE texts that --config gave.
+        snakefile: that was called.
     """
-    words = [*programs.snakemake().split(), "--cores", "all"]
+    words = programs.snakemake().split()
+    is_found = any(Path(place, "Snakefile").exists() for place in (".", "workflow"))
+    if not is_found and programs.RUN not in os.environ:
+        words += ["-s", os.path.relpath(snakefile)]
+    words += ["--cores", "all"]
     for file in files:
         words += ["--configfile", os.path.relpath(file)]
     for pair in pairs:

@@ -22,7 +22,8 @@ def figure(runs, facts):
     shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
     groups = list(runs.groupby(shown, sort=False))
     rows = max(group.groupby(tidy.SETTINGS).ngroups for _, group in groups)
-    figure, axes = style.panels(len(groups), width=4.4, height=0.9 + 0.36 * rows, columns=3)
+    height, sharex = 0.9 + 0.36 * rows, runs["dataset"].nunique() == 1
+    figure, axes = style.panels(len(groups), width=4.4, height=height, columns=3, sharex=sharex)
     for panel, (names, group) in zip(axes, groups, strict=True):
         labels = []
         for row, (_, repeats) in enumerate(group.groupby(tidy.SETTINGS, sort=False)):

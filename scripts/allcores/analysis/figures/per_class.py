@@ -37,7 +37,7 @@ def figure(per_class_table):
         fmt=".0f",
         annot_kws={"size": 8},
         yticklabels=labels,
-        cbar_kws={"label": "held-out accuracy (%)"},
+        cbar_kws={"label": "accuracy (%)"},
     )
     panel.set(xlabel="class", ylabel="")
     panel.tick_params(axis="x", rotation=90 if max(map(len, names)) > 3 else 0)

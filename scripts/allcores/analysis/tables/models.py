@@ -17,7 +17,7 @@ Held-out {metric} of each model and schedule, trained with **{baseline} with its
 with the same fold and seed; *low*, *high*: its 95 % interval. *p*: Nadeau and Bengio's corrected
 resampled t-test, which allows for folds that share training samples; *p corrected*: by Holm's
 method for as many comparisons as there are pairs of rows, because the best one was found by the
-same runs. The difference is significant where *p corrected* is below 0.05. One of whose runs some
+same runs. The difference is significant where *p corrected* is below 0.05. A row with runs that
 diverged is not ranked.
 """
 COMPARED = ("score", "low_95", "high_95", "difference", "finding")

@@ -40,7 +40,8 @@ def _training(rows, runs, facts):
     yield "batch."
     imputed = {run.dataset.label for run in runs if run.dataset.options.get("missing") == "mean"}
     for dataset, of_dataset in rows.groupby("dataset", sort=False):
-        means = "; missing numbers were replaced by their mean in the training part"
+        means = "; missing numbers were replaced by their mean in the training part, and missing "
+        means += "texts counted as no category"
         yield f"{dataset}: {_split(of_dataset, facts)}{means if dataset in imputed else ''}."
     folds = "" if rows["ordered"].all() else "folds, "
     yield f"The seed determines {folds}initial weights, the order of samples and augmentations."

@@ -32,6 +32,13 @@ def of_machine(runs):
         if len(counts) > 1:
             values = comma_separated([f"{value} ({number})" for value, number in counts.items()])
             yield f"The runs differ in {condition}, which affects timings: {values}."
+    if runs["precision"].nunique() > 1:
+        pairs = runs[["model", "precision"]].drop_duplicates().groupby("precision", sort=False)
+        listed = "; ".join(f"{name}: {comma_separated(rows['model'])}" for name, rows in pairs)
+        yield (
+            f"The models were trained in the precision in which each is fastest ({listed}). bf16 "
+            "rounds, which may cost accuracy; `recipe: fixed` trains all in fp32."
+        )
     resumed = (runs["sessions"].str.count(" ") > 0).sum()
     if resumed:
         yield f"{count(resumed, 'run')} had been interrupted and resumed; their times are sums."
