@@ -74,6 +74,7 @@ def main(flags):
         60 * flags.checkpoint_minutes,
         flags.interface,
         flags.tensorboard,
+        ends_process=True,
     )
     node = node_of(run)
     if node:

@@ -200,6 +200,13 @@ def test_a_damaged_result_is_trained_again(project, name, how):
     assert {Path(path).parts[-2] for path in Decisions(project).runs} == {file.parts[-3]}
 
 
+def test_a_folder_in_the_place_of_a_result_is_damage(project):
+    file = next((project.results / "runs").rglob("weights.pt"))
+    file.unlink()
+    file.mkdir()
+    assert {Path(path).parts[-2] for path in Decisions(project).runs} == {file.parts[-3]}
+
+
 def test_a_run_is_trained_again_whatever_is_left_of_it(project):
     first, second = sorted((project.results / "runs").rglob("metrics.json"))
     for file in (first, first.with_name("epochs.csv"), first.with_name("weights.pt")):

@@ -260,6 +260,20 @@ def test_an_interval_lies_within_what_a_score_can_be(mean, reach, bounds, expect
     assert (mean - low, high - mean) == pytest.approx((1e-6, 1e-6), rel=1e-3), "where it is narrow"
 
 
+@pytest.mark.parametrize("scores", [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.5], [1.0, math.nan]])
+def test_scores_without_spread_have_no_interval(scores):
+    runs = pd.DataFrame({"score": scores, "split": "fold 0 of 3", "held_out_samples": 10})
+    ends = comparison.interval(runs.assign(train_samples=20), metrics.ACCURACY)
+    assert all(map(math.isnan, ends))
+
+
+def test_the_widest_interval_is_all_that_a_score_can_be():
+    assert comparison.within(0.5, 250.0, 0, 1) == pytest.approx((0, 1))
+    low, high = comparison.within(1.2, 1e9, 0, None)
+    assert 0 <= low < 1e-100
+    assert math.isfinite(high)
+
+
 def test_a_zero_by_rounding_has_no_sign():
     assert html_table.number(metrics.ACCURACY, "+").write(-2.8e-17) == "+0.00"
     assert html_table.number(metrics.ACCURACY, "-").write(-0.001) == "-0.10"

@@ -17,7 +17,7 @@ from slurm_lab import slow_model
 
 from allcores.data import storage
 from allcores.files import read_json
-from allcores.machine import costs
+from allcores.machine import costs, lifetime
 from allcores.study import identity
 from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Choice
@@ -325,13 +325,18 @@ def test_a_run_that_is_told_to_stop_at_its_very_end_has_ended(laboratory, monkey
         os.kill(os.getpid(), signal.SIGTERM)
         remove_all(checkpoints)
 
-    remove_all, before = Checkpoints.remove, signal.signal(signal.SIGTERM, stop)
+    remove_all = Checkpoints.remove
+    numbers = [*lifetime.signals_to_stop(), signal.SIGALRM]
+    before = {number: signal.signal(number, stop) for number in numbers}
     monkeypatch.setattr(Checkpoints, "remove", remove)
+    folders = laboratory.data(), None, laboratory.checkpoints("run"), laboratory.folder / "run"
+    execution = experiment.Execution(pinning=False, ends_process=True)
     try:
-        metrics, _ = laboratory.conduct(RUN)
-        assert signal.getsignal(signal.SIGTERM) is stop
+        metrics = experiment.conduct(RUN, *folders, execution=execution)
+        os.kill(os.getpid(), signal.SIGTERM)  # nor is it stopped later
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     assert metrics["shipped_epoch"] == RUN.epochs
     assert not laboratory.checkpoints("run").exists()
 

@@ -14,6 +14,7 @@ TRAINED = ["dataset", "model", "schedule", "train_size"]
 # Scores are equal if they differ by a smaller share of their scale: the order of additions alone
 # makes them differ by as much.
 ROUNDING = 1e-6
+LARGEST = 300.0  # exponent, whose power can still be multiplied
 DIFFERS, NOT_SIGNIFICANT = "differs", "no significant difference"
 IDENTICAL, UNKNOWN = "identical in every pair", "cannot be tested: no spread"
 
@@ -54,6 +55,8 @@ def interval(runs, metric):
     if len(scored) < 2:
         return math.nan, math.nan
     mean, _, high, _ = corrected_t_test(scored["score"], held_out_per_trained(scored))
+    if math.isnan(high):  # without spread
+        return math.nan, math.nan
     return within(mean, high - mean, *metric.bounds)
 
 
@@ -68,14 +71,14 @@ def within(mean, reach, least, most):
         return mean - reach, mean + reach
     if most is None:
         above = mean - least
-        factor = math.exp(reach / above)
+        factor = math.exp(min(reach / above, LARGEST))
         return least + above / factor, least + above * factor
     if least is None:
         low, high = within(-mean, reach, -most, None)
         return -high, -low
     share = (mean - least) / (most - least)
     odds = share / (1 - share)
-    factor = math.exp(reach / (most - least) / (share * (1 - share)))
+    factor = math.exp(min(reach / (most - least) / (share * (1 - share)), LARGEST))
     shares = [value / (1 + value) for value in (odds / factor, odds * factor)]
     return tuple(least + (most - least) * share for share in shares)
 

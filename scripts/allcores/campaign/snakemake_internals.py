@@ -114,7 +114,7 @@ def ignore_damaged_records():
     def read_if_sound(persistence, key):
         try:
             return read(persistence, key)
-        except ValueError:
+        except (ValueError, OSError):
             return None
 
     FilePersistence._read_record = read_if_sound

@@ -44,15 +44,10 @@ def signals_to_stop():
     return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hang_up]
 
 
-@contextlib.contextmanager
-def undisturbed():
-    """Context in which the signals that ask a program to end do nothing, not even afterwards."""
-    handlers = {number: signal.signal(number, signal.SIG_IGN) for number in signals_to_stop()}
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+def ignore_requests_to_stop():
+    """From now on, the signals that ask a program to end do nothing."""
+    for number in (*signals_to_stop(), signal.SIGALRM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def adopt_orphans():

@@ -98,7 +98,11 @@ class ResultsFolder:
             return metrics
         for name in written:
             file = metrics.with_name(name)
-            if not file.exists() or self.digests.of(file) != written[name]:
+            try:
+                is_sound = self.digests.of(file) == written[name]
+            except OSError:  # gone, or no file
+                is_sound = False
+            if not is_sound:
                 return file
         return None
 

@@ -43,6 +43,8 @@ class Execution:
         save_every: seconds after which a checkpoint is written in the middle of an epoch.
         interface: the network interface by which nodes reach each other; None: whichever they do.
         tensorboard: write event files for TensorBoard, too.
+        ends_process: whether this process ends with the run: signals are ignored once its results
+            are written.
     """
 
     pinning: bool = True
@@ -50,6 +52,7 @@ class Execution:
     save_every: float = math.inf
     interface: str | None = None
     tensorboard: bool = False
+    ends_process: bool = False
 
     def leased(self, run):
         """Context of the cores that the run keeps to, or None, on this node."""
@@ -158,11 +161,12 @@ def conduct(
         record.write(checkpoint.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
         files = {name: sha256(output / name) for name in RUN_FILES if name != "metrics.json"}
-        # Once metrics.json is there the run has ended: a signal would have it trained again.
-        with lifetime.undisturbed():
-            write_json(output / "metrics.json", metrics | {"files": files})
-            if not run.stop_after:
-                checkpoints.remove()
+        if execution.ends_process:
+            # Once metrics.json is there the run has ended: it must not count as stopped.
+            lifetime.ignore_requests_to_stop()
+        write_json(output / "metrics.json", metrics | {"files": files})
+        if not run.stop_after:
+            checkpoints.remove()
     return metrics
 
 

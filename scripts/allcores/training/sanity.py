@@ -14,7 +14,7 @@ from allcores.training import losses, models, schedules
 from allcores.training.optimizers import OptimizerMaker
 
 LONGEST = 1000  # characters of a problem
-LONG_ENOUGH, MOST_TIMED = 0.05, 128  # seconds and samples by which a step is timed
+LONG_ENOUGH, MOST_TIMED = 0.05, 32  # seconds and samples by which a step is timed
 STEPS = 10**9  # of a schedule that is only made to see whether it can be; enough for any
 
 

@@ -1,6 +1,7 @@
 """Plot scores against each swept value."""
 
 import re
+from itertools import pairwise
 from numbers import Real
 
 import pandas as pd
@@ -60,9 +61,10 @@ def _positions(panel, values):
     distinct = sorted(values.unique(), key=_order)
     labels = [_text(value) for value in distinct]
     if all(isinstance(value, Real) and not isinstance(value, bool) for value in distinct):
+        least_gap = min(b - a for a, b in pairwise(distinct))
         if distinct[0] > 0 and distinct[-1] / distinct[0] >= WIDE:
             style.plain_logarithmic(panel.xaxis, digits=(1,))
-        if len(distinct) <= MOST_TICKS:
+        elif least_gap * MOST_TICKS >= distinct[-1] - distinct[0]:
             panel.set_xticks(distinct, labels)
         return values.astype(float)
     is_crowded = sum(map(len, labels)) > MOST_LETTERS
