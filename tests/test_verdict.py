@@ -389,3 +389,11 @@ def test_published_times_stand_beside_and_change_nothing():
 
 def test_markup_in_a_sentence_is_shown_as_it_is():
     assert verdict.as_rst("s", ["a_b *c*"]) == "**s**\n\n* a\\_b \\*c\\*\n"
+
+
+def test_models_of_different_precisions_are_named():
+    runs = runs_of(RUNS)
+    assert not any("precision" in sentence for sentence in verdict.of_machine(runs))
+    runs["precision"] = ["fp32", "fp32", "bf16", "bf16"]
+    said = " ".join(verdict.of_machine(runs.assign(model=["mlp", "mlp", "lenet", "lenet"])))
+    assert "in different precisions (fp32: mlp; bf16: lenet). bf16 rounds" in said

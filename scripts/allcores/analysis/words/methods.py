@@ -3,12 +3,7 @@
 from allcores.analysis.selection import SWEPT
 from allcores.analysis.words import citation
 from allcores.analysis.words.wording import comma_separated, count
-from allcores.study import registry
 
-PROJECT = registry.LIBRARY.parents[1]
-TITLE = (
-    "allcores: train neural networks on every CPU core, and see which way of using them is fastest"
-)
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
 
 

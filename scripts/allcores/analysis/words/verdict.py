@@ -36,8 +36,8 @@ def of_machine(runs):
         pairs = runs[["model", "precision"]].drop_duplicates().groupby("precision", sort=False)
         listed = "; ".join(f"{name}: {comma_separated(rows['model'])}" for name, rows in pairs)
         yield (
-            f"The models were trained in the precision in which each is fastest ({listed}). bf16 "
-            "rounds, which may cost accuracy; `recipe: fixed` trains all in fp32."
+            f"The models were trained in different precisions ({listed}). bf16 rounds, which may "
+            "cost accuracy; `recipe: fixed` trains all in fp32."
         )
     resumed = (runs["sessions"].str.count(" ") > 0).sum()
     if resumed:
