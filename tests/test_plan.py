@@ -222,6 +222,26 @@ studies:
     assert memory_mb[None, 2] > estimates.memory_mb(table.of("few")[0])
 
 
+def test_what_a_plan_has_extrapolated_is_asked_of_a_cluster(tmp_path, monkeypatch):
+    """As config/full/cores.yaml is planned for a node with more cores than the login node has."""
+    monkeypatch.setattr(sampling, "measure", lambda workload, sizes, copies: work_of(workload.run))
+    config = yaml.safe_load(MINIATURE) | {"recipe": "fixed"}
+    config["models"]["mlp"].update(batch_size=640, epochs=20_000)
+    study = {"datasets": ["tiny"], "folds": "test", "models": ["mlp"], "exclusive": True}
+    config["studies"] = {"wide": study | {"strategies": ["ring"], "workers": [64, 320]}}
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(config)
+    unknown = Estimates(table, folder, 320, forked=False)
+    planned = {item.run.workers: item for item in plan.Planner(folder, 320, say=str).of(table)}
+    estimates = Estimates(table, folder, 320, forked=False)
+    for run in table.runs.values():
+        predicted = planned[run.workers].prediction
+        assert predicted.extrapolated
+        assert unknown.seconds(run) != pytest.approx(predicted.seconds_among(0.0))
+        assert estimates.seconds(run) == pytest.approx(predicted.seconds_among(0.0))
+        assert 1 <= 60 * estimates.minutes(run) / predicted.seconds_among(0.0) <= 3.1
+        assert 1 <= estimates.memory_mb(run) * 1e6 / max(predicted.memory, 80e6 * run.workers) < 1.5
+
+
 def call(project, *arguments, expect=0):
     command = [*warm(OF_PROGRAMS, ROOT / "scripts" / "plan.py"), *map(str, arguments)]
     command += ["--configfile", str(project.config)]

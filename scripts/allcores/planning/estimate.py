@@ -9,6 +9,7 @@ a guess.
 import dataclasses
 import functools
 import json
+import math
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
@@ -26,16 +27,17 @@ SCALING = 0.7  # n cores are worth n ** SCALING
 UNKNOWN = {"seconds": 0.1, "activation_bytes": 4e6, "weight_bytes": 4e7}
 UNKNOWN_IMAGES = 10_000
 
-# Of a process that imports torch itself.
-PROCESS_MB = 400
+# Of the process of a run that imports torch itself; its ranks are forked from it.
+TORCH_MB = 400
 # Memory of a worker in sizes of the model: weights, gradients, two averages, messages.
 COPIES = 6
 # Activations kept for the backward pass are not all: gradients and buffers come on top.
 ACTIVATION_FACTOR = 1.5
 # If these settings are equal, a finished run says how long another one takes.
 COMPARED = ("dataset", "model", "optimizer", "batch_size", "epochs", "precision", "memory_format")
-# A time limit: so many times the expected time, and at least so many minutes.
-LIMIT, LEAST_LIMIT = 3, 30
+# A time limit: so many times the expected time, and at least so many minutes: fewer if runs of that
+# kind were measured.
+LIMIT, LEAST_LIMIT, LEAST_IF_MEASURED = 3, 30, 10
 
 
 class Estimates:
@@ -70,18 +72,20 @@ class Estimates:
 
     def minutes(self, run):
         """A generous time limit for a Run: a cluster ends what exceeds it."""
-        return max(LEAST_LIMIT, round(LIMIT * self.seconds(run) / 60))
+        expected = self.expected(_kind(run))
+        least = LEAST_IF_MEASURED if expected.measured else LEAST_LIMIT
+        return max(least, math.ceil(LIMIT * expected.seconds / 60))
 
     def memory_mb(self, run):
         """Expected peak memory of a Run on each of its nodes in megabytes, generously: a cluster
         kills what exceeds it."""
         expected = self.expected(_kind(run))
         processes = -(-run.processes // run.nodes)  # on a node
-        process_mb = FORKED_MB if self.forked else PROCESS_MB
+        torch_mb = 0 if self.forked else TORCH_MB
         of_node = expected.bytes / run.nodes
         if expected.measured:
-            return round(claimed(of_node, processes, process_mb) / 1e6)
-        return round(process_mb * (1 + processes) + of_node / 1e6)
+            return torch_mb + round(claimed(of_node, processes) / 1e6)
+        return torch_mb + round(FORKED_MB * (1 + processes) + of_node / 1e6)
 
     def _expected(self, kind):
         run = self.table.runs[self.paths_of_kind[kind][0]]
@@ -119,17 +123,18 @@ class Estimates:
         return Expected(seconds, activations + copies, measured=False)
 
     def _from_plan(self, run):
-        """By the measurements of a plan; None: there are none."""
+        """By what a plan has measured or extrapolated; None: it has not."""
         if not self.planner.samples.by_key:
             return None
         run_with_recipe = self.planner.with_known_recipe(run)
         sizes = run_with_recipe and Sizes.of(run_with_recipe, self.folder.data(run_with_recipe))
-        sample = sizes and self.planner.samples.of(Workload.of(run_with_recipe, sizes))
+        sample = sizes and self.planner.samples.known(Workload.of(run_with_recipe, sizes))
         if not sample:
             return None
-        curves = self.table.conditions[run.path].curves
-        predicted = sample.prediction(run_with_recipe, sizes, curves)
-        return Expected(predicted.seconds_among(1.0), predicted.memory, measured=True)
+        conditions = self.table.conditions[run.path]
+        predicted = sample.prediction(run_with_recipe, sizes, conditions.curves)
+        seconds = predicted.seconds_among(0.0 if conditions.exclusive else 1.0)
+        return Expected(seconds, predicted.memory, measured=True)
 
     def _from_run(self, kind):
         """By a finished run of that kind, on a processor like this one; None: there is none."""
@@ -156,7 +161,7 @@ class Expected:
     Attributes:
         seconds: from its start to its end.
         bytes: peak memory.
-        measured: whether whole runs were measured, of which the bytes are.
+        measured: whether runs were measured, whole or by a plan; the bytes are of all of a run.
     """
 
     seconds: float

@@ -18,6 +18,7 @@ from allcores.training import recipes
 GAP = 0.02
 # How often each workload is measured; once, if that takes longer than so many seconds.
 TURNS, LONG = 2, 8.0
+EXTRAPOLATED = "extrapolated_"  # before the key of a Sample
 
 
 class Samples:
@@ -39,8 +40,17 @@ class Samples:
         """The Sample of a workload; None: it has not been measured."""
         return self.by_key.get(_key(workload))
 
+    def known(self, workload):
+        """The Sample of a workload by any machine with this processor, measured there or, if that
+        had too few cores, extrapolated; None: there is none."""
+        keys = _key(workload), workload.key, EXTRAPOLATED + workload.key
+        return next((self.by_key[key] for key in keys if key in self.by_key), None)
+
     def keep(self, workload, sample):
-        self.by_key[_key(workload)] = sample
+        key = EXTRAPOLATED + workload.key if sample.extrapolated else _key(workload)
+        if self.by_key.get(key) == sample:
+            return
+        self.by_key[key] = sample
         self.file.parent.mkdir(parents=True, exist_ok=True)
         content = {key: dataclasses.asdict(sample) for key, sample in self.by_key.items()}
         write_json(self.file, content)
@@ -119,7 +129,9 @@ class Planner:
         if _has_room(run):
             return self._measured_once(run)
         lean_torch.import_torch()  # to ask the strategy how its exchange grows
-        return scaling.extrapolate(run, cores.allowed(), self._measured_once)
+        sample = scaling.extrapolate(run, cores.allowed(), self._measured_once)
+        self.samples.keep(Workload.of(run, self.sizes(run)), sample)  # for Estimates
+        return sample
 
     def _measured_once(self, run):
         """The Sample for a run, measured if it is not known, however few cores there are."""
