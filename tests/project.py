@@ -1,5 +1,6 @@
 """A copy of the project with a study of its own, called as its users call it."""
 
+import csv
 import re
 import shutil
 import subprocess
@@ -118,3 +119,16 @@ def copy(folder, linked=LINKED):
     project = Project(folder)
     project.config.write_text(MINIATURE)
     return project
+
+
+def unexplained_columns(results):
+    """ "FILE: COLUMN" for the columns in the CSVs of studies that docs/results.md does not name."""
+    marked = re.findall(r"\*([a-z0-9 ]+)\*|`(\w+)`", (ROOT / "docs" / "results.md").read_text())
+    names = {(in_words or name).replace(" ", "_") for in_words, name in marked}
+    named_by_prefix = re.compile("machine_|swept_|class |one_by_one_|packed_|predicted_|measured_")
+    return sorted(
+        f"{file.name}: {column}"
+        for file in results.glob("studies/*/*.csv")
+        for column in csv.DictReader(file.read_text().splitlines()).fieldnames
+        if column not in names and not named_by_prefix.match(column)
+    )

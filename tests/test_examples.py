@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from conftest import ENVIRONMENT, ROOT
+from project import unexplained_columns
 
 pytestmark = pytest.mark.long
 EXAMPLES = sorted(file.parent for file in (ROOT / "examples").glob("*/README.md"))
@@ -62,6 +63,7 @@ def test_there_are_some():
 def test_an_example_does_what_its_readme_says(miniature, example, monkeypatch):
     folder = miniature(example)
     assert list(folder.glob("results/*/studies/*/report.html"))
+    assert [unexplained_columns(results) for results in folder.glob("results/*")] == [[]]
     assert (example / "report.png").exists()
     assert len((example / "README.md").read_text().splitlines()) <= 30
     if example.name == "patients":

@@ -80,3 +80,25 @@ def test_all_that_is_pinned_is_locked_with_digests():
     }
     entries = re.split(r"^(?=\w)", install.LOCK.read_text(), flags=re.MULTILINE)
     assert all("--hash=sha256:" in entry for entry in entries if "==" in entry)
+
+
+def test_both_containers_are_made_of_the_same_by_the_same_steps():
+    """No builder is needed for this; .github/workflows/tests.yml builds and runs one."""
+    image = (ROOT / "Dockerfile").read_text().replace("\\\n", "")
+    recipe = (ROOT / "apptainer.def").read_text()
+    copied = re.findall(r"^COPY (.+) \S+$", image, re.MULTILINE)
+    sources = [source for line in copied for source in line.split()]
+    assert re.findall(r"^    (\S+) /opt/allcores/\1$", recipe, re.MULTILINE) == sources
+    assert all((ROOT / source).exists() for source in sources)
+    of_wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert set(of_wheel["targets"]["wheel"]["force-include"]) <= set(sources)
+    steps = re.search(r"^RUN (.+)$", image, re.MULTILINE)[1]
+    assert [step.strip() for step in steps.split("&&")] == re.search(
+        r"%post\n    cd /opt/allcores\n((?:    .+\n)+)", recipe
+    )[1].strip().replace("    ", "").splitlines()
+    digests = [
+        re.findall(r"python\S*(@sha256:[0-9a-f]{64})$", file, re.MULTILINE)
+        for file in (image, recipe)
+    ]
+    assert digests[0] == digests[1]
+    assert len(digests[0]) == 1

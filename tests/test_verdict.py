@@ -376,7 +376,7 @@ def test_published_times_stand_beside_and_change_nothing():
     there = {"model": "mlp", "label": "a cluster", "cores": 4, "seconds": 478, "images": 2000}
     facts = dataclasses.replace(FACTS, references=[there])
     table = products.load("elapsed_table").table(read_back(speeds(RUNS)), facts)
-    assert list(table["layout"]) == ["serial", "ddp, 2 workers", "a cluster"]
+    assert list(table["setup"]) == ["serial", "ddp, 2 workers", "a cluster"]
     assert list(table["seconds"]) == pytest.approx([110, 104.5, 478])
     assert list(table["per_1000"]) == pytest.approx([550, 522.5, 239])
     assert table["note"].iloc[-1] == "published elsewhere"

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 from conftest import ENVIRONMENT, ROOT
-from project import GOING, MINIATURE, RUNS, Project, copy
+from project import GOING, MINIATURE, RUNS, Project, copy, unexplained_columns
 from test_strategies import alive, wait_for
 
 
@@ -55,6 +55,7 @@ def test_the_study_ends_with_tables_figures_and_report(finished):
     assert "Finished jobid" not in finished.output, "that is in Snakemake's own log"
     assert "WARNING/2" not in finished.output, "docutils understands all captions"
     assert not list((finished.results / "checkpoints").rglob("*.*"))
+    assert unexplained_columns(finished.results) == []
 
 
 def assert_is_self_contained(page):

@@ -16,7 +16,7 @@ times per 1,000 samples; in a short run, start-up and first batches weigh more.
 
 def figure(speed_table, facts):
     """One panel per model, both axes logarithmic; hollow grey marks are published times."""
-    speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["images"])
+    speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["samples"])
     colours = style.strategies(speeds["strategy"])
     groups = list(speeds.groupby("model", sort=False))
     figure, axes = style.panels(len(groups), width=4.6, height=3.8)

@@ -18,12 +18,12 @@ best**: relative to the fastest baseline with at most as many cores. Rows noted 
 elsewhere* are measurements of others as they were published; only *per 1000* is computed from them.
 """
 # Columns to compare, shown at first; the others are shown on request.
-COMPARED = ("layout", "cores", "per_1000", "speedup", "note")
+COMPARED = ("setup", "cores", "per_1000", "speedup", "note")
 
 MEASURED = [
     "cores",
     "seconds",
-    "images",
+    "samples",
     "per_1000",
     "samples_per_second",
     "speedup",
@@ -40,12 +40,13 @@ def table(speed_table, facts):
         facts: its references are [{model, label, seconds, images, cores if known}, ...].
     """
     setups = [style.setup_text(row) for _, row in speed_table.iterrows()]
-    measured = speed_table.assign(layout=setups)
-    published = pd.DataFrame(facts.references).rename(columns={"label": "layout"})
+    measured = speed_table.assign(setup=setups)
+    columns = {"label": "setup", "images": "samples"}
+    published = pd.DataFrame(facts.references).rename(columns=columns)
     for frame in (measured, published):
-        frame["per_1000"] = 1000 * frame["seconds"] / frame["images"]
+        frame["per_1000"] = 1000 * frame["seconds"] / frame["samples"]
     published["note"] = tidy.PUBLISHED
-    table = pd.concat([measured[["model", "layout", *MEASURED]], published], ignore_index=True)
+    table = pd.concat([measured[["model", "setup", *MEASURED]], published], ignore_index=True)
     table["cores"] = table["cores"].astype("Int64")
     return table
 
@@ -57,7 +58,7 @@ def sentences(elapsed_table, facts):
         group = group.assign(note=group["note"].mask(published))
         measured, others = (
             "; ".join(
-                f"{row['layout']}{on_cores(row['cores'])}: {row['per_1000']:,.1f} s{mark(row)}"
+                f"{row['setup']}{on_cores(row['cores'])}: {row['per_1000']:,.1f} s{mark(row)}"
                 for _, row in rows.iterrows()
             )
             for rows in (group[~published], group[published])
@@ -69,7 +70,7 @@ def sentences(elapsed_table, facts):
 
 def formats(table):
     """Column -> html_table.Number."""
-    numbers = dict.fromkeys(("cores", "images"), WHOLE)
+    numbers = dict.fromkeys(("cores", "samples"), WHOLE)
     numbers |= {"samples_per_second": Number("{:,.1f}", "samples/s")}
     numbers |= dict.fromkeys(("seconds", "per_1000"), seconds(1))
     return numbers | dict.fromkeys(("speedup", "over_best"), TIMES) | {"efficiency": percent(0)}

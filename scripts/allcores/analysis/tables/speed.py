@@ -44,7 +44,7 @@ SENT = "sent_between_nodes"
 def table(runs, epochs, facts):
     """One row per dataset, model, strategy, nodes, workers, threads and training-set size.
 
-    The columns are explained in CAPTION; images is the number of samples of a whole run, and shares
+    The columns are explained in CAPTION; samples is their number in a whole run, and shares
     are in 0..1. speedup and efficiency are empty where the conditions differ from the baseline's.
     """
     speeds = tidy.timed(runs, epochs)
@@ -53,7 +53,7 @@ def table(runs, epochs, facts):
     table = (
         speeds.assign(
             utilisation=speeds["cpu_seconds"] / available,
-            images=speeds["train_samples"] * speeds["epochs"],
+            samples=speeds["train_samples"] * speeds["epochs"],
             conditions=tidy.conditions(speeds),
             allowed=allowed,
         )
@@ -61,7 +61,7 @@ def table(runs, epochs, facts):
         .agg(
             runs=("seed", "size"),
             seconds=("training_seconds", "median"),
-            images=("images", "median"),
+            samples=("samples", "median"),
             epoch_seconds=("epoch_seconds", "median"),
             samples_per_second=("samples_per_second", "median"),
             slowest=("samples_per_second", "min"),
@@ -201,7 +201,7 @@ def _range(row):
 
 def formats(table):
     """Column -> html_table.Number."""
-    numbers = dict.fromkeys(("nodes", "workers", "cores", "runs", "images"), WHOLE)
+    numbers = dict.fromkeys(("nodes", "workers", "cores", "runs", "samples"), WHOLE)
     numbers |= {"sent_mb": Number("{:,.2f}", "MB")}
     rates = dict.fromkeys(
         ("samples_per_second", "slowest", "fastest"), Number("{:,.1f}", "samples/s")
