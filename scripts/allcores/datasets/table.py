@@ -264,7 +264,7 @@ def _refuse_unknown(path, texts, known):
         more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
         raise ValueError(
             f"{path}: the column {texts.name} holds {', '.join(map(repr, shown[:SHOWN]))}{more}, "
-            f"in {len(unknown)} of {len(texts)} rows; known: {', '.join(sorted(known))}"
+            f"in {len(unknown)} of {len(texts)} rows; known: {', '.join(map(repr, sorted(known)))}"
         )
 
 
@@ -343,11 +343,11 @@ def _exact(path, values):
 
 
 def refuse_missing(path, frame, remedy):
-    """Raise a ValueError that names a missing value's column and row."""
-    for name, values in frame.items():
-        missing = np.flatnonzero(values.isna())
-        if len(missing):
-            raise ValueError(
-                f"{path}: the column {name} has no value in row {missing[0]} (from 0) and "
-                f"{len(missing) - 1} others; {remedy}"
-            )
+    """Raise a ValueError that names every column with missing values, and the first of their rows."""
+    gaps = [(name, np.flatnonzero(values.isna())) for name, values in frame.items()]
+    listed = [f"{name} in {len(rows)}, first in row {rows[0]}" for name, rows in gaps if len(rows)]
+    if listed:
+        raise ValueError(
+            f"{path}: columns that have no value in some of {len(frame)} rows (counted from 0): "
+            f"{'; '.join(listed)}; {remedy}"
+        )

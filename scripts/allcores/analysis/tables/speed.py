@@ -14,7 +14,7 @@ from allcores.analysis.words.wording import (
     without_repeats,
 )
 
-TITLE = "speed"
+TITLE = "speed of every setup"
 SECTION = "speed"
 ORDER = 20
 CAPTION = """

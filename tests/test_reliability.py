@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from allcores.analysis import products, style, tidy
-from allcores.analysis.figures import calibration
+from allcores.analysis.figures import reliability
 from allcores.analysis.metrics import Metric
 
 
@@ -18,16 +18,16 @@ def predictions(sure, right, **columns):
 
 
 def test_a_network_that_is_as_often_right_as_it_says_has_no_error():
-    parts = calibration.reliability(predictions(0.75, [True, True, True, False] * 10))
+    parts = reliability.reliability(predictions(0.75, [True, True, True, False] * 10))
     assert list(parts["sure"]) == pytest.approx([0.75] * 10)
     assert np.average(parts["right"], weights=parts["samples"]) == 0.75
     both = pd.concat([predictions(0.9, [True] * 10), predictions(0.6, [False] * 10)])
-    parts = calibration.reliability(both)
+    parts = reliability.reliability(both)
     assert list(parts["right"]) == [0.0] * 5 + [1.0] * 5
-    assert calibration.error(parts) == pytest.approx((0.6 + 0.1) / 2, abs=1e-6)
+    assert reliability.error(parts) == pytest.approx((0.6 + 0.1) / 2, abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "numbers"), [("calibration", False), ("residuals", True)])
+@pytest.mark.parametrize(("name", "numbers"), [("reliability", False), ("residuals", True)])
 def test_the_figure_has_a_panel_per_model(name, numbers):
     frame = predictions(0.8, [True, False, True])
     if numbers:
