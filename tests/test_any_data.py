@@ -76,7 +76,7 @@ def test_what_is_held_out_has_no_say_in_how_a_table_is_scaled(tmp_path):
 def test_a_missing_value_becomes_the_mean_of_the_training_part(tmp_path):
     frame = PEOPLE.assign(age=[20, np.nan, 40, 60, np.nan, 90], town=[None, *PEOPLE["town"][1:]])
     file = saved(tmp_path, frame)
-    gaps = r"in some of 6 rows \(counted from 0\): age in 2, first in row 1; town in 1, first in row 0;"
+    gaps = r"of 6 rows \(counted from 0\): age in 2, first in row 1; town in 1, first in row 0;"
     with pytest.raises(ValueError, match=gaps):
         table.load(None, path=file, target="ill")
     made = table.load(None, path=file, target="ill", drop=["number"], missing="mean")

@@ -31,14 +31,14 @@ def expanded(seed=0):
 
 
 def failed(rule, title, log=""):
-    return journal.Job(rule, title, journal.FAILED, time.time(), time.time(), 1, log)
+    return journal.JobRecord(rule, title, journal.FAILED, time.time(), time.time(), 1, log)
 
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_path, is_stopped):
     folder, table = ResultsFolder(str(tmp_path)), expanded()
     silent, stopped, raised = table.runs
-    of_call = journal.Journal(folder, journal.Call.of_this_process(2, False, {}))
+    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, False, {}))
     (tmp_path / "stopped").write_text("epoch 1/2\ntrain.py: stopped; the same call goes on\n")
     (tmp_path / "raised").write_text("RuntimeError: too much\n")
     jobs = [

@@ -39,7 +39,8 @@ SAMPLE = Sample(
 
 
 def job(name, cores, seconds, slower=1.0, memory=1):
-    return packing.Job(name, cores, memory, Prediction(seconds, 0.0, 0.0, slower, memory, False))
+    prediction = Prediction(seconds, 0.0, 0.0, slower, memory, False)
+    return packing.QueuedRun(name, cores, memory, prediction)
 
 
 def test_a_prediction_adds_up():

@@ -16,7 +16,7 @@ from project import RUNS, copy
 from test_strategies import wait_for
 
 from allcores.campaign import board, journal, state
-from allcores.campaign.board import Progress
+from allcores.campaign.board import CallProgress
 from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING, RunState
 from allcores.files import write_json
 from allcores.machine import cores, slurm
@@ -155,7 +155,7 @@ def test_the_time_left_follows_what_has_been_seen(tmp_path, pace, monkeypatch):
         log = Path(folder.log(runs[path]))
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("epoch 4/10  loss 0.2\nepoch 5/10  loss 0.1\n")
-    call = journal.Call.of_this_process(2, False, dict.fromkeys(runs, 10.0))
+    call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 10.0))
     left = state.seconds_left(of_runs, folder, table, call, 2, began)
     assert left == pytest.approx(25 * pace, rel=0.2)
     shown = list(board.lines(of_runs, [], folder, table, call, 2))
@@ -165,7 +165,7 @@ def test_the_time_left_follows_what_has_been_seen(tmp_path, pace, monkeypatch):
 
 
 def job(rule, title, of_state, log=""):
-    return journal.Job(rule, title, of_state, time.time() - 5, time.time(), 1, log)
+    return journal.JobRecord(rule, title, of_state, time.time() - 5, time.time(), 1, log)
 
 
 def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
@@ -195,7 +195,7 @@ def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
 def test_what_cannot_be_written_down_ends_no_call(tmp_path):
     """Only who watches needs it."""
     folder = ResultsFolder(str(tmp_path))
-    call = journal.Call.of_this_process(2, False, {})
+    call = journal.CallRecord.of_this_process(2, False, {})
     written = journal.Journal(folder, call)
     written.file = Path("/dev/full").open("w", buffering=1)
     written.note(0, job("train", "a", journal.RUNNING))
@@ -233,9 +233,9 @@ def test_what_runs_have_taken_corrects_what_is_expected_of_others(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
     estimates = Estimates(table, folder, 2, forked=True)
     (first, *_), (lenet, *_, mlp) = table.of("three"), table.of("five")
-    progress = Progress(folder, table, list(table.runs.values()), estimates, 2)
+    progress = CallProgress(folder, table, list(table.runs.values()), estimates, 2)
     before = progress.expected()
-    call = journal.Call.of_this_process(2, False, before)
+    call = journal.CallRecord.of_this_process(2, False, before)
     progress.journal = journal.Journal(folder, call)
     assert progress()[0].startswith("0 done, 0 running, 0 failed, 13 to go")
     finish(folder, first, 2 * before[first.path])
@@ -268,8 +268,8 @@ def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
 def test_the_submitting_call_shows_which_jobs_wait(tmp_path, monkeypatch):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
     runs = list(table.runs.values())
-    progress = Progress(folder, table, runs, Estimates(table, folder, 2, forked=False), None)
-    progress.journal = journal.Journal(folder, journal.Call.of_this_process(None, True, {}))
+    progress = CallProgress(folder, table, runs, Estimates(table, folder, 2, forked=False), None)
+    progress.journal = journal.Journal(folder, journal.CallRecord.of_this_process(None, True, {}))
     for number, run in enumerate(runs[:2]):
         progress.journal.note(number, job("train", run.path, journal.RUNNING))
     comments = [slurm.comment("train", map(str, run.wildcards.values())) for run in runs[:2]]

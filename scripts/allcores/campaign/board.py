@@ -25,7 +25,7 @@ AFTER = 4.0  # seconds that tables, figures and report take
 ASKING = 10.0  # seconds between two questions to SLURM
 
 
-class Progress:
+class CallProgress:
     """The lines() of a call now; the time that its runs have taken corrects what others will take.
 
     Args:
@@ -51,7 +51,7 @@ class Progress:
         return {run.path: self.estimates.seconds(run) for run in self.runs}
 
     def notice(self, job):
-        """Take in a journal.Job that has changed its state."""
+        """Take in a journal.JobRecord that has changed its state."""
         if job.rule == "train" and job.state == journal.FINISHED:
             self.finished.add(job.title)
         if job.rule == "calibrate" and job.state == journal.FINISHED:
@@ -83,7 +83,7 @@ def lines(run_states, jobs, folder, table, call, available, is_over=False):
     Args:
         run_states: list of state.RunState.
         jobs: journal.Jobs of the call.
-        call: journal.Call; None: there was none.
+        call: journal.CallRecord; None: there was none.
         available: number of cores; None: on a cluster.
         is_over: whether no call is going on, so that there is nothing to wait for.
     """

@@ -19,7 +19,7 @@ from snakemake.utils import update_config
 from allcores import programs
 from allcores.campaign import closing, commands, journal, state, why
 from allcores.campaign import snakemake_internals as internals
-from allcores.campaign.board import Board, Progress
+from allcores.campaign.board import Board, CallProgress
 from allcores.campaign.data_jobs import DataJobs
 from allcores.campaign.events import Events, Quiet
 from allcores.campaign.run_jobs import RunJobs
@@ -257,8 +257,8 @@ class Call:
                 paths |= {path for path in selection.next_paths if not self.folder.has(path)}
         runs = [self.table.runs[path] for path in self.table.runs if path in paths]
         why.write_code(self.folder, runs)
-        progress = Progress(self.folder, self.table, runs, self.estimates, self.local_cores)
-        record = journal.Call.of_this_process(
+        progress = CallProgress(self.folder, self.table, runs, self.estimates, self.local_cores)
+        record = journal.CallRecord.of_this_process(
             self.local_cores, self.is_on_cluster, progress.expected()
         )
         self.journal = progress.journal = journal.Journal(self.folder, record)
@@ -281,14 +281,14 @@ class Call:
         self.open.callback(board.close)
 
     def _notice(self, progress, logger, job):
-        """Take in a journal.Job that has changed its state."""
+        """Take in a journal.JobRecord that has changed its state."""
         progress.notice(job)
         has_failed = job.state == journal.FAILED and not state.was_stopped(job)
         if has_failed and not internals.is_verbose(self.workflow):
             logger.error("\n".join(closing.failure(job)))
 
     def _title(self, rule, wildcards):
-        """The title of a job, see journal.Job."""
+        """The title of a job, see journal.JobRecord."""
         if rule == "train":
             return PATH.format(**wildcards)
         return " ".join(map(str, wildcards.values()))

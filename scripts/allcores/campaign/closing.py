@@ -60,7 +60,7 @@ def _listed(parts):
 
 
 def failure(job):
-    """Lines on a journal.Job that failed: which, why, the end of its log, and where that is."""
+    """Lines on a failed journal.JobRecord: which, why, the end of its log, and where that is."""
     yield f"  failed: {job.rule} {job.title}"
     yield from (f"    {line[:LONGEST]}" for line in job.message.splitlines()[:1])
     log = [line for line in state.text_of(job.log).splitlines() if not EMPTY.match(line)]

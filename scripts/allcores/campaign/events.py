@@ -6,7 +6,7 @@ import time
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from allcores.campaign.journal import FAILED, FINISHED, RUNNING, Job
+from allcores.campaign.journal import FAILED, FINISHED, RUNNING, JobRecord
 
 JOB_EVENTS = (
     LogEvent.JOB_INFO,
@@ -24,7 +24,7 @@ class Events(logging.Handler):
     Args:
         journal: journal.Journal.
         title: function of a rule's name and wildcards that returns a job's title.
-        notice: called with a Job after its state has changed.
+        notice: called with a JobRecord after its state has changed.
     """
 
     def __init__(self, journal, title, notice):
@@ -37,7 +37,7 @@ class Events(logging.Handler):
         if event == LogEvent.JOB_INFO:
             log, now = str(record.log[0]) if record.log else "", time.time()
             title = self.title(record.rule_name, record.wildcards)
-            self.jobs[record.jobid] = Job(
+            self.jobs[record.jobid] = JobRecord(
                 record.rule_name, title, RUNNING, now, now, record.threads, log
             )
             self._note(record.jobid, RUNNING, record.rule_msg or "")

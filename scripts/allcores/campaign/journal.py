@@ -21,7 +21,7 @@ RUNNING, FINISHED, FAILED = "running", "finished", "failed"
 
 
 @dataclass(frozen=True)
-class Call:
+class CallRecord:
     """A call of snakemake.
 
     Attributes:
@@ -64,7 +64,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRecord:
     """A job of a call that has begun.
 
     Attributes:
@@ -97,13 +97,13 @@ class Journal:
         self.file = Path(folder.call_file(JOBS)).open("w", buffering=1)
 
     def expect(self, expected):
-        """Note how long each run is expected to take now, as Call.expected."""
+        """Note how long each run is expected to take now, as CallRecord.expected."""
         self.call = replace(self.call, expected=expected)
         with contextlib.suppress(OSError):  # as in note()
             write_text(self.folder.call_file(CALL), json.dumps(asdict(self.call)))
 
     def note(self, number, job):
-        """Note a Job's new state.
+        """Note the new state of a JobRecord.
 
         Args:
             number: the job's number in this call.
@@ -118,9 +118,9 @@ class Journal:
 
 
 def read_call(folder):
-    """The latest Call of a ResultsFolder; None: there was none."""
+    """The latest CallRecord of a ResultsFolder; None: there was none."""
     try:
-        return Call(**json.loads(Path(folder.call_file(CALL)).read_text()))
+        return CallRecord(**json.loads(Path(folder.call_file(CALL)).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -132,5 +132,5 @@ def read_jobs(folder):
         for line in Path(folder.call_file(JOBS)).read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError, TypeError):
                 number, job = json.loads(line)
-                jobs[number] = Job(**job)
+                jobs[number] = JobRecord(**job)
     return list(jobs.values())

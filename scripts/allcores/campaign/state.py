@@ -110,7 +110,7 @@ class Current:
 
 
 def was_stopped(job):
-    """Whether a journal.Job ended because it was told to: it has not failed."""
+    """Whether a journal.JobRecord ended because it was told to: it has not failed."""
     log = text_of(job.log)
     # The latter: by Ctrl-C, before it could say so itself.
     return GOES_ON in log.rpartition("train.py:")[2] or log.rstrip().endswith("KeyboardInterrupt")

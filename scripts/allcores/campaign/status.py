@@ -17,7 +17,7 @@ class Status:
         self.is_current = state.Current(folder, table)
 
     def _look(self):
-        """(the journal.Call, its Jobs, whether it is over, list of RunState)."""
+        """(the journal.CallRecord, its JobRecords, whether it is over, list of RunState)."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
         is_spread = call and call.cores is None

@@ -343,7 +343,7 @@ def _exact(path, values):
 
 
 def refuse_missing(path, frame, remedy):
-    """Raise a ValueError that names every column with missing values, and the first of their rows."""
+    """Raise a ValueError that names the columns with missing values, and their first row."""
     gaps = [(name, np.flatnonzero(values.isna())) for name, values in frame.items()]
     listed = [f"{name} in {len(rows)}, first in row {rows[0]}" for name, rows in gaps if len(rows)]
     if listed:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Job:
+class QueuedRun:
     """A run to be started.
 
     Attributes:
@@ -37,14 +37,14 @@ class Packed:
 
 
 class _Running:
-    """A Job at work: its start, the share of it that remains, and how busy the other cores were."""
+    """A QueuedRun at work: its start, its remaining share, and how busy the other cores were."""
 
     def __init__(self, job, start):
         self.job, self.start, self.remaining, self.crowding = job, start, 1.0, 0.0
 
 
 def simulate(jobs, cores, memory=float("inf"), gap=0.0):
-    """Start each Job, in the given order, as soon as there is room; later ones fill in.
+    """Start each QueuedRun, in the given order, as soon as there is room; later ones fill in.
 
     A run slows down its neighbours in proportion to the cores that it keeps busy.
 

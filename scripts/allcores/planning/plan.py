@@ -240,7 +240,7 @@ def pack(planned, table, available, memory):
     others = [run for run in planned if not run.exclusive]
     others.sort(key=lambda run: -run.prediction.seconds_among(0.0))
     jobs = [
-        packing.Job(
+        packing.QueuedRun(
             item.path,
             available if item.exclusive else item.run.cores,
             prediction.claimed(item.prediction.memory, item.run.processes),
