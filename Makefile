@@ -25,7 +25,7 @@ SIZE ?= miniature
 
 run: $(READY)
 	$(BIN)/snakemake --cores $(CORES) --report results/default/report.html --report-after-run
-	@echo "Open results/default/report.html"
+	@echo "Open" results/default/studies/*/report.html "or, all in one, results/default/report.html"
 
 plan: $(READY)
 	$(BIN)/python scripts/plan.py $(if $(filter-out all,$(CORES)),--cores $(CORES))
@@ -35,7 +35,7 @@ miniatures: $(STUDIES)
 $(STUDIES): $(READY)
 	$(BIN)/snakemake --cores $(CORES) --configfile config/$(SIZE)/$@.yaml \
 	    --report results/$(SIZE)/$@/report.html --report-after-run
-	@echo "Open results/$(SIZE)/$@/report.html"
+	@echo "Open" results/$(SIZE)/$@/studies/*/report.html "or, all in one, results/$(SIZE)/$@/report.html"
 
 test: lint
 	$(BIN)/python -m pytest
