@@ -73,13 +73,22 @@ def test_other_setups_of_a_model_are_not_rivals():
 
 def test_one_of_which_runs_diverged_is_not_ranked():
     frame = runs(["best", "far", "same"])
-    frame.loc[(frame["model"] == "best") & (frame["split"] != "fold 0 of 2"), "score"] = np.nan
-    frame.loc[frame["model"] == "same", "score"] = np.nan
+    bad = (frame["model"] == "best") & (frame["split"] != "fold 0 of 2") | (
+        frame["model"] == "same"
+    )
+    frame.loc[bad, ["score", "diverged"]] = np.nan, "epoch 1"
     found = table(frame).set_index("model")
     assert found.index[0] == "far"
     assert found["finding"]["far"] == "best"
     assert set(found["finding"][["best", "same"]]) == {"not ranked: some of its runs diverged"}
     assert "Not ranked, because runs diverged: best; same." in said(frame)
+
+
+def test_one_whose_metric_is_not_defined_in_all_runs_is_not_ranked():
+    frame = runs(["best", "far"])
+    frame.loc[(frame["model"] == "best") & (frame["split"] == "fold 0 of 2"), "score"] = np.nan
+    assert table(frame)["finding"].to_list()[1] == "not ranked: not defined in some of its runs"
+    assert "Not ranked, because it is not defined in all runs: best." in said(frame)
 
 
 @pytest.mark.parametrize("names", [["best"], ["near"]])

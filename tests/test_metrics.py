@@ -79,7 +79,7 @@ def expected(one):
         "macro_f1": of_sklearn.f1_score(true, predicted, average="macro"),
         "roc_auc": of_sklearn.roc_auc_score(true, probabilities[:, 1]),
         "log_loss": of_sklearn.log_loss(true, probabilities),
-        "brier": 2 * of_sklearn.brier_score_loss(true, probabilities[:, 1]),
+        "brier": of_sklearn.brier_score_loss(true, probabilities[:, 1]),
     }
 
 

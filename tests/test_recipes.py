@@ -105,7 +105,7 @@ class Slow(torch.nn.Module):
         return self.layer(images.flatten(1))
 
 
-def test_a_recipe_that_is_far_too_slow_is_timed_once(laboratory, monkeypatch, tmp_path):
+def test_a_recipe_that_is_far_too_slow_is_timed_a_few_times(laboratory, monkeypatch, tmp_path):
     slow = {"contiguous": Slow(0.001), "channels_last": Slow(0.02)}
     for model in slow.values():
         model(torch.zeros(2, 3, 8, 8))
@@ -113,10 +113,29 @@ def test_a_recipe_that_is_far_too_slow_is_timed_once(laboratory, monkeypatch, tm
     run = vary(OPEN, precision="fp32", threads_per_worker=1)
     recipes._measure_all(run, laboratory.data(), 1, 1, tmp_path / "recipe", None)
     # In this test, here, and as warm-up; the other one's images have been counted before.
-    assert slow["channels_last"].steps == 3
+    assert slow["channels_last"].steps == 2 + recipes.LEAST_ROUNDS
     assert slow["contiguous"].steps == 4 + recipes.ROUNDS
     timings = json.loads((tmp_path / "recipe").read_text())["timings"]
     assert [timing["memory_format"] for timing in timings] == ["contiguous", "channels_last"]
+
+
+def test_a_step_that_was_disturbed_does_not_decide(laboratory, monkeypatch, tmp_path):
+    models_in = {"contiguous": Slow(0.001), "channels_last": Slow(0.004)}
+    for model in models_in.values():
+        model(torch.zeros(2, 3, 8, 8))
+    sleep, sleeps = time.sleep, []
+
+    def disturbed(seconds):
+        sleeps.append(seconds)
+        # The first step of the faster one that is timed, after three to warm up and count images.
+        sleep(0.1 if seconds == 0.001 and sleeps.count(seconds) == 4 else seconds)
+
+    monkeypatch.setattr(time, "sleep", disturbed)
+    monkeypatch.setattr(models, "build", lambda run, *_: models_in[run.memory_format])
+    run = vary(OPEN, precision="fp32", threads_per_worker=1)
+    recipes._measure_all(run, laboratory.data(), 1, 1, tmp_path / "recipe", None)
+    assert models_in["contiguous"].steps > 10
+    assert recipes.fill_in(run, tmp_path / "recipe", 1).memory_format == "contiguous"
 
 
 def test_a_model_without_filters_has_one_memory_format(laboratory, monkeypatch, tmp_path):

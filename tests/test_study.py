@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from allcores.analysis import products
-from allcores.study import grid, results_folder
+from allcores.analysis.study import Study
+from allcores.study import grid, results_folder, schema, sweeps
 from allcores.study.run import Run
 
 CONFIG = yaml.safe_load("""
@@ -76,7 +77,7 @@ def test_a_verdict_waits_only_for_what_it_speaks_of():
     of_study = products.of_study({"studies": {"s": asked}}, "s")
     found = [product.name for product in of_study if product.sentences_from]
     assert {"speed_table", "accuracy_table", "comparison_table", "staleness_figure"} <= {*found}
-    assert not {"per_class_table", "packing_table"} & {*found}
+    assert not {"phases_figure", "packing_table"} & {*found}
 
 
 def test_repeats_of_an_exclusive_cell_lie_far_apart():
@@ -150,3 +151,41 @@ def test_two_configs_of_one_name_do_not_meet(tmp_path, monkeypatch):
     assert results_folder.foreign([str(tmp_path / "mine.yaml")], "results/mine") == []
     (said,) = results_folder.foreign(["config/mine.yaml"], "results/mine")
     assert "holds the results of 'mine.yaml'; this call is of 'config/mine.yaml'" in said
+
+
+def test_the_config_in_a_report_trains_the_same_again():
+    config = schema.defaults() | yaml.safe_load("""
+recipe: fixed
+models:
+  mlp: {hidden: [[8], [16]], batch_size: [8, 16], sample: 3, epochs: 1, optimizer: {name: sgd}}
+  other: {name: lenet, batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: 0.1}}
+schedules: {slow: {name: cosine}, unused: {name: constant}}
+datasets: {small: {name: digits}}
+studies:
+  chosen:
+    datasets: [small]
+    folds: 3
+    select: 2
+    models: [mlp]
+    schedules: [slow]
+    strategies: [ddp]
+    workers: [2]
+    against: alone
+  alone: {datasets: [small], folds: 3, models: [other], exclusive: true}
+""")
+    expanded = sweeps.expanded(config)
+    folder = results_folder.ResultsFolder("results/mine")
+    table = grid.expand(expanded)
+    text = Study(expanded, table, folder, "chosen").config_text
+    assert "written" not in text
+    assert "unused" not in text
+    again = grid.expand(sweeps.expanded(schema.defaults() | yaml.safe_load(text)))
+    assert set(again.studies) == {"chosen", "alone"}
+    assert again.runs == table.runs
+    assert again.studies == table.studies
+    assert yaml.safe_load(Study(expanded, table, folder, "alone").config_text) == {
+        "datasets": {"small": {"name": "digits"}},
+        "models": {"other": config["models"]["other"]},
+        "studies": {"alone": config["studies"]["alone"]},
+        "recipe": "fixed",
+    }

@@ -71,6 +71,6 @@ def test_what_it_can_do_is_said(allcores):
 def test_how_to_cite_it_is_said_the_same_twice():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     entry = " ".join(citation.BIBTEX.split())
-    assert f"version = {{{cited['version']}}}" in entry
+    assert f"{{Version {cited['version']}}}" in entry
     assert f"title = {{{cited['title']}}}" in entry
     assert f"{{{{{cited['authors'][0]['name']}}}}}" in entry

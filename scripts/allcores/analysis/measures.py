@@ -45,9 +45,10 @@ def log_loss(true, predicted, probabilities):
 
 @metric(title="Brier score", less_is_better=True, bounds=(0, 2))
 def brier(true, predicted, probabilities):
-    """Mean squared distance from certainty, over all classes (Brier 1950): 0 to 2."""
-    certain = np.eye(probabilities.shape[1])[true]
-    return np.mean(np.sum((probabilities - certain) ** 2, axis=1))
+    """Of two classes the mean squared distance of a probability from certainty, 0 to 1; of more the
+    sum of that over the classes, 0 to 2 (Brier 1950)."""
+    labels = np.arange(probabilities.shape[1])
+    return sklearn_metrics.brier_score_loss(true, probabilities, labels=labels)
 
 
 @metric(title="R²", of_numbers=True, bounds=(None, 1))

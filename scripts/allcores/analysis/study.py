@@ -11,7 +11,7 @@ import yaml
 from allcores.analysis import products
 from allcores.data import storage
 from allcores.files import read_json, sha256, write_json
-from allcores.study import fingerprint, fit, registry
+from allcores.study import fingerprint, fit, registry, schema, sweeps
 from allcores.study.run import digest
 
 # The file in which a study notes what the others were made of.
@@ -92,18 +92,34 @@ class Study:
 
     @property
     def config_text(self):
-        """The part of the config that it is about, as YAML."""
-        study = self.config["studies"][self.name]
-        entries = {
+        """The part of the config that it is about, as YAML: enough to train it again."""
+        written = self.config | {
+            "models": self.config["models"] | self.config.get(schema.WRITTEN, {})
+        }
+        names = filter(None, (self.config["studies"][self.name].get("against"), self.name))
+        studies = {name: self._as_written(self.config["studies"][name]) for name in names}
+        parts = {
             section: {
-                name: self.config[section][name]
-                for name in study.get(section, ())
-                if name in self.config.get(section, {})
+                label: written[section][label]
+                for study in studies.values()
+                for label in study.get(section, ())
+                if label in written.get(section, {})
             }
             for section in ("datasets", "models", "schedules", "strategies")
         }
-        parts = {section: of_section for section, of_section in entries.items() if of_section}
-        return yaml.safe_dump(parts | {"studies": {self.name: study}}, sort_keys=False)
+        parts |= {"studies": studies}
+        parts |= {
+            key: self.config[key]
+            for key, default in schema.defaults().items()
+            if self.config.get(key, default) != default
+        }
+        parts = {key: value for key, value in parts.items() if value != {}}
+        return yaml.safe_dump(parts, sort_keys=False)
+
+    def _as_written(self, study):
+        """The entry of a study, with the swept models instead of their candidates."""
+        models = dict.fromkeys(sweeps.family_of(self.config, label) for label in study["models"])
+        return study | {"models": list(models)}
 
     @property
     def notes(self):

@@ -35,9 +35,9 @@ COPIES = 6
 ACTIVATION_FACTOR = 1.5
 # If these settings are equal, a finished run says how long another one takes.
 COMPARED = ("dataset", "model", "optimizer", "batch_size", "epochs", "precision", "memory_format")
-# A time limit: so many times the expected time, and at least so many minutes: fewer if runs of that
-# kind were measured.
-LIMIT, LEAST_LIMIT, LEAST_IF_MEASURED = 3, 30, 10
+# A time limit: so many times the expected time, and at least so many minutes; by whether runs of
+# that kind were measured.
+LIMITS = {True: (2.5, 5), False: (3.0, 30)}
 
 
 class Estimates:
@@ -73,8 +73,8 @@ class Estimates:
     def minutes(self, run):
         """A generous time limit for a Run: a cluster ends what exceeds it."""
         expected = self.expected(_kind(run))
-        least = LEAST_IF_MEASURED if expected.measured else LEAST_LIMIT
-        return max(least, math.ceil(LIMIT * expected.seconds / 60))
+        factor, least = LIMITS[expected.measured]
+        return max(least, math.ceil(factor * expected.seconds / 60))
 
     def memory_mb(self, run):
         """Expected peak memory of a Run on each of its nodes in megabytes, generously: a cluster

@@ -12,6 +12,8 @@ FILE = registry.LIBRARY.parents[1] / "workflow" / "schemas" / "config.schema.yam
 # The key of a config for the candidates of its sweeps, which no file has: label of each ->
 # {"family": the label in the file, "values": {key: value}}; see sweeps.py.
 SWEPT = "swept"
+# And that for their entries as the file has them: family -> entry.
+WRITTEN = "written"
 
 
 @functools.cache
@@ -38,7 +40,7 @@ def violations(config):
     """(path, text) for everything that the schema does not allow in a config, whose sweeps may be
     expanded or not."""
     if isinstance(config, dict):
-        config = {key: value for key, value in config.items() if key != SWEPT}
+        config = {key: value for key, value in config.items() if key not in (SWEPT, WRITTEN)}
     try:
         unknown = list(_check_types(config, ()))
     except RecursionError:

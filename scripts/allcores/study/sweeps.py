@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from allcores.study import grid, registry
 from allcores.study.run import digest
-from allcores.study.schema import SWEPT, is_integer, listed, mapping
+from allcores.study.schema import SWEPT, WRITTEN, is_integer, listed, mapping
 
 SAMPLE = "sample"
 # What an entry says to be filled in, and where the file of a dataset says with what.
@@ -194,15 +194,15 @@ def stand_in(config):
 
 def expanded(config):
     """The config with recommendations filled in and an entry for each candidate of its sweeps, see
-    SWEPT."""
+    SWEPT and WRITTEN."""
     config = _with_recommended(config)
-    models, swept, labels = {}, {}, {}
+    models, swept, labels, written = {}, {}, {}, {}
     for label, entry in config["models"].items():
         lists = list(_lists(label, mapping(entry)))
         if not lists:
             models[label], labels[label] = entry, [label]
             continue
-        labels[label] = []
+        labels[label], written[label] = [], entry
         for values in _draw(lists, entry.get(SAMPLE)):
             candidate = _candidate(entry, label, lists, values)
             name = _label(label, lists, values)
@@ -219,7 +219,7 @@ def expanded(config):
         else study
         for name, study in config["studies"].items()
     }
-    return config | {"models": models, "studies": studies, SWEPT: swept}
+    return config | {"models": models, "studies": studies, SWEPT: swept, WRITTEN: written}
 
 
 def family_of(config, label):

@@ -24,8 +24,9 @@ MEMORY_FORMATS = ("contiguous", "channels_last")
 TOLERANCE = 0.03
 # bf16 rounds: it is chosen only if it is faster by this factor.
 WORTH_ROUNDING = 1.1
-# A recipe that is slower than the best by more than this factor is not timed again.
-HOPELESS = 2.0
+# A recipe that is slower than the best by more than this factor is not timed again, once it has
+# been so often: a single step may have been disturbed.
+HOPELESS, LEAST_ROUNDS = 2.0, 3
 # Rounds of measuring: at most ROUNDS, no new one after SECONDS.
 ROUNDS, SECONDS = 20, 1.5
 # A step has fewer images if a whole batch would take longer than this (seconds).
@@ -209,10 +210,10 @@ def _measure_all(run, data_folder, available, most_threads, file, world):
     for done in range(ROUNDS):
         for _, step, seconds in steps:
             late = done and time.perf_counter() - began > SECONDS
-            if late or (seconds and seconds[0] > HOPELESS * best):
+            if late or (len(seconds) >= LEAST_ROUNDS and min(seconds) > HOPELESS * best):
                 continue
             seconds.append(step())
-            best = min(best, seconds[0])
+            best = min(best, seconds[-1])
     # The least time: what else is going on can only add to it.
     timings = [recipe | {"images_per_second": count / min(seconds)} for recipe, _, seconds in steps]
     for timing in timings:

@@ -27,15 +27,16 @@ def table(runs, facts):
     table = groups.agg(
         runs=("seed", "size"),
         diverged=("diverged", "count"),
-        **{metric.name: (metric.name, "mean") for metric in facts.metrics},
+        **{facts.metric.name: ("score", "mean")},
         standard_deviation=("score", "std"),
+        **{metric.name: (metric.name, "mean") for metric in facts.metrics[1:]},
         seconds=("training_seconds", "mean"),
         core_seconds=("core_seconds", "mean"),
     ).reset_index()
     intervals = [comparison.interval(repeats, facts.metric) for _, repeats in groups]
-    for end, name in enumerate(("low_95", "high_95")):
-        ends = [interval[end] for interval in intervals]
-        table.insert(table.columns.get_loc("seconds"), name, ends)
+    place = table.columns.get_loc("standard_deviation")
+    for end, name in enumerate(("low_95", "high_95"), 1):
+        table.insert(place + end, name, [interval[end - 1] for interval in intervals])
     return table
 
 

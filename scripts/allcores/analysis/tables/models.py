@@ -1,5 +1,6 @@
 """Which model and schedule scores best, and which others differ from it?"""
 
+import numpy as np
 import pandas as pd
 
 from allcores.analysis import comparison
@@ -14,16 +15,18 @@ LEADING = 4
 CAPTION = """
 Held-out {metric} of each model and schedule, trained with **{baseline} with its fewest cores**;
 *low 95*, *high 95*: the 95 % interval of the mean. *difference*: to the best one, in pairs of runs
-with the same fold and seed; *low*, *high*: its 95 % interval. *p*: Nadeau and Bengio's corrected
+with the same fold and seed; *low*, *high*: its 95 % interval, not corrected for the number of
+comparisons. *p*: Nadeau and Bengio's corrected
 resampled t-test, which allows for folds that share training samples; *p corrected*: by Holm's
 method for as many comparisons as there are pairs of rows, because the best one was found by the
 same runs. The difference is significant where *p corrected* is below 0.05. A row with runs that
-diverged is not ranked.
+diverged, or in which {metric} is not defined, is not ranked.
 """
 COMPARED = ("score", "low_95", "high_95", "difference", "finding")
 
 PLACE, COMPETITOR = ["dataset", "train_size"], ["model", "schedule"]
 BEST, NOT_RANKED = "best", "not ranked: some of its runs diverged"
+UNDEFINED = "not ranked: not defined in some of its runs"
 COMPARISON = ["pairs", "difference", "low", "high", "at_most", "p", "p_corrected", "finding"]
 
 
@@ -39,14 +42,15 @@ def table(runs, facts):
 def _ranked(runs, metric):
     """The rows of one dataset and training-set size."""
     groups = runs.groupby(COMPETITOR, sort=False)
-    rows = groups["score"].agg(score="mean", scored="count", runs="size").reset_index()
+    scores = {"score": ("score", "mean"), "scored": ("score", "count"), "runs": ("score", "size")}
+    rows = groups.agg(**scores, diverged=("diverged", "count")).reset_index()
     rows[["low_95", "high_95"]] = [comparison.interval(group, metric) for _, group in groups]
     rows["is_whole"] = rows["scored"] == rows["runs"]
     order = {"by": ["is_whole", "score"], "ascending": [False, metric.sign < 0]}
     rows = rows.sort_values(**order, kind="stable")
     rows = rows.merge(_compared(runs, rows[rows["is_whole"]], metric), "left", COMPETITOR)
-    otherwise = rows["is_whole"].map({True: BEST, False: NOT_RANKED})
-    rows["finding"] = rows["finding"].astype(object).fillna(otherwise)
+    otherwise = np.select([rows["is_whole"], rows["diverged"] > 0], [BEST, NOT_RANKED], UNDEFINED)
+    rows["finding"] = rows["finding"].astype(object).fillna(pd.Series(otherwise))
     return rows.assign(**runs[PLACE].iloc[0])
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 
 from allcores.analysis import comparison, style, tidy
 from allcores.analysis.tables import sweep
-from allcores.analysis.tables.models import BEST, NOT_RANKED
+from allcores.analysis.tables.models import BEST, NOT_RANKED, UNDEFINED
 from allcores.analysis.words.wording import (
     base_of,
     by_model,
@@ -56,8 +56,9 @@ OF_OTHERS = {
     comparison.IDENTICAL: "The same in every pair of runs",
     comparison.UNKNOWN: "Not tested, because the pairs of runs show no spread",
     NOT_RANKED: "Not ranked, because runs diverged",
+    UNDEFINED: "Not ranked, because it is not defined in all runs",
 }
-MOST_NAMES = 4  # told for each finding
+MOST_NAMES = 6  # for each finding
 # An interval that is wider than this, or a difference of as much that is possible, says nothing.
 WIDEST = 0.5
 
@@ -78,9 +79,10 @@ def _best_models(table, metric):
                 f"{' with '.join(row[named])}{_difference(row, metric)}"
                 for _, row in rows.iterrows()
             ]
-            if names and (is_chosen or finding != NOT_RANKED):
-                further = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
-                parts.append(f"{title}: {'; '.join([*names[:MOST_NAMES], *further])}.")
+            if names and (is_chosen or finding not in (NOT_RANKED, UNDEFINED)):
+                if len(names) > MOST_NAMES:
+                    names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
+                parts.append(f"{title}: {'; '.join(names)}.")
         yield " ".join([*parts, *([OPTIMISTIC] if is_chosen else [])])
 
 

@@ -8,11 +8,12 @@ from allcores.study import registry
 
 PROJECT = registry.LIBRARY.parents[1]
 # As CITATION.cff has it.
-BIBTEX = f"""@software{{allcores,
-  author  = {{{{The allcores authors}}}},
-  title   = {{allcores: train neural networks on every CPU core,
-             and see which way of using them is fastest}},
-  version = {{{allcores.__version__}}}
+BIBTEX = f"""@misc{{allcores,
+  author = {{{{The allcores authors}}}},
+  title  = {{allcores: train neural networks on every CPU core,
+            and see which way of using them is fastest}},
+  year   = {{2026}},
+  note   = {{Version {allcores.__version__}}}
 }}"""
 
 

@@ -146,10 +146,24 @@ def _selection(candidates, rows, runs, metric):
 def _comparison(frames, facts):
     metrics = comma_separated(facts.metrics)
     yield f"{metrics[0].upper()}{metrics[1:]}: on the held-out samples, which training never sees."
+    compared = []
+    if len(frames.get("models_table", ())) > 1:
+        compared += ["of each model and schedule with the best one, corrected for all their pairs"]
     if len(frames.get("comparison_table", ())):
-        yield f"The {facts.metric} was compared with that of {facts.baseline} in pairs of runs"
-        yield f"with the same fold and seed by {REFERENCE}, with Holm's correction for multiple"
-        yield "comparisons; intervals are 95 % confidence intervals of the same corrected test."
+        compared += [f"of each setup with {facts.baseline}"]
+    if compared:
+        yield f"The {facts.metric} was compared {'; and '.join(compared)}: in pairs of runs with"
+        yield f"the same fold and seed, by {REFERENCE} with J - 1 degrees of freedom for J pairs,"
+        yield "and Holm's correction for multiple comparisons. Intervals of differences are 95 %"
+        yield "confidence intervals of that test, without this correction; those of scores allow"
+        yield f"for shared training samples in the same way{_scale(facts.metric)}."
+
+
+def _scale(metric):
+    """On which scale the interval of a score is symmetric: see comparison.within()."""
+    if metric.bounds == (None, None):
+        return ""
+    return f", on a {'logit' if None not in metric.bounds else 'logarithmic'} scale"
 
 
 def _timing(rows):
