@@ -9,6 +9,8 @@ from allcores.study.run import Choice, Run
 
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
+    if sys.argv[1:]:
+        sys.exit(__doc__)
     cores.set_thread_variables(cores.allowed())
     lean_torch.import_torch()
     from allcores.training.sanity import UnfitPartError, tried_out

@@ -5,12 +5,15 @@
                                                          --profile slurm (lsf, sge, pbs, htcondor)
     allcores plan --configfile mine.yaml --cores 48      how long that would take
     allcores status --configfile mine.yaml --watch       how far it is
+    allcores run --unlock                                after a call that was killed
     allcores predict --help                              use what was trained
     allcores train --help                                one training by hand
 
 Results go to results/ in the folder where it is called.
 """
 
+import importlib.metadata
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -23,10 +26,15 @@ RUN = "allcores run"
 
 def main():
     name, *arguments = sys.argv[1:] or ["--help"]
-    if name in ("-h", "--help"):
+    if name in ("-h", "--help") or (name == "run" and {"-h", "--help"} & set(arguments)):
         print(__doc__)
+    elif name == "--version":
+        print(importlib.metadata.version("allcores"))
     elif name == "run":
-        if "--configfile" not in arguments:
+        # As snakemake, it takes --flag=value, too.
+        parted = (w.split("=", 1) if w.startswith("--") else [w] for w in arguments)
+        arguments = list(itertools.chain.from_iterable(parted))
+        if not {"--configfile", "--configfiles", "--unlock"} & set(arguments):
             sys.exit("allcores run: expected --configfile FILE; --help shows examples")
         profiles = {place.name: place for place in (SCRIPTS.parent / "profiles").iterdir()}
         arguments = [profiles.get(word, word) for word in arguments]

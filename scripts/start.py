@@ -83,6 +83,8 @@ def warm(path, command, forwarded):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
     path, caller, *command = sys.argv[1:]
     caller = caller if caller != "0" else str(os.getppid())
     forwarded = []

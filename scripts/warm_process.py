@@ -34,6 +34,8 @@ def pandas():
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     name, *arguments = sys.argv[1:]
     cores.set_thread_variables(1)  # each program sets its own
     warm_start.serve(*arguments, {warm_start.TORCH: torch, warm_start.PANDAS: pandas}[name])

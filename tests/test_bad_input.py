@@ -5,6 +5,7 @@ import datetime
 import math
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -172,9 +173,9 @@ TEXTS = {
 }
 
 
-def dry_run(file):
+def dry_run(file, *arguments):
     command = [*warm(OF_CALLS, WARM / "call.py"), "-s", ROOT / "workflow" / "Snakefile"]
-    command += ["-n", "--cores", "4"]
+    command += ["-n", *(arguments or ("--cores", "4"))]
     return subprocess.run(
         [*command, "--configfile", file],
         cwd=file.parent,
@@ -196,6 +197,25 @@ def test_a_file_that_is_no_config_is_answered_by_hand_and_by_snakemake(tmp_path,
     assert run.returncode != 0
     assert re.search(line, run.stdout + run.stderr), run.stdout + run.stderr
     assert not (tmp_path / "results").exists()
+
+
+def test_what_a_call_cannot_do_is_said_in_a_line(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(FULL))
+    no_cores = dry_run(file, "--cores", "0")
+    assert "--cores: found 0; expected a whole number from 1" in no_cores.stderr
+    (tmp_path / "results").touch()
+    no_folder = dry_run(file)
+    assert f"{tmp_path}/results: expected a folder; move that file away" in no_folder.stderr
+    assert "Traceback" not in no_cores.stderr + no_folder.stderr
+
+
+@pytest.mark.parametrize("name", ["check_models", "start", "warm_node", "warm_process"])
+def test_programs_that_nobody_calls_say_what_they_are_for(name):
+    command = [sys.executable, ROOT / "scripts" / f"{name}.py", "--help"]
+    run = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True)
+    assert len(run.stderr) > 50
+    assert "Traceback" not in run.stderr
 
 
 def test_quoted_labels_stay_texts(tmp_path):

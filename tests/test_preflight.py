@@ -295,7 +295,17 @@ def test_a_problem_of_any_length_is_cut():
     with pytest.raises(UnfitPartError) as found, sanity._blame("models", "own"):
         raise RuntimeError("x" * 10**6 + " is too much")
     assert len(found.value.problem) < 1100
-    assert "[...]" in found.value.problem and found.value.problem.endswith("is too much")
+    assert "[...]" in found.value.problem and "is too much (" in found.value.problem
+
+
+def test_a_mistake_in_a_model_is_told_with_its_line(mine, monkeypatch):
+    mistaken = OWN["plain"].replace("super().forward(x", "self.boddy(x")
+    (mine / "mistaken.py").write_text(f"from torch import nn\n{mistaken}")
+    monkeypatch.syspath_prepend(str(mine))
+    component.source_of.cache_clear()
+    run = vary(model=Choice("own", "mistaken:Net", {}))
+    with pytest.raises(UnfitPartError, match=r"has no attribute 'boddy' \(.*mistaken.py, line 8\)"):
+        sanity.tried_out(run, (1, 8, 8), 3)
 
 
 @pytest.mark.parametrize(

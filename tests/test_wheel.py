@@ -8,6 +8,7 @@ import pytest
 import yaml
 from conftest import ENVIRONMENT, ROOT
 
+from allcores import __version__ as allcores_version
 from allcores.analysis.words import citation
 
 STUDY = """
@@ -62,6 +63,10 @@ def test_profiles_of_batch_systems_are_found(allcores):
 
 def test_what_it_can_do_is_said(allcores):
     assert "expected --configfile FILE" in allcores("run").stderr
+    assert "allcores run --configfile mine.yaml" in allcores("run", "--help").stdout
+    assert allcores("run", "--configfile=mine.yaml", "-n").returncode == 0
+    assert allcores("run", "--unlock").returncode == 0
+    assert allcores("--version").stdout.strip() == allcores_version
     assert "allcores run --configfile mine.yaml" in allcores().stdout
     wrong = allcores("rum")
     assert wrong.returncode == 1

@@ -81,10 +81,12 @@ class Call:
         except ValueError as error:
             sys.exit(str(error))
         self.folder = ResultsFolder(f"results/{name}")
+        if self.local_cores == 0:  # Snakemake would wait for one for ever
+            sys.exit("--cores: found 0; expected a whole number from 1, or `all`")
         if self.is_main:  # for a job of a cluster the call that submitted it has checked
             self._check(*self._if_given(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
-            stop_at(_full_disk())
+            stop_at(_unusable(Path(self.folder.path).absolute()))
             is_next_turn = os.environ.get(RESTARTS, "0") != "0"
             if is_next_turn and WITHOUT_MISSING not in os.environ:  # not a call within another
                 internals.unlock(self.folder.path)
@@ -364,9 +366,16 @@ def _flag(cores):
     return f"--cores {cores}"
 
 
-def _full_disk():
-    """[a finding] if the disk is full, else []; Snakemake would end in a traceback."""
-    place = Path("results" if Path("results").exists() else ".").absolute()
+def _unusable(folder):
+    """[a finding] if nothing can be written in a folder, which may not exist yet, else [].
+
+    Snakemake would end in a traceback.
+    """
+    place = next(place for place in (folder, *folder.parents) if place.exists())
+    if not place.is_dir():
+        return [f"{place}: expected a folder; move that file away"]
+    if not os.access(place, os.W_OK | os.X_OK):
+        return [f"{place}: nothing may be written there; call from another folder"]
     free = shutil.disk_usage(place).free
     return [f"{place}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
 

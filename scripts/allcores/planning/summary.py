@@ -148,10 +148,11 @@ def report_lines(runs, setups, studies, available, cores_here):
             )
     yield ""
     yield "Times are for training and scoring; preparing data and making tables come on top."
-    if runs["extrapolated"].any():
+    if available > cores_here:
         yield (
-            f"Extrapolated: this machine has {cores_here} core{'s' if cores_here > 1 else ''}. The "
-            "main assumption is that memory gets faster in proportion to the number of cores."
+            f"This machine has {cores_here} core{'s' if cores_here > 1 else ''}: the time on "
+            f"{available}, and what is marked as extrapolated, assume that memory gets faster in "
+            "proportion to the number of cores."
         )
 
 

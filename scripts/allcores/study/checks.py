@@ -90,12 +90,15 @@ def _check_model(path, label, entry):
     try:
         component = registry.model(str(name))
     except KeyError:
-        yield path, f"unknown model {name!r}; {choices(name, registry.models())}"
+        if "import" in entry:
+            yield (*path, "import"), f"found {name!r}; expected package.module:Name"
+        else:
+            yield path, f"unknown model {name!r}; {choices(name, registry.models())}"
     except ValueError as error:
         yield (*path, "import"), str(error)
     else:
-        entry_keys = {"name", "import"} | grid.HYPERPARAMETERS
-        options = {k: v for k, v in entry.items() if k not in entry_keys}
+        other = {"name", "import", *grid.HYPERPARAMETERS}
+        options = {key: value for key, value in entry.items() if key not in other}
         yield from _check_options(path, options, component, sorted(grid.HYPERPARAMETERS))
     if "import" in entry and "name" in entry:
         yield (*path, "name"), "conflicts with `import`; expected one of them"
@@ -110,10 +113,8 @@ def _check_model(path, label, entry):
         spelling = settings.pop("name")
         name = registry.canonical(spelling, components)
         if name is None:
-            yield (
-                (*path, key, "name"),
-                f"unknown {key} {spelling!r}; {choices(spelling, components)}",
-            )
+            problem = f"unknown {key} {spelling!r}; {choices(spelling, components)}"
+            yield (*path, key, "name"), problem
         else:
             yield from _check_options((*path, key), settings, components[name])
             cannot_exclude = name in OWN_DECAY or "weight_decay" not in (

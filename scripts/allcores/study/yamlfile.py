@@ -22,7 +22,8 @@ def read(file):
     except (yaml.YAMLError, json.JSONDecodeError) as error:
         raise ValueError(f"{file}: {error}") from None
     if not isinstance(content, dict):
-        raise ValueError(f"{file}: found {type(content).__name__}; expected keys and values")
+        kind = "nothing" if content is None else f"a {type(content).__name__}"
+        raise ValueError(f"{file}: found {kind}; expected keys and values")
     return content
 
 

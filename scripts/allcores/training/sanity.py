@@ -2,7 +2,9 @@
 
 import contextlib
 import copy
+import sysconfig
 import time
+import traceback
 from multiprocessing import get_context
 
 import torch
@@ -43,7 +45,15 @@ def _blame(*place):
         if len(text) > LONGEST:
             text = f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 2 :]}"
         problem = text if type(error) is ValueError else f"{type(error).__name__}: {text}"
-        raise UnfitPartError(place, problem) from error
+        raise UnfitPartError(place, problem + _line_of_user(error)) from error
+
+
+def _line_of_user(error):
+    """Where an error was raised in code that is neither ours nor installed, in brackets; or ""."""
+    frames = traceback.extract_tb(error.__traceback__)
+    known = str(registry.LIBRARY), sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")
+    lines = [frame for frame in frames if not frame.filename.startswith((*known, "<"))]
+    return f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""
 
 
 def tried_out(run, shape, classes, strategies=()):

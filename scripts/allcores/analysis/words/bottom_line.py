@@ -45,7 +45,8 @@ def sentences(frames, facts):
         cost = ""
         if fastest.name != base.name and differences is not None:
             cost = _cost(differences, fastest, facts)
-        yield f"{names}: {_for_one_run(fastest, base)}{cost} {_for_many_runs(efficient, base)}"
+        for_one, for_many = _for_one_run(fastest, base, group), _for_many_runs(efficient, base)
+        yield f"{names}: {for_one}{cost} {for_many}"
 
 
 OPTIMISTIC = "The best of several held-out scores is an optimistic estimate."
@@ -138,9 +139,13 @@ def _best_scores(runs, metric):
     yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
 
 
-def _for_one_run(fastest, base):
+def _for_one_run(fastest, base, group):
     if fastest.name == base.name:
-        return f"for a single run, nothing is faster than {style.setup_text(base)}{mark(base)}."
+        disturbed = (group["note"] == "contended").any()
+        doubt = " (uncertain: the runs of other ways were disturbed)" if disturbed else ""
+        return (
+            f"for a single run, nothing is faster than {style.setup_text(base)}{mark(base)}{doubt}."
+        )
     return (
         f"a single run is fastest with {style.setup_text(fastest)}{mark(fastest)}: "
         f"{fastest['speedup']:.2f} x the speed of {style.setup_text(base)}{mark(base)}"
