@@ -94,5 +94,5 @@ def compare(bench, cases, count=1):
             rows.append((f"{name}, {what}, {workers} workers", "ms", [1e3 * v for v in values]))
         for base, name in itertools.combinations(found, 2):
             relative = ratios(found[base], found[name])
-            rows.append((f"  {name}: speed relative to {base}", "x", relative))
+            rows.append((f"  {name}, {what}: speed relative to {base}", "x", relative))
     report(bench, rows)

@@ -23,8 +23,9 @@ CASES = [
 ][: sized(None, 1)]
 # Each on a core of its own.
 WORKER_COUNTS = sized(sorted({2, cores.allowed()} - {1}), [2])
-# The first exchanges nothing: each worker applies its own gradient to weights of its own.
-STRATEGIES = ("serial", "ddp", "ring", "shared_memory")
+# Without exchange, each worker applies its own gradient to weights of its own.
+STRATEGIES = {"no exchange": "serial", "ddp": "ddp", "ring": "ring"}
+STRATEGIES |= {"shared_memory": "shared_memory"}
 
 
 def alternatives(name, batch, memory_format, world):
@@ -44,7 +45,7 @@ def alternatives(name, batch, memory_format, world):
 
         return act
 
-    return {name: step(name) for name in STRATEGIES}
+    return {label: step(name) for label, name in STRATEGIES.items()}
 
 
 if __name__ == "__main__":
