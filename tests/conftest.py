@@ -95,8 +95,8 @@ def using(strategy, workers, run=RUN, nodes=1, **changes):
     asked = {"strategies": [strategy.label], "workers": [workers], "nodes": [nodes]}
     asked["threads_per_worker"] = [1]
     ((_, nodes, workers, servers, _),) = grid.layouts(section, asked)
-    layout = {"nodes": nodes, "workers": workers, "servers": servers}
-    return vary(run, strategy=strategy, **layout, **changes)
+    counts = {"nodes": nodes, "workers": workers, "servers": servers}
+    return vary(run, strategy=strategy, **counts, **changes)
 
 
 def optimizer_maker(name, **options):

@@ -72,13 +72,15 @@ def ends_like_a_local_call(project, folder):
     shutil.copy(project.config, local.config)
     local.configure(lambda config: config["studies"].pop("wide", None))
     local.call()
-    found, expected = weights_of(project), weights_of(local)
-    over_nodes = {name: found.pop(name) for name in list(found) if "_nodes" in name}
+    cluster_weights, expected = weights_of(project), weights_of(local)
+    over_nodes = {
+        name: cluster_weights.pop(name) for name in list(cluster_weights) if "_nodes" in name
+    }
     for name, weights in over_nodes.items():
         serial = expected[re.sub("/[^/]*/[^/]*_nodes2/", "/serial/w1t1/", name)]
         assert all(torch.allclose(weights[key], serial[key], atol=1e-5) for key in serial)
-    return found.keys() == expected.keys() and all(
-        same_weights(found[name], expected[name]) for name in expected
+    return cluster_weights.keys() == expected.keys() and all(
+        same_weights(cluster_weights[name], expected[name]) for name in expected
     )
 
 

@@ -211,9 +211,9 @@ def test_a_network_learns_from_signals(laboratory, tmp_path):
         **PLAIN,
         **{"folds": 3, "fold": 0, "epochs": 15},
     )
-    found, _ = laboratory.conduct(run)
-    assert found["accuracy"] > 0.8
-    assert found["shape"] == [1, 32]
+    record, _ = laboratory.conduct(run)
+    assert record["accuracy"] > 0.8
+    assert record["shape"] == [1, 32]
 
 
 def test_predictions_of_numbers_are_in_their_own_unit(laboratory, tmp_path):
@@ -225,22 +225,24 @@ def test_predictions_of_numbers_are_in_their_own_unit(laboratory, tmp_path):
         **{"folds": 3, "fold": 0, "epochs": 30},
     )
     record, _ = laboratory.conduct(run)
-    found = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
+    predictions = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
     from sklearn import metrics
 
-    assert list(found) == ["sample", "true", "predicted"]
-    assert record["r2"] == pytest.approx(metrics.r2_score(found["true"], found["predicted"]))
+    assert list(predictions) == ["sample", "true", "predicted"]
+    assert record["r2"] == pytest.approx(
+        metrics.r2_score(predictions["true"], predictions["predicted"])
+    )
     assert record["mae"] == pytest.approx(
-        metrics.mean_absolute_error(found["true"], found["predicted"])
+        metrics.mean_absolute_error(predictions["true"], predictions["predicted"])
     )
     assert record["rmse"] == pytest.approx(
-        metrics.root_mean_squared_error(found["true"], found["predicted"])
+        metrics.root_mean_squared_error(predictions["true"], predictions["predicted"])
     )
     assert record["r2"] > 0.5
     predictor = Predictor(laboratory.folder / "run")
     inputs = np.load(tmp_path / "waves.npz")["inputs"].astype(np.float32)
-    again = predictor.predictions(inputs[found["sample"]])[:, 0]
-    assert np.array_equal(again, found["predicted"])
+    again = predictor.predictions(inputs[predictions["sample"]])[:, 0]
+    assert np.array_equal(again, predictions["predicted"])
     np.save(tmp_path / "huge.npy", np.full((1, 1, 32), 1e300))
     with pytest.raises(ValueError, match=r"at \[0, 0, 0\] there is no finite number"):
         samples.read(tmp_path / "huge.npy", predictor)
@@ -271,9 +273,9 @@ def test_a_table_is_predicted_by_the_names_of_its_columns(laboratory, tmp_path):
         expected = rf"the column town holds 'Rom', in {count} rows; known: 'Bonn', 'Kiel', 'Ulm'"
         with pytest.raises(ValueError, match=expected):
             samples.read(file, predictor)
-        found = samples.read(file, predictor, unknown_as_none=True)
+        rome_samples = samples.read(file, predictor, unknown_as_none=True)
         towns = [column["name"] == "town" for column in predictor.columns]
-        assert not found.inputs[list(rows.index).index(1), towns].any()
+        assert not rome_samples.inputs[list(rows.index).index(1), towns].any()
     with pytest.raises(ValueError, match="age in 1, first in row 2"):
         gap = new.assign(age=new["age"].where(new.index != 2))
         samples.read(saved(tmp_path, gap, "gap.csv"), predictor)
@@ -311,9 +313,9 @@ def test_a_class_is_read_as_it_was_trained_on(tmp_path, trained_on, written, exp
     made = table.load(None, **options)
     run = SimpleNamespace(dataset=Choice("it", "table", options))
     predictor = SimpleNamespace(run=run, classes=made.classes, columns=made.columns, shape=(1,))
-    found = samples.read(file("new.csv", written), predictor)
-    assert (found.true if expected is None else list(found.true)) == expected
-    assert bool(found.notes) == (expected is None)
+    new_samples = samples.read(file("new.csv", written), predictor)
+    assert (new_samples.true if expected is None else list(new_samples.true)) == expected
+    assert bool(new_samples.notes) == (expected is None)
 
 
 def test_rare_classes_can_count_as_much_as_others():
@@ -330,9 +332,9 @@ def test_balanced_workers_follow_serial(laboratory):
     balanced = Choice("CrossEntropyLoss", "CrossEntropyLoss", {"weight": "balanced"})
     run = vary(RUN, loss=balanced)
     _, expected = laboratory.conduct(run, "serial")
-    _, found = laboratory.conduct(using(DDP, 2, run), "ddp")
+    _, weights = laboratory.conduct(using(DDP, 2, run), "ddp")
     for key, value in expected.items():
-        torch.testing.assert_close(found[key], value, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(weights[key], value, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3,), (1, 32), (3, 8, 9), (1, 8, 8)])

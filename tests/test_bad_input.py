@@ -122,10 +122,10 @@ def test_the_config_that_is_spoilt_is_sound():
 def test_programs_tell_what_they_take(command, text):
     name, *flags = command.split()
     called = [*program(name.removesuffix(".py")), *flags]
-    found = subprocess.run(called, env=ENVIRONMENT, capture_output=True, text=True)
-    assert text in found.stdout + found.stderr
-    assert "Traceback" not in found.stderr
-    assert (found.returncode == 0) == ("--help" in flags)
+    process = subprocess.run(called, env=ENVIRONMENT, capture_output=True, text=True)
+    assert text in process.stdout + process.stderr
+    assert "Traceback" not in process.stderr
+    assert (process.returncode == 0) == ("--help" in flags)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_a_strange_value_is_answered_or_is_fine(number, path):
     """Each place gets a third of them, and its neighbour the next."""
     for value in STRANGE[number % 3 :: 3]:
         config = replaced(path, copy.deepcopy(value))
-        found = checks.findings(config, cores=4)
-        assert all("\n" not in line.strip() for line in found)
-        if not found:
+        findings = checks.findings(config, cores=4)
+        assert all("\n" not in line.strip() for line in findings)
+        if not findings:
             table = grid.expand(config)
             assert all("\0" not in run_path for run_path in table.runs)
 

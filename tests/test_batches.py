@@ -25,7 +25,7 @@ def test_order_depends_on_seed_and_epoch_alone():
 
 
 def test_dropout_differs_between_seeds_epochs_and_ranks():
-    assert len({dropout_seed(*each) for each in itertools.product(range(3), repeat=3)}) == 27
+    assert len({dropout_seed(*indices) for indices in itertools.product(range(3), repeat=3)}) == 27
 
 
 def pixels(crop=0, flip=False, size=6, count=40):
@@ -47,7 +47,7 @@ def test_every_augmented_image_is_a_shifted_or_mirrored_original():
     samples = np.arange(len(images))
     augmented = made.augmented(samples)
     padded = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)))
-    found = set()
+    transforms = set()
     for sample in samples:
         windows = {
             (top, left, mirrored): made._scaled(
@@ -61,9 +61,9 @@ def test_every_augmented_image_is_a_shifted_or_mirrored_original():
         }
         matches = [k for k, window in windows.items() if torch.equal(window, augmented[sample])]
         assert len(matches) == 1
-        found.add(matches[0])
-    assert len(found) > 20, "the samples of a batch are augmented differently"
-    assert {mirrored for *_, mirrored in found} == {False, True}
+        transforms.add(matches[0])
+    assert len(transforms) > 20, "the samples of a batch are augmented differently"
+    assert {mirrored for *_, mirrored in transforms} == {False, True}
 
 
 def test_augmentation_belongs_to_seed_epoch_and_sample():

@@ -9,8 +9,8 @@ from conftest import ENVIRONMENT, OF_CALLS, OF_PROGRAMS, ROOT, warm, warm_folder
 
 FOLDER = ROOT / "tests" / "benchmarks"
 # Parts of others; and one that needs the 30 MB of Fashion-MNIST, which a test cannot have.
-LEFT_OUT = {"conduct", "measure", "mnist_example", "run_all", "side_by_side", "usual"}
-LEFT_OUT |= {"grid_search", "fashion_mnist"}
+EXCLUDED = {"conduct", "measure", "mnist_example", "run_all", "side_by_side", "usual"}
+EXCLUDED |= {"grid_search", "fashion_mnist"}
 
 
 def forked(owner, name):
@@ -26,7 +26,7 @@ def small():
     return programs | {"BENCH": "smoke", "SHARED_WARM": str(warm_folder())}
 
 
-NAMES = sorted({file.stem for file in FOLDER.glob("*.py")} - LEFT_OUT - {"allocation"})
+NAMES = sorted({file.stem for file in FOLDER.glob("*.py")} - EXCLUDED - {"allocation"})
 
 
 @pytest.mark.parametrize("name", [*NAMES, pytest.param("allocation", marks=pytest.mark.slurm)])

@@ -38,19 +38,19 @@ def said(frame):
 
 
 def test_others_are_compared_with_the_best_in_pairs_of_runs():
-    found = table(runs(["far", "best", "near"])).set_index("model")
-    assert list(found.index) == ["best", "near", "far"]
-    assert found["finding"]["best"] == "best"
-    assert found["score"]["near"] == pytest.approx(0.945)
-    assert found["finding"]["near"] == comparison.NOT_SIGNIFICANT
-    assert found["finding"]["far"] == comparison.DIFFERS
-    assert found["difference"]["far"] == pytest.approx(-0.1425)
+    ranking = table(runs(["far", "best", "near"])).set_index("model")
+    assert list(ranking.index) == ["best", "near", "far"]
+    assert ranking["finding"]["best"] == "best"
+    assert ranking["score"]["near"] == pytest.approx(0.945)
+    assert ranking["finding"]["near"] == comparison.NOT_SIGNIFICANT
+    assert ranking["finding"]["far"] == comparison.DIFFERS
+    assert ranking["difference"]["far"] == pytest.approx(-0.1425)
     pairs = np.subtract(SCORES["far"], SCORES["best"]), np.subtract(SCORES["near"], SCORES["best"])
     share = 10 / 100  # held out for each that is trained on
     p = [comparison.corrected_t_test(differences, share)[3] for differences in pairs]
     # The best is found by the same runs: all three pairs count.
     expected = comparison.holm([*p, 1.0])[:2]
-    assert list(found["p_corrected"][["far", "near"]]) == pytest.approx(list(expected))
+    assert list(ranking["p_corrected"][["far", "near"]]) == pytest.approx(list(expected))
 
 
 def test_it_is_said_in_a_sentence_for_each_finding():
@@ -73,14 +73,13 @@ def test_other_setups_of_a_model_are_not_rivals():
 
 def test_one_of_which_runs_diverged_is_not_ranked():
     frame = runs(["best", "far", "same"])
-    bad = (frame["model"] == "best") & (frame["split"] != "fold 0 of 2") | (
-        frame["model"] == "same"
-    )
-    frame.loc[bad, ["score", "diverged"]] = np.nan, "epoch 1"
-    found = table(frame).set_index("model")
-    assert found.index[0] == "far"
-    assert found["finding"]["far"] == "best"
-    assert set(found["finding"][["best", "same"]]) == {"not ranked: some of its runs diverged"}
+    second = frame["split"] != "fold 0 of 2"
+    is_bad = (frame["model"] == "best") & second | (frame["model"] == "same")
+    frame.loc[is_bad, ["score", "diverged"]] = np.nan, "epoch 1"
+    ranking = table(frame).set_index("model")
+    assert ranking.index[0] == "far"
+    assert ranking["finding"]["far"] == "best"
+    assert set(ranking["finding"][["best", "same"]]) == {"not ranked: some of its runs diverged"}
     assert "Not ranked, because runs diverged: best; same." in said(frame)
 
 

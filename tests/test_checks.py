@@ -17,7 +17,7 @@ studies:
 """)
 
 
-def found(change, **options):
+def findings_of(change, **options):
     config = copy.deepcopy(GOOD)
     change(config)
     return checks.findings(config, **options)
@@ -136,13 +136,13 @@ LENET = ("models", "lenet")
     ],
 )
 def test_each_mistake_is_one_line_that_says_where_and_what_is_allowed(change, line):
-    findings = found(change)
+    findings = findings_of(change)
     assert any(re.search(line, finding) for finding in findings), findings
     assert all("\n" not in finding for finding in findings)
 
 
 def test_a_cell_that_needs_too_many_cores():
-    (finding,) = found(put(*STUDY, "threads_per_worker", value=[2]), cores=3)
+    (finding,) = findings_of(put(*STUDY, "threads_per_worker", value=[2]), cores=3)
     assert "studies.first.workers: ddp with 2 workers x 2 threads needs 4 cores" in finding
     assert "this call has 3: give it --cores 4" in finding
 
@@ -152,7 +152,7 @@ def test_a_cell_may_need_more_cores_where_that_is_asked_for():
         put(*STUDY, "threads_per_worker", value=[2])(config)
         config["studies"]["first"] |= {"exclusive": True, "oversubscribe": True}
 
-    assert not found(change, cores=3)
+    assert not findings_of(change, cores=3)
 
 
 def test_a_study_is_held_against_one_that_is_exclusive():
@@ -160,7 +160,7 @@ def test_a_study_is_held_against_one_that_is_exclusive():
         config["studies"]["second"] = dict(config["studies"]["first"])
         put(*STUDY, "against", value="second")(config)
 
-    findings = found(change)
+    findings = findings_of(change)
     assert any("first.against: 'second' needs `exclusive: true`" in line for line in findings)
 
 
@@ -175,8 +175,8 @@ def test_a_study_and_the_one_it_is_held_against_have_one_way_each():
         config["studies"]["second"] = first | {"exclusive": True, "threads_per_worker": [1, 2]}
         put(*STUDY, "against", value="second")(config)
 
-    assert any("'second' has 'serial' with several workers" in line for line in found(change))
-    assert any("'first' has 'ddp' with several workers" in line for line in found(change))
+    assert any("'second' has 'serial' with several workers" in line for line in findings_of(change))
+    assert any("'first' has 'ddp' with several workers" in line for line in findings_of(change))
 
 
 def test_cores_that_leave_no_worker():
@@ -184,7 +184,7 @@ def test_cores_that_leave_no_worker():
         del config["studies"]["first"]["workers"]
         config["studies"]["first"] |= {"strategies": ["parameter_server"], "cores": [1, 2]}
 
-    (finding,) = found(change)
+    (finding,) = findings_of(change)
     assert "first.cores: parameter_server has 1 servers, which leaves no core" in finding
 
 

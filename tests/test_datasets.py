@@ -223,11 +223,11 @@ def test_a_truncated_npz_is_refused(tmp_path):
         "datasets": {"mine": {"name": "npz", "path": str(path)}},
         "studies": {"one": {"datasets": ["mine"], "folds": 2, "models": ["mlp"]}},
     }
-    (found,) = checks.findings(config)
-    assert found.startswith(f"datasets.mine: {path}: not a file that numpy.savez wrote")
+    (finding,) = checks.findings(config)
+    assert finding.startswith(f"datasets.mine: {path}: not a file that numpy.savez wrote")
     path.unlink()
-    (found,) = checks.findings(config)
-    assert found.startswith("datasets.mine.path: ")
+    (finding,) = checks.findings(config)
+    assert finding.startswith("datasets.mine.path: ")
 
 
 def test_image_folder(tmp_path):
@@ -352,11 +352,11 @@ def test_many_first_calls_at_once_prepare_it_once(tmp_path):
     processes = [multiprocessing.get_context("fork").Process(target=call) for _ in range(8)]
     for process in processes:
         process.start()
-    found = {made.get(timeout=60) for _ in processes}
+    inodes = {made.get(timeout=60) for _ in processes}
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0] * 8
-    assert len(found) == 1
+    assert len(inodes) == 1
 
 
 FILES_NEEDED = {"image_folder", "npz", "table", "cifar10", "cifar100", "mnist", "fashion_mnist"}

@@ -71,10 +71,10 @@ def test_a_run_whose_output_nobody_reads_goes_on_and_stops_when_it_is_told_to(la
 
     try:
         wait_for(lambda: epochs() > 60)
-        told = time.monotonic()
+        signal_time = time.monotonic()
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=20)
-        assert time.monotonic() - told < 15
+        assert time.monotonic() - signal_time < 15
         assert (laboratory.checkpoints("run") / "latest.allcores").exists()
     finally:
         process.kill()

@@ -24,8 +24,8 @@ def test_values_strides_and_gradients_stay_those_of_the_model(memory_format):
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine, theirs)
         assert mine.stride() == theirs.stride()
-    for each in (model, other):
-        each(IMAGES).square().sum().backward()
+    for net in (model, other):
+        net(IMAGES).square().sum().backward()
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         assert torch.equal(mine.grad, theirs.grad)
     assert flat.gradient.norm() == pytest.approx(

@@ -58,7 +58,7 @@ def test_no_fold_is_empty_as_long_as_there_are_more_times(sizes):
     fold_of = Assignable(np.zeros(len(times), int), times=times).folds(3, seed=0)
     assert list(np.unique(fold_of)) == [FIRST, 0, 1, 2]
     assert (np.diff(fold_of) >= 0).all()
-    assert all(len(set(fold_of[times == each])) == 1 for each in times)
+    assert all(len(set(fold_of[times == moment])) == 1 for moment in times)
 
 
 def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
@@ -78,9 +78,9 @@ def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
         mine = split(dataset.info, fold_of, fold, None, 0, ordered=True)
         assert [set(dataset.times[part]) for part in mine] == [set(train), set(held_out)]
     run = vary(dataset=choice, loss=MSE, **PLAIN, **{"folds": 5, "fold": 2, "validation": 0.25})
-    found, _ = laboratory.conduct(run)
-    assert (found["train_samples"], found["validation_samples"]) == (15, 5)
-    assert found["held_out_samples"] == 6
+    record, _ = laboratory.conduct(run)
+    assert (record["train_samples"], record["validation_samples"]) == (15, 5)
+    assert record["held_out_samples"] == 6
     with pytest.raises(ValueError, match="expected one of them"):
         table.load(None, **(options | {"groups": "x"}))
     with pytest.raises(ValueError, match="a number is infinite"):

@@ -87,13 +87,13 @@ def test_every_module_says_what_it_is():
 
 def imports(file):
     """The modules that a file imports, wherever in it, and what may be modules."""
-    found = set()
+    modules = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
+            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return modules
 
 
 def wing_of(file):
@@ -104,9 +104,11 @@ def test_the_wings_import_in_one_direction():
     wings = {path.name for path in registry.LIBRARY.iterdir() if (path / "__init__.py").exists()}
     assert set(ARROWS) == wings
     for file in LIBRARY:
-        found = {name.split(".")[1] for name in imports(file) if name.startswith("allcores.")}
+        imported_wings = {
+            name.split(".")[1] for name in imports(file) if name.startswith("allcores.")
+        }
         allowed = ARROWS.get(wing_of(file), set()) | {wing_of(file), "files", "programs"}
-        assert found <= allowed, f"{file} imports {found - allowed}"
+        assert imported_wings <= allowed, f"{file} imports {imported_wings - allowed}"
 
 
 def test_what_is_needed_before_torch_imports_no_torch():
@@ -131,7 +133,7 @@ def test_there_are_no_import_circles():
     names = {name.removesuffix(".__init__"): file for name, file in names.items()}
     of = {name: imports(file) & set(names) for name, file in names.items()}
     # A package that is only on the way to a module need not be complete for it.
-    of = {name: {n for n in found if f"{n}." not in f"{name}."} for name, found in of.items()}
+    of = {name: {n for n in modules if f"{n}." not in f"{name}."} for name, modules in of.items()}
 
     def reached(name, seen=()):
         assert name not in seen, " -> ".join([*seen, name])

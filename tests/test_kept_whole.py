@@ -257,7 +257,7 @@ def test_damaged_data_of_which_nothing_was_made_yet_are_made_by_their_rules(proj
     shutil.rmtree(project.results / "runs")
     spoil(project.results / "data" / "mine" / name, "cut")
     files = {name} if name.endswith("0.json") else set(DATA)
-    assert Decisions(project).data == {f"results/mine/data/mine/{each}" for each in files}
+    assert Decisions(project).data == {f"results/mine/data/mine/{file}" for file in files}
 
 
 @pytest.mark.parametrize("how", ["flip", "hide"])

@@ -164,8 +164,8 @@ def test_another_leading_metric_makes_choices_anew():
 
 def finding(scores, base, metric):
     counts = {"held_out_samples": 5, "train_samples": 5, "seed": 0}
-    cell = dict.fromkeys(tidy.SETTINGS, "x") | counts
-    runs = pd.DataFrame([cell | {"split": f"fold {fold} of 2"} for fold in range(len(base))])
+    row = dict.fromkeys(tidy.SETTINGS, "x") | counts
+    runs = pd.DataFrame([row | {"split": f"fold {fold} of 2"} for fold in range(len(base))])
     compared = runs.assign(score=scores), runs.assign(score=base)
     return comparison.compare(*compared, tidy.SETTINGS, Metric.of(metric))["finding"].item()
 

@@ -64,7 +64,7 @@ def test_dropout_is_an_option():
     assert rates == {0.25}
 
 
-OWN = """
+MODEL_SOURCE = """
 from torch import nn
 
 class Net(nn.Sequential):
@@ -73,7 +73,7 @@ class Net(nn.Sequential):
 
 
 def test_a_model_of_your_own_is_told_what_it_asks_for(tmp_path, monkeypatch):
-    (tmp_path / "own_nets.py").write_text(OWN)
+    (tmp_path / "own_nets.py").write_text(MODEL_SOURCE)
     monkeypatch.syspath_prepend(tmp_path)
     model = build("own_nets:Net", 1, (4, 4), 3, hidden=6)
     assert model(torch.randn(2, 1, 4, 4)).shape == (2, 3)

@@ -71,7 +71,7 @@ def differ(weights, others):
 
 @pytest.mark.parametrize("choice", SYNCHRONOUS.values(), ids=SYNCHRONOUS)
 def test_two_nodes_of_two_workers_train_as_four_workers_and_as_serial(laboratory, choice):
-    if choice.name not in {each.name for each in OVER_NODES.values()}:
+    if choice.name not in {strategy.name for strategy in OVER_NODES.values()}:
         pytest.skip("it takes one worker")
     run = using(choice, 2, nodes=2, model=LENET, epochs=3)
     metrics, weights = Cluster(laboratory, run).ends_well()
@@ -83,7 +83,11 @@ def test_two_nodes_of_two_workers_train_as_four_workers_and_as_serial(laboratory
 
 @pytest.mark.parametrize(
     "choice",
-    [each for name, each in OVER_NODES.items() if name not in SYNCHRONOUS or name == "ring"],
+    [
+        strategy
+        for name, strategy in OVER_NODES.items()
+        if name not in SYNCHRONOUS or name == "ring"
+    ],
     ids=lambda choice: choice.label,
 )
 def test_every_strategy_trains_on_three_nodes(laboratory, choice):
@@ -130,8 +134,8 @@ def test_what_dies_on_one_node_ends_the_run_on_all_with_its_name(laboratory, vic
         "launcher": f"node 1 ({HOST}) is gone",
         "first launcher": f"node 0 ({HOST}) is gone",
     }[victim]
-    told = {"rank": outputs, "launcher": outputs[:1], "first launcher": outputs[1:]}[victim]
-    assert all(said in output for output in told), outputs
+    reports = {"rank": outputs, "launcher": outputs[:1], "first launcher": outputs[1:]}[victim]
+    assert all(said in output for output in reports), outputs
     assert all(launcher.returncode for launcher in cluster.launchers)
     wait_for(lambda: not any(map(alive, ranks)), seconds=5)
 
@@ -175,9 +179,9 @@ def test_a_worker_that_is_late_after_a_pause_does_not_miss_the_next(laboratory):
         os.kill(victim, signal.SIGCONT)
         time.sleep(0.2)
     cluster.launchers[0].send_signal(signal.SIGTERM)
-    told = time.monotonic()
+    signal_time = time.monotonic()
     assert all("stopped by SIGTERM" in output for output in cluster.outputs())
-    assert time.monotonic() - told < 15, "without waiting for those that miss it"
+    assert time.monotonic() - signal_time < 15, "without waiting for those that miss it"
 
 
 def test_a_launcher_that_is_late_keeps_the_others_waiting_and_no_more(laboratory):
@@ -214,28 +218,32 @@ def test_launchers_find_each_other_and_nobody_else(tmp_path):
     file = tmp_path / "rendezvous.allcores"
     # Of an earlier attempt: somebody else is at that port now.
     with socket.create_server(("127.0.0.1", 0)) as stranger:
-        told = {"addresses": ["127.0.0.1"], "port": stranger.getsockname()[1], "secret": "old"}
-        file.write_text(json.dumps(told))
+        rendezvous = {
+            "addresses": ["127.0.0.1"],
+            "port": stranger.getsockname()[1],
+            "secret": "old",
+        }
+        file.write_text(json.dumps(rendezvous))
         other = meeting(3, 2, file)
         caller, _ = stranger.accept()
         caller.close()
         first = meeting(3, 0, file)
-        wait_for(lambda: not file.exists() or json.loads(file.read_text()) != told)
+        wait_for(lambda: not file.exists() or json.loads(file.read_text()) != rendezvous)
         assert stat.filemode(file.stat().st_mode) == "-rw-------"
         port = json.loads(file.read_text())["port"]
         with socket.create_connection(("127.0.0.1", port)) as silent:
             silent.sendall(b"let me in")
             wrong = file.with_name("guessed")
-            wrong.write_text(json.dumps(told | {"port": port}))
+            wrong.write_text(json.dumps(rendezvous | {"port": port}))
             with pytest.raises(failures.RankFailedError, match="somebody else is there"):
                 meeting(3, 1, wrong, seconds=1)()
             last = meeting(3, 1, file)
             met = [first(), last(), other()]
-    assert [(each.node, each.interface) for each in met] == [(0, "lo"), (1, "lo"), (2, "lo")]
+    assert [(member.node, member.interface) for member in met] == [(0, "lo"), (1, "lo"), (2, "lo")]
     assert not file.exists()
-    told = [concurrent.futures.ThreadPoolExecutor(1).submit(each.share) for each in met[1:]]
+    futures = [concurrent.futures.ThreadPoolExecutor(1).submit(member.share) for member in met[1:]]
     met[0].share("to all")
-    assert [each.result() for each in told] == ["to all"] * 2
+    assert [future.result() for future in futures] == ["to all"] * 2
 
 
 def test_a_node_that_does_not_come_is_named(tmp_path):

@@ -9,7 +9,7 @@ from conftest import ROOT
 
 from allcores.study import component, fingerprint
 
-OWN = {
+MODEL_SOURCES = {
     "nets/__init__.py": "from nets.parts import SCALE\nfrom .net import Net\n",
     "nets/parts.py": "SCALE = 1.0\n",
     "nets/net.py": (
@@ -29,9 +29,9 @@ OWN = {
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch):
+def model_fingerprint(tmp_path, monkeypatch):
     """A model of the user's whose modules lie in two folders."""
-    for name, text in OWN.items():
+    for name, text in MODEL_SOURCES.items():
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -63,17 +63,19 @@ def own(tmp_path, monkeypatch):
         ("elsewhere/more/utils.py", False),
     ],
 )
-def test_every_module_counts_that_a_model_of_yours_imports(own, tmp_path, name, counts):
-    before = own()
+def test_every_module_counts_that_a_model_of_yours_imports(
+    model_fingerprint, tmp_path, name, counts
+):
+    before = model_fingerprint()
     file = tmp_path / name
     file.write_text(file.read_text() + "# a comment\n")
-    assert own() == before
+    assert model_fingerprint() == before
     file.write_text(file.read_text() + "EDITED = 3\n")
-    assert (own() != before) == counts
+    assert (model_fingerprint() != before) == counts
     assert "nets" not in sys.modules, "it is read, not run"
 
 
-def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(own, tmp_path):
+def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(model_fingerprint, tmp_path):
     """Two modules of the same base name are two."""
     file = tmp_path / "nets" / "losses.py"
     file.write_text("THREE = 3\n")
@@ -81,7 +83,7 @@ def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(own, tmp_path):
     net.write_text("from . import losses\n" + net.read_text())
     code = "import sys; sys.path[:0] = [{!r}, '.', 'elsewhere']\n"
     code += "from allcores.study import fingerprint\nprint(fingerprint._of((), 'nets:Net'))"
-    found = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", code.format(str(ROOT / "scripts"))],
             env=os.environ | {"PYTHONHASHSEED": str(seed)},
@@ -92,8 +94,8 @@ def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(own, tmp_path):
         ).stdout
         for seed in range(6)
     }
-    assert len(found) == 1
-    own()
-    before = own()
+    assert len(outputs) == 1
+    model_fingerprint()
+    before = model_fingerprint()
     file.write_text("THREE = 4\n")
-    assert own() != before
+    assert model_fingerprint() != before

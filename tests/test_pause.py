@@ -8,7 +8,7 @@ import signal
 
 import pytest
 from conftest import LENET, RUN, same_weights, using
-from test_strategies import ALL, each, is_asynchronous, wait_for
+from test_strategies import ALL, by_strategy, is_asynchronous, wait_for
 
 from allcores.parallel import messages
 from allcores.parallel.heartbeat import Heartbeats
@@ -39,7 +39,7 @@ def stop(monkeypatch, laboratory, run, number, at, others_wait):
             laboratory.conduct(run, "interrupted")
 
 
-@each(ALL)
+@by_strategy(ALL)
 def test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step(
     laboratory, monkeypatch, capfd, strategy
 ):

@@ -44,13 +44,13 @@ def job(name, cores, seconds, slower=1.0, memory=1):
 
 
 def test_a_prediction_adds_up():
-    found = SAMPLE.prediction(vary(batch_size=10, epochs=4), SIZES)
-    assert found.training == pytest.approx(4 * 10 * 0.1 + 1.0)
-    assert found.other == pytest.approx(2.0 + 4 * 0.5 + 0.25 + 20 * 0.01)
-    assert found.seconds_among(0.5) == pytest.approx(5.0 * 1.25 + found.other)
-    assert found.memory == 1_000_000 + 120 * 3 * 8 * 8
+    predicted = SAMPLE.prediction(vary(batch_size=10, epochs=4), SIZES)
+    assert predicted.training == pytest.approx(4 * 10 * 0.1 + 1.0)
+    assert predicted.other == pytest.approx(2.0 + 4 * 0.5 + 0.25 + 20 * 0.01)
+    assert predicted.seconds_among(0.5) == pytest.approx(5.0 * 1.25 + predicted.other)
+    assert predicted.memory == 1_000_000 + 120 * 3 * 8 * 8
     curves = SAMPLE.prediction(vary(batch_size=10, epochs=4), SIZES, curves=True)
-    assert curves.other - found.other == pytest.approx(3 * (0.25 + 20 * 0.01))
+    assert curves.other - predicted.other == pytest.approx(3 * (0.25 + 20 * 0.01))
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_runs_are_packed_by_memory_too():
 
 def test_samples_are_averaged_and_kept(tmp_path):
     other = SAMPLE.__class__(**vars(SAMPLE) | {"step_seconds": 0.3, "memory_bytes": 5})
-    found = prediction.average([SAMPLE, other])
-    assert found.step_seconds == pytest.approx(0.2)
-    assert found.memory_bytes == 1_000_000
+    mean = prediction.average([SAMPLE, other])
+    assert mean.step_seconds == pytest.approx(0.2)
+    assert mean.memory_bytes == 1_000_000
     workload = Workload.of(RUN, SIZES)
-    plan.Samples(tmp_path / "samples.json").keep(workload, found)
-    assert plan.Samples(tmp_path / "samples.json").of(workload) == found
+    plan.Samples(tmp_path / "samples.json").keep(workload, mean)
+    assert plan.Samples(tmp_path / "samples.json").of(workload) == mean
     (tmp_path / "samples.json").write_text('{"a": {"odd": 1}}')
     assert plan.Samples(tmp_path / "samples.json").of(workload) is None
 
@@ -105,20 +105,20 @@ def test_a_workload_is_what_decides_the_speed():
 
 def work_of(run):
     """Seconds of a step by a law: 1 ms per sample and 10 ms per exchange, which grows."""
-    each = -(-run.batch_size // run.workers) / run.threads_per_worker**0.5
+    compute_ms = -(-run.batch_size // run.workers) / run.threads_per_worker**0.5
     exchange = 0.01 * 2 * (run.workers - 1) / run.workers if run.workers > 1 else 0.0
-    sample = vars(SAMPLE) | {"step_seconds": each / 1000 + exchange, "weights_bytes": 1 << 40}
+    sample = vars(SAMPLE) | {"step_seconds": compute_ms / 1000 + exchange, "weights_bytes": 1 << 40}
     return Sample(**sample | {"slower": 1.0})
 
 
 def test_more_workers_than_cores_are_extrapolated():
     wide = vary(batch_size=64, workers=16, strategy=RUN.strategy.__class__("ring", "ring", {}))
-    found = scaling.extrapolate(wide, 4, work_of)
-    assert found.extrapolated
-    assert found.step_seconds == pytest.approx(work_of(wide).step_seconds, rel=0.01)
+    estimate = scaling.extrapolate(wide, 4, work_of)
+    assert estimate.extrapolated
+    assert estimate.step_seconds == pytest.approx(work_of(wide).step_seconds, rel=0.01)
     threads = vary(batch_size=64, threads_per_worker=16)
-    found = scaling.extrapolate(threads, 4, work_of)
-    assert work_of(threads).step_seconds < found.step_seconds < work_of(RUN).step_seconds * 6.4
+    estimate = scaling.extrapolate(threads, 4, work_of)
+    assert work_of(threads).step_seconds < estimate.step_seconds < work_of(RUN).step_seconds * 6.4
 
 
 class ByLaw:
@@ -163,15 +163,15 @@ def test_how_many_runs_there_are_decides_how_wide_they_are(tmp_path, folds, core
     study = {"datasets": ["tiny"], "folds": folds, "models": ["mlp"], "strategies": ["auto"]}
     config["studies"] = {"one": study}
     file = tmp_path / "chosen.json"
-    found = choose.choose(config, ByLaw(), cores, file)
-    runs = grid.expand(found).of("one")
+    chosen_config = choose.choose(config, ByLaw(), cores, file)
+    runs = grid.expand(chosen_config).of("one")
     assert len(runs) == folds
     assert {run.cores for run in runs} <= expected
     assert {run.strategy.label for run in runs} <= {"serial", "ddp", "ring", "shared_memory"}
     # It is kept, as long as it fits.
-    assert choose.with_saved(config, file, cores) == found
-    assert choose.with_saved(config, file, None) == found
-    assert choose.with_saved(config, file, cores + 1) == found
+    assert choose.with_saved(config, file, cores) == chosen_config
+    assert choose.with_saved(config, file, None) == chosen_config
+    assert choose.with_saved(config, file, cores + 1) == chosen_config
     if cores > 1:
         assert choose.with_saved(config, file, cores - 1) is None
     study["folds"] = folds + 1
@@ -315,16 +315,16 @@ def test_auto_trains_what_was_chosen_and_runs_have_room_in_memory(tmp_path):
     output = project.call("--resources", "mem_mb=1")
     assert "first: auto takes" in output
     chosen = json.loads((project.results / "plan" / "chosen.json").read_text())
-    way = chosen["first"]["ways"]["tiny"]["mlp"]
-    layout = f"{way['strategy']}/w{way['workers']}t{way['threads']}"
+    setup = chosen["first"]["ways"]["tiny"]["mlp"]
+    setup_path = f"{setup['strategy']}/w{setup['workers']}t{setup['threads']}"
     metrics = list(
-        (project.results / "runs" / "tiny" / "mlp" / "cosine").glob(f"{layout}/*/*/*.json")
+        (project.results / "runs" / "tiny" / "mlp" / "cosine").glob(f"{setup_path}/*/*/*.json")
     )
     assert len({file.parent for file in metrics}) == 2
     one, other = sorted(sessions(project))
     assert one[1] <= other[0]
     assert project.planned() == {}
-    assert project.planned(cores="1").get("train", 0) == (2 if way["workers"] > 1 else 0)
+    assert project.planned(cores="1").get("train", 0) == (2 if setup["workers"] > 1 else 0)
 
 
 PREFIX = "allcores-plan-"
@@ -380,7 +380,7 @@ def test_a_plan_that_is_ended_leaves_nothing(tmp_path, monkeypatch, called, numb
     begun = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
     said, _ = process.communicate(timeout=60)
-    wait_for(lambda: not any(alive(each.pid) for each in begun), seconds=10)
+    wait_for(lambda: not any(alive(child.pid) for child in begun), seconds=10)
     if (called, number) == ("by hand", signal.SIGKILL):
         # Nobody is left to remove the folder: the next plan does.
         assert call(project, "--cores", 2)

@@ -13,7 +13,7 @@ from allcores.training import sanity
 from allcores.training.sanity import UnfitPartError
 
 # Each file of a package of the user's; "from torch import nn" stands above.
-OWN = {
+MODEL_SOURCES = {
     "plain": """
 class Net(nn.Linear):
     def __init__(self, classes):
@@ -67,7 +67,7 @@ def mine(tmp_path):
     """A namespace package and an ordinary one that takes its model from a module of it."""
     folder = tmp_path / "mine"
     folder.mkdir()
-    for name, text in OWN.items():
+    for name, text in MODEL_SOURCES.items():
         (folder / f"{name}.py").write_text(f"from torch import nn\n{text}")
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("from mine.inherits import Net\n")
@@ -87,7 +87,7 @@ def try_out(folder, path, **options):
     return run.returncode, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("path", [*(f"mine.{name}:Net" for name in OWN), "package:Net"])
+@pytest.mark.parametrize("path", [*(f"mine.{name}:Net" for name in MODEL_SOURCES), "package:Net"])
 def test_any_module_that_can_be_imported_can_be_trained(mine, path):
     status, said = try_out(mine, path)
     assert status == 0, said
@@ -180,10 +180,11 @@ def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
     output = project.call(expect=1)
     assert "The configuration cannot be run:" in output
     lines = project.config.read_text().splitlines()
-    own = 1 + lines.index("  own:")
+    model_line = 1 + lines.index("  own:")
     decay = 1 + lines.index("    optimizer:", lines.index("  lenet:"))
     assert (
-        f"mine.yaml:{own}: models.own: the model's output for 2 samples is (2, 3, 8, 9)" in output
+        f"mine.yaml:{model_line}: models.own: the model's output for 2 samples is (2, 3, 8, 9)"
+        in output
     )
     assert f"mine.yaml:{decay}: models.lenet.optimizer: Invalid weight_decay value: -1" in output
     assert "Traceback" not in output
@@ -214,10 +215,10 @@ def loss(**options):
     ],
 )
 def test_options_that_torch_refuses_are_found(changes, line):
-    with pytest.raises(UnfitPartError) as found:
+    with pytest.raises(UnfitPartError) as error:
         sanity.tried_out(vary(**changes), (3, 8, 8), 3)
-    assert line in found.value.problem
-    assert "\n" not in found.value.problem
+    assert line in error.value.problem
+    assert "\n" not in error.value.problem
     assert sanity.tried_out(RUN, (3, 8, 8), 3)["weight_bytes"] > 0
 
 
@@ -260,7 +261,7 @@ def Net(classes):
         (SPARSE, "ddp", {}, "exchanges dense gradients; the gradient of bag.weight is sparse"),
         (SPARSE, "serial", {}, None),
         (
-            OWN["plain"],
+            MODEL_SOURCES["plain"],
             "accelerator",
             {"device": "nothing"},
             "cannot compute on the device 'nothing'",
@@ -284,22 +285,22 @@ def test_a_strategy_that_cannot_train_a_model_is_told_first(
     if problem is None:
         try_out()
         return
-    with pytest.raises(UnfitPartError) as found:
+    with pytest.raises(UnfitPartError) as error:
         try_out()
-    assert problem in found.value.problem
+    assert problem in error.value.problem
     place = ("models", "own") if "compiled" in problem else ("strategies", "label")
-    assert found.value.place == place
+    assert error.value.place == place
 
 
 def test_a_problem_of_any_length_is_cut():
-    with pytest.raises(UnfitPartError) as found, sanity._blame("models", "own"):
+    with pytest.raises(UnfitPartError) as error, sanity._blame("models", "own"):
         raise RuntimeError("x" * 10**6 + " is too much")
-    assert len(found.value.problem) < 1100
-    assert "[...]" in found.value.problem and "is too much (" in found.value.problem
+    assert len(error.value.problem) < 1100
+    assert "[...]" in error.value.problem and "is too much (" in error.value.problem
 
 
 def test_a_mistake_in_a_model_is_told_with_its_line(mine, monkeypatch):
-    mistaken = OWN["plain"].replace("super().forward(x", "self.boddy(x")
+    mistaken = MODEL_SOURCES["plain"].replace("super().forward(x", "self.boddy(x")
     (mine / "mistaken.py").write_text(f"from torch import nn\n{mistaken}")
     monkeypatch.syspath_prepend(str(mine))
     component.source_of.cache_clear()
@@ -316,9 +317,9 @@ def test_a_mistake_in_a_model_is_told_with_its_line(mine, monkeypatch):
     ],
 )
 def test_what_does_not_fit_is_told_at_its_place(part, choice, place):
-    with pytest.raises(UnfitPartError) as found:
+    with pytest.raises(UnfitPartError) as error:
         sanity.tried_out(vary(**{part: choice}), (3, 8, 8), 3)
-    assert found.value.place[:2] == place
+    assert error.value.place[:2] == place
 
 
 def test_what_is_installed_is_found_without_importing_it():

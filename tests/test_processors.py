@@ -36,12 +36,12 @@ TESTS = {
 @pytest.mark.parametrize("tests", TESTS.values(), ids=TESTS)
 def test_as_on_another_processor(name, tests):
     variables = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
-    told = dict(zip(variables, PROCESSORS[name], strict=True))
+    settings = dict(zip(variables, PROCESSORS[name], strict=True))
     file, *selection = tests
     command = [sys.executable, "-m", "pytest", "-q", "-m", "not slurm", "--numprocesses=0"]
     run = subprocess.run(
         [*command, ROOT / "tests" / file, *selection],
-        env=ENVIRONMENT | told,
+        env=ENVIRONMENT | settings,
         cwd=ROOT,
         text=True,
         capture_output=True,

@@ -14,7 +14,9 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     assert len(FACTS.filled(product.caption).split()) > 8, "a caption is a sentence"
     assert product.when in {None, products.PLANNED, *products.CONDITIONS}
     assert product.section in ("{metric}", "speed", "training")
-    tables = {name for name, each in products.by_name().items() if each.kind == "table"}
+    tables = {
+        name for name, known_product in products.by_name().items() if known_product.kind == "table"
+    }
     assert product.made_from
     for name in (*product.made_from, *(product.sentences_from or ())):
         assert name.removeprefix(study.OTHER) in tables | {

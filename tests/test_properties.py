@@ -34,13 +34,13 @@ ANYTHING = st.recursive(
 )
 
 
-def places(value, above=()):
+def places(value, parents=()):
     """The path of each value in a config."""
     inner = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, each in inner if isinstance(value, dict | list) else ():
-        yield (*above, key)
-        if isinstance(each, dict | list):
-            yield from places(each, (*above, key))
+    for key, child in inner if isinstance(value, dict | list) else ():
+        yield (*parents, key)
+        if isinstance(child, dict | list):
+            yield from places(child, (*parents, key))
 
 
 STUDIES = yaml.safe_load(CONFIG)
@@ -69,13 +69,13 @@ def test_candidates_are_drawn_from_grids_of_any_size(sizes, count, seed):
     """Also of 10^22 of them, which no machine has room for."""
     total = math.prod(sizes)
     count = min(count, total)
-    found = [sweeps.Swept((f"key{n}",), list(range(size))) for n, size in enumerate(sizes)]
-    drawn = sweeps._draw(found, {"count": count, "seed": seed})
+    axes = [sweeps.Swept((f"key{n}",), list(range(size))) for n, size in enumerate(sizes)]
+    drawn = sweeps._draw(axes, {"count": count, "seed": seed})
     assert len(set(drawn)) == count
     assert drawn == sorted(drawn), "in the order of the grid"
     if total <= 100:
         every = list(itertools.product(*(range(size) for size in sizes)))
-        assert sweeps._draw(found, None) == every
+        assert sweeps._draw(axes, None) == every
         assert set(drawn) <= set(every)
 
 
@@ -156,18 +156,20 @@ def test_metrics_are_scikit_learns(classes, count, seed):
     true = random.integers(0, classes, count)
     probabilities = random.dirichlet(np.ones(classes), count)
     predicted, certain = probabilities.argmax(axis=1), np.eye(classes)[true]
-    found = {
+    scores = {
         name: getattr(measures, name)(true, predicted, probabilities)
         for name in ("accuracy", "balanced_accuracy", "macro_f1", "log_loss", "brier", "roc_auc")
     }
-    assert found["accuracy"] == (true == predicted).mean()
+    assert scores["accuracy"] == (true == predicted).mean()
     recalls = [(predicted[true == one] == one).mean() for one in np.unique(true)]
-    assert found["balanced_accuracy"] == pytest.approx(np.mean(recalls))
-    assert found["log_loss"] == pytest.approx(-np.log((probabilities * certain).sum(axis=1)).mean())
-    assert found["brier"] == pytest.approx(((probabilities - certain) ** 2).sum(axis=1).mean())
-    assert math.isnan(found["roc_auc"]) == (len(np.unique(true)) < classes)
-    if classes == 2 and not math.isnan(found["roc_auc"]):
-        assert found["brier"] == pytest.approx(
+    assert scores["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+    assert scores["log_loss"] == pytest.approx(
+        -np.log((probabilities * certain).sum(axis=1)).mean()
+    )
+    assert scores["brier"] == pytest.approx(((probabilities - certain) ** 2).sum(axis=1).mean())
+    assert math.isnan(scores["roc_auc"]) == (len(np.unique(true)) < classes)
+    if classes == 2 and not math.isnan(scores["roc_auc"]):
+        assert scores["brier"] == pytest.approx(
             2 * of_sklearn.brier_score_loss(true, probabilities[:, 1])
         )
 

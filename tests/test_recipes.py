@@ -158,9 +158,9 @@ def test_bf16_is_not_tried_without_instructions(laboratory, monkeypatch, tmp_pat
 
 def test_what_is_given_is_not_measured():
     run = vary(OPEN, precision="fp32")
-    found = recipes.candidates(run, 6)
-    assert {recipe["precision"] for recipe in found} == {"fp32"}
-    assert [recipe["threads_per_worker"] for recipe in found] == [1, 1, 2, 2, 4, 4, 6, 6]
+    candidates = recipes.candidates(run, 6)
+    assert {recipe["precision"] for recipe in candidates} == {"fp32"}
+    assert [recipe["threads_per_worker"] for recipe in candidates] == [1, 1, 2, 2, 4, 4, 6, 6]
     fixed = recipes.candidates(vary(run, threads_per_worker=3), 6)
     assert [recipe["threads_per_worker"] for recipe in fixed] == [3, 3]
 
@@ -184,12 +184,12 @@ def test_every_candidate_is_measured(laboratory, monkeypatch):
     monkeypatch.setattr(recipes, "ROUNDS", 2)
     run, file = vary(OPEN, model=LENET), laboratory.folder / "recipes" / "recipe.json"
     recipes.calibrate(run, laboratory.data(), 1, file)
-    found = json.loads(file.read_text())
-    assert [{key: timing[key] for key in run.recipe} for timing in found["timings"]] == [
+    calibration = json.loads(file.read_text())
+    assert [{key: timing[key] for key in run.recipe} for timing in calibration["timings"]] == [
         {key: recipe[key] for key in run.recipe}
         for recipe in recipes.candidates(run, 1, recipes._precisions())
     ]
-    assert len(found["timings"]) == 2 * len(recipes._precisions())
+    assert len(calibration["timings"]) == 2 * len(recipes._precisions())
     assert recipes.fill_in(run, file, 2).threads_per_worker == 1
 
 

@@ -16,15 +16,19 @@ studies:
 
 @pytest.mark.parametrize(
     "name",
-    [name for name, each in registry.datasets().items() if sweeps.RECOMMENDED in each.constants],
+    [
+        name
+        for name, dataset in registry.datasets().items()
+        if sweeps.RECOMMENDED in dataset.constants
+    ],
 )
 def test_what_is_recommended_for_a_dataset_can_be_trained(tmp_path, name):
     config = yaml.safe_load(RECOMMENDING.replace("DATASETS", name))
     assert checks.findings(config) == []
-    found = sweeps.expanded(config)["models"]
-    assert list(found) == ["best-epochs2", "best-epochs3"], "what an entry says itself holds"
+    models = sweeps.expanded(config)["models"]
+    assert list(models) == ["best-epochs2", "best-epochs3"], "what an entry says itself holds"
     recommended = registry.datasets()[name].constants[sweeps.RECOMMENDED]
-    assert found["best-epochs2"] == recommended | {"epochs": 2}
+    assert models["best-epochs2"] == recommended | {"epochs": 2}
     run = next(iter(grid.expand(sweeps.expanded(config)).runs.values()))
     shape, classes = registry.metadata(run.dataset).shape, registry.metadata(run.dataset).classes
     assert sanity.tried_out(run.plain, shape, classes)
@@ -43,14 +47,16 @@ def test_what_is_said_beside_a_recommendation(tmp_path, old, new, line, text):
     file = tmp_path / "mine.yaml"
     file.write_text(RECOMMENDING.replace("DATASETS", "wine").replace(old, new))
     config = yaml.safe_load(file.read_text())
-    found = checks.findings(config, [file])
+    findings = checks.findings(config, [file])
     if text:
-        assert any(each.startswith(f"{file}:{line}: ") and text in each for each in found), found
+        assert any(
+            finding.startswith(f"{file}:{line}: ") and text in finding for finding in findings
+        ), findings
         return
-    assert found == []
+    assert findings == []
     models = sweeps.expanded(config)["models"]
-    assert [each["optimizer"]["lr"] for each in models.values()] == [0.1, 0.2]
-    assert {each["optimizer"]["name"] for each in models.values()} == {"adamw"}
+    assert [model["optimizer"]["lr"] for model in models.values()] == [0.1, 0.2]
+    assert {model["optimizer"]["name"] for model in models.values()} == {"adamw"}
 
 
 @pytest.mark.parametrize(
@@ -65,15 +71,15 @@ def test_a_validation_part_suits_the_smallest_training_part(study, text):
     config = yaml.safe_load(RECOMMENDING.replace("DATASETS", "wine"))
     config["models"]["best"]["validation"] = 0.03
     config["studies"]["mine"] |= study
-    found = checks.findings(config)
-    assert bool(found) == bool(text)
-    assert all(text in each and "that is less than 3" in each for each in found)
+    findings = checks.findings(config)
+    assert bool(findings) == bool(text)
+    assert all(text in finding and "that is less than 3" in finding for finding in findings)
 
 
 @pytest.mark.parametrize("datasets", ["fake", "digits, wine", "unheard_of"])
 def test_nothing_is_recommended_for_anything(tmp_path, datasets):
     file = tmp_path / "mine.yaml"
     file.write_text(RECOMMENDING.replace("DATASETS", datasets))
-    found = checks.findings(yaml.safe_load(file.read_text()), [file])
+    findings = checks.findings(yaml.safe_load(file.read_text()), [file])
     expected = f"{file}:3: models.best.preset: is used with {datasets}; expected one dataset"
-    assert any(each.startswith(expected) for each in found), found
+    assert any(finding.startswith(expected) for finding in findings), findings

@@ -33,7 +33,7 @@ def test_the_figure_has_a_panel_per_model(name, numbers):
     if numbers:
         frame = frame.drop(columns="scores").assign(predicted=[0.5, 1.5, 2.0])
     label = dict.fromkeys(tidy.SETTINGS, "x")
-    both = pd.concat([frame.assign(**label | {"model": each}) for each in ("a", "b")])
+    both = pd.concat([frame.assign(**label | {"model": model}) for model in ("a", "b")])
     both = both.assign(strategy="serial", dataset="d", train_size="all")
     facts = products.Facts("s", "serial", None, (), (Metric.of("r2" if numbers else "accuracy"),))
     drawn = products.load(f"{name}_figure").figure(both, facts)

@@ -80,11 +80,13 @@ def library(tmp_path, monkeypatch):
 @functools.cache
 def reached():
     """For each run of the miniature study the modules whose definitions its fingerprint covers."""
-    found = []
+    covered_modules = []
     for run in grid.expand(CONFIG).runs.values():
         covered = fingerprint.covered_by_run(run)
-        found.append({module.removeprefix("allcores.").replace(".", "/") for module, _ in covered})
-    return found
+        covered_modules.append(
+            {module.removeprefix("allcores.").replace(".", "/") for module, _ in covered}
+        )
+    return covered_modules
 
 
 @pytest.mark.parametrize("module", modules())
@@ -153,9 +155,9 @@ def put(*keys):
     """A change of a config: all but the last are the way, the last is the value."""
 
     def change(config):
-        *way, key, value = keys
-        for each in way:
-            config = config.setdefault(each, {})
+        *parents, key, value = keys
+        for parent in parents:
+            config = config.setdefault(parent, {})
         config[key] = value
 
     return change

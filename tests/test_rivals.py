@@ -58,7 +58,7 @@ def test_a_table_is_learnt_as_well_as_by_scikit_learns_own_network(laboratory, n
     assignable = Assignable(table.target.astype(float) if numbers else table.target)
     ours = []
     for fold in range(FOLDS):
-        found, _ = laboratory.conduct(vary(run, fold=fold), f"fold{fold}")
-        ours.append(found["r2" if numbers else "accuracy"])
+        record, _ = laboratory.conduct(vary(run, fold=fold), f"fold{fold}")
+        ours.append(record["r2" if numbers else "accuracy"])
     rival = theirs(name, epochs, assignable.folds(FOLDS, run.seed), table)
     assert np.mean(ours) > np.mean(rival) - apart

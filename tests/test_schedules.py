@@ -16,13 +16,13 @@ from allcores.training.schedules import Schedule
 
 def rates(name, steps=20, losses_per_epoch=None, **options):
     schedule = Schedule(Choice(name, name, options), 0.1, steps)
-    found = []
+    learning_rates = []
     for step in range(steps):
-        found.append(schedule.lr)
+        learning_rates.append(schedule.lr)
         schedule.end_batch()
         if losses_per_epoch and step % 2 == 1:
             schedule.end_epoch(losses_per_epoch[step // 2])
-    return found
+    return learning_rates
 
 
 def test_constant():
@@ -30,29 +30,31 @@ def test_constant():
 
 
 def test_cosine_falls_to_its_floor():
-    found = rates("cosine", floor=0.01)
-    assert found[0] == 0.1
-    assert found == sorted(found, reverse=True)
-    assert found[10] == pytest.approx(0.055)
-    assert found[-1] == pytest.approx(0.01, abs=0.001)
+    learning_rates = rates("cosine", floor=0.01)
+    assert learning_rates[0] == 0.1
+    assert learning_rates == sorted(learning_rates, reverse=True)
+    assert learning_rates[10] == pytest.approx(0.055)
+    assert learning_rates[-1] == pytest.approx(0.01, abs=0.001)
 
 
 def test_warm_restarts():
-    found = rates("warm_restarts", cycles=4)
-    assert [step for step in range(20) if found[step] == 0.1] == [0, 5, 10, 15]
-    found = rates("warm_restarts", steps=21, cycles=3, growth=2)
-    assert [step for step in range(21) if found[step] == 0.1] == [0, 3, 9]
+    learning_rates = rates("warm_restarts", cycles=4)
+    assert [step for step in range(20) if learning_rates[step] == 0.1] == [0, 5, 10, 15]
+    learning_rates = rates("warm_restarts", steps=21, cycles=3, growth=2)
+    assert [step for step in range(21) if learning_rates[step] == 0.1] == [0, 3, 9]
 
 
 @pytest.mark.parametrize("growth", [1, 2])
 @pytest.mark.parametrize("steps", [8, 10, 100])
 @pytest.mark.parametrize("warm_up", [0.0, 0.1])
 def test_as_many_cycles_as_asked_for_fill_the_training(growth, steps, warm_up):
-    found = rates("warm_restarts", steps, cycles=3, growth=growth, floor=0.01, warm_up=warm_up)
+    learning_rates = rates(
+        "warm_restarts", steps, cycles=3, growth=growth, floor=0.01, warm_up=warm_up
+    )
     begin = round(warm_up * steps)
-    assert sum(rate == pytest.approx(0.1) for rate in found[begin:]) == 3
+    assert sum(rate == pytest.approx(0.1) for rate in learning_rates[begin:]) == 3
     if steps == 100:
-        assert found[-1] == pytest.approx(0.01, abs=0.001)
+        assert learning_rates[-1] == pytest.approx(0.01, abs=0.001)
 
 
 @pytest.mark.parametrize(
@@ -82,17 +84,17 @@ def test_multistep():
 
 
 def test_onecycle_goes_up_and_down():
-    found = rates("onecycle", warm_up=0.25)
-    assert max(found) == pytest.approx(0.1)
-    assert found.index(max(found)) == 4
-    assert found[0] < 0.01 > found[-1]
+    learning_rates = rates("onecycle", warm_up=0.25)
+    assert max(learning_rates) == pytest.approx(0.1)
+    assert learning_rates.index(max(learning_rates)) == 4
+    assert learning_rates[0] < 0.01 > learning_rates[-1]
 
 
 @pytest.mark.parametrize("name", ["constant", "cosine", "multistep", "warm_restarts"])
 def test_warm_up_rises_to_where_the_schedule_begins(name):
-    found = rates(name, warm_up=0.25)
-    assert found[:5] == pytest.approx([0.1 * step / 6 for step in range(1, 6)])
-    assert found[5:] == pytest.approx(rates(name, steps=15))
+    learning_rates = rates(name, warm_up=0.25)
+    assert learning_rates[:5] == pytest.approx([0.1 * step / 6 for step in range(1, 6)])
+    assert learning_rates[5:] == pytest.approx(rates(name, steps=15))
     assert rates(name, warm_up=0.0) == rates(name)
 
 
@@ -146,7 +148,7 @@ def test_every_loss_takes_scores_and_classes(name):
     assert loss.shape == ()
     assert scores.grad.abs().sum() > 0
     labels = torch.arange(6) % 4
-    right, wrong = (F.one_hot(each, 4).float() for each in (labels, (labels + 1) % 4))
+    right, wrong = (F.one_hot(classes, 4).float() for classes in (labels, (labels + 1) % 4))
     made = losses.build(name, {}, 4)
     assert made(right, labels) < made(wrong, labels)
 

@@ -41,17 +41,17 @@ def predict(folder, *arguments):
 def test_a_network_says_again_what_it_said_when_it_was_scored(laboratory, recipe):
     run = vary(RUN, **recipe)
     record, _ = laboratory.conduct(run)
-    found = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
-    scores = np.stack(found["scores"])
+    predictions = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
+    scores = np.stack(predictions["scores"])
     predictor = Predictor(laboratory.folder / "run")
     dataset = opened(laboratory, run)
-    assert np.array_equal(predictor.scores(dataset.inputs[found["sample"]]), scores)
-    assert np.array_equal(found["predicted"], scores.argmax(axis=1))
-    assert np.array_equal(found["true"], dataset.targets[found["sample"]])
-    pairs = found["true"].to_numpy(), found["predicted"].to_numpy()
+    assert np.array_equal(predictor.scores(dataset.inputs[predictions["sample"]]), scores)
+    assert np.array_equal(predictions["predicted"], scores.argmax(axis=1))
+    assert np.array_equal(predictions["true"], dataset.targets[predictions["sample"]])
+    pairs = predictions["true"].to_numpy(), predictions["predicted"].to_numpy()
     measures = metrics.of_classes(*pairs, len(predictor.classes))
     assert measures["confusion"] == record["confusion"]
-    assert len(found) == record["held_out_samples"]
+    assert len(predictions) == record["held_out_samples"]
 
 
 def test_a_run_that_diverged_predicts_nothing(laboratory):
@@ -72,7 +72,7 @@ def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
     (note,) = notes
     assert note.startswith("NOTE: 5 of 5 samples are among those that a run was trained on")
     both = [Predictor(trained.folder / "runs" / f"fold{fold}") for fold in (0, 1)]
-    expected = np.mean([each.predictions(images) for each in both], axis=0)
+    expected = np.mean([predictor.predictions(images) for predictor in both], axis=0)
     table = pd.read_csv(tmp_path / "predictions.csv")
     columns = [f"p_{name}" for name in both[0].classes]
     assert list(table) == ["sample", "predicted", *columns]
@@ -111,7 +111,7 @@ def test_a_run_that_diverged_is_left_out_of_others(laboratory):
     lost = RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30})
     laboratory.conduct(vary(RUN, optimizer=lost), "runs/lost")
     predictors = ensemble.read(laboratory.folder / "runs")
-    assert [each.folder.name for each in predictors] == ["good"]
+    assert [predictor.folder.name for predictor in predictors] == ["good"]
     images = opened(laboratory).inputs[:1] + 1
     (note,) = ensemble.notes(predictors, images, laboratory.folder / "runs")
     assert note.endswith("runs/lost is left out: it diverged")
@@ -172,14 +172,14 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
     choice = RUN.dataset.__class__("photos", "image_folder", {"path": str(photos), "size": 8})
     laboratory.conduct(vary(RUN, dataset=choice, folds=2, fold=0))
     predictor = Predictor(laboratory.folder / "run")
-    found = samples.read(photos, predictor)
-    assert found.names[:2] == ["dark/0.png", "dark/1.png"]
-    assert list(found.true) == 8 * [0] + 8 * [1]
+    photo_samples = samples.read(photos, predictor)
+    assert photo_samples.names[:2] == ["dark/0.png", "dark/1.png"]
+    assert list(photo_samples.true) == 8 * [0] + 8 * [1]
     dataset = opened(laboratory, vary(RUN, dataset=choice))
-    assert np.array_equal(found.inputs, dataset.inputs)
+    assert np.array_equal(photo_samples.inputs, dataset.inputs)
     single = samples.read(photos / "light" / "0.png", predictor)
     assert (single.names, single.true, single.notes) == (["0.png"], None, ())
-    assert np.array_equal(single.inputs[0], found.inputs[8])
+    assert np.array_equal(single.inputs[0], photo_samples.inputs[8])
     predictor.classes = ["dark", "bright"]
     others = samples.read(photos, predictor)
     assert others.true is None
@@ -220,7 +220,7 @@ def test_what_cannot_be_predicted_is_told(trained, tmp_path, given, message):
 
 
 def test_a_folder_without_a_run_is_told(tmp_path):
-    found = predict(tmp_path, tmp_path, "x.npz")
-    assert found.returncode == 1
-    assert found.stderr.startswith("predict.py: ")
-    assert "holds no results of a run" in found.stderr
+    process = predict(tmp_path, tmp_path, "x.npz")
+    assert process.returncode == 1
+    assert process.stderr.startswith("predict.py: ")
+    assert "holds no results of a run" in process.stderr

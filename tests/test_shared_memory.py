@@ -50,7 +50,7 @@ def test_training_goes_on_from_a_saved_state(tmp_path, monkeypatch, make_optimiz
 
     launch.run_ranks(target, workers, 0, 1)
     weights = [torch.load(tmp_path / str(rank)) for rank in range(workers)]
-    assert all(torch.equal(each, weights[0]) for each in weights)
+    assert all(torch.equal(rank_weights, weights[0]) for rank_weights in weights)
 
     model = torch.nn.Linear(7, 3)
     torch.manual_seed(0)

@@ -75,7 +75,7 @@ def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path)
 
 def test_what_would_wait_for_ever_is_told_before_anything_is_submitted(slurm, tmp_path):
     project = copy(tmp_path)
-    for asked, told in (
+    for asked, message in (
         ("train:runtime=3000", "the partition main ends jobs after 1440 minutes"),
         ("train:mem_mb=90000", "Requested node configuration is not available"),
         ("train:slurm_partition=nix", "Invalid partition name specified"),
@@ -84,4 +84,4 @@ def test_what_would_wait_for_ever_is_told_before_anything_is_submitted(slurm, tm
         said, _ = run.communicate()
         assert run.returncode == 1
         assert "SLURM would never start these jobs:\ntrain, 1 CPUs" in said
-        assert told in said
+        assert message in said

@@ -80,8 +80,8 @@ def test_what_failed_is_told_with_its_reason_and_how_to_run_it_again(tmp_path):
     (tmp_path / "own.py").write_text(FAILS)
 
     def change(config):
-        own = {"import": "own:Net", "batch_size": 4, "epochs": 3}
-        config["models"]["own"] = own | {"optimizer": {"name": "sgd", "lr": 0.1}}
+        entry = {"import": "own:Net", "batch_size": 4, "epochs": 3}
+        config["models"]["own"] = entry | {"optimizer": {"name": "sgd", "lr": 0.1}}
         config["studies"]["first"].update(models=["own"], strategies=["serial"])
 
     project.configure(change)
@@ -156,8 +156,8 @@ def test_the_time_left_follows_what_has_been_seen(tmp_path, pace, monkeypatch):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("epoch 4/10  loss 0.2\nepoch 5/10  loss 0.1\n")
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 10.0))
-    left = state.seconds_left(of_runs, folder, table, call, 2, began)
-    assert left == pytest.approx(25 * pace, rel=0.2)
+    seconds_left = state.seconds_left(of_runs, folder, table, call, 2, began)
+    assert seconds_left == pytest.approx(25 * pace, rel=0.2)
     shown = list(board.lines(of_runs, [], folder, table, call, 2))
     assert shown[0].startswith("2 done, 2 running, 0 failed, 4 to go; 2 of 2 cores busy; about ")
     assert shown[1] == f"  epoch 5 of 10, loss 0.1, 5.0 s: {paths[2]}"

@@ -42,7 +42,7 @@ def test_what_a_step_has_is_free_again_once_its_process_has_ended(tmp_path):
     entry = running("n1") | {"pid": other.pid, "began": step.began(other.pid)}
     # Another process that has the same number now.
     reused = running("n1") | {"pid": os.getpid(), "began": 1}
-    book.write_text("".join(f"{json.dumps(each)}\n" for each in (entry, reused)))
+    book.write_text("".join(f"{json.dumps(record)}\n" for record in (entry, reused)))
     assert other.poll() is None
     assert step.take(book, room, 1, 1, 100) == ["n1"]
     assert other.poll() is not None, "it has waited for its end"

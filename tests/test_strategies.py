@@ -68,7 +68,7 @@ OPTIMIZERS = {
 }
 
 
-def each(strategies):
+def by_strategy(strategies):
     return pytest.mark.parametrize("strategy", strategies.values(), ids=strategies)
 
 
@@ -105,7 +105,7 @@ def train_alone(strategy, file, world):
     torch.save(model.state_dict(), file)
 
 
-@each({n: choice for n, choice in ALL.items() if promises(n)} | SYNCHRONOUS | VARIANTS)
+@by_strategy({n: choice for n, choice in ALL.items() if promises(n)} | SYNCHRONOUS | VARIANTS)
 def test_with_one_worker_a_strategy_computes_what_torch_does(tmp_path, strategy):
     """The strategy itself: a run of one worker would be spared it."""
     run = using(strategy, 1)
@@ -122,7 +122,7 @@ def test_with_one_worker_a_strategy_computes_what_torch_does(tmp_path, strategy)
     assert same_weights(torch.load(tmp_path / "weights"), model.state_dict())
 
 
-@each(SYNCHRONOUS)
+@by_strategy(SYNCHRONOUS)
 @pytest.mark.parametrize(
     ("workers", "optimizer"),
     [(2, "adamw"), (3, "momentum"), (5, "adam")],
@@ -142,7 +142,7 @@ def test_synchronous_strategies_follow_the_serial_trajectory(
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
 
 
-@each({name: ALL[name] for name in ("ring", "parameter_server", "shared_memory")})
+@by_strategy({name: ALL[name] for name in ("ring", "parameter_server", "shared_memory")})
 @pytest.mark.parametrize("workers", [3])
 def test_one_vector_serves_weights_that_lie_channels_last(laboratory, reference, strategy, workers):
     run = vary(model=LENET, memory_format="channels_last")
@@ -178,7 +178,7 @@ def take_branches(strategy, file, world):
         torch.save(model.state_dict(), file)
 
 
-@each({name: ALL[name] for name in ("serial", "ring", "parameter_server", "shared_memory")})
+@by_strategy({name: ALL[name] for name in ("serial", "ring", "parameter_server", "shared_memory")})
 def test_weights_that_a_step_does_not_reach_stay(tmp_path, strategy):
     run = using(strategy, 2)
     target = partial(take_branches, strategy, tmp_path / "weights")
@@ -192,7 +192,7 @@ def test_weights_that_a_step_does_not_reach_stay(tmp_path, strategy):
     assert close(torch.load(tmp_path / "weights"), expected.state_dict())
 
 
-@each(LOSSY)
+@by_strategy(LOSSY)
 def test_communication_hooks_round_a_little(laboratory, reference, strategy):
     _, serial = reference(RUN)
     _, other = laboratory.conduct(using(strategy, 2), "other")
@@ -229,7 +229,7 @@ def ranks_of(strategy, folder):
     return [torch.load(folder / f"{rank}.pt") for rank in range(3)]
 
 
-@each(SYNCHRONOUS)
+@by_strategy(SYNCHRONOUS)
 def test_workers_hold_equal_weights_after_each_step(tmp_path, strategy):
     first, *others = [steps for steps, _, _ in ranks_of(strategy, tmp_path)]
     for steps in others:
@@ -237,7 +237,9 @@ def test_workers_hold_equal_weights_after_each_step(tmp_path, strategy):
     assert not torch.equal(first[0], first[1])
 
 
-@each({name: choice for name, choice in (ALL | VARIANTS).items() if using(choice, 2).workers == 2})
+@by_strategy(
+    {name: choice for name, choice in (ALL | VARIANTS).items() if using(choice, 2).workers == 2}
+)
 def test_workers_hold_equal_weights_and_averaged_buffers_when_synchronized(tmp_path, strategy):
     ranks = ranks_of(strategy, tmp_path)
     for _, _, synchronized in ranks[1:]:
@@ -247,20 +249,20 @@ def test_workers_hold_equal_weights_and_averaged_buffers_when_synchronized(tmp_p
     torch.testing.assert_close(ranks[0][2]["1.running_mean"], torch.stack(means).mean(dim=0))
 
 
-@each(ALL)
+@by_strategy(ALL)
 def test_every_strategy_tells_where_its_time_goes(laboratory, strategy):
     """In phases of its own beside those of the loop."""
     metrics, _ = laboratory.conduct(using(strategy, 2, batch_size=4))
     source = registry.strategies()[strategy.name].file.read_text()
     # A server's own phases are not recorded.
-    own = set(re.findall(r'clock\.enter\("(\w+)"\)', source.partition("def serve")[0]))
+    own_phases = set(re.findall(r'clock\.enter\("(\w+)"\)', source.partition("def serve")[0]))
     phases = set(metrics["epochs"][0]["phases"])
     assert phases > {"data", "compute", "wait"}
-    assert phases >= own - {"update", "across_nodes"}
+    assert phases >= own_phases - {"update", "across_nodes"}
     assert metrics["training_seconds"] < metrics["ended"] - metrics["started"]
 
 
-@each({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
+@by_strategy({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
 def test_more_workers_than_cores_is_slow_and_not_stuck(laboratory, strategy):
     """As those that promise serial training's weights show by them."""
     metrics, _ = laboratory.conduct(using(strategy, 5, epochs=8))
@@ -270,7 +272,7 @@ def test_more_workers_than_cores_is_slow_and_not_stuck(laboratory, strategy):
         assert min(later) < first  # old gradients make a single epoch's loss rise at times
 
 
-@each(ALL)
+@by_strategy(ALL)
 def test_an_interrupted_run_ends_with_the_same_bits(laboratory, monkeypatch, strategy):
     """Of asynchronous strategies with one worker; with several the outcome depends on timing."""
     run = using(strategy, 1 if is_asynchronous(strategy) else 3, epochs=4, model=LENET)
@@ -342,7 +344,7 @@ def started(laboratory, run, forked=False):
 
 
 @pytest.mark.parametrize("role", ["worker", "server"])
-@each(ALL)
+@by_strategy(ALL)
 def test_a_killed_rank_ends_the_run_with_its_name(laboratory, strategy, role):
     run = using(strategy, 3, ENDLESS)
     if role == "server" and not run.servers:

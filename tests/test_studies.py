@@ -83,7 +83,7 @@ def test_what_is_left_open_is_measured_once_and_then_used(tmp_path):
     project = copy(tmp_path)
     project.config.write_text(OPEN)
     run = "results/mine/runs/tiny/mlp/constant/{}tauto/fold{}of2/nall_seed0/metrics.json"
-    wanted = [run.format(way, fold) for way in ("serial/w1", "ddp/w2") for fold in (0, 1)]
+    wanted = [run.format(setup, fold) for setup in ("serial/w1", "ddp/w2") for fold in (0, 1)]
     planned = project.planned(*wanted)
     assert planned["train"] == 4
     assert planned["calibrate"] == 2

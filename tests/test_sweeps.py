@@ -48,8 +48,10 @@ class Net(ClassifierMixin, BaseEstimator):
         self.batch_size, self.lr = batch_size, lr
 
     def fit(self, positions, labels):
-        own = PIXELS[positions]
-        self.inputs_ = torch.tensor((PIXELS - own.mean()) / own.std(), dtype=torch.float32)
+        training_pixels = PIXELS[positions]
+        self.inputs_ = torch.tensor(
+            (PIXELS - training_pixels.mean()) / training_pixels.std(), dtype=torch.float32
+        )
         targets = torch.tensor(load_digits().target)
         torch.manual_seed(SEED)
         units = prod(self.inputs_.shape[1:])
@@ -87,11 +89,11 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
     project.config.write_text(CONFIG.replace("batch_size: [16, 32]", "batch_size: 32"))
     project.call()
     results = project.results / "studies" / "nested"
-    found = pd.read_csv(results / "candidates.csv")
+    trials = pd.read_csv(results / "candidates.csv")
     runs = pd.read_csv(results / "runs.csv").sort_values("split")
     assert list(runs["model"].unique()) == ["mlp"]
     for fold, (scores, score) in enumerate(by_hand()):
-        of_fold = found[found["split"] == f"fold {fold} of {OUTER}"]
+        of_fold = trials[trials["split"] == f"fold {fold} of {OUTER}"]
         assert tuple(of_fold["swept_lr"]) == RATES
         assert of_fold["score"].to_numpy() == pytest.approx(scores, abs=2e-3)
         assert np.argmax(of_fold["score"]) == np.argmax(scores) == np.argmax(of_fold["chosen"])
@@ -121,9 +123,9 @@ def test_inner_folds_cut_the_training_part_only():
     assert inner.shape == (4, len(labels))
     for fold in range(4):
         assert ((inner[fold] == -1) == (outer == fold)).all()
-        for each in range(3):
+        for inner_fold in range(3):
             info = {"train": len(labels), "shape": [len(labels)]}
-            train, held_out = folds.split(info, inner[fold], each, None, 1)
+            train, held_out = folds.split(info, inner[fold], inner_fold, None, 1)
             assert not set(train) & set(held_out)
             assert set(train) | set(held_out) == set(np.flatnonzero(outer != fold))
             assert len(np.unique(labels[held_out])) == 3
@@ -140,12 +142,12 @@ def expanded(models, **study):
 
 
 def test_lists_are_a_grid_and_labels_say_what_varies():
-    found = expanded("""
+    config = expanded("""
 lenet: {width: [0.5, 1.0], batch_size: 8, epochs: 1, optimizer: {name: adam, lr: [0.1, 1.0e-05]}}
 mlp: {hidden: [16, 8], batch_size: 8, epochs: 1, optimizer: {name: adam, betas: [0.9, 0.99], lr: 1}}
 deep: {name: mlp, hidden: [[16], [16, 8]], batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: 1}}
 """)
-    labels = list(found["models"])
+    labels = list(config["models"])
     assert labels == [
         "lenet-width0.5-lr0.1",
         "lenet-width0.5-lr1e-05",
@@ -155,16 +157,16 @@ deep: {name: mlp, hidden: [[16], [16, 8]], batch_size: 8, epochs: 1, optimizer: 
         "deep-hidden16",
         "deep-hidden16x8",
     ]
-    assert found["studies"]["nested"]["models"] == labels
-    assert found["models"]["lenet-width1.0-lr0.1"]["name"] == "lenet"
-    assert found["models"]["mlp"]["hidden"] == [16, 8]
-    assert found["models"]["deep-hidden16"]["hidden"] == [16]
-    assert found["swept"]["deep-hidden16"] == {"family": "deep", "values": {"hidden": [16]}}
+    assert config["studies"]["nested"]["models"] == labels
+    assert config["models"]["lenet-width1.0-lr0.1"]["name"] == "lenet"
+    assert config["models"]["mlp"]["hidden"] == [16, 8]
+    assert config["models"]["deep-hidden16"]["hidden"] == [16]
+    assert config["swept"]["deep-hidden16"] == {"family": "deep", "values": {"hidden": [16]}}
     assert sweeps.expanded({"models": {}, "studies": {}}) == {"models": {}, "studies": {}}
     long = {f"lenet{'x' * 50}": yaml.safe_load(CONFIG)["models"]["mlp"] | {"name": "mlp"}}
-    found = expanded(yaml.safe_dump(long))
-    assert len(found["models"]) == 6
-    assert all(len(label) <= 60 for label in found["models"])
+    config = expanded(yaml.safe_dump(long))
+    assert len(config["models"]) == 6
+    assert all(len(label) <= 60 for label in config["models"])
 
 
 def test_some_of_a_grid_are_drawn():
@@ -205,13 +207,15 @@ def test_what_cannot_be_swept_over_is_told_with_its_line(tmp_path, old, new, lin
     file = tmp_path / "mine.yaml"
     assert old in CONFIG
     file.write_text(CONFIG.replace(old, new))
-    found = checks.findings(yaml.safe_load(file.read_text()), [file])
+    findings = checks.findings(yaml.safe_load(file.read_text()), [file])
     if text is None:  # the learning rate is still a list
-        assert found == []
+        assert findings == []
         file.write_text(file.read_text().replace("[0.0003, 0.003, 0.03]", "0.1"))
-        found = checks.findings(yaml.safe_load(file.read_text()), [file])
+        findings = checks.findings(yaml.safe_load(file.read_text()), [file])
         text = "there is nothing to choose from"
-    assert any(each.startswith(f"{file}:{line}: ") and text in each for each in found), found
+    assert any(
+        finding.startswith(f"{file}:{line}: ") and text in finding for finding in findings
+    ), findings
 
 
 def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
@@ -224,11 +228,11 @@ def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
             folder.mkdir()
             record = {"accuracy": score, "diverged": score is None, "cpu_seconds": 1.5}
             write_json(folder / "metrics.json", record | {"epochs": []})
-    found = selection.choose(folders)
-    assert found["kept"] == ["first"]
+    choice = selection.choose(folders)
+    assert choice["kept"] == ["first"]
     assert selection.choose(folders, keeps=4)["kept"] == ["first", "equal", "worse"]
-    assert found["candidates"]["lost"]["mean"] is None
-    assert found["candidates"]["first"]["core_seconds"] == 3.0
+    assert choice["candidates"]["lost"]["mean"] is None
+    assert choice["candidates"]["first"]["core_seconds"] == 3.0
     with pytest.raises(ValueError, match="diverged, or have no accuracy: lost, gone"):
         selection.choose({"lost": folders["lost"], "gone": folders["lost"]})
 
@@ -240,13 +244,13 @@ def test_the_held_out_part_has_no_say():
     labels = load_digits().target
     assignable = folds.Assignable(labels)
     info = {"train": len(labels), "shape": [len(labels)]}
-    for each in table.selections.values():
-        final = [table.runs[path] for path in each.final.values()]
+    for selected in table.selections.values():
+        final = [table.runs[path] for path in selected.final.values()]
         (held_out,) = {
             tuple(folds.split(info, folds.of_run(run, assignable), run.held_out_fold, None, 0)[1])
             for run in final
         }
-        for path in [path for paths in each.inner.values() for path in paths]:
+        for path in [path for paths in selected.inner.values() for path in paths]:
             run = table.runs[path]
             parts = folds.split(info, folds.of_run(run, assignable), run.held_out_fold, None, 0)
             assert not set(held_out) & set(np.concatenate(parts))
@@ -288,13 +292,13 @@ def test_halving_goes_on_with_the_best_from_where_they_were(halved, tmp_path):
     whole = copy(tmp_path)
     whole.config.write_text(HALVING.replace("halving: 2", "curves: true"))
     whole.call("results/mine/studies/nested/accuracy_table.html")
-    found = pd.read_csv(halved.results / "studies" / "nested" / "candidates.csv")
+    trials = pd.read_csv(halved.results / "studies" / "nested" / "candidates.csv")
     runs = pd.read_csv(halved.results / "studies" / "nested" / "runs.csv")
     table = grid.expand(sweeps.expanded(yaml.safe_load(HALVING)))
     for fold, selected in enumerate(table.selections.values()):
         scores = {label: curve(whole, paths) for label, paths in selected.inner.items()}
         best = sorted(scores, key=lambda label: -scores[label][1])[:2]
-        of_fold = found[found["split"] == f"fold {fold} of 2"].set_index("candidate")
+        of_fold = trials[trials["split"] == f"fold {fold} of 2"].set_index("candidate")
         for label, one in of_fold.iterrows():
             assert one["epochs"] == (4 if label in best else 2)
             assert one["score"] == scores[label][int(one["epochs"]) - 1]
@@ -323,7 +327,7 @@ def weights(project, path):
 def curve(project, paths):
     """The mean accuracy of some runs after each epoch."""
     of_runs = [[one["accuracy"] for one in metrics(project, path)["epochs"]] for path in paths]
-    return [fmean(each) for each in zip(*of_runs, strict=True)]
+    return [fmean(accuracies) for accuracies in zip(*of_runs, strict=True)]
 
 
 def test_a_damaged_choice_between_the_last_candidates_is_made_again(halved):
@@ -352,7 +356,7 @@ def test_a_report_does_without_a_choice_that_was_not_made(halved, monkeypatch):
 
 def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(halved):
     records = list((halved.results / "runs").rglob("metrics.json"))
-    whole = [each for each in records if "_inner" in str(each) and "_after" not in str(each)]
+    whole = [file for file in records if "_inner" in str(file) and "_after" not in str(file)]
     whole[0].unlink()
     assert halved.trains() == 1
     # A choice says of itself by what it was made, whatever Snakemake remembers.

@@ -37,8 +37,8 @@ def test_a_long_column_is_read_as_a_whole(tmp_path):
     frame.loc[2 * count - 1, "c"] = "x"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = table.columns_of("it", table.read(saved(tmp_path, frame))[["c"]])
-    assert [column["category"] for column in found] == ["1", "2", "x"]
+        columns = table.columns_of("it", table.read(saved(tmp_path, frame))[["c"]])
+    assert [column["category"] for column in columns] == ["1", "2", "x"]
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_a_long_column_is_read_as_a_whole(tmp_path):
     ],
 )
 def test_what_float32_cannot_serve_is_told(values, why):
-    found = storage.unfit(np.stack([np.arange(60), values], axis=1))
+    problem = storage.unfit(np.stack([np.arange(60), values], axis=1))
     if values.dtype != bool:
-        assert storage.unfit(values[:, None]) == (found and (0, found[1]))
-    assert found is None if why is None else (found[0], why in found[1]) == (1, True)
+        assert storage.unfit(values[:, None]) == (problem and (0, problem[1]))
+    assert problem is None if why is None else (problem[0], why in problem[1]) == (1, True)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_a_comma_at_the_end_of_each_line_names_no_rows(tmp_path):
 
 
 def test_seconds_of_an_hour_are_told_from_those_of_a_year(tmp_path):
-    told = "the column at holds numbers from 1700000000 to 1700000005, which float32 can hardly"
+    refusal = "the column at holds numbers from 1700000000 to 1700000005, which float32 can hardly"
     options = {"target": "ill", "drop": ["number"]}
-    for second, message in ((1, told), (1_000_000, None)):
+    for second, message in ((1, refusal), (1_000_000, None)):
         path = saved(tmp_path, PEOPLE.assign(at=1_700_000_000 + second * np.arange(6)))
         if message is None:
             assert table.load(None, path=path, **options).train == 6

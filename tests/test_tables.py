@@ -108,9 +108,9 @@ def test_how_it_was_split_is_said():
         (by_time, {draws: False}),
         (by_group, {groups: True}),
     ):
-        told = " ".join(methods._training(runs_of(rows), [run], FACTS))
-        assert "Learning-rate schedule: warm with warm up 0.25." in told
-        assert {text: text in told for text in texts} == texts
+        paragraph = " ".join(methods._training(runs_of(rows), [run], FACTS))
+        assert "Learning-rate schedule: warm with warm up 0.25." in paragraph
+        assert {text: text in paragraph for text in texts} == texts
 
 
 def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():
@@ -164,8 +164,8 @@ def test_it_is_said_how_good_it_is_to_guess():
 
 def test_classes_may_be_called_like_columns(tmp_path):
     names = ["model", "true"]
-    found = tidy.classes([run | {"classes": names} for run in RUNS])
-    table = products.load("per_class_table").table(found)
+    classes = tidy.classes([run | {"classes": names} for run in RUNS])
+    table = products.load("per_class_table").table(classes)
     table.to_csv(tmp_path / "table.csv", index=False)
     read = tidy.read(tmp_path / "table.csv")
     assert list(read["class true"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
@@ -173,8 +173,8 @@ def test_classes_may_be_called_like_columns(tmp_path):
 
 
 def test_the_confusion_of_classes_has_true_ones_in_rows():
-    found = metrics.of_classes(np.array([0, 0, 1]), np.array([0, 2, 1]), 3)
-    assert found == {"accuracy": 2 / 3, "confusion": [[1, 0, 1], [0, 1, 0], [0, 0, 0]]}
+    measures = metrics.of_classes(np.array([0, 0, 1]), np.array([0, 2, 1]), 3)
+    assert measures == {"accuracy": 2 / 3, "confusion": [[1, 0, 1], [0, 1, 0], [0, 0, 0]]}
 
 
 def test_tables_are_readable_pages():

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import LENET, RUN, same_weights, save_after_each_epoch, using, vary
 from tensorboardX.proto import event_pb2
-from test_strategies import ALL, SYNCHRONOUS, close, each, is_asynchronous, promises
+from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, is_asynchronous, promises
 
 from allcores.analysis.words import methods
 from allcores.data.folds import Assignable, hold_back
@@ -80,8 +80,8 @@ def test_what_weight_decay_spares_is_as_in_groups_of_torchs(name, options, is_fl
     first = torch.nn.Linear(5, 4, bias=False)
     model = torch.nn.Sequential(first, torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
     by_hand = copy.deepcopy(model)
-    vectors = [each for each in by_hand.parameters() if each.dim() < 2]
-    others = [each for each in by_hand.parameters() if each.dim() > 1]
+    vectors = [parameter for parameter in by_hand.parameters() if parameter.dim() < 2]
+    others = [parameter for parameter in by_hand.parameters() if parameter.dim() > 1]
     groups = [{"params": others}, {"params": vectors, "weight_decay": 0}]
     expected = registry.optimizers()[name].load()(groups, **options)
     flat = Flat(model) if is_flat else None
@@ -99,7 +99,7 @@ def test_what_weight_decay_spares_is_as_in_groups_of_torchs(name, options, is_fl
         torch.testing.assert_close(one, other)
 
 
-@each({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
+@by_strategy({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
 @with_each(OPTIONS)
 def test_with_one_worker_an_option_does_what_it_does_for_serial(
     laboratory, reference, strategy, options
@@ -115,7 +115,7 @@ def test_with_one_worker_an_option_does_what_it_does_for_serial(
         assert not same_weights(other, plain)
 
 
-@each(SYNCHRONOUS)
+@by_strategy(SYNCHRONOUS)
 @with_each(OPTIONS)
 def test_synchronous_strategies_still_follow(laboratory, reference, strategy, options):
     if strategy.name == "local_sgd" and "clip_norm" in options:
@@ -144,7 +144,7 @@ class Net(torch.nn.Module):
 """
 
 
-@each(SYNCHRONOUS)
+@by_strategy(SYNCHRONOUS)
 def test_a_large_layer_and_one_that_is_used_twice_train_with_every_option(
     laboratory, reference, monkeypatch, strategy
 ):
@@ -162,7 +162,7 @@ def test_a_large_layer_and_one_that_is_used_twice_train_with_every_option(
         assert close(other, serial)
 
 
-@each({name: choice for name, choice in ALL.items() if not is_asynchronous(choice)})
+@by_strategy({name: choice for name, choice in ALL.items() if not is_asynchronous(choice)})
 def test_a_run_with_all_of_it_resumes_bit_for_bit(laboratory, monkeypatch, strategy):
     options = {"clip_norm": CLIP_NORM, "ema": 0.8, "validation": 0.2}
     run = using(strategy, 3, epochs=EPOCHS, model=LENET, **options)
@@ -181,7 +181,10 @@ def test_a_run_with_all_of_it_resumes_bit_for_bit(laboratory, monkeypatch, strat
     monkeypatch.undo()
     resumed, weights = laboratory.conduct(run, "other")
     assert same_weights(weights, expected)
-    judged = [[epoch["validation_loss"] for epoch in each["epochs"]] for each in (metrics, resumed)]
+    judged = [
+        [epoch["validation_loss"] for epoch in run_metrics["epochs"]]
+        for run_metrics in (metrics, resumed)
+    ]
     assert judged[0] == judged[1]
 
 
@@ -266,7 +269,7 @@ def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
     with (laboratory.folder / "run" / "epochs.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["epoch", "loss", "lr", "seconds"]
-    assert [float(row["loss"]) for row in rows] == [each["loss"] for each in metrics["epochs"]]
+    assert [float(row["loss"]) for row in rows] == [epoch["loss"] for epoch in metrics["epochs"]]
     assert not (laboratory.folder / "run" / "tensorboard").exists()
 
 
@@ -295,9 +298,9 @@ def test_event_files_have_a_point_per_epoch(laboratory):
             points.setdefault(value.tag, []).append((event.step, value.simple_value))
     record = json.loads((laboratory.folder / "run" / "metrics.json").read_text())["epochs"]
     assert set(points) == {"loss", "validation_loss", "lr"}
-    for name, found in points.items():
+    for name, series in points.items():
         expected = [(epoch["epoch"], pytest.approx(epoch[name])) for epoch in record]
-        assert found == expected
+        assert series == expected
 
 
 def events_of(file):

@@ -42,8 +42,8 @@ def test_without_spread_nothing_can_be_said():
 
 
 def test_holm():
-    found = comparison.holm([0.01, 0.04, np.nan, 0.03])
-    assert found == pytest.approx([0.03, 0.06, np.nan, 0.06], nan_ok=True)
+    p_corrected = comparison.holm([0.01, 0.04, np.nan, 0.03])
+    assert p_corrected == pytest.approx([0.03, 0.06, np.nan, 0.06], nan_ok=True)
     assert comparison.holm([0.9, 0.8]) == pytest.approx([1, 1])
 
 

@@ -66,7 +66,7 @@ def warm(place, monkeypatch):
 
 
 @pytest.fixture
-def own_warm(tmp_path, monkeypatch):
+def private_fork(tmp_path, monkeypatch):
     """fork(), of a warm process of this test only."""
     monkeypatch.chdir(tmp_path)
     end = started(tmp_path)
@@ -95,7 +95,7 @@ def warm_process(caller=None):
     """The one of a process; of this one, that of the test."""
     folder = "" if caller else warm_start.folder(TORCH)
 
-    def found():
+    def warm_pids():
         return [
             pid
             for pid in children(caller or os.getpid())
@@ -103,8 +103,8 @@ def warm_process(caller=None):
             and f"warm_process.py\0{TORCH}\0{folder}" in Path(f"/proc/{pid}/cmdline").read_text()
         ]
 
-    wait_for(found)  # it may not have replaced what it was forked from yet
-    (pid,) = found()
+    wait_for(warm_pids)  # it may not have replaced what it was forked from yet
+    (pid,) = warm_pids()
     return pid
 
 
@@ -233,7 +233,7 @@ def test_a_client_that_is_stopped_stops_its_run(train, laboratory):
     wait_for(lambda: not any(map(alive, processes)), seconds=1)
 
 
-def test_a_warm_process_that_is_killed_loses_no_run(own_warm, laboratory, monkeypatch):
+def test_a_warm_process_that_is_killed_loses_no_run(private_fork, laboratory, monkeypatch):
     """Runs of more than a second on any processor, which save all the time."""
     slow_model(Path.cwd(), seconds=0.01, epochs=20)
     monkeypatch.syspath_prepend(Path.cwd())
@@ -242,7 +242,8 @@ def test_a_warm_process_that_is_killed_loses_no_run(own_warm, laboratory, monkey
     save = ["--checkpoint-minutes", "0.001"]
     laboratory.data()
     clients = {
-        name: own_warm(TRAIN, *laboratory.arguments(run, name), *save) for name, run in runs.items()
+        name: private_fork(TRAIN, *laboratory.arguments(run, name), *save)
+        for name, run in runs.items()
     }
     for name in runs:
         wait_for(checkpoint(laboratory, name).exists)
@@ -293,7 +294,7 @@ def copied(tmp_path, monkeypatch):
     return scripts
 
 
-def test_other_code_than_was_imported_is_not_run(copied, own_warm, tmp_path):
+def test_other_code_than_was_imported_is_not_run(copied, private_fork, tmp_path):
     """Not even if it has the same length; another link to it changes nothing."""
     program = tmp_path / "program.py"
     program.write_text("from allcores.training import progress; print(progress.HOW)")
@@ -302,19 +303,19 @@ def test_other_code_than_was_imported_is_not_run(copied, own_warm, tmp_path):
     with file.open("a") as text:
         text.write('HOW = "as before"')
     time.sleep(0.1)
-    assert says(own_warm(program, env=environment)) == "as before\n"
+    assert says(private_fork(program, env=environment)) == "as before\n"
     # As tools do that install packages by links to files of their cache.
     os.link(file, tmp_path / "link")
     (tmp_path / "link").unlink()
-    assert says(own_warm(program, env=environment)) == "as before\n"
+    assert says(private_fork(program, env=environment)) == "as before\n"
     file.write_text(file.read_text().replace("as before", "otherwise"))
     said = f"{COLD}: {file} has changed since it was imported\notherwise\n"
-    assert says(own_warm(program, env=environment)) == said
+    assert says(private_fork(program, env=environment)) == said
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 @pytest.mark.parametrize("door", ["closed", "open"])
-def test_another_user_is_turned_away(own_warm, tmp_path, door):
+def test_another_user_is_turned_away(private_fork, tmp_path, door):
     program = tmp_path / "program.py"
     program.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'was_run')!r}).touch()")
     path = warm_start.folder(TORCH) / warm_start.SOCKET
@@ -345,7 +346,7 @@ except ConnectionError:
         assert "PermissionError" in other.stderr
     assert not children(warm_process())
     assert not (tmp_path / "was_run").exists()
-    assert own_warm(program).wait() == 0  # to its own user it is open
+    assert private_fork(program).wait() == 0  # to its own user it is open
     assert (tmp_path / "was_run").exists()
 
 

@@ -262,7 +262,7 @@ def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
     assert len(begun) >= 6
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_for(lambda: not any(alive(each.pid) for each in begun), seconds=1)
+    wait_for(lambda: not any(alive(child.pid) for child in begun), seconds=1)
     wait_for(lambda: not list((tmp_path / ".snakemake").glob("warm_process_*")), seconds=5)
     process.stdout.close()
 

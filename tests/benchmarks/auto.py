@@ -37,10 +37,10 @@ if IS_SMOKE:
     WAYS = {name: WAYS[name] for name in ("serial", "auto")}
 
 
-def makespan(folder, model, entry, folds, way):
+def makespan(folder, model, entry, folds, name):
     """Seconds of a study of one model, made in a folder of its own."""
-    config = folder / f"{model}_{folds}_{way.replace(' ', '_').replace(',', '')}.yaml"
-    study = {"datasets": ["digits"], "folds": folds, "models": [model]} | WAYS[way]
+    config = folder / f"{model}_{folds}_{name.replace(' ', '_').replace(',', '')}.yaml"
+    study = {"datasets": ["digits"], "folds": folds, "models": [model]} | WAYS[name]
     content = {"models": {model: entry}, "studies": {"one": study}} | RECIPE
     config.write_text(yaml.safe_dump(content))
     command = [*SNAKEMAKE, "-s", ROOT / "workflow" / "Snakefile", "--cores", "2"]
@@ -48,8 +48,8 @@ def makespan(folder, model, entry, folds, way):
     command += ["--configfile", config]
     subprocess.run(list(map(str, command)), cwd=folder, check=True, capture_output=True)
     runs = pd.read_csv(folder / "results" / config.stem / "studies" / "one" / "runs.csv")
-    layout = f"{runs['strategy'].iloc[0]}, {runs['cores'].iloc[0]} cores"
-    return occupancy.makespan(runs), layout
+    setup = f"{runs['strategy'].iloc[0]}, {runs['cores'].iloc[0]} cores"
+    return occupancy.makespan(runs), setup
 
 
 if __name__ == "__main__":
@@ -58,13 +58,15 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         for model, entry in yaml.safe_load(MODELS).items():
             for folds in FOLDS:
-                found = {way: makespan(Path(place), model, entry, folds, way) for way in WAYS}
-                auto, layout = found.pop("auto")
-                best = min(found, key=lambda way: found[way][0])
-                seconds, of_best = found[best]
-                same = ", the same way" if layout == of_best else ""
+                makespans = {
+                    name: makespan(Path(place), model, entry, folds, name) for name in WAYS
+                }
+                auto, setup = makespans.pop("auto")
+                best = min(makespans, key=lambda name: makespans[name][0])
+                seconds, of_best = makespans[best]
+                same = ", the same way" if setup == of_best else ""
                 print(
-                    f"| {model} | {folds} | {layout} | {auto:.1f} | {best} | {seconds:.1f} "
+                    f"| {model} | {folds} | {setup} | {auto:.1f} | {best} | {seconds:.1f} "
                     f"| {auto / seconds:.2f}{same} |",
                     flush=True,
                 )

@@ -78,14 +78,14 @@ if __name__ == "__main__":
         config = Path(folder) / "config.yaml"
         config.write_text(CONFIG)
         ways = {"ours": lambda: ours("--configfile", config), "skorch": with_skorch}
-        found = in_turn(ways, REPEATS)
+        timings = in_turn(ways, REPEATS)
     of_default = [] if IS_SMOKE else list(default_study())
     report(
         "campaign",
         [
-            ("10 runs of LeNet: ours, with tables, figures, report", "s", found["ours"]),
-            ("10 runs of LeNet: GridSearchCV, skorch, joblib", "s", found["skorch"]),
-            ("  ours / skorch", "x", ratios(found["ours"], found["skorch"])),
+            ("10 runs of LeNet: ours, with tables, figures, report", "s", timings["ours"]),
+            ("10 runs of LeNet: GridSearchCV, skorch, joblib", "s", timings["skorch"]),
+            ("  ours / skorch", "x", ratios(timings["ours"], timings["skorch"])),
             *of_default,
         ],
     )

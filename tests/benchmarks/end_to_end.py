@@ -64,12 +64,15 @@ def compare():
     with tempfile.TemporaryDirectory() as folder:
         for name, (label, dataset, _, repeats) in CASES.items():
             preparation.prepare(dataset, folder, f"{folder}/{dataset.label}")
-            ways = {way: partial(in_a_process, __file__, way, folder, name) for way in WAYS}
-            found = in_turn(ways, repeats)
+            ways = {
+                alternative: partial(in_a_process, __file__, alternative, folder, name)
+                for alternative in WAYS
+            }
+            throughputs = in_turn(ways, repeats)
             rows += [
-                (f"{label}: shared_memory, {CORES} workers", "samples/s", found["ours"]),
-                (f"{label}: usual loop, {CORES} threads", "samples/s", found["usual"]),
-                ("  ours / usual", "x", ratios(found["ours"], found["usual"])),
+                (f"{label}: shared_memory, {CORES} workers", "samples/s", throughputs["ours"]),
+                (f"{label}: usual loop, {CORES} threads", "samples/s", throughputs["usual"]),
+                ("  ours / usual", "x", ratios(throughputs["ours"], throughputs["usual"])),
             ]
     report("end_to_end", rows)
 
@@ -78,8 +81,8 @@ WAYS = {"ours": ours, "usual": the_usual}
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        way, folder, name = sys.argv[1:]
+        alternative, folder, name = sys.argv[1:]
         _, dataset, batch, _ = CASES[name]
-        print(WAYS[way](folder, name, dataset, batch))
+        print(WAYS[alternative](folder, name, dataset, batch))
     else:
         compare()

@@ -44,11 +44,11 @@ def ours(folder):
     ]
     subprocess.run([*command, "--quiet", "all", "--configfile", config], cwd=folder, check=True)
     (file,) = Path(folder).rglob("runs/**/metrics.json")
-    found, seconds = [], 0.0
+    curve, seconds = [], 0.0
     for epoch in read_json(file)["epochs"]:
         seconds += epoch["seconds"]
-        found.append((seconds, epoch["accuracy"]))
-    return found
+        curve.append((seconds, epoch["accuracy"]))
+    return curve
 
 
 def until(curve, accuracy):

@@ -53,7 +53,7 @@ def input_alone(batches):
 
 
 if __name__ == "__main__":
-    found = in_turn(
+    throughputs = in_turn(
         {
             "ours": lambda: training(whole_batches),
             "usual": lambda: training(one_by_one),
@@ -65,10 +65,14 @@ if __name__ == "__main__":
     report(
         "input_pipeline",
         [
-            ("LeNet end to end, whole-batch augmentation", "samples/s", found["ours"]),
-            ("LeNet end to end, DataLoader, image by image", "samples/s", found["usual"]),
-            ("end to end, ours / usual", "x", ratios(found["ours"], found["usual"])),
-            ("input alone, whole-batch augmentation", "samples/s", found["ours, input only"]),
-            ("input alone, DataLoader, image by image", "samples/s", found["usual, input only"]),
+            ("LeNet end to end, whole-batch augmentation", "samples/s", throughputs["ours"]),
+            ("LeNet end to end, DataLoader, image by image", "samples/s", throughputs["usual"]),
+            ("end to end, ours / usual", "x", ratios(throughputs["ours"], throughputs["usual"])),
+            ("input alone, whole-batch augmentation", "samples/s", throughputs["ours, input only"]),
+            (
+                "input alone, DataLoader, image by image",
+                "samples/s",
+                throughputs["usual, input only"],
+            ),
         ],
     )

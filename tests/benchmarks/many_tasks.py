@@ -72,55 +72,57 @@ def ours(folder, tasks):
 WAYS = {"ours": ours, "joblib": with_joblib, "ray": with_ray, "hyperqueue": with_hyperqueue}
 
 
-def left(way, folder):
+def completion_times(tool, folder):
     """When each task that is done left its file: {file: time in ns}."""
-    place, name = (Path(folder, "results"), "metrics.json") if way == "ours" else (folder, "[0-9]*")
+    place, name = (
+        (Path(folder, "results"), "metrics.json") if tool == "ours" else (folder, "[0-9]*")
+    )
     return {file: file.stat().st_mtime_ns for file in Path(place).rglob(name)}
 
 
-def start(way, folder, tasks):
-    command = [sys.executable, __file__, way, folder, str(tasks)]
+def start(tool, folder, tasks):
+    command = [sys.executable, __file__, tool, folder, str(tasks)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     return subprocess.Popen(command, start_new_session=True, **quiet)
 
 
-def seconds(way):
+def seconds(tool):
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        assert start(way, folder, TASKS).wait() == 0, way
+        assert start(tool, folder, TASKS).wait() == 0, tool
         return time.perf_counter() - began
 
 
-def done_again(way):
+def done_again(tool):
     """How many tasks of those that were done a second call repeats, after the first was killed."""
     with tempfile.TemporaryDirectory() as folder:
-        process = start(way, folder, KILLED_TASKS)
-        while len(left(way, folder)) < KILLED_TASKS // 2 and process.poll() is None:
+        process = start(tool, folder, KILLED_TASKS)
+        while len(completion_times(tool, folder)) < KILLED_TASKS // 2 and process.poll() is None:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         time.sleep(1)  # what is left of it may go on
-        before = left(way, folder)
-        if way == "ours":
+        before = completion_times(tool, folder)
+        if tool == "ours":
             for lock in Path(folder, ".snakemake", "locks").glob("*"):
                 lock.unlink()  # snakemake --unlock
-        assert start(way, folder, KILLED_TASKS).wait() == 0, way
-        after = left(way, folder)
+        assert start(tool, folder, KILLED_TASKS).wait() == 0, tool
+        after = completion_times(tool, folder)
         return sum(after[file] != moment for file, moment in before.items()) / len(before)
 
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        way, folder, tasks = sys.argv[1:]
-        WAYS[way](folder, int(tasks))
+        tool, folder, tasks = sys.argv[1:]
+        WAYS[tool](folder, int(tasks))
         sys.exit()
     rows = []
-    for way in WAYS:
-        if way not in ("ours", "joblib") and importlib.util.find_spec(way) is None:
-            print(f"{way} is not installed: left out")
+    for tool in WAYS:
+        if tool not in ("ours", "joblib") and importlib.util.find_spec(tool) is None:
+            print(f"{tool} is not installed: left out")
             continue
         rows += [
-            (f"{way}: per task", "ms", [1000 * seconds(way) / TASKS for _ in range(sized(3, 1))]),
-            (f"{way}: done again after a kill", "%", [100 * done_again(way)]),
+            (f"{tool}: per task", "ms", [1000 * seconds(tool) / TASKS for _ in range(sized(3, 1))]),
+            (f"{tool}: done again after a kill", "%", [100 * done_again(tool)]),
         ]
     report("many_tasks", rows)

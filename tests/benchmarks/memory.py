@@ -34,10 +34,10 @@ def megabytes(strategy, workers):
 def compare():
     rows = []
     for workers in WORKERS:
-        found = {strategy: in_a_process(__file__, strategy, workers) for strategy in STRATEGIES}
-        for strategy, value in found.items():
+        peaks = {strategy: in_a_process(__file__, strategy, workers) for strategy in STRATEGIES}
+        for strategy, value in peaks.items():
             rows.append((f"VGG-19, {strategy}, {workers} workers", "MB", [value]))
-        share = found["shared_memory"] / found["ddp"]
+        share = peaks["shared_memory"] / peaks["ddp"]
         rows.append(("  shared_memory / ddp", "x", [share]))
     report("memory", rows)
 

@@ -30,14 +30,16 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         print(measure(sys.argv[1], int(sys.argv[2])))
         sys.exit()
-    found = in_turn({way: lambda way=way: in_a_process(__file__, *way) for way in WAYS}, REPEATS)
+    throughputs = in_turn(
+        {setup: lambda setup=setup: in_a_process(__file__, *setup) for setup in WAYS}, REPEATS
+    )
     rows = [
-        (f"{strategy}, {workers} worker(s)", "samples/s", found[strategy, workers])
+        (f"{strategy}, {workers} worker(s)", "samples/s", throughputs[strategy, workers])
         for strategy, workers in WAYS
     ]
-    one = found["shared_memory", 1]
+    one = throughputs["shared_memory", 1]
     rows += [
-        ("shared_memory: one worker / serial", "x", ratios(one, found["serial", 1])),
-        ("shared_memory: two workers / one", "x", ratios(found["shared_memory", 2], one)),
+        ("shared_memory: one worker / serial", "x", ratios(one, throughputs["serial", 1])),
+        ("shared_memory: two workers / one", "x", ratios(throughputs["shared_memory", 2], one)),
     ]
     report("shallow", rows)

@@ -52,12 +52,12 @@ def time_all(alternatives, file, world):
     repeats = max(1, round(SECONDS / seconds(world, first, 3)))
     for act in acts.values():
         seconds(world, act, repeats)
-    found = {name: [] for name in acts}
+    timings = {name: [] for name in acts}
     for _ in range(ROUNDS):
         for name, act in acts.items():
-            found[name].append(seconds(world, act, repeats))
+            timings[name].append(seconds(world, act, repeats))
     if world.rank == 0:
-        torch.save(found, file)
+        torch.save(timings, file)
 
 
 def run_case(alternatives, workers, count=1):
@@ -89,10 +89,10 @@ def compare(bench, cases, count=1):
     """
     rows = []
     for what, workers, alternatives in cases:
-        found = run_case(alternatives, workers, count)
-        for name, values in found.items():
+        timings = run_case(alternatives, workers, count)
+        for name, values in timings.items():
             rows.append((f"{name}, {what}, {workers} workers", "ms", [1e3 * v for v in values]))
-        for base, name in itertools.combinations(found, 2):
-            relative = ratios(found[base], found[name])
+        for base, name in itertools.combinations(timings, 2):
+            relative = ratios(timings[base], timings[name])
             rows.append((f"  {name}, {what}: speed relative to {base}", "x", relative))
     report(bench, rows)

@@ -51,7 +51,7 @@ if __name__ == "__main__":
         opened = storage.open_dataset(f"{folder}/data")
         write(f"{folder}/folds.json", Assignable.of(opened), 5, 0, 0)
         stop = warm_start.start(TORCH, f"{folder}/log")
-        found = in_turn(
+        timings = in_turn(
             {
                 "serial, warm": lambda: start_up(serial, folder, TORCH),
                 "ddp, warm": lambda: start_up(four, folder, TORCH),
@@ -71,16 +71,16 @@ if __name__ == "__main__":
             REPEATS,
         )
         stop()
-    differences = [ddp - one for ddp, one in zip(found["ddp"], found["serial"], strict=True)]
+    differences = [ddp - one for ddp, one in zip(timings["ddp"], timings["serial"], strict=True)]
     report(
         "start_up",
         [
-            ("`import torch` alone", "s", found["import torch"]),
-            ("serial, LeNet: process start to first step", "s", found["serial"]),
-            ("serial, VGG-11 (imports torchvision)", "s", found["vgg"]),
-            ("ddp with 4 workers, LeNet", "s", found["ddp"]),
+            ("`import torch` alone", "s", timings["import torch"]),
+            ("serial, LeNet: process start to first step", "s", timings["serial"]),
+            ("serial, VGG-11 (imports torchvision)", "s", timings["vgg"]),
+            ("ddp with 4 workers, LeNet", "s", timings["ddp"]),
             ("ddp with 4 workers - serial", "s", differences),
-            ("serial, LeNet, within a call of snakemake", "s", found["serial, warm"]),
-            ("ddp with 4 workers, LeNet, within a call", "s", found["ddp, warm"]),
+            ("serial, LeNet, within a call of snakemake", "s", timings["serial, warm"]),
+            ("ddp with 4 workers, LeNet, within a call", "s", timings["ddp, warm"]),
         ],
     )

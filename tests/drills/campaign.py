@@ -61,7 +61,7 @@ oversubscribe: true
 """
 # What is changed on the way, in two versions: the table, and a model of the user's own.
 VERSIONS = (0, 1)
-OWN = """
+MODEL_SOURCE = """
 from torch import nn
 
 
@@ -98,7 +98,7 @@ def write_data(folder, version):
 
 def write_model(folder, version):
     """The user's model of a version."""
-    (folder / "own.py").write_text(OWN.format(units=4 + version))
+    (folder / "own.py").write_text(MODEL_SOURCE.format(units=4 + version))
 
 
 def write_twin(project, version):
@@ -130,7 +130,7 @@ def differences(project, twins, versions):
             yield path
     for study in yaml.safe_load(CONFIG)["studies"]:
         twin = twins[versions[CHANGING[study]] if study in CHANGING else VERSIONS[0]]
-        folders = [each.results / "studies" / study for each in (project, twin)]
+        folders = [instance.results / "studies" / study for instance in (project, twin)]
         counts = [len(pd.read_csv(folder / "runs.csv")) for folder in folders]
         if counts[0] != counts[1]:
             yield f"{study}: {counts[0]} runs of {counts[1]}"
@@ -166,6 +166,6 @@ def _different_tables(folder, twin):
             continue
         tables = [pd.read_csv(file) for file in files] if all(there) else [pd.DataFrame(), None]
         if columns and all(there):
-            tables = [table[[each for each in columns if each in table]] for table in tables]
+            tables = [table[[column for column in columns if column in table]] for table in tables]
         if not tables[0].equals(tables[1]):
             yield f"{folder.name}/{name}"

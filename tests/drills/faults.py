@@ -20,19 +20,19 @@ SECONDS = (0.0, 0.1, 0.5, 2.0, 6.0)  # into a call, about
 
 def processes(folder):
     """[(role, process)] of all processes whose working directory is a folder, or below it."""
-    found = []
+    pairs = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.cwd() == str(folder) or process.cwd().startswith(f"{folder}/"):
-                found.append((_role(process), process))
-    return found
+                pairs.append((_role(process), process))
+    return pairs
 
 
 def _role(process):
     line = " ".join(process.cmdline())
     if "warm_process.py" in line:
-        above = sum("warm_process.py" in " ".join(p.cmdline()) for p in process.parents())
-        return FORKED[min(above, len(FORKED) - 1)]
+        depth = sum("warm_process.py" in " ".join(p.cmdline()) for p in process.parents())
+        return FORKED[min(depth, len(FORKED) - 1)]
     if "scripts/start.py" in line and "bash" not in line:
         return "client"
     if "snakemake" in line and "/scripts/" not in line:
@@ -189,7 +189,7 @@ def change(what, write):
 
     def fault(project, random):
         del random
-        version = next(each for each in VERSIONS if each != project.versions[what])
+        version = next(candidate for candidate in VERSIONS if candidate != project.versions[what])
         write(project.folder, version)
         project.versions[what] = version
         return f"changed the {what} to version {version}"

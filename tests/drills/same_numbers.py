@@ -41,10 +41,17 @@ def flags():
     return by_strategy | {name: [f"--schedule={name}"] for name in SCHEDULES}
 
 
-def train(tree, folder, name, own):
+def train(tree, folder, name, own_flags):
     """The numbers that a training ends with: of weights a digest, of metrics those of learning."""
     output = folder / name
-    command = [sys.executable, tree / "scripts" / "train.py", *TRAINING, *own, "--output", output]
+    command = [
+        sys.executable,
+        tree / "scripts" / "train.py",
+        *TRAINING,
+        *own_flags,
+        "--output",
+        output,
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"PYTHONPATH": ""}
     process = subprocess.run(
@@ -75,8 +82,10 @@ def main(commit):
         subprocess.run(["tar", "x"], cwd=old, input=archive, check=True)
         trees = {"before": old, "now": ROOT}
         jobs = {
-            (name, version): pool.submit(train, tree, Path(scratch) / version / name, name, own)
-            for name, own in flags().items()
+            (name, version): pool.submit(
+                train, tree, Path(scratch) / version / name, name, own_flags
+            )
+            for name, own_flags in flags().items()
             for version, tree in trees.items()
         }
         different = []

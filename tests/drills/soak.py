@@ -106,12 +106,12 @@ class Campaign:
         end = time.monotonic() + 10
         while processes(self.project.folder) and time.monotonic() < end:
             time.sleep(0.1)
-        left = processes(self.project.folder)
-        for role, process in left:
+        survivors = processes(self.project.folder)
+        for role, process in survivors:
             with contextlib.suppress(psutil.Error):
                 print(f"    left: {role} {process.pid} {process.cmdline()[:6]}", flush=True)
                 process.kill()
-        return len(left)
+        return len(survivors)
 
     def remove_results(self, chance):
         """Some runs are removed, so that there is something to do."""
@@ -154,7 +154,7 @@ class Campaign:
         if not tally.hung:
             unlike = list(differences(self.project, self.twins, self.project.versions))
             tally.different = len(unlike)
-            wrong += [f"different: {each}" for each in unlike]
+            wrong += [f"different: {difference}" for difference in unlike]
         return tally, words, wrong
 
     def _follow(self, output):
