@@ -1,5 +1,6 @@
 """What is predicted before anything is trained."""
 
+import dataclasses
 import json
 import signal
 import subprocess
@@ -14,16 +15,16 @@ from project import MINIATURE, RUNS, copy
 from test_strategies import alive, wait_for
 
 from allcores.files import read_json, write_json
-from allcores.planning import choose, packing, plan, prediction, preflight, sampling, scaling
+from allcores.planning import choose, measuring, packing, plan, prediction, preflight, scaling
 from allcores.planning.estimate import Estimates
-from allcores.planning.prediction import Prediction, Sample
+from allcores.planning.prediction import Measurement, Prediction
 from allcores.planning.workload import Sizes, Workload
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
 from allcores.training import sanity
 
 SIZES = Sizes((3, 8, 8), 3, 100, 20)
-SAMPLE = Sample(
+MEASUREMENT = Measurement(
     step_seconds=0.1,
     slower=1.5,
     warm_up_seconds=1.0,
@@ -44,12 +45,12 @@ def job(name, cores, seconds, slower=1.0, memory=1):
 
 
 def test_a_prediction_adds_up():
-    predicted = SAMPLE.prediction(vary(batch_size=10, epochs=4), SIZES)
+    predicted = MEASUREMENT.prediction(vary(batch_size=10, epochs=4), SIZES)
     assert predicted.training == pytest.approx(4 * 10 * 0.1 + 1.0)
     assert predicted.other == pytest.approx(2.0 + 4 * 0.5 + 0.25 + 20 * 0.01)
     assert predicted.seconds_among(0.5) == pytest.approx(5.0 * 1.25 + predicted.other)
     assert predicted.memory == 1_000_000 + 120 * 3 * 8 * 8
-    curves = SAMPLE.prediction(vary(batch_size=10, epochs=4), SIZES, curves=True)
+    curves = MEASUREMENT.prediction(vary(batch_size=10, epochs=4), SIZES, curves=True)
     assert curves.other - predicted.other == pytest.approx(3 * (0.25 + 20 * 0.01))
 
 
@@ -83,16 +84,16 @@ def test_runs_are_packed_by_memory_too():
     assert packing.simulate(jobs, 1, gap=1.0).makespan == pytest.approx(32)
 
 
-def test_samples_are_averaged_and_kept(tmp_path):
-    other = SAMPLE.__class__(**vars(SAMPLE) | {"step_seconds": 0.3, "memory_bytes": 5})
-    mean = prediction.average([SAMPLE, other])
+def test_measurements_are_averaged_and_kept(tmp_path):
+    other = MEASUREMENT.__class__(**vars(MEASUREMENT) | {"step_seconds": 0.3, "memory_bytes": 5})
+    mean = prediction.average([MEASUREMENT, other])
     assert mean.step_seconds == pytest.approx(0.2)
     assert mean.memory_bytes == 1_000_000
     workload = Workload.of(RUN, SIZES)
-    plan.Samples(tmp_path / "samples.json").keep(workload, mean)
-    assert plan.Samples(tmp_path / "samples.json").of(workload) == mean
-    (tmp_path / "samples.json").write_text('{"a": {"odd": 1}}')
-    assert plan.Samples(tmp_path / "samples.json").of(workload) is None
+    plan.Measurements(tmp_path / "measurements.json").keep(workload, mean)
+    assert plan.Measurements(tmp_path / "measurements.json").of(workload) == mean
+    (tmp_path / "measurements.json").write_text('{"a": {"odd": 1}}')
+    assert plan.Measurements(tmp_path / "measurements.json").of(workload) is None
 
 
 def test_a_workload_is_what_decides_the_speed():
@@ -107,8 +108,8 @@ def work_of(run):
     """Seconds of a step by a law: 1 ms per sample and 10 ms per exchange, which grows."""
     compute_ms = -(-run.batch_size // run.workers) / run.threads_per_worker**0.5
     exchange = 0.01 * 2 * (run.workers - 1) / run.workers if run.workers > 1 else 0.0
-    sample = vars(SAMPLE) | {"step_seconds": compute_ms / 1000 + exchange, "weights_bytes": 1 << 40}
-    return Sample(**sample | {"slower": 1.0})
+    changes = {"step_seconds": compute_ms / 1000 + exchange, "weights_bytes": 1 << 40}
+    return dataclasses.replace(MEASUREMENT, **changes, slower=1.0)
 
 
 def test_more_workers_than_cores_are_extrapolated():
@@ -143,15 +144,15 @@ def test_a_plan_that_is_ended_keeps_what_it_has_measured(tmp_path, monkeypatch):
         workloads.append(workload)
         if len(workloads) == 2:
             raise KeyboardInterrupt
-        return SAMPLE
+        return MEASUREMENT
 
-    monkeypatch.setattr(sampling, "measure", measure)
+    monkeypatch.setattr(measuring, "measure", measure)
     table = grid.expand(yaml.safe_load(MINIATURE) | {"recipe": "fixed"})
     with pytest.raises(KeyboardInterrupt):
         plan.Planner(folder, 2, say=str).of(table)
     again = plan.Planner(folder, 2, say=str)
-    assert again.samples.of(workloads[0]) == SAMPLE
-    assert again.samples.of(workloads[1]) is None
+    assert again.measurements.of(workloads[0]) == MEASUREMENT
+    assert again.measurements.of(workloads[1]) is None
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,7 @@ studies:
 
 def test_what_a_plan_has_extrapolated_is_asked_of_a_cluster(tmp_path, monkeypatch):
     """As config/full/cores.yaml is planned for a node with more cores than the login node has."""
-    monkeypatch.setattr(sampling, "measure", lambda workload, sizes, copies: work_of(workload.run))
+    monkeypatch.setattr(measuring, "measure", lambda workload, sizes, copies: work_of(workload.run))
     config = yaml.safe_load(MINIATURE) | {"recipe": "fixed"}
     config["models"]["mlp"].update(batch_size=640, epochs=20_000)
     study = {"datasets": ["tiny"], "folds": "test", "models": ["mlp"], "exclusive": True}

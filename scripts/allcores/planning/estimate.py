@@ -124,15 +124,15 @@ class Estimates:
 
     def _from_plan(self, run):
         """By what a plan has measured or extrapolated; None: it has not."""
-        if not self.planner.samples.by_key:
+        if not self.planner.measurements.by_key:
             return None
         run_with_recipe = self.planner.with_known_recipe(run)
         sizes = run_with_recipe and Sizes.of(run_with_recipe, self.folder.data(run_with_recipe))
-        sample = sizes and self.planner.samples.known(Workload.of(run_with_recipe, sizes))
-        if not sample:
+        measurement = sizes and self.planner.measurements.known(Workload.of(run_with_recipe, sizes))
+        if not measurement:
             return None
         conditions = self.table.conditions[run.path]
-        predicted = sample.prediction(run_with_recipe, sizes, conditions.curves)
+        predicted = measurement.prediction(run_with_recipe, sizes, conditions.curves)
         seconds = predicted.seconds_among(0.0 if conditions.exclusive else 1.0)
         return Expected(seconds, predicted.memory, measured=True)
 

@@ -9,7 +9,7 @@ from allcores import programs
 from allcores.files import read_json, write_json
 from allcores.machine import cores, lean_torch
 from allcores.planning import packing, prediction, scaling
-from allcores.planning.prediction import Sample
+from allcores.planning.prediction import Measurement
 from allcores.planning.workload import Sizes, Workload
 from allcores.study.run import AUTO
 from allcores.training import recipes
@@ -18,11 +18,11 @@ from allcores.training import recipes
 GAP = 0.02
 # How often each workload is measured; once, if that takes longer than so many seconds.
 TURNS, LONG = 2, 8.0
-EXTRAPOLATED = "extrapolated_"  # before the key of a Sample
+EXTRAPOLATED = "extrapolated_"  # before the key of a Measurement
 
 
-class Samples:
-    """The measured Samples of workloads on this machine, kept in a file.
+class Measurements:
+    """The Measurement of each workload on this machine, kept in a file.
 
     Args:
         file: JSON, created by keep(); a damaged one counts as empty.
@@ -32,27 +32,27 @@ class Samples:
         self.file = Path(file)
         try:
             content = read_json(self.file)
-            self.by_key = {key: Sample(**sample) for key, sample in content.items()}
+            self.by_key = {key: Measurement(**measurement) for key, measurement in content.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             self.by_key = {}
 
     def of(self, workload):
-        """The Sample of a workload; None: it has not been measured."""
+        """The Measurement of a workload; None: it has not been measured."""
         return self.by_key.get(_key(workload))
 
     def known(self, workload):
-        """The Sample of a workload by any machine with this processor, measured there or, if that
-        had too few cores, extrapolated; None: there is none."""
+        """The Measurement of a workload by any machine with this processor, or its extrapolation
+        where that had too few cores; None: there is neither."""
         keys = _key(workload), workload.key, EXTRAPOLATED + workload.key
         return next((self.by_key[key] for key in keys if key in self.by_key), None)
 
-    def keep(self, workload, sample):
-        key = EXTRAPOLATED + workload.key if sample.extrapolated else _key(workload)
-        if self.by_key.get(key) == sample:
+    def keep(self, workload, measurement):
+        key = EXTRAPOLATED + workload.key if measurement.extrapolated else _key(workload)
+        if self.by_key.get(key) == measurement:
             return
-        self.by_key[key] = sample
+        self.by_key[key] = measurement
         self.file.parent.mkdir(parents=True, exist_ok=True)
-        content = {key: dataclasses.asdict(sample) for key, sample in self.by_key.items()}
+        content = {key: dataclasses.asdict(measurement) for key, measurement in self.by_key.items()}
         write_json(self.file, content)
 
 
@@ -95,7 +95,7 @@ class Planner:
 
     def __init__(self, folder, available, memory=float("inf"), say=print):
         self.folder, self.available, self.memory, self.say = folder, available, memory, say
-        self.samples, self.planned = Samples(folder.plan_file("samples.json")), {}
+        self.measurements, self.planned = Measurements(folder.plan_file("measurements.json")), {}
 
     def of(self, table):
         """The list of Planned for the runs of a grid.Table; measures what is not known yet.
@@ -114,33 +114,33 @@ class Planner:
     def _planned(self, path, run, table):
         sizes = self.sizes(run)
         crowded = path in table.oversubscribe and run.nodes == 1
-        sample = self._measured_once(run) if crowded else self.sample(run)
+        measurement = self._measured_once(run) if crowded else self.measurement(run)
         return Planned(
             path,
             run,
             table.conditions[path].exclusive,
             run.trained_epochs * sizes.train,
-            sample.weights_bytes,
-            sample.prediction(run, sizes, table.conditions[path].curves),
+            measurement.weights_bytes,
+            measurement.prediction(run, sizes, table.conditions[path].curves),
         )
 
-    def sample(self, run):
-        """The Sample for a run: measured, or extrapolated if this machine has no room for it."""
+    def measurement(self, run):
+        """The Measurement for a run, extrapolated if this machine has no room for it."""
         if _has_room(run):
             return self._measured_once(run)
         lean_torch.import_torch()  # to ask the strategy how its exchange grows
-        sample = scaling.extrapolate(run, cores.allowed(), self._measured_once)
-        self.samples.keep(Workload.of(run, self.sizes(run)), sample)  # for Estimates
-        return sample
+        measurement = scaling.extrapolate(run, cores.allowed(), self._measured_once)
+        self.measurements.keep(Workload.of(run, self.sizes(run)), measurement)  # for Estimates
+        return measurement
 
     def _measured_once(self, run):
-        """The Sample for a run, measured if it is not known, however few cores there are."""
+        """The Measurement for a run, measured if it is not known, however few cores there are."""
         sizes = self.sizes(run)
         workload = Workload.of(run, sizes)
-        if not self.samples.of(workload):
-            sample = self._measured(workload, sizes, f"measuring {workload.title}")
-            self.samples.keep(workload, sample)
-        return self.samples.of(workload)
+        if not self.measurements.of(workload):
+            measurement = self._measured(workload, sizes, f"measuring {workload.title}")
+            self.measurements.keep(workload, measurement)
+        return self.measurements.of(workload)
 
     def measure(self, runs):
         """Measure the workloads of runs that have not been measured yet."""
@@ -156,9 +156,9 @@ class Planner:
         for run in runs:
             sizes = self.sizes(run)
             workload = Workload.of(run, sizes)
-            if (_has_room(run) or run in crowded) and not self.samples.of(workload):
+            if (_has_room(run) or run in crowded) and not self.measurements.of(workload):
                 workloads[workload.key] = workload, sizes
-        samples, durations = {key: [] for key in workloads}, {}
+        measurements, durations = {key: [] for key in workloads}, {}
         total, number = TURNS * len(workloads), 0
         for _ in range(TURNS):
             for key, (workload, sizes) in workloads.items():
@@ -167,9 +167,9 @@ class Planner:
                     continue
                 began = time.perf_counter()
                 message = f"measuring {number} of {total}: {workload.title}"
-                samples[key].append(self._measured(workload, sizes, message))
+                measurements[key].append(self._measured(workload, sizes, message))
                 durations[key] = time.perf_counter() - began
-                self.samples.keep(workload, prediction.average(samples[key]))
+                self.measurements.keep(workload, prediction.average(measurements[key]))
 
     def sizes(self, run):
         """The Sizes of a run."""
@@ -183,12 +183,12 @@ class Planner:
         return sizes
 
     def _measured(self, workload, sizes, message):
-        from allcores.planning import sampling
+        from allcores.planning import measuring
 
         self.say(message)
         try:
             copies = max(1, cores.allowed() // workload.run.cores)
-            return sampling.measure(workload, sizes, copies)
+            return measuring.measure(workload, sizes, copies)
         except ValueError as error:
             raise ValueError(f"{workload.title}: {error}") from None
 
@@ -197,10 +197,10 @@ class Planner:
         run_with_recipe = self.with_known_recipe(run)
         if run_with_recipe:
             return run_with_recipe
-        from allcores.planning import sampling
+        from allcores.planning import measuring
 
         self.say(f"measuring how {run.model.label} computes fastest")
-        sampling.calibrate(run, self.sizes(run), self._cores_of_recipe(run), self._recipe(run))
+        measuring.calibrate(run, self.sizes(run), self._cores_of_recipe(run), self._recipe(run))
         return self.with_known_recipe(run)
 
     def with_known_recipe(self, run):

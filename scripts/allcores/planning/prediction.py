@@ -1,4 +1,4 @@
-"""Predict what a run will take from the measured Sample of its workload. No torch."""
+"""Predict what a run will take from the Measurement of its workload. No torch."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ def claimed(memory, processes, process_mb=FORKED_MB):
 
 
 @dataclass(frozen=True)
-class Sample:
+class Measurement:
     """What a second of training has shown about a workload.
 
     Attributes:
@@ -103,15 +103,17 @@ class Prediction:
         return self.training_among(share) + self.other
 
 
-def average(samples):
-    """The mean of Samples of one workload, taken at different times; their peak of memory."""
+def average(measurements):
+    """The mean of Measurements of one workload, taken at different times; their peak of memory."""
     means = {
-        field.name: statistics.mean(getattr(sample, field.name) for sample in samples)
-        for field in dataclasses.fields(Sample)
+        field.name: statistics.mean(
+            getattr(measurement, field.name) for measurement in measurements
+        )
+        for field in dataclasses.fields(Measurement)
         if field.type is float
     }
-    memory = max(sample.memory_bytes for sample in samples)
-    return dataclasses.replace(samples[0], **means, memory_bytes=memory)
+    memory = max(measurement.memory_bytes for measurement in measurements)
+    return dataclasses.replace(measurements[0], **means, memory_bytes=memory)
 
 
 def duration(seconds):

@@ -17,15 +17,15 @@ MESSAGE_BYTES = 1 << 18
 NOT_PARALLEL = 0.5
 
 
-def extrapolate(run, available, sample_of):
-    """The Sample of a run that takes more cores than there are.
+def extrapolate(run, available, measurement_of):
+    """The Measurement of a run that takes more cores than there are.
 
     Args:
         run: a Run whose recipe is filled in.
         available: number of cores of this machine.
-        sample_of: function from a Run to the Sample of its workload.
+        measurement_of: function from a Run to the Measurement of its workload.
     """
-    single_worker = _lone(run, run.threads_per_worker, available, sample_of)
+    single_worker = _lone(run, run.threads_per_worker, available, measurement_of)
     if run.workers == 1:
         return dataclasses.replace(single_worker, extrapolated=True)
     few_workers = max(2, min(run.workers, available - run.servers))
@@ -41,16 +41,16 @@ def extrapolate(run, available, sample_of):
         batch_size=few_workers * batch_of_worker,
         nodes=1,
     )
-    small_sample = sample_of(small_run)
-    single_thread = _lone(run, 1, available, sample_of)
+    small_measurement = measurement_of(small_run)
+    single_thread = _lone(run, 1, available, measurement_of)
     # With fewer cores than processes, these take turns.
     turns = max(1.0, small_run.processes / available)
-    exchange = max(0.0, small_sample.step_seconds / turns - single_thread.step_seconds)
-    grown = exchange * _growth(run, small_run, small_sample.weights_bytes)
-    memory_of_others = small_sample.memory_bytes - single_thread.memory_bytes
+    exchange = max(0.0, small_measurement.step_seconds / turns - single_thread.step_seconds)
+    grown = exchange * _growth(run, small_run, small_measurement.weights_bytes)
+    memory_of_others = small_measurement.memory_bytes - single_thread.memory_bytes
     memory_of_worker = max(0, memory_of_others) // (small_run.processes - 1)
     return dataclasses.replace(
-        small_sample,
+        small_measurement,
         step_seconds=single_worker.step_seconds * single_thread.slower + grown,
         slower=1.0,  # all other cores are busy with its own workers
         memory_bytes=single_thread.memory_bytes + memory_of_worker * (run.processes - 1),
@@ -73,8 +73,8 @@ def _growth(run, small_run, weights):
     return share * messages + (1 - share) * vectors
 
 
-def _lone(run, threads, available, sample_of):
-    """The Sample of one worker with its part of the batch, on so many threads."""
+def _lone(run, threads, available, measurement_of):
+    """The Measurement of one worker with its part of the batch, on so many threads."""
     reference = schema.defaults("studies")["strategies"][0]
     single = dataclasses.replace(
         run,
@@ -85,14 +85,14 @@ def _lone(run, threads, available, sample_of):
         threads_per_worker=1,
         batch_size=-(-run.batch_size // run.workers),
     )
-    sample = sample_of(single)
+    measurement = measurement_of(single)
     if threads == 1:
-        return sample
+        return measurement
     fewer = min(threads, available)
     serial = NOT_PARALLEL
     if fewer > 1:
-        on_threads = sample_of(dataclasses.replace(single, threads_per_worker=fewer))
-        speedup = sample.step_seconds / on_threads.step_seconds
+        on_threads = measurement_of(dataclasses.replace(single, threads_per_worker=fewer))
+        speedup = measurement.step_seconds / on_threads.step_seconds
         serial = min(1.0, max(0.0, (fewer / speedup - 1) / (fewer - 1)))
     factor = serial + (1 - serial) / threads
-    return dataclasses.replace(sample, step_seconds=sample.step_seconds * factor)
+    return dataclasses.replace(measurement, step_seconds=measurement.step_seconds * factor)

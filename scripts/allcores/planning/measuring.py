@@ -18,7 +18,7 @@ import numpy as np
 from allcores.data import storage
 from allcores.machine import lifetime
 from allcores.parallel.failures import RankFailedError
-from allcores.planning.prediction import Sample
+from allcores.planning.prediction import Measurement
 from allcores.training import recipes
 
 # Seconds of a measured epoch, unless a step lasts longer, and of all epochs. The first epoch is
@@ -34,7 +34,7 @@ MOST_BYTES, HELD_OUT = 1 << 26, 256
 
 
 def measure(workload, sizes, copies):
-    """Sample a workload alone, and as many copies of it at once as the cores have room for.
+    """Measure a workload alone, and as many copies of it at once as the cores have room for.
 
     Torch must have been imported, and not been used: processes are forked.
 
@@ -60,11 +60,11 @@ def measure(workload, sizes, copies):
             alone = _trained(workload, folder, steps, epochs, held_out)[0]
         busy = _trained(workload, folder, steps, epochs, held_out, copies) if copies > 1 else []
         weights = (folder / "copy_0" / "output" / "weights.pt").stat().st_size
-    return _sample(steps, first, alone, busy, held_out, weights)
+    return _measurement(steps, first, alone, busy, held_out, weights)
 
 
-def _sample(steps, first, alone, busy, held_out, weights):
-    """The Sample that follows from the metrics of conduct().
+def _measurement(steps, first, alone, busy, held_out, weights):
+    """The Measurement that follows from the metrics of conduct().
 
     Args:
         steps: per epoch.
@@ -84,7 +84,7 @@ def _sample(steps, first, alone, busy, held_out, weights):
     per_image = evaluations[1] / held_out
     if held_out > FEW:
         per_image = max(0.0, evaluations[1] - evaluations[0]) / (held_out - FEW)
-    return Sample(
+    return Measurement(
         step_seconds=step,
         slower=max(1.0, slower),
         warm_up_seconds=max(0.0, alone["epochs"][0]["seconds"] - steps * step),
