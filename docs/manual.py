@@ -5,6 +5,7 @@ What is configured in config/config.yaml stays; its comments are made anew, and 
 the schema's order.
 """
 
+import inspect
 import os
 import re
 import subprocess
@@ -142,13 +143,16 @@ def reference(properties):
             "",
             f"## `{section}`",
             "",
-            *_wrapped(f"{_sentences(described)} {_built_in(section)}"),
+            *_wrapped(_sentences(described)),
         ]
         if "properties" in entries:
             lines += ["", *_table(entries["properties"], set(entries["required"]))]
         if "examples" in described:
             examples = "".join(described["examples"])
             lines += ["", "```yaml", f"{section}:", textwrap.indent(examples.rstrip(), "  "), "```"]
+        if section in BUILT_IN:
+            lines += ["", "| built in | options and their defaults | |", "|---|---|---|"]
+            lines += map(_row, BUILT_IN[section]().values())
     lines += ["", "## The other keys", "", *_table(single, set())]
     return "\n".join(lines) + "\n"
 
@@ -179,6 +183,21 @@ def _table(properties, required, above=""):
             nested = {k: v for k, v in described["properties"].items() if "description" in v}
             rows += _table(nested, set(described.get("required", [])), f"{above}{key}.")
     return rows
+
+
+def _row(component):
+    """A table's row on a component: its options, and the first paragraph of its docstring."""
+    defaults = {
+        key: "required" if value is ... else value for key, value in component.options.items()
+    }
+    options = ", ".join(f"`{key}: {_flow(_plain(value))}`" for key, value in defaults.items())
+    text = inspect.getdoc(component.load()) or sys.modules[component.module].__doc__
+    first = " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
+    return f"| `{component.name}` | {options} | {first} |"
+
+
+def _plain(value):
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _allowed(described):

@@ -66,7 +66,8 @@ def _check_lists(label, lists):
     for swept in lists:
         path = ("models", label, *swept.path)
         if any(isinstance(value, dict) for value in swept.values):
-            yield path, f"found {swept.values}; expected values, not keys and values"
+            problem = "keys and values cannot be swept over: give each of them an entry of its own"
+            yield path, f"found {swept.values}; {problem}"
         elif swept.key in NAMES:
             yield path, "names cannot be swept over: give each of them an entry of its own"
         elif not swept.values:
