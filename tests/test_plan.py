@@ -85,10 +85,13 @@ def test_runs_are_packed_by_memory_too():
 
 
 def test_measurements_are_averaged_and_kept(tmp_path):
-    other = MEASUREMENT.__class__(**vars(MEASUREMENT) | {"step_seconds": 0.3, "memory_bytes": 5})
+    other = MEASUREMENT.__class__(
+        **vars(MEASUREMENT) | {"step_seconds": 0.3, "memory_bytes": 5, "contended": True}
+    )
     mean = prediction.average([MEASUREMENT, other])
     assert mean.step_seconds == pytest.approx(0.2)
     assert mean.memory_bytes == 1_000_000
+    assert mean.prediction(RUN, SIZES).contended
     workload = Workload.of(RUN, SIZES)
     plan.Measurements(tmp_path / "measurements.json").keep(workload, mean)
     assert plan.Measurements(tmp_path / "measurements.json").of(workload) == mean

@@ -99,6 +99,7 @@ def _measurement(steps, first, alone, busy, held_out, weights):
         },
         weights_bytes=weights,
         end_seconds=alone["end_seconds"],
+        contended=alone["cores"]["contended"],
     )
 
 

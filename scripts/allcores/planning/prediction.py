@@ -38,6 +38,7 @@ class Measurement:
         weights_bytes: of the model.
         end_seconds: from the end of its record until its memory and checkpoints are gone.
         extrapolated: whether it follows from other measurements instead of its own.
+        contended: whether others used the cores meanwhile, as of a run.
     """
 
     step_seconds: float
@@ -52,6 +53,7 @@ class Measurement:
     weights_bytes: int
     end_seconds: float
     extrapolated: bool = False
+    contended: bool = False
 
     def prediction(self, run, sizes, curves=False):
         """The Prediction for a Run of this workload, if it trains all its epochs.
@@ -71,7 +73,8 @@ class Measurement:
             other += run.trained_epochs * validation_scoring
         data = (sizes.train + sizes.held_out) * math.prod(sizes.shape)  # bytes of images
         memory = self.memory_bytes + (data if len(sizes.shape) == 3 else 4 * data)
-        return Prediction(training, other, self.end_seconds, self.slower, memory, self.extrapolated)
+        made = self.extrapolated, self.contended
+        return Prediction(training, other, self.end_seconds, self.slower, memory, *made)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class Prediction:
         end: seconds after that until its cores are free.
         slower: factor, from 1, by which runs at work on all other cores slow down training.
         memory: bytes.
-        extrapolated: whether its workload was not measured here.
+        extrapolated, contended: see Measurement.
     """
 
     training: float
@@ -93,6 +96,7 @@ class Prediction:
     slower: float
     memory: int
     extrapolated: bool
+    contended: bool = False
 
     def training_among(self, share):
         """Seconds of training with runs at work on that share of the other cores, 0..1."""
@@ -113,7 +117,8 @@ def average(measurements):
         if field.type is float
     }
     memory = max(measurement.memory_bytes for measurement in measurements)
-    return dataclasses.replace(measurements[0], **means, memory_bytes=memory)
+    contended = any(measurement.contended for measurement in measurements)
+    return dataclasses.replace(measurements[0], **means, memory_bytes=memory, contended=contended)
 
 
 def duration(seconds):

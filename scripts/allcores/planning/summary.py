@@ -46,6 +46,7 @@ def _row(item, packed, table, available, studies):
         "samples_per_second": item.images / packed.training[item.path],
         "memory_mb": item.prediction.memory / 1e6,
         "extrapolated": item.prediction.extrapolated,
+        "contended": item.prediction.contended,
     }
 
 
@@ -76,6 +77,7 @@ def of_setups(runs):
         samples_per_second=("samples_per_second", "mean"),
         memory_mb=("memory_mb", "max"),
         extrapolated=("extrapolated", "any"),
+        contended=("contended", "any"),
     )
     setups = setups.reset_index()
     order = {key: n for n, key in enumerate(setups.groupby(SETUP[:3], sort=False).groups)}
@@ -140,7 +142,8 @@ def report_lines(runs, setups, studies, available, cores_here):
         yield ""
         yield f"{model} on {dataset}{'' if size == 'all' else f', {size} samples'}:"
         for _, row in group.iterrows():
-            mark = "  extrapolated" if row["extrapolated"] else ""
+            marks = [mark for mark in ("extrapolated", "contended") if row[mark]]
+            mark = f"  {', '.join(marks)}" if marks else ""
             yield (
                 f"    {row['strategy']:24} {_processes(row):26} "
                 f"{row['samples_per_second']:12,.1f} samples/s "
@@ -148,6 +151,11 @@ def report_lines(runs, setups, studies, available, cores_here):
             )
     yield ""
     yield "Times are for training and scoring; preparing data and making tables come on top."
+    if runs["contended"].any():
+        yield (
+            "Contended: other programs used the cores while that was measured. When they are idle, "
+            "delete measurements.json in the folder of the plan, and plan again."
+        )
     if available > cores_here:
         yield (
             f"This machine has {cores_here} core{'s' if cores_here > 1 else ''}: the time on "
