@@ -61,6 +61,14 @@ def test_it_is_said_in_a_sentence_for_each_finding():
     assert sentence.endswith("The best of several held-out scores is an optimistic estimate.")
 
 
+def test_it_is_said_how_large_a_difference_is_possible():
+    made_runs = [made("serial", 1, fold, 0.8, 9.0) for fold in range(4)]
+    made_runs += [made("ddp", 2, fold, 0.8 + 0.01 * fold - 0.01, 5.0) for fold in range(4)]
+    module = products.load("comparison_table")
+    (sentence,) = module.sentences(module.table(runs_of(made_runs), FACTS), FACTS)
+    assert "a difference of up to 2.9 points is possible (95 % interval)" in sentence
+
+
 def test_equal_ones_are_told_to_be_equal():
     assert "The same in every pair of runs: same." in said(runs(["best", "same"]))
 

@@ -6,6 +6,7 @@ from allcores.analysis import comparison, style, tidy
 from allcores.analysis.tables import sweep
 from allcores.analysis.tables.models import BEST, NOT_RANKED, UNDEFINED
 from allcores.analysis.words.wording import (
+    WIDEST,
     base_of,
     by_model,
     count,
@@ -60,8 +61,6 @@ OF_OTHERS = {
     UNDEFINED: "Not ranked, because it is not defined in all runs",
 }
 MOST_NAMES = 6  # for each finding
-# An interval that is wider than this, or a difference of as much that is possible, says nothing.
-WIDEST = 0.5
 
 
 def _best_models(table, metric):

@@ -30,7 +30,8 @@ def of_machine(runs):
     for column, condition in MIXED.items():
         counts = runs[column].value_counts(sort=False)
         if len(counts) > 1:
-            values = comma_separated([f"{value} ({number})" for value, number in counts.items()])
+            words = {True: "yes", False: "no"}
+            values = comma_separated(f"{words.get(v, v)} ({n})" for v, n in counts.items())
             yield f"The runs differ in {condition}, which affects timings: {values}."
     if runs["precision"].nunique() > 1:
         pairs = runs[["model", "precision"]].drop_duplicates().groupby("precision", sort=False)

@@ -4,6 +4,9 @@ import pandas as pd
 
 from allcores.analysis import comparison, style, tidy
 
+# A difference of a share of more than this that is possible, or an interval so wide, says nothing.
+WIDEST = 0.5
+
 
 def p_value(value):
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
@@ -89,11 +92,13 @@ def differences(rows, what, reference, subject, metric):
         pairs = f"{similar['pairs'].min():.0f} pairs of runs"
         if len(similar) > 1:
             pairs = f"at least {pairs} in each of {len(similar)} comparisons"
+        possible = f"a difference of up to {metric.points(limit, 1)} is possible (95 % interval)"
+        if metric.unit and limit > WIDEST:
+            possible = "these are too few to say how much it may differ"
         yield (
             f"{_subject(similar, what, subject)} does not differ significantly from that "
             f"{reference} ({pairs}, {'smallest ' if len(similar) > 1 else ''}corrected "
-            f"{p_value(p)}); a difference of up to {metric.points(limit, 1)} is possible (95 % "
-            "interval)."
+            f"{p_value(p)}); {possible}."
         )
     equal = rows[rows["finding"] == comparison.IDENTICAL]
     if len(equal):
