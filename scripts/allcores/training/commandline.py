@@ -25,22 +25,31 @@ def parse(arguments, description):
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    for add_group in (_add_what, _add_how, _add_cores, _add_where, _add_for_workflow):
+        add_group(parser)
+    flags = parser.parse_args(arguments)
+    for flag in ("timeout", "checkpoint_minutes"):
+        value = getattr(flags, flag)
+        if not value > 0:
+            parser.error(f"--{flag.replace('_', '-')}: found {value:g}; expected more than 0")
+    if not flags.settings and not flags.model:
+        parser.error("--model is missing; try --help")
+    return flags
 
-    def names(known):
-        return ", ".join(known)
 
+def _add_what(parser):
     add = parser.add_argument_group("what to train").add_argument
     add(
         "--model",
         metavar="NAME",
-        help=f"{names(registry.models())}; package.module:Net; or a label in the config",
+        help=f"{_names(registry.models())}; package.module:Net; or a label in the config",
     )
     _add_options(add, "--option", "the model, such as width=0.5")
     add(
         "--dataset",
         default="digits",
         metavar="NAME",
-        help=f"{names(registry.datasets())}; or a label in the config (default: digits)",
+        help=f"{_names(registry.datasets())}; or a label in the config (default: digits)",
     )
     _add_options(add, "--dataset-option", "the dataset, such as path=my_arrays.npz")
     add(
@@ -60,6 +69,8 @@ def parse(arguments, description):
         help="where labels are looked up (default: config/config.yaml)",
     )
 
+
+def _add_how(parser):
     add = parser.add_argument_group("how (default: the model's entry in the config)").add_argument
     add("--epochs", type=int, metavar="N")
     add("--batch-size", type=int, metavar="N", help="samples per step, all workers together")
@@ -69,7 +80,7 @@ def parse(arguments, description):
         "--schedule",
         default="constant",
         metavar="NAME",
-        help=f"{names(registry.schedules())} (default: constant)",
+        help=f"{_names(registry.schedules())} (default: constant)",
     )
     add(
         "--seed",
@@ -78,19 +89,21 @@ def parse(arguments, description):
         metavar="N",
         help="decides folds, initial weights, order, augmentation (default: 0)",
     )
-    for flag, names_of_key in (
+    for flag, values in (
         ("--precision", "fp32, bf16"),
         ("--memory-format", "contiguous, channels_last"),
     ):
-        add(flag, metavar="NAME", help=f"{names_of_key}, or auto: whatever is fastest here")
+        add(flag, metavar="NAME", help=f"{values}, or auto: whatever is fastest here")
     add("--curves", action="store_true", help="score the held-out part after every epoch")
 
+
+def _add_cores(parser):
     add = parser.add_argument_group("on which cores").add_argument
     add(
         "--strategy",
         default="serial",
         metavar="NAME",
-        help=f"{names(registry.strategies())}; or a label in the config (default: serial)",
+        help=f"{_names(registry.strategies())}; or a label in the config (default: serial)",
     )
     _add_options(add, "--strategy-option", "the strategy, such as servers=2")
     add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
@@ -101,13 +114,11 @@ def parse(arguments, description):
         metavar="N",
         help="threads per process, or auto: as many as are fastest (default: 1)",
     )
-
     add(
         "--no-pinning",
         action="store_true",
         help="let the system move processes from core to core",
     )
-
     add(
         "--timeout",
         type=float,
@@ -115,7 +126,6 @@ def parse(arguments, description):
         metavar="SECONDS",
         help="end a run that makes no progress for this long (default: %(default)g)",
     )
-
     add(
         "--checkpoint-minutes",
         type=float,
@@ -125,6 +135,8 @@ def parse(arguments, description):
         "%(default)g)",
     )
 
+
+def _add_where(parser):
     add = parser.add_argument_group("where").add_argument
     add(
         "--output",
@@ -134,6 +146,8 @@ def parse(arguments, description):
     )
     add("--tensorboard", action="store_true", help="write event files for TensorBoard there, too")
 
+
+def _add_for_workflow(parser):
     add = parser.add_argument_group("how the workflow calls it").add_argument
     add(
         "--settings",
@@ -158,14 +172,9 @@ def parse(arguments, description):
     add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
     add("--generation", type=int, default=0, metavar="N", help="recorded in metrics.json")
 
-    flags = parser.parse_args(arguments)
-    for flag in ("timeout", "checkpoint_minutes"):
-        value = getattr(flags, flag)
-        if not value > 0:
-            parser.error(f"--{flag.replace('_', '-')}: found {value:g}; expected more than 0")
-    if not flags.settings and not flags.model:
-        parser.error("--model is missing; try --help")
-    return flags
+
+def _names(known):
+    return ", ".join(known)
 
 
 def _add_options(add, flag, owner):
