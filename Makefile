@@ -1,6 +1,7 @@
 # make run    the default study, packed onto every core; ends with results/default/report.html
 # make plan   how long the default study will take, and how large it is
-# make test   everything that must hold
+# make test   everything that must hold, but what make soak repeats at length; lint alone is make lint
+# make test-slurm   a real SLURM, brought up on this machine as root
 # make cores, scratch_vs_builtin, data_size, kfold, hogwild
 #             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
 # make miniatures   all five
@@ -83,15 +84,18 @@ lock: # with the uv of .venv, which the present lock has been installed by
 	    --no-header --group run --group test $(UNLOCKED:%=--no-emit-package %) --output-file requirements.lock
 	@sed -i '1i # Every package that `make` installs, with the digests of its files; `make lock` writes it from pyproject.toml.\n# Without torch, whose builds for CPUs come from an index of their own, and what it brings for GPUs.' requirements.lock
 
-# Checks all, builds the wheel, and says what is left for a person to press.
+# Checks all, builds the wheel and the notes, and says what is left for a person to press.
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' scripts/allcores/__init__.py)
+TAG ?= v$(VERSION)
 release: $(READY)
 	@test -z "$$(git status --porcelain)" || { echo "commit or remove what git status shows"; exit 1; }
 	@grep -q '^## $(VERSION), 20' CHANGELOG.md || { echo "CHANGELOG.md: expected '## $(VERSION), <date>'"; exit 1; }
+	@test "$(TAG)" = "v$(VERSION)" || { echo "found the tag $(TAG); expected v$(VERSION)"; exit 1; }
 	@grep -q '^version: $(VERSION)$$' CITATION.cff || { echo "CITATION.cff: expected version: $(VERSION)"; exit 1; }
 	$(MAKE) test docs
 	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --quiet --wheel-dir results/release .
-	@echo "results/release has the wheel. Left to do: git tag v$(VERSION) && git push origin v$(VERSION), and publish the draft"
+	@sed '1,/^## $(VERSION), /d; /^## /,$$d' CHANGELOG.md > results/release/notes.md
+	@echo "results/release has the wheel. Left to do: git tag v$(VERSION) && git push origin main v$(VERSION), and publish the draft"
 
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("allcores needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'

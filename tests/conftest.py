@@ -199,7 +199,6 @@ LONG = {
     "test_halving_goes_on_with_the_best_from_where_they_were": (),
     "test_a_damaged_choice_between_the_last_candidates_is_made_again": (),
     "test_a_report_does_without_a_choice_that_was_not_made": (),
-    "test_what_else_a_study_can_end_with": (),
     "test_the_command_of_the_documentation_trains_it": (),
     "test_a_plan_is_made_once_and_stands_beside_what_is_measured": (),
     "test_a_plan_that_is_ended_leaves_nothing": ("by hand-15", "by hand-2"),
@@ -208,7 +207,6 @@ LONG = {
     "test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day": (),
     "test_loading_by_torch_leaves_no_threads_behind": (),
     "test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays": (),
-    "test_where_nothing_was_measured_the_model_is_counted": (),
     "test_any_module_that_can_be_imported_can_be_trained": ("mine.plain:Net", "mine.starred:Net"),
 }
 

@@ -171,8 +171,8 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
 
 def test_a_full_disk_is_told_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert call._full_disk() == []
+    assert call._unusable(tmp_path / "results") == []
     monkeypatch.setattr(call, "LEAST_ROOM", 1 << 62)
-    (finding,) = call._full_disk()
+    (finding,) = call._unusable(tmp_path / "results")
     assert finding.startswith(str(tmp_path))
     assert finding.endswith("bytes are free; make room")

@@ -14,14 +14,11 @@ from conftest import ENVIRONMENT, MOBILENET, OF_PROGRAMS, ROOT, RUN, vary, warm
 from project import MINIATURE, RUNS, copy
 from test_strategies import alive, wait_for
 
-from allcores.files import read_json, write_json
-from allcores.planning import choose, measuring, packing, plan, prediction, preflight, scaling
-from allcores.planning.estimate import Estimates
+from allcores.planning import choose, measuring, packing, plan, prediction, scaling
 from allcores.planning.prediction import Measurement, Prediction
 from allcores.planning.workload import Sizes, Workload
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
-from allcores.training import sanity
 
 SIZES = Sizes((3, 8, 8), 3, 100, 20)
 MEASUREMENT = Measurement(
@@ -180,71 +177,6 @@ def test_how_many_runs_there_are_decides_how_wide_they_are(tmp_path, folds, core
         assert choose.with_saved(config, file, cores - 1) is None
     study["folds"] = folds + 1
     assert choose.with_saved(config, file, cores) is None
-
-
-def counted_by_trying(config, folder):
-    """The table of a config whose models were tried out, as before a campaign."""
-    table = grid.expand(config)
-    program = [sys.executable, ROOT / "scripts" / "check_models.py"]
-    assert preflight.findings(config, table, [], folder.tried_out, program) == []
-    return table
-
-
-def test_where_no_run_was_measured_a_step_of_its_model_is(tmp_path):
-    counts = sanity.tried_out(RUN, (3, 8, 8), 3)
-    assert 0 < counts["seconds"] < 1
-    assert counts["weight_bytes"] == 4 * (3 * 8 * 8 * 7 + 7 + 7 * 3 + 3)
-    assert counts["activation_bytes"] >= 4 * (3 * 8 * 8 + 7)
-    config = yaml.safe_load("""
-models:
-  lenet: &a {batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}
-  longer: {<<: *a, name: lenet, epochs: 4}
-  vgg11: *a
-studies:
-  all: {datasets: [cifar10], folds: test, models: [lenet, longer, vgg11]}
-  few: {datasets: [cifar10], folds: test, models: [vgg11], train_sizes: [100]}
-  two: {datasets: [cifar10], folds: test, models: [vgg11], strategies: [ddp], workers: [2]}
-""")
-    folder = ResultsFolder(str(tmp_path))
-    table = counted_by_trying(config, folder)
-    # Exact ones, in the place of those that were measured.
-    timed = read_json(folder.tried_out)
-    exact = {"lenet": 0.001, "longer": 0.001, "vgg11": 0.1}
-    for run in table.runs.values():
-        of_trial = timed[preflight.trial(run)[0]]["counts"]
-        assert of_trial["seconds"] > 0
-        of_trial["seconds"] = exact[run.model.label]
-    write_json(folder.tried_out, timed)
-    estimates = Estimates(table, folder, 2, forked=False)
-    runs = table.runs.values()
-    seconds = {(r.model.label, r.train_size, r.workers): estimates.seconds(r) for r in runs}
-    ordered = sorted(seconds, key=seconds.get)
-    assert ordered.index(("lenet", None, 1)) < ordered.index(("longer", None, 1))
-    assert seconds["lenet", None, 1] == pytest.approx(2 * 50_000 * 0.001, abs=5)
-    assert ordered[-2:] == [("vgg11", None, 2), ("vgg11", None, 1)]
-    assert all(60 * estimates.minutes(run) > 2.9 * estimates.seconds(run) for run in runs)
-    memory_mb = {(r.train_size, r.workers): estimates.memory_mb(r) for r in table.of("two")}
-    assert memory_mb[None, 2] > estimates.memory_mb(table.of("few")[0])
-
-
-def test_what_a_plan_has_extrapolated_is_asked_of_a_cluster(tmp_path, monkeypatch):
-    """As config/full/cores.yaml is planned for a node with more cores than the login node has."""
-    monkeypatch.setattr(measuring, "measure", lambda workload, sizes, copies: work_of(workload.run))
-    config = yaml.safe_load(MINIATURE) | {"recipe": "fixed"}
-    config["models"]["mlp"].update(batch_size=640, epochs=20_000)
-    study = {"datasets": ["tiny"], "folds": "test", "models": ["mlp"], "exclusive": True}
-    config["studies"] = {"wide": study | {"strategies": ["ring"], "workers": [64, 320]}}
-    folder, table = ResultsFolder(str(tmp_path)), grid.expand(config)
-    unknown = Estimates(table, folder, 320, forked=False)
-    planned = {item.run.workers: item for item in plan.Planner(folder, 320, say=str).of(table)}
-    estimates = Estimates(table, folder, 320, forked=False)
-    for run in table.runs.values():
-        predicted = planned[run.workers].prediction
-        assert predicted.extrapolated
-        assert unknown.seconds(run) != pytest.approx(predicted.seconds_among(0.0))
-        assert estimates.seconds(run) == pytest.approx(predicted.seconds_among(0.0))
-        assert 2.5 <= 60 * estimates.minutes(run) / predicted.seconds_among(0.0) <= 3
-        assert 1 <= estimates.memory_mb(run) * 1e6 / max(predicted.memory, 80e6 * run.workers) < 1.5
 
 
 def call(project, *arguments, expect=0):

@@ -1,5 +1,7 @@
 """Tables and figures: what each file says of itself, and that adding one is adding a file."""
 
+from collections import Counter
+
 import pytest
 from project import copy
 
@@ -39,7 +41,9 @@ def test_a_table_that_is_drawn_or_spoken_of_comes_with_its_figure():
 
 def test_their_places_in_the_report_are_different():
     orders = [product.order for product in products.by_name().values()]
-    assert orders == sorted(set(orders))
+    assert orders == sorted(orders)
+    counts = Counter(orders)
+    assert [name for name, product in products.by_name().items() if counts[product.order] > 1] == []
 
 
 MINE = """

@@ -193,7 +193,7 @@ class Study:
         code = fingerprint.of_script("report", *modules)
         names = [product.name for product in self.products]
         runs = self.table.studies.get(self.name, [])
-        parts = [code, _templates(), repr(self.facts), names, self.missing, runs]
+        parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_text]
         return digest(json.dumps(parts))
 
     def write_made(self):

@@ -97,15 +97,16 @@ class Call:
         self.estimates = Estimates(self.table, self.folder, self.most_cores, is_forked)
 
     def _if_given(self, *counts):
-        """The counts, or None for each of them in a dry run without --cores."""
-        has_flag = any(word.startswith(("--cores", "-c", "-j")) for word in sys.argv)
+        """The counts, or None for each of them where one core may be what Snakemake assumes of a
+        dry run that was given none."""
+        has_flag = any(word.startswith(("--cores", "-c", "--jobs", "-j")) for word in sys.argv)
         return counts if self.local_cores != 1 or has_flag else (None,) * len(counts)
 
     def _check(self, cores, nodes):
         stop_at(checks.findings(self.merged_config, self.files, cores, nodes, _flag))
 
     def _expand(self):
-        """The runs, as far as they are known."""
+        """Set config, table and undecided."""
         config = sweeps.expanded(self.merged_config)
         # A job of a cluster uses what the call that submitted it has chosen.
         (cores,) = self._if_given(self.cores_of_a_run) if self.is_main else (None,)

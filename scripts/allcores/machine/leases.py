@@ -23,7 +23,8 @@ NAME = "allcores-core-{}"
 
 @contextlib.contextmanager
 def leased(count):
-    """Pin this process, and what it forks, to `count` cores that no other run has leased.
+    """Pin this process, and what it forks, to `count` cores that no other run has leased. A lease
+    ends with the last of these processes, however it ends.
 
     Yields:
         The list of their numbers, those of neighbouring ranks side by side. None, without pinning,

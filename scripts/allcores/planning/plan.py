@@ -106,15 +106,17 @@ class Planner:
         keys = {path: (path, table.conditions[path]) for path in table.runs}
         new = [path for path in table.runs if keys[path] not in self.planned]
         runs = {path: self._with_recipe(table.runs[path]) for path in new}
-        self._measure(runs.values(), [runs[path] for path in new if path in table.oversubscribe])
+        self._measure(
+            run for path, run in runs.items() if _has_room(run) or _is_crowded(path, run, table)
+        )
         for path, run in runs.items():
             self.planned[keys[path]] = self._planned(path, run, table)
         return [self.planned[key] for key in keys.values()]
 
     def _planned(self, path, run, table):
         sizes = self.sizes(run)
-        crowded = path in table.oversubscribe and run.nodes == 1
-        measurement = self._measured_once(run) if crowded else self.measurement(run)
+        is_crowded = _is_crowded(path, run, table)
+        measurement = self._measured_once(run) if is_crowded else self.measurement(run)
         return Planned(
             path,
             run,
@@ -144,19 +146,15 @@ class Planner:
 
     def measure(self, runs):
         """Measure the workloads of runs that have not been measured yet."""
-        self._measure([self._with_recipe(run) for run in runs])
+        self._measure(run for run in map(self._with_recipe, runs) if _has_room(run))
 
-    def _measure(self, runs, crowded=()):
-        """Measure those that this machine has room for, in TURNS rounds: its speed drifts.
-
-        Args:
-            crowded: Runs that may have more processes than there are cores.
-        """
+    def _measure(self, runs):
+        """Measure workloads that are not known, in TURNS rounds: the machine's speed drifts."""
         workloads = {}
         for run in runs:
             sizes = self.sizes(run)
             workload = Workload.of(run, sizes)
-            if (_has_room(run) or run in crowded) and not self.measurements.of(workload):
+            if not self.measurements.of(workload):
                 workloads[workload.key] = workload, sizes
         measurements, durations = {key: [] for key in workloads}, {}
         total, number = TURNS * len(workloads), 0
@@ -225,6 +223,11 @@ class Planner:
 def _has_room(run):
     """Whether this machine has the cores to measure a run."""
     return run.cores <= cores.allowed() and run.nodes == 1
+
+
+def _is_crowded(path, run, table):
+    """Whether a run may have more processes than there are cores, on the one machine it is for."""
+    return path in table.oversubscribe and run.nodes == 1
 
 
 def pack(planned, table, available, memory):

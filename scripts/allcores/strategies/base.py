@@ -4,6 +4,7 @@ The training loop calls forward and backward, then step(); see training/loop.py.
 may use of `world` (parallel.world.World):
 
     world.rank, .workers, .servers     this process, and how many there are; servers come last
+    world.size, .is_server             all processes, and whether this one is a server
     world.nodes, .rank_on_node, .workers_on_node         where it is, if there are several machines
     world.all_reduce(tensor)           sum over the workers, in place
     world.average(tensors)             average over the workers, in place
@@ -12,6 +13,8 @@ may use of `world` (parallel.world.World):
     world.send_value, receive_value, receive_from_any    for servers; see _servers.py
     world.barrier(), .barrier_on_node()                  wait until every worker is here
     world.shared.zeros(shape, dtype)   a tensor that all processes of the run on this node see
+    world.shared.lock                  which one of them at a time can hold
+    world.begin_all_reduce_across_nodes(tensor)          of the same workers of all nodes; wait()
     world.clock.enter("communicate")   from here on time counts as that phase, until the next one;
                                        the loop itself enters "data", "compute" and "wait"
 

@@ -19,7 +19,8 @@ import torch
 from allcores.strategies.base import Strategy
 
 ALLOWED = {"bucket_mb": 1, "hook": ("none", "fp16", "bf16", "powersgd"), "powersgd_rank": 1}
-# Steps during which PowerSGD still sends whole gradients; the least that torch allows.
+# For so many times of backward() PowerSGD sends whole gradients, the least that torch allows; the
+# first of them is that of _arrange_buckets().
 POWERSGD_WARM_UP = 2
 
 

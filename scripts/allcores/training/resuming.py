@@ -1,5 +1,8 @@
 """What a checkpoint holds of a training, and how the training continues from it, bit for bit.
 
+The strategy's state (model and optimizer), the schedule, the average of the weights and the epochs
+so far; in the middle of an epoch also the step, and of each worker its buffers, random numbers,
+loss so far and clock.
 Whether a checkpoint may be used is decided in checkpoints.py.
 """
 

@@ -1,0 +1,98 @@
+"""How long and how large a run is expected to be, where that was measured and where not."""
+
+import sys
+
+import pytest
+import yaml
+from conftest import ROOT, RUN
+from project import MINIATURE
+from test_plan import work_of
+
+from allcores.files import read_json, write_json
+from allcores.planning import measuring, plan, preflight
+from allcores.planning.estimate import Estimates
+from allcores.study import grid
+from allcores.study.results_folder import ResultsFolder
+from allcores.training import sanity
+
+
+def counted_by_trying(config, folder):
+    """The table of a config whose models were tried out, as before a campaign."""
+    table = grid.expand(config)
+    program = [sys.executable, ROOT / "scripts" / "check_models.py"]
+    assert preflight.findings(config, table, [], folder.tried_out, program) == []
+    return table
+
+
+def test_where_no_run_was_measured_a_step_of_its_model_is(tmp_path):
+    counts = sanity.tried_out(RUN, (3, 8, 8), 3)
+    assert 0 < counts["seconds"] < 1
+    assert counts["weight_bytes"] == 4 * (3 * 8 * 8 * 7 + 7 + 7 * 3 + 3)
+    assert counts["activation_bytes"] >= 4 * (3 * 8 * 8 + 7)
+    config = yaml.safe_load("""
+models:
+  lenet: &a {batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}
+  longer: {<<: *a, name: lenet, epochs: 4}
+  vgg11: *a
+studies:
+  all: {datasets: [cifar10], folds: test, models: [lenet, longer, vgg11]}
+  few: {datasets: [cifar10], folds: test, models: [vgg11], train_sizes: [100]}
+  two: {datasets: [cifar10], folds: test, models: [vgg11], strategies: [ddp], workers: [2]}
+""")
+    folder = ResultsFolder(str(tmp_path))
+    table = counted_by_trying(config, folder)
+    # Exact ones, in the place of those that were measured.
+    timed = read_json(folder.tried_out)
+    exact = {"lenet": 0.001, "longer": 0.001, "vgg11": 0.1}
+    for run in table.runs.values():
+        of_trial = timed[preflight.trial(run)[0]]["counts"]
+        assert of_trial["seconds"] > 0
+        of_trial["seconds"] = exact[run.model.label]
+    write_json(folder.tried_out, timed)
+    estimates = Estimates(table, folder, 2, forked=False)
+    runs = table.runs.values()
+    seconds = {(r.model.label, r.train_size, r.workers): estimates.seconds(r) for r in runs}
+    ordered = sorted(seconds, key=seconds.get)
+    assert ordered.index(("lenet", None, 1)) < ordered.index(("longer", None, 1))
+    assert seconds["lenet", None, 1] == pytest.approx(2 * 50_000 * 0.001, abs=5)
+    assert ordered[-2:] == [("vgg11", None, 2), ("vgg11", None, 1)]
+    assert all(60 * estimates.minutes(run) > 2.9 * estimates.seconds(run) for run in runs)
+    memory_mb = {(r.train_size, r.workers): estimates.memory_mb(r) for r in table.of("two")}
+    assert memory_mb[None, 2] > estimates.memory_mb(table.of("few")[0])
+
+
+def test_what_a_plan_has_extrapolated_is_asked_of_a_cluster(tmp_path, monkeypatch):
+    """As config/full/cores.yaml is planned for a node with more cores than the login node has."""
+    monkeypatch.setattr(measuring, "measure", lambda workload, sizes, copies: work_of(workload.run))
+    config = yaml.safe_load(MINIATURE) | {"recipe": "fixed"}
+    config["models"]["mlp"].update(batch_size=640, epochs=20_000)
+    study = {"datasets": ["tiny"], "folds": "test", "models": ["mlp"], "exclusive": True}
+    config["studies"] = {"wide": study | {"strategies": ["ring"], "workers": [64, 320]}}
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(config)
+    unknown = Estimates(table, folder, 320, forked=False)
+    planned = {item.run.workers: item for item in plan.Planner(folder, 320, say=str).of(table)}
+    estimates = Estimates(table, folder, 320, forked=False)
+    for run in table.runs.values():
+        predicted = planned[run.workers].prediction
+        assert predicted.extrapolated
+        assert unknown.seconds(run) != pytest.approx(predicted.seconds_among(0.0))
+        assert estimates.seconds(run) == pytest.approx(predicted.seconds_among(0.0))
+        assert 2.5 <= 60 * estimates.minutes(run) / predicted.seconds_among(0.0) <= 3
+        assert 1 <= estimates.memory_mb(run) * 1e6 / max(predicted.memory, 80e6 * run.workers) < 1.5
+
+
+def test_what_is_for_two_machines_is_not_measured_on_one(tmp_path, monkeypatch):
+    workloads = []
+
+    def measure(workload, sizes, copies):
+        workloads.append(workload)
+        return work_of(workload.run)
+
+    monkeypatch.setattr(measuring, "measure", measure)
+    config = yaml.safe_load(MINIATURE) | {"recipe": "fixed"}
+    study = {"datasets": ["tiny"], "folds": 2, "models": ["mlp"], "strategies": ["ddp"]}
+    study |= {"nodes": 2, "workers": [1], "exclusive": True, "oversubscribe": True}
+    config["studies"] = {"wide": study}
+    planned = plan.Planner(ResultsFolder(str(tmp_path)), 2, say=str).of(grid.expand(config))
+    assert all(item.prediction.extrapolated for item in planned)
+    assert {workload.run.nodes for workload in workloads} == {1}
