@@ -176,14 +176,15 @@ studies:
     expanded = sweeps.expanded(config)
     folder = results_folder.ResultsFolder("results/mine")
     table = grid.expand(expanded)
-    text = Study(expanded, table, folder, "chosen").config_text
-    assert "written" not in text
-    assert "unused" not in text
-    again = grid.expand(sweeps.expanded(schema.defaults() | yaml.safe_load(text)))
+    part = Study(expanded, table, folder, "chosen").config_part
+    assert set(part) == {"datasets", "models", "schedules", "studies", "recipe"}
+    assert set(part["schedules"]) == {"slow"}
+    page = yaml.safe_dump(part, sort_keys=False)
+    again = grid.expand(sweeps.expanded(schema.defaults() | yaml.safe_load(page)))
     assert set(again.studies) == {"chosen", "alone"}
     assert again.runs == table.runs
     assert again.studies == table.studies
-    assert yaml.safe_load(Study(expanded, table, folder, "alone").config_text) == {
+    assert Study(expanded, table, folder, "alone").config_part == {
         "datasets": {"small": {"name": "digits"}},
         "models": {"other": config["models"]["other"]},
         "studies": {"alone": config["studies"]["alone"]},

@@ -4,6 +4,8 @@ import re
 from html import escape
 from pathlib import Path
 
+import yaml
+
 from allcores.analysis import html_table, products
 from allcores.analysis.words import citation, methods, verdict
 
@@ -42,7 +44,7 @@ def write(study, frames, again):
             for name in sorted({block["section"] for block in others})
         ],
         methods=list(methods.paragraphs(frames, study.runs, facts)),
-        config=study.config_text,
+        config=yaml.safe_dump(study.config_part, sort_keys=False),
         citation=citation.BIBTEX,
         again=again,
     )

@@ -6,8 +6,6 @@ import hashlib
 import json
 from pathlib import Path
 
-import yaml
-
 from allcores.analysis import products
 from allcores.data import storage
 from allcores.files import read_json, sha256, write_json
@@ -91,8 +89,8 @@ class Study:
         return self.table.missing.get(self.name, [])
 
     @property
-    def config_text(self):
-        """The part of the config that it is about, as YAML: enough to train it again."""
+    def config_part(self):
+        """The part of the config that it is about: enough to train it again."""
         written = self.config | {
             "models": self.config["models"] | self.config.get(schema.WRITTEN, {})
         }
@@ -113,8 +111,7 @@ class Study:
             for key, default in schema.defaults().items()
             if self.config.get(key, default) != default
         }
-        parts = {key: value for key, value in parts.items() if value != {}}
-        return yaml.safe_dump(parts, sort_keys=False)
+        return {key: value for key, value in parts.items() if value != {}}
 
     def _as_written(self, study):
         """The entry of a study, with the swept models instead of their candidates."""
@@ -193,8 +190,8 @@ class Study:
         code = fingerprint.of_script("report", *modules)
         names = [product.name for product in self.products]
         runs = self.table.studies.get(self.name, [])
-        parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_text]
-        return digest(json.dumps(parts))
+        parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
+        return digest(json.dumps(parts, sort_keys=True))
 
     def write_made(self):
         """Record what the files were made of, and their digests."""
