@@ -124,9 +124,13 @@ def _parsed(file):
 
 @functools.cache
 def _cache():
-    """The cache of _parsed(), for this version of Python and of this file."""
-    version = f"{sys.hexversion:x}-{files.sha256(__file__)[:8]}"
-    return files.KeptDigests(files.cache_folder() / f"code-{version}.json", _parsed)
+    """The cache of _parsed(), for this version of Python and of this file.
+
+    Each copy of the library has its own: every run reads it, and one for all would grow.
+    """
+    copy = hashlib.sha256(str(registry.LIBRARY).encode()).hexdigest()[:8]
+    name = f"code-{sys.hexversion:x}-{files.sha256(__file__)[:8]}-{copy}.json"
+    return files.KeptDigests(files.cache_folder() / name, _parsed)
 
 
 def _contents(file):
