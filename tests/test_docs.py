@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import yaml
-from conftest import ENVIRONMENT, ROOT, program
+from conftest import ENVIRONMENT, LONG, ROOT, program
 
 from allcores.study import checks, component, registry, schema, sweeps
 
@@ -109,3 +109,9 @@ def test_the_commands_of_the_pages_are_there():
             assert all(flag.partition("=")[0] in helps.get(name, "") for flag in flags), line
         elif words[0].endswith("/python") and words[1] != "-m":
             assert (ROOT / words[1]).exists(), line
+
+
+def test_what_is_left_to_longer_tests_is_there():
+    """Names of tests that have others since would be of tests that run always."""
+    texts = "".join(file.read_text() for file in (ROOT / "tests").glob("test_*.py"))
+    assert [name for name in LONG if f"def {name}(" not in texts] == []

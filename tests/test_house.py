@@ -8,7 +8,7 @@ import tomllib
 from importlib.metadata import version
 
 import yaml
-from conftest import LONG, ROOT
+from conftest import ROOT
 
 from allcores.study import registry, schema
 
@@ -61,12 +61,6 @@ def test_environment_yml_is_in_step_with_the_pins():
 def test_what_is_installed_is_what_is_pinned():
     for package, pinned in pins(groups()["run"] + groups()["test"]).items():
         assert version(package).partition("+")[0] == pinned, package
-
-
-def test_what_is_left_to_longer_tests_is_there():
-    """Names of tests that have others since would be of tests that run always."""
-    texts = "".join(file.read_text() for file in TESTS)
-    assert [name for name in LONG if f"def {name}(" not in texts] == []
 
 
 def lines_of(*files):

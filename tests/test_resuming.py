@@ -93,7 +93,7 @@ def number_of(file):
 
 def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory):
     """Killed each time soon after it has saved in the middle of its only epoch."""
-    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 600})
+    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 1500})
     run = using(
         Choice("shared_memory", "shared_memory", {}), 2, dataset=many, epochs=1, model=LENET
     )
@@ -109,7 +109,7 @@ def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory
         notes.append(process.communicate()[0])
     kills = len(notes) - 1
     assert kills >= 1
-    assert re.search(r"resumed after epoch 0 of 1 and \d+ of 300 steps", "".join(notes))
+    assert re.search(r"resumed after epoch 0 of 1 and \d+ of 750 steps", "".join(notes))
     metrics = read_json(laboratory.folder / "killed" / "metrics.json")
     assert metrics["resumed"] == kills
     assert metrics["cpu_seconds"] == pytest.approx(
