@@ -1,6 +1,6 @@
 # make run    the default study, packed onto every core; ends with results/default/report.html
 # make plan   how long the default study will take, and how large it is
-# make test   everything that must hold, but what make soak repeats at length; lint alone is make lint
+# make test   what must hold, tested, but for what make soak repeats at length; lint alone is make lint
 # make test-slurm   a real SLURM, brought up on this machine as root
 # make cores, scratch_vs_builtin, data_size, kfold, hogwild
 #             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html

@@ -6,7 +6,7 @@ import pytest
 from test_tables import FACTS, made, runs_of
 
 from allcores.analysis import comparison, products
-from allcores.analysis.words import bottom_line
+from allcores.analysis.words import bottom_line, methods
 
 # Held-out accuracy in four folds. `near` differs from `best` as much as folds do, `far` by more.
 SCORES = {
@@ -108,3 +108,26 @@ def test_one_alone_is_the_best_of_nothing(names):
 def test_an_interval_that_is_wider_than_a_score_can_be_is_not_told():
     frame = runs(["best"])[:2].assign(score=[0.1, 0.9])
     assert said(frame) == "Held-out accuracy: best, 50.0%."
+
+
+def test_methods_say_how_models_were_compared():
+    frame = runs(["best", "near", "far"])
+    text = " ".join(methods._comparison({"models_table": table(frame)}, FACTS))
+    assert "compared of each model and schedule with the best one, corrected for all" in text
+    assert "Nadeau and Bengio" in text and "Holm" in text and "on a logit scale" in text
+    one = methods._comparison({"models_table": table(runs(["best"]))}, FACTS)
+    assert "compared" not in " ".join(one)
+
+
+@pytest.mark.parametrize("note", ["", "contended"])
+def test_it_is_uncertain_that_nothing_is_faster_than_disturbed_runs(note):
+    setups = pd.DataFrame(
+        {
+            **{"model": "mlp", "dataset": "d", "strategy": ["serial", "ddp"], "nodes": 1},
+            **{"workers": [1, 2], "threads": 1, "train_size": "all", "cores": [1, 2], "runs": 2},
+            **{"samples_per_second": [9.0, 5.0], "slowest": 4.0, "fastest": 9.0},
+            **{"speedup": [1.0, 0.6], "note": ["", note]},
+        }
+    )
+    (sentence,) = bottom_line.sentences({"speed_table": setups}, FACTS)
+    assert ("(uncertain: the runs of other ways were disturbed)" in sentence) == bool(note)
