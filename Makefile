@@ -85,7 +85,7 @@ lock: # with the uv of .venv, which the present lock has been installed by
 	@sed -i '1i # Every package that `make` installs, with the digests of its files; `make lock` writes it from pyproject.toml.\n# Without torch, whose builds for CPUs come from an index of their own, and what it brings for GPUs.' requirements.lock
 
 # Checks all, builds the wheel and the notes, and says what is left for a person to press.
-VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' scripts/allcores/__init__.py)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' scripts/allcores/version.py)
 TAG ?= v$(VERSION)
 release: $(READY)
 	@test -z "$$(git status --porcelain)" || { echo "commit or remove what git status shows"; exit 1; }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from allcores.analysis import metrics, selection
 from allcores.files import read_json, write_json
-from allcores.study import grid
+from allcores.study import fingerprint, grid
 from allcores.study.results_folder import ResultsFolder
 
 
@@ -52,6 +52,6 @@ if __name__ == "__main__":
     if choice.previous:
         earlier = read_json(folder.selection(choice.previous.path))
         result["candidates"] = earlier["candidates"] | result["candidates"]
-    write_json(flags.output, result | {"made_of": flags.made_of})
+    write_json(flags.output, result | {"made_of": flags.made_of, "loaded": fingerprint.loaded()})
     discard(folder, table, choice, inner_paths, result["kept"])
     print(f"kept: {', '.join(result['kept'])}")

@@ -129,7 +129,8 @@ def test_results_of_other_data_are_not_done(tmp_path):
     made_of = identity.made_of(identity.before_data(run), preparation.made_from(run.dataset))
     of_run = {"curves": False, "exclusive": False, "generation": 0, "made_of": made_of}
     digests = {"epochs.csv": files.sha256(os.devnull)}
-    write_json(place / "metrics.json", {"files": digests, "conditions": of_run})
+    content = {"files": digests, "conditions": of_run, "loaded": {}}
+    write_json(place / "metrics.json", content)
     assert state.Current(folder, table)(path)
     (place / "epochs.csv").write_text("damage")
     assert not state.Current(folder, table)(path)

@@ -1,13 +1,15 @@
-"""Which modules of the user's the runs of a model depend on, found without importing any."""
+"""Which modules of the user's the runs of a model depend on, read and loaded."""
 
 import os
 import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, vary
+from project import copy
 
 from allcores.study import component, fingerprint
+from allcores.study.run import Choice
 
 MODEL_SOURCES = {
     "nets/__init__.py": "from nets.parts import SCALE\nfrom .net import Net\n",
@@ -43,10 +45,11 @@ def model_fingerprint(tmp_path, monkeypatch):
             component.source_of,
             component.imported,
             component.parse,
-            fingerprint._of,
+            fingerprint._file,
+            fingerprint._reached,
         ):
             cached.cache_clear()
-        return fingerprint._of((), "nets:Net")
+        return fingerprint._reached("nets")
 
     return of_model
 
@@ -82,7 +85,7 @@ def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(model_fingerprint, 
     net = tmp_path / "nets" / "net.py"
     net.write_text("from . import losses\n" + net.read_text())
     code = "import sys; sys.path[:0] = [{!r}, '.', 'elsewhere']\n"
-    code += "from allcores.study import fingerprint\nprint(fingerprint._of((), 'nets:Net'))"
+    code += "from allcores.study import fingerprint as f\nprint(f._digest(f._reached('nets')))"
     outputs = {
         subprocess.run(
             [sys.executable, "-c", code.format(str(ROOT / "scripts"))],
@@ -99,3 +102,105 @@ def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(model_fingerprint, 
     before = model_fingerprint()
     file.write_text("THREE = 4\n")
     assert model_fingerprint() != before
+
+
+# Ways in which a.py and b.py are imported, one of them by a name that the other binds, too.
+BOTH = {
+    "two star imports": "from a import *\nfrom b import *\n",
+    "either": "try:\n    from a import f\nexcept ImportError:\n    from b import f\n",
+    "in two functions": "def g():\n    from a import f\n\ndef h():\n    from b import f\n",
+    "at second level": "from stars import *\n",
+}
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize("text", BOTH.values(), ids=BOTH)
+def test_every_module_counts_that_is_imported_by_the_same_name(
+    model_fingerprint, tmp_path, text, name
+):
+    (tmp_path / "stars.py").write_text("from a import *\nfrom b import *\n")
+    for module in ("a", "b"):
+        (tmp_path / f"{module}.py").write_text("def f():\n    return 1\n")
+    (tmp_path / "nets" / "net.py").write_text(text)
+    before = model_fingerprint()
+    (tmp_path / f"{name}.py").write_text("def f():\n    return 2\n")
+    assert model_fingerprint() != before
+
+
+# Imports that cannot be read: of a computed name, when it is called, from a folder of its own.
+LOADING = """
+import importlib, sys
+from pathlib import Path
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).parent / "parts"))
+scale = importlib.import_module("sca" + "le")
+
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.body = nn.LazyLinear(classes)
+
+    def forward(self, x):
+        return __import__("sh" + "ift").ONE * self.body(x.flatten(1)) * scale.ONE
+"""
+
+
+def write_loading(folder):
+    (folder / "parts").mkdir()
+    (folder / "loading.py").write_text(LOADING)
+    for name in ("scale", "shift"):
+        (folder / "parts" / f"{name}.py").write_text("ONE = 1\n")
+
+
+@pytest.fixture
+def loading(tmp_path, monkeypatch):
+    """A Run of a model that loads modules by names that only it knows."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    write_loading(tmp_path)
+    component.source_of.cache_clear()
+    yield vary(model=Choice("loading", "loading:Net", {}))
+    for name in ("loading", "scale", "shift"):
+        sys.modules.pop(name, None)
+
+
+def test_a_run_records_the_modules_that_it_has_loaded(loading, laboratory, tmp_path):
+    recorded = laboratory.conduct(loading)[0]["loaded"]
+    names = ["loading.py", "parts/scale.py", "parts/shift.py"]
+    assert [name for name in recorded if name in names] == names
+    assert fingerprint.changed(recorded) == []
+    (tmp_path / "parts" / "shift.py").write_text("ONE = 1  # a comment\n")
+    assert fingerprint.changed(recorded) == []
+    (tmp_path / "parts" / "shift.py").write_text("ONE = 2\n")
+    (tmp_path / "parts" / "scale.py").unlink()
+    assert fingerprint.changed(recorded) == names[1:]
+
+
+def test_a_run_does_not_go_on_with_edited_modules(loading, laboratory, tmp_path, capfd):
+    folder = laboratory.checkpoints("run")
+    laboratory.conduct(vary(loading, stop_after=1))
+    assert folder.exists(), "another run goes on from it"
+    (tmp_path / "parts" / "scale.py").write_text("ONE = 2\n")
+    laboratory.conduct(loading)
+    assert "latest.allcores: parts/scale.py was edited" in capfd.readouterr().out
+
+
+def test_an_edit_of_a_module_that_a_run_has_loaded_trains_it_again(tmp_path):
+    write_loading(tmp_path)
+    project = copy(tmp_path)
+    model = {"import": "loading:Net", "batch_size": 30, "epochs": 1}
+    model["optimizer"] = {"name": "sgd", "lr": 0.1}
+
+    def configure(config):
+        config["models"] = {"mine": model}
+        config["studies"]["first"].update(models=["mine"], strategies=["serial"])
+
+    project.configure(configure)
+    project.call()
+    assert project.trains() == 0
+    (tmp_path / "parts" / "shift.py").write_text("ONE = 2\n")
+    assert project.trains() == 2
+    project.call()
+    assert project.trains() == 0

@@ -1,4 +1,6 @@
 """Train on every core, and measure which way of using them is fastest. docs/adding.md says what
 each folder is for, and which others it may import."""
 
-__version__ = "0.1.0"
+from allcores.version import __version__
+
+__all__ = ["__version__"]

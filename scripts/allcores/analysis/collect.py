@@ -7,7 +7,7 @@ import pandas as pd
 from allcores.analysis import metrics, tidy
 from allcores.data import folds, storage
 from allcores.files import read_json
-from allcores.study import identity
+from allcores.study import fingerprint, identity
 
 # Datasets and folds of samples, which many runs share, by the folder that they come from.
 _datasets, _folds = {}, {}
@@ -29,6 +29,7 @@ def read(path, run, data_folder, conditions):
     metrics = read_json(path)
     actual = metrics["identity"]
     different = identity.differences(actual, wanted_identity(run, data_folder, actual))
+    different += fingerprint.changed(metrics["loaded"])
     if conditions.curves and not metrics["conditions"]["curves"]:
         different += [] if metrics["diverged"] else ["curves"]
     if conditions.exclusive and not metrics["conditions"]["exclusive"]:

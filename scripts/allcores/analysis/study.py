@@ -196,20 +196,21 @@ class Study:
     def write_made(self):
         """Record what the files were made of, and their digests."""
         digests = {file: sha256(file) for file in self.files if Path(file).name != MADE}
-        write_json(f"{self.place}/{MADE}", {"made_of": self.made_of, "files": digests})
+        made = {"made_of": self.made_of, "files": digests, "loaded": fingerprint.loaded()}
+        write_json(f"{self.place}/{MADE}", made)
 
     @property
     def is_outdated(self):
         """Whether all files are there, but were made of something else or changed since."""
         try:
             made = read_json(f"{self.place}/{MADE}")
-            if made["made_of"] != self.made_of or set(made["files"]) | {
-                f"{self.place}/{MADE}"
-            } != set(self.files):
+            if made["made_of"] != self.made_of or fingerprint.changed(made["loaded"]):
+                return True
+            if set(made["files"]) | {f"{self.place}/{MADE}"} != set(self.files):
                 return True
             digests = self.folder.digests
             return any(digests.of(file) != digest for file, digest in made["files"].items())
-        except ValueError:
+        except (ValueError, KeyError):
             return True
         except OSError:  # a file is gone, which Snakemake notices
             return False

@@ -95,6 +95,8 @@ class Current:
         recorded = self.folder.recorded_conditions(path)
         if recorded is None or recorded.made_of != self.made_of(run):
             return False
+        if self.folder.edited_modules(path):
+            return False
         return recorded.generation >= self.folder.conditions_of(run, self.table).generation
 
     def made_of(self, run, known=None):

@@ -77,8 +77,9 @@ class SelectionJobs:
         selection, file = self.table.choices[path], self.folder.selection(path)
         # At once: as long as the choice before is not known, Snakemake takes what is there.
         try:
-            made_of = read_json(file)["made_of"]
-        except (ValueError, OSError):  # damaged, gone, or not made yet
+            made = read_json(file)
+            made_of = made["made_of"] if not fingerprint.changed(made["loaded"]) else None
+        except (ValueError, OSError, KeyError):  # damaged, gone, or not made yet
             internals.force(self.call.workflow, [file])
             made_of = None
         earlier = selection.previous and checkpoints.select_candidate.get(

@@ -8,7 +8,7 @@ from allcores.campaign import state
 from allcores.files import read_json, write_json
 from allcores.study import fingerprint, identity
 
-# Folder of the definitions that code consists of, a file for each fingerprint.
+# Folder of the hashes of the files that code consists of, a file for each fingerprint.
 CODE = "code"
 
 
@@ -32,18 +32,12 @@ def lines(folder, table):
 
 
 def write_code(folder, runs):
-    """Write the definitions that the code of Runs consists of, once for each fingerprint."""
+    """Write the files and hashes that the code of Runs consists of, once for each fingerprint."""
     for code, run in {fingerprint.of_run(run): run for run in runs}.items():
         file = _code_file(folder, code)
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(file, _definitions(run))
-
-
-def _definitions(run):
-    """Module and name -> hash of all that the code of a Run consists of."""
-    covered = fingerprint.covered_by_run(run).items()
-    return {f"{module} {name}": digest for (module, name), digest in covered}
+            write_json(file, fingerprint.files_of_run(run))
 
 
 def _code_file(folder, code):
@@ -75,6 +69,8 @@ def reasons(current, run):
     lines = list(_of_settings(json.loads(recorded["settings"]), json.loads(expected["settings"])))
     if recorded["code"] != expected["code"]:
         lines.append(f"code: {_of_code(folder, run, recorded['code'])}")
+    if edited := fingerprint.changed(metrics["loaded"]):
+        lines.append(f"code: {', '.join(edited)}, which it had loaded")
     if is_other:
         lines.append("data: the dataset is made from other files, or by other options or code, now")
     for part in ("torch", "inputs", "targets", "folds"):
@@ -98,18 +94,14 @@ def _of_settings(recorded, expected, where=""):
 
 
 def _of_code(folder, run, code):
-    """The definitions that have changed, been added or are gone, by their files."""
+    """The files that have changed, been added or are gone."""
     try:
         before = read_json(_code_file(folder, code))
     except (OSError, ValueError):
-        return "another version, whose definitions were not recorded"
-    now = _definitions(run)
+        return "another version, whose files were not recorded"
+    now = fingerprint.files_of_run(run)
     changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    files = {}
-    for key in changed:
-        module, name = key.split(" ", 1)
-        files.setdefault(module.replace(".", "/") + ".py", []).append(name)
-    return "; ".join(f"{file} ({', '.join(filter(None, names))})" for file, names in files.items())
+    return ", ".join(module.replace(".", "/") + ".py" for module in changed)
 
 
 def _short(text):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from allcores import files
 from allcores.files import KeptDigests, read_json, write_text
+from allcores.study import fingerprint
 from allcores.study.conditions import Conditions
 from allcores.study.run import PATH, digest
 
@@ -112,6 +113,10 @@ class ResultsFolder:
             return Conditions(**self.digests.of(self.metrics(path))["conditions"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
+
+    def edited_modules(self, path):
+        """The files of modules that a run with results had loaded and that were edited since."""
+        return fingerprint.changed(self.digests.of(self.metrics(path))["loaded"])
 
     @property
     def digests(self):
@@ -234,14 +239,14 @@ def _digests(folder):
 
 
 def _recorded(path):
-    """The digest of a file; of a metrics.json, the digests of the run's other files and its
-    Conditions, as it records them."""
+    """The digest of a file; of a metrics.json, the digests of the run's other files, its
+    Conditions and the modules of the user's that it had loaded, as it records them."""
     if Path(path).name != "metrics.json":
         return files.sha256(path)
     metrics = read_json(path)
     names = [field.name for field in dataclasses.fields(Conditions)]
     conditions = {name: metrics["conditions"][name] for name in names}
-    return {"files": metrics["files"], "conditions": conditions}
+    return {"files": metrics["files"], "conditions": conditions, "loaded": metrics["loaded"]}
 
 
 def name_of(files, project):

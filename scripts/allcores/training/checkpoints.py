@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from allcores import files
+from allcores.study import fingerprint
 from allcores.study.results_folder import SUFFIX
 from allcores.training.evaluation import shipped
 
@@ -112,6 +113,10 @@ class Checkpoints:
                 f"not resumed from {file}: its settings, code, data, versions or `exclusive` differ"
             )
             return None
+        changed = fingerprint.changed(checkpoint["loaded"])
+        if changed:
+            self.notes.append(f"not resumed from {file}: {', '.join(changed)} was edited")
+            return None
         if len(checkpoint["epochs"]) > self.epochs:
             self.notes.append(f"not resumed from {file}: it is of a later epoch")
             return None
@@ -133,7 +138,8 @@ class Checkpoints:
     def save(self, checkpoint):
         """Write a checkpoint; the previous one stays, in case this one is damaged."""
         next_file = self._file("next")
-        save(checkpoint | {"identity": self.identity}, next_file)
+        made_of = {"identity": self.identity, "loaded": fingerprint.loaded()}
+        save(checkpoint | made_of, next_file)
         if self._latest.exists():
             self._latest.replace(self._previous)
         next_file.replace(self._latest)

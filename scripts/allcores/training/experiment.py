@@ -18,7 +18,7 @@ from allcores.files import sha256, write_json
 from allcores.machine import cores, costs, leases, lifetime
 from allcores.parallel import launch, nodes
 from allcores.parallel.failures import DivergedError
-from allcores.study import identity, registry
+from allcores.study import fingerprint, identity, registry
 from allcores.study.conditions import Conditions
 from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Run
@@ -142,6 +142,8 @@ def conduct(
         identity_of_request = identity.of_run(request, info, task.fold_of)
         metrics = {
             "identity": task.identity if request == run else identity_of_request,
+            # As they were when the model was loaded; others it has loaded while it was used.
+            "loaded": fingerprint.loaded() | task.loaded,
             **results.metrics(request, info, checkpoint, measures, diverged),
             "recipe": run.recipe,
             "train_samples": len(task.samples),
@@ -209,6 +211,7 @@ class _Task:
         identity: identity.of_run().
         resumed_by: the same without `stop_after`, so that a run that stopped early can be resumed
             by one that does not.
+        loaded: fingerprint.loaded() with the model's module.
     """
 
     run: Run
@@ -220,9 +223,13 @@ class _Task:
     scaling: Scaling
     identity: dict
     resumed_by: dict
+    loaded: dict
 
     @classmethod
     def of(cls, run, data_folder, fold_file):
+        # Before forking, so that the ranks share what is imported and read from files.
+        registry.model(run.model.name).load()
+        loaded = fingerprint.loaded()
         dataset = storage.open_dataset(data_folder)
         fold_of = _fold_of(run, dataset, fold_file)
         assignable, ordered = folds.Assignable.of(dataset), dataset.times is not None
@@ -235,7 +242,8 @@ class _Task:
             for variant in (run, replace(run, stop_after=None))
         ]
         scaling = Scaling.of(dataset, samples)
-        return cls(run, dataset, fold_of, samples, validation, held_out, scaling, *identities)
+        parts = samples, validation, held_out, scaling
+        return cls(run, dataset, fold_of, *parts, *identities, loaded)
 
     def scores(self, weights):
         return evaluate(self.run, self.dataset, self.scaling, self.samples, self.held_out, weights)
@@ -258,9 +266,7 @@ def _train(task, checkpoints, record, watch, execution, peers):
         checkpoints,
         record,
     )
-    # Before forking, so that the ranks share what is imported and read from files.
-    registry.model(run.model.name).load()
-    registry.optimizers()
+    registry.optimizers()  # before forking, as the model in _Task.of()
     registry.losses()
     try:
         launch.run_ranks(
