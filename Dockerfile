@@ -2,7 +2,7 @@
 FROM python:3.11-slim-bookworm@sha256:b18992999dbe963a45a8a4da40ac2b1975be1a776d939d098c647482bcad5cba
 
 WORKDIR /opt/allcores
-COPY pyproject.toml requirements.lock environment.yml hatch_build.py README.md LICENSE ./
+COPY pyproject.toml requirements.lock environment.yml hatch_build.py README.md LICENSE Snakefile ./
 COPY scripts scripts
 COPY workflow workflow
 COPY config config

@@ -1,6 +1,7 @@
 # make run    the default study, packed onto every core; ends with results/default/report.html
 # make plan   how long the default study will take, and how large it is
-# make test   what must hold, tested, but for what make soak repeats at length; lint alone is make lint
+# make test   what must hold, tested, but for what make soak repeats at length; lint alone is make lint;
+#             with PROCESSOR=avx2 or PROCESSOR=default as on a processor without AVX-512, without AVX
 # make test-slurm   a real SLURM, brought up on this machine as root
 # make cores, scratch_vs_builtin, data_size, kfold, hogwild
 #             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
@@ -38,13 +39,13 @@ $(STUDIES): $(READY)
 	    --report results/$(SIZE)/$@/report.html --report-after-run
 	@echo "Open" results/$(SIZE)/$@/studies/*/report.html "or, all in one, results/$(SIZE)/$@/report.html"
 
-test: lint
+test: lint # which gets PROCESSOR by the environment
 	$(BIN)/python -m pytest
 
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/snakefmt --check workflow
+	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 
 # As on every processor that this one can be told to be like.
@@ -93,6 +94,7 @@ release: $(READY)
 	@test "$(TAG)" = "v$(VERSION)" || { echo "found the tag $(TAG); expected v$(VERSION)"; exit 1; }
 	@grep -q '^version: $(VERSION)$$' CITATION.cff || { echo "CITATION.cff: expected version: $(VERSION)"; exit 1; }
 	$(MAKE) test docs
+	$(MAKE) test PROCESSOR=default
 	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --quiet --wheel-dir results/release .
 	@sed '1,/^## $(VERSION), /d; /^## /,$$d' CHANGELOG.md > results/release/notes.md
 	@echo "results/release has the wheel. Left to do: git tag v$(VERSION) && git push origin main v$(VERSION), and publish the draft"

@@ -7,6 +7,10 @@ import sys
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+import processors  # noqa: E402
+
+processors.imitate()  # what is imported from here on asks which instructions there are
+
 from allcores.machine import cores, lean_torch  # noqa: E402
 
 # As scripts/train.py does, before torch is imported: several tests fork from this process.

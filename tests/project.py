@@ -32,7 +32,7 @@ recipe: fixed
 """
 # For each model serial and ddp, two folds.
 RUNS = 8
-COPIED = ("config", "workflow", "scripts", "profiles", "environment.yml")
+COPIED = ("Snakefile", "config", "workflow", "scripts", "profiles", "environment.yml")
 # What a project has of its own only once a test edits it.
 LINKED = ("scripts",)
 

@@ -146,11 +146,17 @@ def test_a_model_without_filters_has_one_memory_format(laboratory, monkeypatch, 
     assert [timing["memory_format"] for timing in timings] == ["contiguous"]
 
 
-@pytest.mark.parametrize("known", [False, True])
-def test_bf16_is_not_tried_without_instructions(laboratory, monkeypatch, tmp_path, known):
+@pytest.mark.parametrize(
+    ("has_instructions", "capability", "known"),
+    [(False, "AVX512", False), (True, "AVX512", True), (True, "AVX2", False)],
+)
+def test_bf16_is_not_tried_without_instructions(
+    laboratory, monkeypatch, tmp_path, has_instructions, capability, known
+):
     monkeypatch.setattr(recipes, "ROUNDS", 1)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
-        monkeypatch.setattr(torch.cpu, name, lambda: known)
+        monkeypatch.setattr(torch.cpu, name, lambda: has_instructions)
     recipes.calibrate(vary(OPEN, threads_per_worker=1), laboratory.data(), 1, tmp_path / "recipe")
     timings = json.loads((tmp_path / "recipe").read_text())["timings"]
     assert {timing["precision"] for timing in timings} == {"fp32", *(["bf16"] if known else [])}
@@ -187,9 +193,9 @@ def test_every_candidate_is_measured(laboratory, monkeypatch):
     calibration = json.loads(file.read_text())
     assert [{key: timing[key] for key in run.recipe} for timing in calibration["timings"]] == [
         {key: recipe[key] for key in run.recipe}
-        for recipe in recipes.candidates(run, 1, recipes._precisions())
+        for recipe in recipes.candidates(run, 1, recipes.precisions())
     ]
-    assert len(calibration["timings"]) == 2 * len(recipes._precisions())
+    assert len(calibration["timings"]) == 2 * len(recipes.precisions())
     assert recipes.fill_in(run, file, 2).threads_per_worker == 1
 
 

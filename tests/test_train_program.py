@@ -9,7 +9,7 @@ from conftest import ENVIRONMENT, ROOT, train_program
 from allcores.data import storage
 from allcores.files import read_json
 from allcores.study import registry
-from allcores.training import commandline
+from allcores.training import commandline, recipes
 
 
 def train(*flags, cwd):
@@ -112,8 +112,9 @@ def test_what_is_auto_is_measured_once_and_kept(tmp_path):
     first = train(*flags, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "measuring what is fastest" in first.stdout
-    cores = len(os.sched_getaffinity(0))
-    assert first.stdout.count("samples/s\n") >= 2 * min(2, cores)
+    thread_counts = recipes.thread_counts(len(os.sched_getaffinity(0)))
+    expected = len(recipes.precisions()) * len(thread_counts)
+    assert first.stdout.count("samples/s\n") == expected
     again = train(*flags, "--seed=1", cwd=tmp_path)
     assert "measuring" not in again.stdout
     assert first.stdout.partition("fastest: ")[2].splitlines()[0] in again.stdout

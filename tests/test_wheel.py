@@ -33,6 +33,8 @@ def allcores(tmp_path_factory):
     place = folder / "elsewhere"
     place.mkdir()
     (place / "mine.yaml").write_text(STUDY)
+    holds = {name.partition("/")[2] for name in zipfile.ZipFile(wheel).namelist()}
+    assert {"Snakefile", "workflow/Snakefile", "profiles/default/config.yaml"} <= holds
     start = "from allcores_project.scripts.command import main; main()"
 
     def call(*arguments):

@@ -167,7 +167,7 @@ MODULE = """
 configfile: "mine.yaml"
 
 module allcores:
-    snakefile: "ROOT/workflow/Snakefile"
+    snakefile: "ROOT/SNAKEFILE"
     config: config
 
 use rule * from allcores
@@ -189,9 +189,32 @@ onerror:
 """
 
 
-def test_another_workflow_has_it_as_a_module(tmp_path):
+# Where Snakemake finds it by itself, and where the catalogue of workflows wants it.
+SNAKEFILES = ("Snakefile", "workflow/Snakefile")
+
+
+@pytest.mark.parametrize("snakefile", [None, *SNAKEFILES])
+@pytest.mark.parametrize("place", [".", "elsewhere"])
+def test_each_way_of_calling_finds_the_workflow_and_its_profile(tmp_path, snakefile, place):
+    project = copy(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    command = [sys.executable, "-m", "snakemake", "-n", "--configfile", project.config]
+    if snakefile or place != ".":
+        command += ["-s", tmp_path / (snakefile or SNAKEFILES[0])]
+    call = subprocess.run(
+        command, cwd=tmp_path / place, env=ENVIRONMENT, capture_output=True, text=True
+    )
+    said = call.stdout + call.stderr
+    assert call.returncode == 0, said
+    assert "profiles/default for setting default command line arguments" in said
+    assert re.search(r"^train +8$", said, re.MULTILINE), said
+
+
+@pytest.mark.parametrize("snakefile", SNAKEFILES)
+def test_another_workflow_has_it_as_a_module(tmp_path, snakefile):
     project = Project(tmp_path)
-    (tmp_path / "Snakefile").write_text(MODULE.replace("ROOT", str(ROOT)))
+    module = MODULE.replace("ROOT", str(ROOT)).replace("SNAKEFILE", snakefile)
+    (tmp_path / "Snakefile").write_text(module)
     project.config.write_text(MINIATURE)
     one = {"models": ["mlp"], "strategies": ["serial"]}
     project.configure(lambda config: config["studies"]["first"].update(one))

@@ -88,15 +88,18 @@ def _representative(run):
 
 def candidates(run, most_threads, precisions=PRECISIONS):
     """Every recipe that the run allows, the plainest first: [{precision, ...}, ...]."""
-    powers = [1 << power for power in range(most_threads.bit_length())]
-    threads = sorted({*powers, most_threads})
     choices = {
-        "threads_per_worker": threads,
+        "threads_per_worker": thread_counts(most_threads),
         "precision": precisions,
         "memory_format": MEMORY_FORMATS,
     }
     options = [choices[key] if run.recipe[key] == AUTO else [run.recipe[key]] for key in choices]
     return [dict(zip(choices, values, strict=True)) for values in itertools.product(*options)]
+
+
+def thread_counts(most):
+    """The numbers of threads that are tried: powers of two, and the most."""
+    return sorted({*(1 << power for power in range(most.bit_length())), most})
 
 
 def calibrate(run, data_folder, available, file):
@@ -205,7 +208,7 @@ def _measure_all(run, data_folder, available, most_threads, file, world):
     from allcores.data import storage
 
     dataset = storage.open_dataset(data_folder)
-    steps, count = _steps(run, candidates(run, most_threads, _precisions()), dataset)
+    steps, count = _steps(run, candidates(run, most_threads, precisions()), dataset)
     best, began = math.inf, time.perf_counter()
     for done in range(ROUNDS):
         for _, step, seconds in steps:
@@ -222,12 +225,16 @@ def _measure_all(run, data_folder, available, most_threads, file, world):
     write_json(file, measured)
 
 
-def _precisions():
-    """The precisions with instructions of this processor; without, bf16 takes minutes a step."""
+def precisions():
+    """The precisions with instructions of this processor; without, bf16 takes minutes a step.
+
+    Whoever sets ATEN_CPU_CAPABILITY=avx2 has torch compute as on a processor without them.
+    """
     import torch
 
     has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-    return PRECISIONS if has_bf16 else PRECISIONS[:1]
+    may_use = torch.backends.cpu.get_cpu_capability() in ("AVX512", "AMX")
+    return PRECISIONS if has_bf16 and may_use else PRECISIONS[:1]
 
 
 def _steps(run, recipes, dataset):
