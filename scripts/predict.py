@@ -28,7 +28,8 @@ def main(flags):
 
     output.refuse_foreign(flags.output)
     predictors = ensemble.read(flags.run, flags.model)
-    new_samples = samples.read(flags.data, predictors[0], flags.unknown_as_none)
+    unseen = ensemble.unseen(predictors)
+    new_samples = samples.read(flags.data, predictors[0], flags.unknown_as_none, unseen)
     predictions = ensemble.mean(predictors, new_samples.inputs)
     table, score = output.of(new_samples, predictions, predictors[0].classes)
     table.to_csv(flags.output, index=False)

@@ -65,12 +65,15 @@ def test_what_is_held_out_has_no_say_in_how_a_table_is_scaled(tmp_path):
     made = table.load(None, path=saved(tmp_path, PEOPLE), target="ill", drop=["number"])
     dataset = opened(tmp_path, made)
     train = np.array([0, 1, 2, 3])
+    dataset = dataset.seen_by(train)
+    assert dataset.unseen == (2,), "no training sample is of Kiel"
+    assert (dataset.shape, len(dataset.columns)) == ((5,), 5)
     scaling = Scaling.of(dataset, train)
     batch = Batches(dataset.inputs, scaling.mean, scaling.std).plain(np.arange(6)).numpy()
     ages = PEOPLE["age"].to_numpy()
     assert batch[:, 0] == pytest.approx((ages - ages[:4].mean()) / ages[:4].std(), abs=1e-6)
     assert list(batch[:, 1]) == [0, 1, 0, 0, 1, 0]
-    assert not batch[:, 2].any(), "no training sample is of Kiel"
+    assert list(batch[:, 2]) == [1, 0, 1, 1, 0, 0]
 
 
 def test_a_missing_value_becomes_the_mean_of_the_training_part(tmp_path):
@@ -298,6 +301,8 @@ def test_a_table_is_predicted_by_the_names_of_its_columns(laboratory, tmp_path):
         (["True", "False", "True"], ["1", "0", "True"], [1, 0, 1]),
         (["01", "02", "01"], ["02", "1", "01"], [1, 0, 0]),
         (["a", "b", "b"], ["b", "B", "a"], None),
+        ([" ill", "ill", "ill "], ["ill", "ill ", " ill"], [1, 2, 0]),
+        (["ill", "healthy", "ill"], ["ill ", "healthy", "ill"], None),
         (["1", "2", "2"], ["1", "", "2"], None),
     ],
 )

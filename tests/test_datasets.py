@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from allcores.data import preparation, storage
-from allcores.datasets import _torchvision
+from allcores.datasets import _torchvision, image_folder, table
 from allcores.machine.lean_torch import import_torchvision
 from allcores.study import checks, registry
 from allcores.study.run import Choice
@@ -288,10 +288,79 @@ def test_links_that_lead_back_add_no_images(tmp_path):
         (tmp_path / name / "again").symlink_to(tmp_path / name)
         (tmp_path / name / "notes.txt").touch()
     (tmp_path / "a" / "up").symlink_to(tmp_path)
+    (tmp_path / "a" / "other").symlink_to(tmp_path / "elsewhere")
+    images_in(tmp_path / "elsewhere", 2)
+    (tmp_path / "elsewhere" / "back").symlink_to(tmp_path / "a")
+    (tmp_path / "elsewhere").rename(tmp_path.parent / "elsewhere")
+    (tmp_path / "a" / "other").unlink()
+    (tmp_path / "a" / "other").symlink_to(tmp_path.parent / "elsewhere")
     made = load("image_folder", None, path=str(tmp_path), size=8)
-    # The link up makes b's images a's, too: once, not once per way around.
+    # The link up makes none of b's images a's; what is linked from elsewhere counts once.
     assert list(made.targets).count(1) == 3
-    assert list(made.targets).count(0) <= 6
+    assert list(made.targets).count(0) == 5
+    assert made.notes == []
+    (tmp_path / "a" / "same.png").symlink_to(tmp_path / "b" / "0.png")
+    (note,) = load("image_folder", None, path=str(tmp_path), size=8).notes
+    assert note == "1 of 9 images are links to others of them"
+
+
+def test_images_are_read_as_they_are_seen(tmp_path):
+    for name in "ab":
+        images_in(tmp_path / name, 1)
+    wide = Image.new("RGB", (16, 8), "red")
+    wide.paste("blue", (8, 0, 16, 8))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turned to the right: what was left is above
+    wide.save(tmp_path / "a" / "phone.jpg", exif=exif)
+    top, bottom = image_folder.read_image(tmp_path / "a" / "phone.jpg", 8)[:, [1, -2], 4].T
+    assert (top.argmax(), bottom.argmax()) == (0, 2)
+    for mode, ink in (("RGBA", (0, 0, 0, 0)), ("LA", (0, 0))):
+        icon = Image.new(mode, (8, 8), ink)
+        icon.putpixel((0, 0), (*ink[:-1], 255))
+        icon.save(tmp_path / "a" / f"{mode}.png")
+        pixels = image_folder.read_image(tmp_path / "a" / f"{mode}.png", 8)
+        assert pixels[:, 0, 0].tolist() == [0, 0, 0]
+        assert pixels[:, 1:].min() == 255
+
+
+def test_images_that_are_read_in_part_or_not_at_all_are_noted(tmp_path):
+    for name in ("train/a", "train/b", "test/a", "test/b", "val/a"):
+        images_in(tmp_path / name, 1)
+    folder = tmp_path / "train" / "a"
+    pages = [Image.new("RGB", (8, 8)) for _ in range(3)]
+    pages[0].save(folder / "scan.tif", save_all=True, append_images=pages[1:])
+    Image.new("RGBA", (8, 8)).save(folder / "icon.png")
+    Image.new("RGB", (8, 8)).save(folder / "old.jfif", format="jpeg")
+    (folder / "phone.HEIC").touch()
+    images_in(folder / ".ipynb_checkpoints", 1)
+    (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
+    made = load("image_folder", None, path=str(tmp_path), size=8)
+    assert (made.classes, made.train) == (["a", "b"], 5)
+    assert made.notes == [
+        "not read: 1 files that end with .heic",
+        "not used: val/; `validation: 0.1` in a model's entry holds samples back from training",
+        "1 of 7 images have several pages: the first is read",
+        "1 of 7 images are transparent: they are put on white",
+    ]
+
+
+def test_data_that_change_while_they_are_read_are_not_taken_for_the_new_ones(tmp_path, monkeypatch):
+    file = tmp_path / "mine.csv"
+    file.write_text("x,y\n1,a\n2,b\n")
+    choice = Choice("mine", "table", {"path": str(file), "target": "y"})
+    read = table.read
+
+    def changing(path, *options):
+        frame = read(path, *options)
+        file.write_text("x,y\n5,a\n6,b\n")
+        return frame
+
+    monkeypatch.setattr(table, "read", changing)
+    with pytest.raises(ValueError, match=r"mine\.csv was changed while it was being read"):
+        preparation.prepare(choice, tmp_path, tmp_path / "data")
+    assert not (tmp_path / "data" / "dataset.json").exists()
+    preparation.prepare(choice, tmp_path, tmp_path / "data")
+    assert storage.open_dataset(tmp_path / "data").inputs[:, 0].tolist() == [5, 6]
 
 
 def test_sixteen_bits_and_bombs_are_refused(tmp_path, monkeypatch):

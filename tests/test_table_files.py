@@ -9,7 +9,7 @@ from conftest import vary
 from test_any_data import PEOPLE, PLAIN, saved
 
 from allcores.data import storage
-from allcores.datasets import npz, table
+from allcores.datasets import _table_notes, npz, table
 from allcores.serving import samples
 from allcores.serving.predictor import Predictor
 from allcores.study import checks, fit
@@ -166,7 +166,7 @@ def test_a_comma_at_the_end_of_each_line_names_no_rows(tmp_path):
     assert table.read(tmp_path / "mine.csv").to_dict("list") == {"a": [1, 3], "b": [2, 4]}
     (tmp_path / "mine.csv").write_text("a,b\nx,1,2\ny,3,4\n")
     frame = table.read(tmp_path / "mine.csv")
-    assert table.has_names(frame) and frame["a"].tolist() == [1, 3]
+    assert _table_notes.has_names(frame) and frame["a"].tolist() == [1, 3]
 
 
 def test_seconds_of_an_hour_are_told_from_those_of_a_year(tmp_path):
@@ -188,6 +188,45 @@ def test_arrays_are_judged_as_a_whole(tmp_path, monkeypatch):
     path = tmp_path / "mine.npz"
     np.savez(path, inputs=np.stack([at, np.arange(50)], axis=1), targets=at)
     assert len(list(npz.load(None, path=path, task="regression").chunks)) == 25
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "note"),
+    [
+        ("y", ["ill", "Ill", "ill ", "no"] * 5, "differ only in case or blanks: 'Ill' (5), 'ill'"),
+        (
+            "g",
+            ["Charit\u00e9", "charit\u00e9", "Ulm", "Bonn"] * 5,
+            "case or blanks: 'Charit\u00e9'",
+        ),
+        ("x", ["A", "a", "B", "b"] * 5, "'A' (5), 'a' (5); so do 1 more"),
+        ("x", ["01067", "80331", "1067", "99999"] * 5, "'01067'; 5 count as the same as those"),
+        ("y", ["01", "1", "02", "2"] * 5, "10 values begin with 0 as codes do"),
+        ("x", [f"2026-01-{day:02}" for day in range(1, 21)], "20 of 20 values are dates"),
+        ("x", [f"{day}.1.2026" for day in range(1, 21)], "20 of 20 values are dates"),
+        ("x", ["5 kg", "6 kg", "7 kg", "8 kg"] * 5, "20 values are numbers with a unit"),
+        ("x", ["00:05:00", "00:06:00"] * 10, "20 values are times of day or durations: '00:05:00'"),
+        (
+            "x",
+            ["\u22121", "2", "\u22123", "4"] * 5,
+            "10 of 20 values are numbers with another minus",
+        ),
+        ("x", ["#DIV/0!", "2", "3", "4"] * 5, "all but 5 are numbers: '#DIV/0!'"),
+    ],
+)
+def test_columns_that_may_be_meant_otherwise_are_noted(tmp_path, name, values, note):
+    plain = {"y": ["no", "yes"] * 10, "g": list("abcde") * 4, "x": [0.5, 1.5] * 10}
+    rows = zip(*(plain | {name: values}).values(), strict=True)
+    lines = ["y,g,x", *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "mine.csv").write_text("\n".join(lines) + "\n")
+    file = str(tmp_path / "mine.csv")
+    if name == "y":
+        plain["y"] = values
+    (found,) = table.load(None, path=file, target="y", groups="g").notes
+    assert f"column {name} " in found
+    assert note in found
+    (same,) = table.metadata(file, "y", groups="g").notes
+    assert same == found
 
 
 def test_codes_are_read_as_they_were_written(laboratory, tmp_path):

@@ -27,12 +27,22 @@ def prepare(choice, downloads, folder):
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         files.hold(lock)
-        if not _is_sound(folder, made_from(choice)):
+        before = made_from(choice)
+        if not _is_sound(folder, before):
             load = registry.datasets()[choice.name].load()
             samples = load(Path(downloads) / choice.name, **choice.options)
             for note in samples.notes:
                 print(f"NOTE: {note}", flush=True)
-            storage.write(folder, samples, made_from(choice))
+            storage.write(folder, samples, before, lambda: _refuse_changed(choice, before))
+
+
+def _refuse_changed(choice, before):
+    """Raise a ValueError if a dataset is made from something else than before it was loaded."""
+    if made_from(choice) != before:
+        raise ValueError(
+            f"{choice.options.get('path', choice.name)} was changed while it was being read; call "
+            "this again"
+        )
 
 
 def made_from(choice):
@@ -96,12 +106,15 @@ def _content(file):
 
 def files_below(folder):
     """All files in a folder and its subfolders, sorted; links to a parent are not followed."""
-    paths, visited = [], set()
-    for root, folders, names in os.walk(folder, followlinks=True):
-        status = Path(root).stat()
-        if (status.st_dev, status.st_ino) in visited:
-            folders.clear()
-            continue
-        visited.add((status.st_dev, status.st_ino))
-        paths += [Path(root) / name for name in names if (Path(root) / name).is_file()]
-    return sorted(paths)
+    return sorted(_files_below(Path(folder), []))
+
+
+def _files_below(folder, above):
+    here = folder.resolve()
+    if any(place.is_relative_to(here) for place in above):
+        return
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files_below(entry, [*above, here])
+        elif entry.is_file():
+            yield entry

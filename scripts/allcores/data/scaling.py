@@ -37,7 +37,7 @@ class Scaling:
             )
         else:
             statistics = _statistics(dataset.inputs, samples)
-            statistics = _keep_indicators(*statistics, dataset.info.get("columns") or [])
+            statistics = _keep_indicators(*statistics, dataset.columns)
         if dataset.classes is not None:
             return cls(*statistics)
         targets = dataset.targets[samples]
@@ -84,9 +84,8 @@ def _statistics(inputs, samples):
 
 
 def _keep_indicators(mean, std, columns):
-    """Keep indicators of categories as 0 and 1; one without a training sample gets a std of 0."""
+    """Keep indicators of categories as 0 and 1."""
     is_indicator = np.array([column["category"] is not None for column in columns], bool)
     if not is_indicator.any():
         return mean, std
-    indicator_std = np.where(mean > 0, 1.0, 0.0)
-    return np.where(is_indicator, 0.0, mean), np.where(is_indicator, indicator_std, std)
+    return np.where(is_indicator, 0.0, mean), np.where(is_indicator, 1.0, std)

@@ -5,7 +5,7 @@ for samples in groups groups.npy, and for samples in order of time times.npy.
 """
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -162,6 +162,7 @@ class Dataset:
         times: of the training samples, (train,) int64, from 0 without a gap; None: as in Samples.
         info: the content of dataset.json: made_from, shape, dtype, train, classes,
             columns, notes, sha256.
+        unseen: positions of the columns that inputs lack, see seen_by().
     """
 
     inputs: np.ndarray
@@ -170,11 +171,18 @@ class Dataset:
     groups: np.ndarray | None
     times: np.ndarray | None
     info: dict
+    unseen: tuple = ()
 
     @property
     def shape(self):
         """The shape of a sample."""
-        return tuple(self.info["shape"][1:])
+        return self.inputs.shape[1:]
+
+    @property
+    def columns(self):
+        """The features of a table, as in Samples; []: it is no table."""
+        columns = self.info["columns"] or []
+        return [column for place, column in enumerate(columns) if place not in self.unseen]
 
     @property
     def classes(self):
@@ -186,8 +194,27 @@ class Dataset:
         """The number of outputs of a network: one per class, or one for a number."""
         return len(self.classes or [None])
 
+    def seen_by(self, samples):
+        """The Dataset without the categories that none of its training samples has.
 
-def write(folder, source, made_from=""):
+        Else a row that is held out would decide how wide the input of the network is, and with it
+        which initial weights are drawn.
+
+        Args:
+            samples: positions of the training samples, (n,) int64.
+        """
+        indicators = [i for i, entry in enumerate(self.columns) if entry["category"] is not None]
+        unseen = tuple(place for place in indicators if not self.count_with([place], samples))
+        if not unseen:
+            return self
+        return replace(self, inputs=np.delete(self.inputs, unseen, axis=1), unseen=unseen)
+
+    def count_with(self, columns, samples):
+        """How many of these samples have one of the categories of these columns."""
+        return int((self.inputs[np.ix_(samples, columns)] == 1).any(axis=1).sum()) if columns else 0
+
+
+def write(folder, source, made_from="", check=lambda: None):
     """Write a dataset: new files first, which then replace the old ones; dataset.json last.
 
     A process that has the old arrays mapped keeps them.
@@ -196,6 +223,7 @@ def write(folder, source, made_from=""):
         folder: is made if need be.
         source: the Samples.
         made_from: recorded in dataset.json, to tell whether the dataset has to be made again.
+        check: is called once all is read; what it raises leaves the old dataset.
 
     Raises:
         ValueError: inputs and targets do not fit together.
@@ -217,6 +245,7 @@ def write(folder, source, made_from=""):
             parts[f"{name}.npy"] = folder / f"{name}.npy.part"
             with parts[f"{name}.npy"].open("wb") as file:
                 np.save(file, array)
+        check()
     except BaseException:
         for file in parts.values():
             file.unlink(missing_ok=True)

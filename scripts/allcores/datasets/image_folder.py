@@ -1,7 +1,8 @@
 """Your own image files: one folder per class.
 
 `path/train/` and `path/test/` each hold one folder per class; without them `path` itself does, and
-the dataset has no test set. Images may be in subfolders; other files are ignored.
+the dataset has no test set. Images may be in subfolders; other files are ignored, and so are hidden
+ones. Images are turned as their cameras say, and where they are transparent they are white.
 """
 
 import warnings
@@ -14,7 +15,10 @@ from allcores.data.storage import Metadata, Samples
 
 CHUNK = 64  # images read at a time
 ALLOWED = {"size": 1}
-SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
+SUFFIXES = {".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff"}
+SUFFIXES |= {".webp"}
+# Images that Pillow does not read everywhere, or that are not of pixels.
+UNREADABLE = {".avif", ".cr2", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".psd", ".svg"}
 # Names of parts, which are not classes.
 PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
@@ -54,7 +58,48 @@ def load(folder, *, path, size=224):
         targets=np.array([label for _, label in samples]),
         classes=classes,
         train=sum(map(len, parts[0].values())),
+        notes=list(_notes(Path(path), [file for file, _ in samples])),
     )
+
+
+def _notes(path, images):
+    """Yield sentences on what is read otherwise than one may expect, or is not read."""
+    others = [file.suffix.lower() for file in _visible(path) if file.suffix.lower() in UNREADABLE]
+    if others:
+        yield f"not read: {len(others):,} files that end with {', '.join(sorted(set(others)))}"
+    unused = [f"{name}/" for name in _folders(path) if name.lower() in PARTS - {"train", "test"}]
+    if unused:
+        yield (
+            f"not used: {', '.join(sorted(unused))}; `validation: 0.1` in a model's entry holds "
+            "samples back from training"
+        )
+    again = len(images) - len({_place_of(file) for file in images})
+    if again:
+        yield f"{again:,} of {len(images):,} images are links to others of them"
+    paged, transparent = (sum(counts) for counts in zip(*map(_header, images), strict=True))
+    if paged:
+        yield f"{paged:,} of {len(images):,} images have several pages: the first is read"
+    if transparent:
+        yield f"{transparent:,} of {len(images):,} images are transparent: they are put on white"
+
+
+def _place_of(file):
+    status = file.stat()
+    return status.st_dev, status.st_ino
+
+
+def _header(file):
+    """(whether an image has several pages or frames, whether it is transparent).
+
+    read_image() reports what cannot be read.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(file) as image:
+            return getattr(image, "n_frames", 1) > 1, image.has_transparency_data
+    except Exception:  # as various as damaged images are
+        return False, False
 
 
 def _parts(path):
@@ -66,7 +111,7 @@ def _parts(path):
     path = Path(path)
     if not path.is_dir():
         raise ValueError(f"{path}: no such folder")
-    names = {folder.name for folder in path.iterdir() if folder.is_dir()}
+    names = _folders(path)
     if {name.lower() for name in names} & PARTS and not {"train", "test"} <= names:
         raise ValueError(
             f"{path}: found the folders {', '.join(sorted(names))}; expected train and test, or "
@@ -83,11 +128,7 @@ def _parts(path):
 
 
 def _classes(folder):
-    classes = {
-        subfolder.name: _images(subfolder)
-        for subfolder in sorted(folder.iterdir())
-        if subfolder.is_dir()
-    }
+    classes = {name: images_below(folder / name) for name in sorted(_folders(folder))}
     unprintable = [name for name in classes if not name.isprintable()]
     if unprintable:
         raise ValueError(f"{folder}: found the class {unprintable[0]!r}; expected names in UTF-8")
@@ -100,8 +141,22 @@ def _classes(folder):
     return classes
 
 
-def _images(folder):
-    return [file for file in files_below(folder) if file.suffix.lower() in SUFFIXES]
+def _folders(path):
+    """The names of the folders in a folder, but for hidden ones, such as .ipynb_checkpoints."""
+    folders = {entry.name for entry in path.iterdir() if entry.is_dir()}
+    return {name for name in folders if not name.startswith(".")}
+
+
+def images_below(folder):
+    """The image files in a folder and its subfolders, sorted; none that is hidden."""
+    return [file for file in _visible(folder) if file.suffix.lower() in SUFFIXES]
+
+
+def _visible(folder):
+    def is_hidden(file):
+        return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+    return [file for file in files_below(folder) if not is_hidden(file)]
 
 
 def read_image(file, size):
@@ -118,7 +173,17 @@ def read_image(file, size):
             with Image.open(file) as image:
                 if image.mode.startswith(("I", "F")):
                     raise ValueError(f"mode {image.mode}; expected 8 bits per channel")
-                fitted = ImageOps.fit(image.convert("RGB"), (size, size))
+                fitted = ImageOps.fit(_on_white(ImageOps.exif_transpose(image)), (size, size))
         except Exception as error:  # as various as damaged images are
             raise ValueError(f"{file}: {error}") from None
     return np.asarray(fitted).transpose(2, 0, 1)
+
+
+def _on_white(image):
+    """An image in red, green and blue, with white where it is transparent."""
+    from PIL import Image
+
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
+from allcores.datasets import _table_notes
 
 ALLOWED = {"task": ("classification", "regression"), "missing": ("error", "mean")}
 READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
@@ -19,13 +20,7 @@ LARGE = 1 << 25
 # A column of texts holds names or dates if it has more than FEW_CATEGORIES, and more than
 # MOST_CATEGORIES or more than half as many categories as rows.
 MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
-# A column of texts with a larger share of numbers was perhaps meant to be numbers.
-MOSTLY = 0.8
 SHOWN = 5  # values in a message
-
-
-# The note on a table for which has_names().
-NAMED = "its rows have one field more than its header; the first was taken for their name"
 
 
 def metadata(path, target, task="classification", drop=(), groups=None, time=None, missing="error"):
@@ -83,6 +78,8 @@ def load(
     refuse_missing(path, frame[[target, *splits_by]], "cannot be left out")
     if missing == "error":
         refuse_missing(path, features, "`missing: mean` would put the mean there")
+    named = [name for name in (target if task == "classification" else None, groups) if name]
+    codes = _whole_numbers_as_texts(path, frame[[*named, *features]])
     columns = columns_of(path, features)
     inputs = encoded(path, features, columns)
     _refuse_unfit(path, features, columns)
@@ -103,7 +100,7 @@ def load(
         columns=columns,
         dtype=np.float32,
         notes=[
-            *_notes(frame, features),
+            *_table_notes.of(frame, features, named, codes),
             *(notes_on_groups(frame[groups], targets) if groups and classes else []),
         ],
     )
@@ -144,16 +141,20 @@ def read(path, texts=()):
     return frame
 
 
-def has_names(frame):
-    """Whether the rows of a table have one field more than its header: pandas takes it as index."""
+def _whole_numbers_as_texts(path, frame):
+    """Columns of whole numbers of a CSV -> their values as they are written."""
     import pandas as pd
 
-    return not frame.index.equals(pd.RangeIndex(len(frame)))
+    whole = [name for name, values in frame.items() if values.dtype.kind in "iu"]
+    if Path(path).suffix != ".csv" or not whole or _table_notes.has_names(frame):
+        return {}
+    texts = pd.read_csv(path, usecols=whole, dtype=str, index_col=False)
+    return {name: texts[name].dropna() for name in whole}
 
 
 def _ends_with_commas(frame):
     """Whether the additional field is an empty one at the end of each line."""
-    return has_names(frame) and len(frame.columns) and frame.iloc[:, -1].isna().all()
+    return _table_notes.has_names(frame) and len(frame.columns) and frame.iloc[:, -1].isna().all()
 
 
 def columns_of(path, features):
@@ -177,7 +178,7 @@ def columns_of(path, features):
             )
         categories = sorted(present.astype(str).unique())
         if len(categories) > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(present) / 2)):
-            hint = _of_almost_numbers(present)
+            hint = _table_notes.of_almost_numbers(present)
             raise ValueError(
                 f"{path}: the column {name} has {len(categories):,} different texts in "
                 f"{len(present):,} rows, {categories[0]!r} for instance, which are no categories; "
@@ -187,46 +188,14 @@ def columns_of(path, features):
     return columns
 
 
-def _of_almost_numbers(texts):
-    """Why a column of texts is not numbers, if most of it are; "": few are."""
-    import pandas as pd
-
-    plain = texts.astype(str).str.strip()
-    is_number = pd.to_numeric(plain, errors="coerce").notna()
-    if is_number.mean() > MOSTLY:
-        other = texts[~is_number]
-        if other.empty:
-            return f"They are texts that could be numbers: {texts.iloc[0]!r}"
-        return f"Of {len(texts):,} values all but {len(other):,} are numbers: {other.iloc[0]!r}"
-    bare = pd.to_numeric(plain.str.replace(r"[%,\s$€£]", "", regex=True), errors="coerce")
-    if bare.notna().mean() > MOSTLY:
-        return f"The values are numbers with signs that no number has: {texts.iloc[0]!r}"
-    return ""
-
-
-def _notes(frame, features):
-    """Yield sentences on what may be unintended."""
-    import pandas as pd
-
-    if has_names(frame):
-        yield NAMED
-    for name, values in features.items():
-        if values.nunique(dropna=False) == 1:
-            yield f"the column {name} has a single value, {values.iloc[0]}: it tells nothing"
-        is_text = pd.api.types.is_string_dtype(values.dropna())
-        hint = _of_almost_numbers(values.dropna()) if is_text else ""
-        if hint:
-            count = values.nunique()
-            yield f"the column {name} counts as {count} categories, not as a number. {hint}"
-
-
-def encoded(path, features, columns, unknown_as_none=False):
+def encoded(path, features, columns, unknown_as_none=False, unseen=()):
     """The rows of a table as (N, F) float32, NaN where a number is missing.
 
     Args:
         features: pandas.DataFrame with these columns, and perhaps others.
         columns: columns_of() this table or an earlier one.
         unknown_as_none: whether an unknown category counts as none of them.
+        unseen: positions of columns whose category is unknown, too.
 
     Raises:
         ValueError: a column is missing, of another kind than before, or has unknown categories.
@@ -241,7 +210,11 @@ def encoded(path, features, columns, unknown_as_none=False):
             inputs[:, position] = numbers(path, features[name])
             continue
         if name not in texts:
-            known = {entry["category"] for entry in columns if entry["name"] == name}
+            known = {
+                entry["category"]
+                for place, entry in enumerate(columns)
+                if entry["name"] == name and place not in unseen
+            }
             texts[name] = _texts(features[name], known)
             if not unknown_as_none:
                 _refuse_unknown(path, texts[name], known)

@@ -70,8 +70,21 @@ def description(predictors):
     return f"averaged over {len(predictors)} runs ({listed})"
 
 
+def unseen(predictors):
+    """The positions of the columns of categories that no run has seen."""
+    return set.intersection(*(set(predictor.unseen) for predictor in predictors))
+
+
 def notes(predictors, inputs, folder):
-    """Yield sentences on diverged runs in the folder, and on samples that a run was trained on."""
+    """Yield sentences on diverged runs in the folder, on categories that a run has not seen, and on
+    samples that a run was trained on."""
+    some_unseen = sorted({place for predictor in predictors for place in predictor.unseen})
+    count = (inputs[:, some_unseen] == 1).any(axis=1).sum()
+    if count:
+        yield (
+            f"{count:,} of {len(inputs):,} samples have a category that some run has not seen: to "
+            "that run it is none"
+        )
     for path in _diverged(folder):
         yield f"{path} is left out: it diverged"
     trained = np.zeros(len(inputs), bool)

@@ -25,6 +25,7 @@ class Predictor:
         classes: names of the classes, list of str; None: it predicts a number.
         shape, dtype: of a sample; images are "uint8", (C, H, W).
         columns: the features of a table, see storage.Samples; None: it is no table.
+        unseen: positions of the columns of categories that no training sample had.
         data: the SHA-256 of the inputs of its dataset.
         targets: a text that identifies the targets, see identity.
 
@@ -46,8 +47,10 @@ class Predictor:
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
         self.classes, self.columns = metrics["classes"], metrics["columns"]
         self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]
+        self.unseen = metrics["unseen_columns"]
         self.scaling = Scaling.from_json(metrics["scaling"])
-        self.model = models.build(self.run, self.shape, len(self.classes or [None]))
+        inputs = self.shape[0] - len(self.unseen), *self.shape[1:]
+        self.model = models.build(self.run, inputs, len(self.classes or [None]))
         weights = self._written("weights.pt")
         self.model.load_state_dict(torch.load(weights, weights_only=True))
         self.model.eval()
@@ -86,6 +89,8 @@ class Predictor:
                 f"found samples of {inputs.dtype}, {inputs.shape[1:]}; the run was trained on "
                 f"{self.dtype}, {self.shape}"
             )
+        if self.unseen:
+            inputs = np.delete(inputs, self.unseen, axis=1)
         source = Batches(inputs, self.scaling.mean, self.scaling.std)
         parts = evaluation.scores_of(self.model, source, np.arange(len(inputs)))
         return torch.cat([scores for _, scores in parts]).numpy()

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from allcores.data import storage
-from allcores.data.preparation import files_below
-from allcores.datasets import image_folder, npz, table
+from allcores.datasets import _table_notes, image_folder, npz, table
 
 SHOWN = 5  # values in a message
 
@@ -33,14 +32,14 @@ class Samples:
     notes: tuple = ()
 
 
-def read(path, predictor, unknown_as_none=False):
+def read(path, predictor, unknown_as_none=False, unseen=()):
     """The Samples at a path: a .npz with `images` or `inputs` and perhaps `labels` or `targets`, a
     .npy, a .csv or .parquet, an image, a folder of them, perhaps one per class, or the folder of
     a prepared dataset.
 
     Args:
         predictor: Predictor of a run that was trained on such samples.
-        unknown_as_none: see table.encoded().
+        unknown_as_none, unseen: see table.encoded().
 
     Raises:
         ValueError: there are no such samples, or they do not fit the run.
@@ -53,7 +52,7 @@ def read(path, predictor, unknown_as_none=False):
     if path.is_dir() or path.suffix.lower() in image_folder.SUFFIXES:
         return _from_files(path, predictor.shape, predictor.classes)
     if path.suffix in table.READERS and predictor.columns:
-        return _from_table(path, predictor, unknown_as_none)
+        return _from_table(path, predictor, unknown_as_none, unseen)
     if path.suffix not in (".npz", ".npy") or not path.is_file():
         raise ValueError(
             f"{path}: expected a .npz, a .npy, an image, a folder of images or of a dataset, or, "
@@ -115,7 +114,7 @@ def _from_arrays(path, arrays, predictor):
     return Samples(list(range(count)), inputs, true, notes)
 
 
-def _from_table(path, predictor, unknown_as_none):
+def _from_table(path, predictor, unknown_as_none, unseen):
     """The features of the run from a table, and its target if there is such a column."""
     options = predictor.run.dataset.options
     target = options.get("target")
@@ -128,11 +127,12 @@ def _from_table(path, predictor, unknown_as_none):
     frame = table.read(path, texts)
     if frame.empty:
         raise ValueError(f"{path}: has no rows")
-    inputs = table.encoded(path, frame, predictor.columns, unknown_as_none)
+    inputs = table.encoded(path, frame, predictor.columns, unknown_as_none, unseen)
     if options.get("missing", "error") == "error":
         names = {column["name"] for column in predictor.columns}
         table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
-    true, notes = None, (table.NAMED,) * (path.suffix == ".csv" and table.has_names(frame))
+    has_names = path.suffix == ".csv" and _table_notes.has_names(frame)
+    true, notes = None, (_table_notes.NAMED,) * has_names
     if target in frame:
         classes = predictor.classes
         true, problem = (
@@ -159,7 +159,7 @@ def _classes(values, classes):
     """
     if values.isna().any():
         return None, "has gaps"
-    texts = values.astype(str).str.strip()
+    texts = values.astype(str)
     if set(classes) == {"False", "True"}:
         texts = texts.replace({"0": "False", "0.0": "False", "1": "True", "1.0": "True"})
     places = texts.map({name: position for position, name in enumerate(classes)})
@@ -183,8 +183,7 @@ def _number_of_class(name):
 
 def _from_files(folder, shape, classes):
     """An image, or the images in a folder, with their classes if all are in folders of classes."""
-    files = files_below(folder) if folder.is_dir() else [folder]
-    files = [file for file in files if file.suffix.lower() in image_folder.SUFFIXES]
+    files = image_folder.images_below(folder) if folder.is_dir() else [folder]
     if not files:
         raise ValueError(f"{folder}: there is no image in it")
     if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:

@@ -110,7 +110,7 @@ def conduct(
     with Checkpoints(
         checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
     ) as checkpoints:
-        for note in checkpoints.notes:
+        for note in (*task.notes, *checkpoints.notes):
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
         with (
@@ -152,6 +152,8 @@ def conduct(
             "ordered": task.dataset.times is not None,
             "grouped": task.dataset.groups is not None,
             "shape": info["shape"][1:],
+            "unseen_columns": list(task.dataset.unseen),
+            "held_out_unknown": task.unknown,
             "dtype": info["dtype"],
             "scaling": task.scaling.to_json(),
             "evaluation_seconds": evaluation_seconds,
@@ -212,6 +214,7 @@ class _Task:
         resumed_by: the same without `stop_after`, so that a run that stopped early can be resumed
             by one that does not.
         loaded: fingerprint.loaded() with the model's module.
+        unknown: number of held-out samples with a category that no training sample has.
     """
 
     run: Run
@@ -224,6 +227,7 @@ class _Task:
     identity: dict
     resumed_by: dict
     loaded: dict
+    unknown: int
 
     @classmethod
     def of(cls, run, data_folder, fold_file):
@@ -237,13 +241,23 @@ class _Task:
             dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
         )
         samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
+        seen = dataset.seen_by(samples)
         identities = [
             identity.of_run(variant, dataset.info, fold_of)
             for variant in (run, replace(run, stop_after=None))
         ]
-        scaling = Scaling.of(dataset, samples)
-        parts = samples, validation, held_out, scaling
-        return cls(run, dataset, fold_of, *parts, *identities, loaded)
+        unknown = dataset.count_with(seen.unseen, held_out)
+        parts = samples, validation, held_out, Scaling.of(seen, samples)
+        return cls(run, seen, fold_of, *parts, *identities, loaded, unknown)
+
+    @property
+    def notes(self):
+        """Sentences on what may be unintended."""
+        if self.unknown:
+            yield (
+                f"NOTE: {self.unknown} of {len(self.held_out)} held-out samples have a category "
+                "that no training sample has; it counts as none"
+            )
 
     def scores(self, weights):
         return evaluate(self.run, self.dataset, self.scaling, self.samples, self.held_out, weights)

@@ -1,0 +1,104 @@
+"""Sentences on what may be unintended in a table, for plans, logs and reports."""
+
+import re
+
+import numpy as np
+
+# A column of texts of which a larger share looks like numbers was perhaps meant to be numbers.
+MOSTLY = 0.5
+SHOWN = 4  # values in a sentence
+# What texts of numbers may be, besides numbers: name -> pattern of the whole text.
+DRESSED = {
+    "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}[./]\d{1,2}[./]\d{2,4}.*",
+    "numbers with a unit or a sign": r"[$€£]?\s*[-+]?[\d.,]*\d\s*(%|°?[A-Za-zµ€$£/²³]{1,6})?",
+    "numbers with another minus": r"[\u2010-\u2015\u2212]\s*\d[\d.,]*",
+    "times of day or durations": r"\d+:[0-5]\d(:[0-5]\d([.,]\d+)?)?",
+}
+# The note on a table for which has_names().
+NAMED = "its rows have one field more than its header; the first was taken for their name"
+
+
+def has_names(frame):
+    """Whether the rows of a table have one field more than its header: pandas takes it as index."""
+    import pandas as pd
+
+    return not frame.index.equals(pd.RangeIndex(len(frame)))
+
+
+def of(frame, features, names, codes):
+    """Yield the notes on a table.
+
+    Args:
+        frame: pandas.DataFrame.
+        features: those of its columns that are features.
+        names: other columns whose values are names: of classes, of groups.
+        codes: columns of whole numbers -> their texts, as they stand in the file.
+    """
+    from pandas.api.types import is_string_dtype
+
+    if has_names(frame):
+        yield NAMED
+    for name, values in features.items():
+        present = values.dropna()
+        if values.nunique(dropna=False) == 1:
+            yield f"the column {name} has a single value, {values.iloc[0]}: it tells nothing"
+        if is_string_dtype(present):
+            hint = of_almost_numbers(present)
+            if hint:
+                count = values.nunique()
+                yield f"the column {name} counts as {count} categories, not as a number. {hint}"
+    texts = {name: frame[name].dropna() for name in (*names, *features)}
+    for name, values in texts.items():
+        if is_string_dtype(values):
+            yield from _alike(name, values)
+    for name, values in codes.items():
+        yield from _codes(name, values)
+
+
+def of_almost_numbers(texts):
+    """Why a column of texts is not numbers, if most of it are; "": few are."""
+    import pandas as pd
+
+    plain = texts.astype(str).str.strip()
+    is_number = pd.to_numeric(plain, errors="coerce").notna()
+    if is_number.mean() > MOSTLY:
+        other = texts[~is_number]
+        if other.empty:
+            return f"They are texts that could be numbers: {texts.iloc[0]!r}"
+        return f"Of {len(texts):,} values all but {len(other):,} are numbers: {_examples(other)}"
+    for kind, pattern in DRESSED.items():
+        is_dressed = is_number | plain.str.fullmatch(pattern)
+        if is_dressed.mean() > MOSTLY:
+            shown = texts[is_dressed & ~is_number]
+            return f"{len(shown):,} of {len(texts):,} values are {kind}: {_examples(shown)}"
+    return ""
+
+
+def _alike(name, values):
+    """Yield a note if values differ only in case or blanks, so that one may be written as two."""
+    counts = values.astype(str).value_counts()
+    forms = {}
+    for text in sorted(counts.index):
+        forms.setdefault(" ".join(text.casefold().split()), []).append(text)
+    alike = [texts for texts in forms.values() if len(texts) > 1]
+    if alike:
+        shown = ", ".join(f"{text!r} ({counts[text]:,})" for text in alike[0][:SHOWN])
+        more = f"; so do {len(alike) - 1} more" if len(alike) > 1 else ""
+        yield f"the column {name} has values that differ only in case or blanks: {shown}{more}"
+
+
+def _codes(name, texts):
+    """Yield a note if numbers were written with zeros before them, as codes are."""
+    written = texts.str.strip()
+    is_code = np.array([bool(re.fullmatch("[-+]?0[0-9]+", text)) for text in written], bool)
+    if is_code.any():
+        merged = written[is_code].str.lstrip("+-0").isin(written[~is_code]).sum()
+        also = f"; {merged:,} count as the same as those without" if merged else ""
+        yield (
+            f"the column {name} was read as numbers, but {is_code.sum():,} values begin with 0 as "
+            f"codes do: {_examples(written[is_code])}{also}"
+        )
+
+
+def _examples(values):
+    return ", ".join(repr(value) for value in values.astype(str).unique()[:SHOWN])
