@@ -13,16 +13,11 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     cores.set_thread_variables(cores.allowed())
     lean_torch.import_torch()
-    from allcores.training.sanity import UnfitPartError, tried_out
+    from allcores.training import sanity
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a model prints goes to stderr, not between the answers
     for trial in json.load(sys.stdin):
-        run = Run.from_json(trial["settings"])
-        strategies = map(Choice.from_json, trial["strategies"])
-        try:
-            counts = tried_out(run, trial["shape"], trial["classes"], strategies)
-            answer = {"problem": None, "counts": counts}
-        except UnfitPartError as error:
-            answer = {"problem": error.problem, "place": error.place}
-        print(json.dumps(answer), file=answers)
+        run = Run.from_json(trial.pop("settings"))
+        trial["strategies"] = [*map(Choice.from_json, trial["strategies"])]
+        print(json.dumps(sanity.answer(run, **trial)), file=answers)

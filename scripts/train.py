@@ -52,7 +52,7 @@ def main(flags):
     from allcores.training.experiment import Execution, assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
-        sanity.check_in_child(request.plain, data_folder)
+        sanity.check_in_child(request.plain, data_folder, flags.timeout)
     run = with_recipe(request, flags, data_folder) if request.has_auto else request
     needed = run.cores_on_node
     if flags.cores is not None and flags.cores < needed and not flags.oversubscribe:

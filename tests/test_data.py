@@ -10,6 +10,7 @@ import pytest
 
 from allcores.data import preparation, storage
 from allcores.data.folds import split
+from allcores.data.scaling import channel_statistics
 from allcores.data.storage import Samples
 
 
@@ -40,14 +41,14 @@ def test_statistics_are_of_the_training_samples_alone(tmp_path):
     storage.write(tmp_path, made)
     opened = storage.open_dataset(tmp_path)
     chosen = np.array([3, 4, 9])
-    mean, std = storage.channel_statistics(opened.pixel_sums[chosen], opened.inputs.shape)
+    mean, std = channel_statistics(opened.pixel_sums[chosen], opened.inputs.shape)
     assert mean == pytest.approx((images[chosen] / 255).mean(axis=(0, 2, 3)))
     assert std == pytest.approx((images[chosen] / 255).std(axis=(0, 2, 3)))
 
 
 def test_an_image_set_of_one_colour_can_be_normalised():
     pixel_sums = np.array([[[2 * 9], [4 * 9]]] * 4)  # four 3 x 3 images of the value 2
-    mean, std = storage.channel_statistics(pixel_sums, (4, 1, 3, 3))
+    mean, std = channel_statistics(pixel_sums, (4, 1, 3, 3))
     assert mean == pytest.approx([2 / 255])
     assert std == pytest.approx([1.0])
 

@@ -5,14 +5,17 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pandas as pd
 import pytest
-from conftest import ENVIRONMENT, ROOT, vary
+from conftest import ENVIRONMENT, ROOT, using, vary
 from project import copy
 from test_strategies import alive, started, wait_for
 
+from allcores.parallel import failures
 from allcores.study.run import Choice
+from allcores.training import experiment
 
 # Calls a program through a shell, as Snakemake does, and waits.
 CALLER = """
@@ -193,3 +196,37 @@ def test_a_study_in_which_all_diverge_says_so(tmp_path):
     table = pd.read_csv(study / "accuracy_table.csv")
     assert list(table["diverged"]) == [2]
     assert project.planned() == {}
+
+
+HANGING = """
+import time
+import torch.distributed
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.body, self.calls = nn.Linear(192, classes), 0
+
+    def forward(self, x):
+        self.calls += self.training
+        if self.calls > 3 and torch.distributed.get_rank() == 1:
+            time.sleep(1000)
+        return self.body(x.flatten(1))
+"""
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "ring", "shared_memory"])
+def test_a_model_that_hangs_on_one_worker_is_named_there(
+    laboratory, tmp_path, monkeypatch, strategy
+):
+    """The others wait for it in the exchange."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / f"hanging_{strategy}.py").write_text(HANGING)
+    model = Choice("mine", f"hanging_{strategy}:Net", {})
+    run = using(Choice(strategy, strategy, {}), 2, vary(model=model))
+    monkeypatch.setattr(experiment, "Execution", partial(experiment.Execution, timeout=3.0))
+    with pytest.raises(failures.RankFailedError, match=r"worker 1 .* hangs, in the phase compute"):
+        laboratory.conduct(run)

@@ -8,6 +8,7 @@ from conftest import vary
 
 from allcores.data import storage
 from allcores.data.batches import Batches, shards
+from allcores.data.scaling import channel_statistics
 from allcores.study import registry
 from allcores.study.run import Choice
 from allcores.training import losses, models
@@ -159,7 +160,7 @@ def test_every_optimizer_trains_as_in_a_plain_loop(laboratory, name):
     run = vary(optimizer=Choice(name, name, {"lr": 0.001}), epochs=1, **plain)
     _, weights = laboratory.conduct(run)
     opened = storage.open_dataset(laboratory.data())
-    mean, std = storage.channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
+    mean, std = channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
     images, labels = Batches(opened.inputs, mean, std), torch.from_numpy(opened.targets)
     torch.manual_seed(run.seed)
     model = models.build(run, opened.shape, opened.outputs)

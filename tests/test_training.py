@@ -12,6 +12,7 @@ from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
 from allcores.data import folds, storage
 from allcores.data.folds import Assignable
+from allcores.data.scaling import channel_statistics
 from allcores.files import read_json, sha256
 from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Choice, Run
@@ -91,7 +92,7 @@ def test_scoring_is_exact_and_without_augmentation(laboratory):
     run = vary(crop=2, flip=True, model=MOBILENET)
     metrics, weights = laboratory.conduct(run)
     opened = storage.open_dataset(laboratory.data())
-    mean, std = storage.channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
+    mean, std = channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
     from allcores.training import models
 

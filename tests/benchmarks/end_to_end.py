@@ -22,6 +22,7 @@ import usual  # noqa: E402
 from conduct import conduct, images, run_of, samples_per_second  # noqa: E402
 
 from allcores.data import preparation, storage  # noqa: E402
+from allcores.data.scaling import channel_statistics  # noqa: E402
 from allcores.study import registry  # noqa: E402
 
 # Model: what it is called, images of that size, images per step, how often.
@@ -49,7 +50,7 @@ def ours(folder, name, dataset, batch):
 def the_usual(folder, name, dataset, batch):
     opened = storage.open_dataset(f"{folder}/{dataset.label}")
     count = opened.info["train"]
-    mean, std = storage.channel_statistics(opened.pixel_sums[:count], opened.inputs.shape)
+    mean, std = channel_statistics(opened.pixel_sums[:count], opened.inputs.shape)
     loader = usual.batches(
         usual.OneByOne(opened.inputs[:count], opened.targets[:count], mean, std), batch
     )

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from allcores.data import storage
-
 CHUNK = 1 << 24  # values per step
 
 
@@ -32,9 +30,10 @@ class Scaling:
             samples: positions of the training samples, (n,) int64.
         """
         if dataset.pixel_sums is not None:
-            statistics = storage.channel_statistics(
-                dataset.pixel_sums[samples], dataset.inputs.shape
-            )
+            statistics = channel_statistics(dataset.pixel_sums[samples], dataset.inputs.shape)
+        elif not dataset.info["scale"]:
+            channels = dataset.inputs.shape[1]
+            statistics = np.zeros(channels), np.ones(channels)
         else:
             statistics = _statistics(dataset.inputs, samples)
             statistics = _keep_indicators(*statistics, dataset.columns)
@@ -89,3 +88,21 @@ def _keep_indicators(mean, std, columns):
     if not is_indicator.any():
         return mean, std
     return np.where(is_indicator, 0.0, mean), np.where(is_indicator, 1.0, std)
+
+
+def channel_statistics(pixel_sums, shape):
+    """Mean and standard deviation per channel, of pixels in 0..1.
+
+    Args:
+        pixel_sums: (n, 2, C) int64, of the images to average over.
+        shape: (N, C, H, W).
+
+    Returns:
+        (mean, std), (C,) float64 each; std is 1 where all pixels are equal.
+    """
+    pixels = len(pixel_sums) * shape[2] * shape[3]
+    # Python's integers are exact, so that images of one colour have a spread of exactly zero.
+    sums, squares = pixel_sums.sum(axis=0).astype(object)
+    mean = (sums / pixels).astype(float) / 255
+    std = np.sqrt(((pixels * squares - sums**2) / pixels**2).astype(float)) / 255
+    return mean, np.where(std > 0, std, 1.0)

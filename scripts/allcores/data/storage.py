@@ -33,6 +33,8 @@ class Metadata:
         times: number of different times in the training part; None: it has no order.
         same_class_start: number of samples of one class at the start of a training part in order.
         notes: sentences on what may be unintended.
+        examples: inputs of two samples, nested lists, where only real ones can be tried out; None:
+            any numbers of that shape can.
     """
 
     train: int
@@ -44,6 +46,7 @@ class Metadata:
     times: int | None = None
     same_class_start: int = 0
     notes: tuple = ()
+    examples: list | None = None
 
     @classmethod
     def of(cls, samples):
@@ -134,6 +137,7 @@ class Samples:
         columns: the features of a table: [{"name": str, "category": the text that it indicates,
             or None for a number}, ...]; None: it is no table.
         dtype: of the chunks.
+        scale: whether networks get the inputs scaled.
         notes: sentences on what may be unintended.
     """
 
@@ -146,6 +150,7 @@ class Samples:
     times: np.ndarray | None = None
     columns: list | None = None
     dtype: type = np.uint8
+    scale: bool = True
     notes: list = field(default_factory=list)
 
 
@@ -161,7 +166,7 @@ class Dataset:
         groups: as in Samples, int64.
         times: of the training samples, (train,) int64, from 0 without a gap; None: as in Samples.
         info: the content of dataset.json: made_from, shape, dtype, train, classes,
-            columns, notes, sha256.
+            columns, scale, notes, sha256.
         unseen: positions of the columns that inputs lack, see seen_by().
     """
 
@@ -256,6 +261,7 @@ def write(folder, source, made_from="", check=lambda: None):
         "train": source.train,
         "classes": source.classes and [str(name) for name in source.classes],
         "columns": source.columns,
+        "scale": source.scale,
         "notes": source.notes,
         "dtype": np.dtype(source.dtype).name,
         "sha256": {name: sha256(file) for name, file in parts.items()},
@@ -355,6 +361,11 @@ def open_dataset(folder):
     )
 
 
+def examples(folder, info):
+    """Metadata.examples of the dataset in a folder, whose dataset.json has this content."""
+    return None if info["scale"] else np.load(Path(folder, "inputs.npy"), "r")[:2].tolist()
+
+
 def write_info(folder, info):
     """Write dataset.json."""
     write_json(Path(folder) / "dataset.json", info)
@@ -371,21 +382,3 @@ def read_info(folder):
         return read_json(file)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} holds no prepared dataset: {file} is missing") from None
-
-
-def channel_statistics(pixel_sums, shape):
-    """Mean and standard deviation per channel, of pixels in 0..1.
-
-    Args:
-        pixel_sums: (n, 2, C) int64, of the images to average over.
-        shape: (N, C, H, W).
-
-    Returns:
-        (mean, std), (C,) float64 each; std is 1 where all pixels are equal.
-    """
-    pixels = len(pixel_sums) * shape[2] * shape[3]
-    # Python's integers are exact, so that images of one colour have a spread of exactly zero.
-    sums, squares = pixel_sums.sum(axis=0).astype(object)
-    mean = (sums / pixels).astype(float) / 255
-    std = np.sqrt(((pixels * squares - sums**2) / pixels**2).astype(float)) / 255
-    return mean, np.where(std > 0, std, 1.0)

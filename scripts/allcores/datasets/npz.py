@@ -11,6 +11,7 @@ which is read in parts.
 
 import difflib
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.lib import format
 
 from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
 
-ALLOWED = {"task": ("classification", "regression")}
+ALLOWED = {"task": ("classification", "regression"), "scale": (True, False)}
 PARTS = ("", "test_")
 # Arrays of which each part needs one, and optional arrays of the training samples.
 INPUTS, ANSWERS, OF_TRAINING = ("inputs", "images"), ("labels", "targets"), ("groups", "times")
@@ -28,19 +29,27 @@ CHUNK = 1 << 24
 MOST_COLOURS = 4
 
 
-def metadata(path, task="classification"):
+def metadata(path, task="classification", scale=True):
     if not Path(path).exists():
         return None  # another check reports that
-    return Metadata.of(load(None, path=path, task=task))
+    made = load(None, path=path, task=task, scale=scale)
+    examples = None if scale else next(iter(made.chunks))[:2].tolist()
+    return replace(Metadata.of(made), examples=examples)
 
 
-def load(folder, *, path, task="classification"):
+def load(folder, *, path, task="classification", scale=True):
     """The arrays in the file at path.
+
+    Args:
+        scale: whether networks get the inputs scaled; False: as they are, such as the numbers of
+            words for an embedding.
 
     Raises:
         ValueError: the file lacks an array, or one has another shape, type or values.
     """
     file = _File(path, task)
+    if not scale and file.kind == "images":
+        raise ValueError(f"{path}: found images and `scale: false`, which is for inputs")
     return Samples(
         shape=(sum(map(len, file.targets)), *file.shapes[0][1:]),
         chunks=(chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)),
@@ -50,13 +59,19 @@ def load(folder, *, path, task="classification"):
         groups=file.groups,
         times=file.times,
         dtype=file.dtype,
-        notes=list(_notes(file)),
+        scale=scale,
+        notes=list(_notes(file, scale)),
     )
 
 
-def _notes(file):
+def _notes(file, scale):
     if file.unused:
         yield f"not used: the arrays {', '.join(file.unused)}"
+    if file.kind == "inputs" and file.inputs_dtype.kind in "iu" and scale:
+        yield (
+            f"the inputs are whole numbers ({file.inputs_dtype}) and are scaled as measurements "
+            "are; if they stand for words or categories: `scale: false`"
+        )
     if file.groups is not None and not file.is_regression:
         yield from notes_on_groups(file.groups, file.targets[0])
 
@@ -86,6 +101,7 @@ class _File:
         groups, times: of the training samples, or None.
         unused: names of unused arrays.
         dtype: of the inputs in the prepared dataset.
+        inputs_dtype: as they are in the file.
     """
 
     def __init__(self, path, task):
@@ -102,6 +118,7 @@ class _File:
                 name += " or inputs" if name == "images" else ""
                 raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
         self.dtype = np.uint8 if self.kind == "images" else np.float32
+        self.inputs_dtype, _ = _read(path, self.kind, header_only=True)
         self.shapes = [self._shape(f"{prefix}{self.kind}") for prefix in parts]
         if len({shape[1:] for shape in self.shapes}) > 1:
             raise ValueError(f"{path}: {self.kind} and test_{self.kind} differ in shape")

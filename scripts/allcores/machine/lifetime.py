@@ -44,6 +44,15 @@ def signals_to_stop():
     return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hang_up]
 
 
+def how_it_ended(status):
+    """How a process has ended, by its exit status as multiprocessing and subprocess give it."""
+    if status >= 0:
+        return f"ended with status {status}"
+    name = signal.Signals(-status).name
+    memory = ", as a system does that has no memory left" if name == "SIGKILL" else ""
+    return f"was killed by {name}{memory}"
+
+
 def ignore_requests_to_stop():
     """From now on, the signals that ask a program to end do nothing."""
     for number in (*signals_to_stop(), signal.SIGALRM):

@@ -11,7 +11,7 @@ import time
 from multiprocessing import connection
 from pathlib import Path
 
-from allcores.machine.lifetime import signals_to_stop
+from allcores.machine.lifetime import how_it_ended, signals_to_stop
 from allcores.parallel import messages
 from allcores.parallel.failures import DivergedError, RankFailedError
 from allcores.parallel.messages import Failure, Sign
@@ -20,7 +20,7 @@ from allcores.parallel.nodes import JOINING
 # How often a launcher looks for progress (seconds).
 LOOK = 1.0
 # Phases in which a rank waits for others: the rank that hangs is likely in another phase.
-WAITING = ("wait", "checkpoint")
+WAITING = ("communicate", "wait", "checkpoint")
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
 # And those of other nodes, after that, within this time.
@@ -286,8 +286,8 @@ def _failure(process, report, title):
         report: its Report; None: it has made none.
     """
     if process.exitcode is not None and process.exitcode < 0:
-        name = signal.Signals(-process.exitcode).name
-        error = RankFailedError(f"{title} (process {process.pid}) was killed by {name}")
+        how = how_it_ended(process.exitcode)
+        error = RankFailedError(f"{title} (process {process.pid}) {how}")
         return Failure(error, 0, time.time())
     if report and isinstance(report.cause, DivergedError):
         return Failure(report.cause, 1, report.when)
@@ -295,7 +295,7 @@ def _failure(process, report, title):
         return Failure(RankFailedError(f"{title} failed:\n{report.cause}"), 2, report.when)
     if process.exitcode is not None and not report:
         # As os._exit() does, in a model or a library.
-        text = f"{title} ended with status {process.exitcode} before its training did"
+        text = f"{title} {how_it_ended(process.exitcode)} before its training did"
         return Failure(RankFailedError(text), 2, 0.0)
     return None
 

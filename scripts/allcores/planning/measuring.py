@@ -130,10 +130,10 @@ def _trained(workload, folder, steps, epochs, held_out, copies=1):
 
 
 def _write_samples(folder, sizes, count, train):
-    """Write random images, or other samples of that shape.
+    """Write random images, or other samples of that shape, or the examples again and again.
 
     Args:
-        sizes: Workload or Sizes, for shape and classes.
+        sizes: Workload or Sizes, for shape, classes and examples.
     """
     random = np.random.default_rng(0)
     shape, is_image = (count, *sizes.shape), len(sizes.shape) == 3
@@ -141,7 +141,10 @@ def _write_samples(folder, sizes, count, train):
     names = None if sizes.classes is None else list(range(sizes.classes))
     pixels = random.integers(0, 256, shape, np.uint8)
     inputs = pixels if is_image else pixels.astype(np.float32)
+    if sizes.examples:
+        inputs = np.resize(np.array(sizes.examples, np.float32), shape)
     samples = storage.Samples(shape, [inputs], targets, names, train, dtype=inputs.dtype)
+    samples.scale = not sizes.examples
     storage.write(folder, samples)
 
 

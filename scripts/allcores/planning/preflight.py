@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 from allcores.files import read_json, write_json
+from allcores.machine.lifetime import how_it_ended
 from allcores.study import checks, fingerprint, identity, registry, sweeps, yamlfile
-from allcores.study.run import digest
+from allcores.study.run import Run, digest
 
 PROGRAM = registry.LIBRARY.parent / "check_models.py"
 
@@ -23,13 +24,12 @@ def findings(config, table, files, cache, command):
     """
     cached = _cached(cache)
     new = {
-        key: trial
-        for key, trial in _trials(table).items()
-        if key not in cached or not set(trial["strategies"]) <= set(cached[key]["strategies"])
+        key: trial for key, trial in _trials(table).items() if not _is_known(trial, cached.get(key))
     }
     if not new:
         return []
-    answers = dict(zip(new, _try_out(list(new.values()), command), strict=False))
+    limit = {"limit": config["timeout"]}
+    answers = dict(zip(new, _try_out([new[key] | limit for key in new], command), strict=False))
     problems = {
         (sweeps.original(config, tuple(answer["place"])), answer["problem"])
         for answer in answers.values()
@@ -38,10 +38,20 @@ def findings(config, table, files, cache, command):
     for key, answer in answers.items():
         if not answer["problem"]:
             strategies = new[key]["strategies"] + cached.get(key, {}).get("strategies", [])
-            cached[key] = {"counts": answer["counts"], "strategies": sorted(set(strategies))}
+            known = {key: answer[key] for key in ("counts", "loaded")}
+            cached[key] = known | {"strategies": sorted(set(strategies))}
     Path(cache).parent.mkdir(parents=True, exist_ok=True)
     write_json(cache, cached)
     return checks.located(problems, yamlfile.places(files)[0])
+
+
+def _is_known(trial, cached):
+    """Whether a trial has been successful, with the same modules of the user's as there are now."""
+    return (
+        cached is not None
+        and set(trial["strategies"]) <= set(cached["strategies"])
+        and not fingerprint.changed(cached["loaded"])
+    )
 
 
 def counts(cache):
@@ -89,10 +99,10 @@ def trial(run):
         **{"crop": 0, "flip": False},
     )
     request = {
-        "model": run.model.label,
         "settings": minimal.to_json(),
         "shape": metadata.shape,
         "classes": metadata.classes,
+        "examples": metadata.examples,
     }
     # The strategy does not decide whether a model fits.
     settings = json.loads(minimal.to_json())
@@ -102,14 +112,15 @@ def trial(run):
 
 
 def _try_out(trials, command):
-    """The answers to the trials, up to the first one that ends the process, which is blamed."""
+    """The answers to the trials, up to the one at which the program that tries them out ended."""
     request = json.dumps(trials)
     process = subprocess.run(
         list(map(str, command)), input=request, text=True, stdout=subprocess.PIPE
     )
     answers = [json.loads(line) for line in process.stdout.splitlines()]
     if len(answers) < len(trials):
-        place = ("models", trials[len(answers)]["model"])
-        problem = "the model ends the process that it is tried out in"
-        answers.append({"problem": problem, "place": place})
+        run = Run.from_json(trials[len(answers)]["settings"])
+        how = how_it_ended(process.returncode)
+        problem = f"when it was to be tried out, {Path(PROGRAM).name} {how}"
+        answers.append({"problem": problem, "place": ("models", run.model.label)})
     return answers

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from allcores.data import storage
 from allcores.machine import cores
 from allcores.study import fingerprint, registry
 from allcores.study.run import AUTO, Choice, Run, digest
@@ -20,12 +21,14 @@ class Sizes:
         shape: of one sample; (C, H, W) for images.
         classes: how many there are; None: the targets are numbers.
         train, held_out: numbers of samples to train on and to score.
+        examples: see data.storage.Metadata.
     """
 
     shape: tuple
     classes: int | None
     train: int
     held_out: int
+    examples: list | None = None
 
     @classmethod
     def of(cls, run, data_folder):
@@ -39,12 +42,12 @@ class Sizes:
             count, *shape = info["shape"]
             classes, train = info["classes"] and len(info["classes"]), info["train"]
             is_ordered = "times.npy" in info["sha256"]
-            test = count - train
+            test, examples = count - train, storage.examples(data_folder, info)
         except (OSError, ValueError, KeyError, TypeError):  # not prepared yet
             metadata = registry.metadata(run.dataset)
             if metadata is None:
                 return None
-            shape, classes = metadata.shape, metadata.classes
+            shape, classes, examples = metadata.shape, metadata.classes, metadata.examples
             train, test = metadata.train, metadata.test
             is_ordered = metadata.times is not None
         held_out = test
@@ -53,7 +56,8 @@ class Sizes:
                 held_out = round(train / (folds + is_ordered))
                 train = held_out * (fold + 1) if is_ordered else train - held_out
         train = min(train, run.train_size or train)
-        return cls(tuple(shape), classes, round(train * (1 - (run.validation or 0))), held_out)
+        train = round(train * (1 - (run.validation or 0)))
+        return cls(tuple(shape), classes, train, held_out, examples)
 
 
 @dataclass(frozen=True)
@@ -63,12 +67,13 @@ class Workload:
     Attributes:
         run: one such Run, without what only decides which samples it sees, how many, for how many
             epochs and under which schedule.
-        shape, classes: see Sizes.
+        shape, classes, examples: see Sizes.
     """
 
     run: Run
     shape: tuple
     classes: int | None
+    examples: list | None = dataclasses.field(default=None, compare=False)
 
     @classmethod
     def of(cls, run, sizes):
@@ -85,7 +90,7 @@ class Workload:
                 for part in ("model", "strategy")
             },
         )
-        return cls(plain_run, sizes.shape, sizes.classes)
+        return cls(plain_run, sizes.shape, sizes.classes, sizes.examples)
 
     @functools.cached_property
     def key(self):

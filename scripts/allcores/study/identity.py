@@ -52,7 +52,8 @@ def of_run(run, info, fold_of):
     """
     digests = info["sha256"]
     other_digests = {name: digests.get(f"{name}.npy") for name in ("groups", "times")}
-    inputs = {"sha256": digests["inputs.npy"], "train": info["train"], "columns": info["columns"]}
+    inputs = {"sha256": digests["inputs.npy"]}
+    inputs |= {key: info.get(key) for key in ("train", "columns", "scale")}
     inputs |= {name: digest for name, digest in other_digests.items() if digest}
     targets = {"sha256": digests["targets.npy"], "classes": info["classes"]}
     folds = None if fold_of is None else hashlib.sha256(fold_of.tobytes()).hexdigest()

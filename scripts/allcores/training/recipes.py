@@ -297,6 +297,8 @@ def _step(run, model, dataset, count):
     optimizer = OptimizerMaker.of_run(run, model)(model.parameters())
     criterion = losses.of_run(run, dataset, np.arange(dataset.info["train"]))
     inputs = torch.randn(count, *dataset.shape)
+    if not dataset.info["scale"]:
+        inputs = torch.from_numpy(np.resize(dataset.inputs[:count], inputs.shape))
     is_class = dataset.classes is not None
     targets = torch.randint(dataset.outputs, (count,)) if is_class else torch.randn(count)
 

@@ -1,8 +1,12 @@
 """Try a run on two random samples before it starts: do its parts fit together?"""
 
 import contextlib
-import copy
+import faulthandler
+import math
+import os
+import re
 import sysconfig
+import tempfile
 import time
 import traceback
 from multiprocessing import get_context
@@ -10,13 +14,14 @@ from multiprocessing import get_context
 import torch
 
 from allcores.data import storage
-from allcores.machine.lifetime import die_with_parent
-from allcores.study import registry
+from allcores.machine.lifetime import die_with_parent, how_it_ended
+from allcores.study import fingerprint, registry
 from allcores.training import losses, models, schedules
 from allcores.training.optimizers import OptimizerMaker
 
 LONGEST = 1000  # characters of a problem
 LONG_ENOUGH, MOST_TIMED = 0.05, 32  # seconds and samples by which a step is timed
+LONGEST_TRIAL = 1e6  # seconds; faulthandler takes no infinite ones
 STEPS = 10**9  # of a schedule that is only made to see whether it can be; enough for any
 
 
@@ -51,12 +56,76 @@ def _blame(*place):
 def _line_of_user(error):
     """Where an error was raised in code that is neither ours nor installed, in brackets; or ""."""
     frames = traceback.extract_tb(error.__traceback__)
-    known = str(registry.LIBRARY), sysconfig.get_path("purelib"), sysconfig.get_path("stdlib")
-    lines = [frame for frame in frames if not frame.filename.startswith((*known, "<"))]
-    return f" ({lines[-1].filename}, line {lines[-1].lineno})" if lines else ""
+    return _users_line([(frame.filename, frame.lineno) for frame in frames])
 
 
-def tried_out(run, shape, classes, strategies=()):
+def _users_line(frames):
+    """The last of these (file, line) in code that is neither ours nor installed, in brackets."""
+    known = str(registry.LIBRARY.parent), *map(sysconfig.get_path, ("purelib", "stdlib"))
+    lines = [(file, line) for file, line in frames if not file.startswith((*known, "<"))]
+    return " ({}, line {})".format(*lines[-1]) if lines else ""
+
+
+def answer(run, shape, classes, strategies=(), examples=None, limit=math.inf):
+    """What tried_out() finds, in a child process: whatever a model does to torch's settings, and
+    threads that it leaves, end with it.
+
+    This process must not have started threads.
+
+    Args:
+        limit: seconds after which the model is said to hang.
+
+    Returns:
+        {"problem": None, "counts": what tried_out() returns, "loaded": fingerprint.loaded()}, or
+        {"problem": in a line, "place": see UnfitPartError}
+    """
+    context = get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    limit = min(limit, LONGEST_TRIAL)
+    with tempfile.TemporaryFile("w+") as stack:
+
+        def try_out():
+            die_with_parent()
+            # A thread of C's, which waits for nobody; it ends this process.
+            faulthandler.dump_traceback_later(limit, exit=True, file=stack)
+            try:
+                counts = tried_out(run, shape, classes, strategies, examples)
+                sender.send({"problem": None, "counts": counts, "loaded": fingerprint.loaded()})
+            except UnfitPartError as error:
+                sender.send({"problem": error.problem, "place": error.place})
+            os._exit(0)  # exit() would wait for threads that the model has left
+
+        child = context.Process(target=try_out)
+        child.start()
+        sender.close()
+        try:
+            return receiver.recv()
+        except EOFError:
+            child.join()
+            stack.seek(0)
+            return {"problem": _ended(child.exitcode, stack.read(), limit), "place": _place(run)}
+        finally:
+            child.join()
+
+
+def _place(run):
+    return "models", run.model.label
+
+
+def _ended(status, stack, limit):
+    """Why a child that tried out a model has not answered, in a line.
+
+    Args:
+        stack: what faulthandler wrote, the latest call first; "": nothing.
+    """
+    if not stack:
+        return f"the process that tried out the model {how_it_ended(status)}"
+    main_thread = stack.rpartition("(most recent call first)")[2]
+    frames = re.findall(r'File "(.*)", line (\d+)', main_thread)
+    return f"the model was tried out for {limit:g} s without an end{_users_line(frames[::-1])}"
+
+
+def tried_out(run, shape, classes, strategies=(), examples=None):
     """Train the model of a run for one step; returns what a sample takes.
 
     Args:
@@ -64,6 +133,7 @@ def tried_out(run, shape, classes, strategies=()):
         shape: of a sample, (C, H, W) of an image.
         classes: number of classes; None: the targets are numbers.
         strategies: Choices of the strategies that are to train it in several processes.
+        examples: inputs of two samples; None: random ones.
 
     Returns:
         What costs_of_a_sample() returns; empty if that fails.
@@ -72,43 +142,25 @@ def tried_out(run, shape, classes, strategies=()):
         UnfitPartError: it cannot be trained.
     """
     with _blame("models", run.model.label):
-        return _try_out(run, shape, classes, strategies)
+        return _try_out(run, shape, classes, strategies, examples)
 
 
-def check_in_child(run, data_folder):
-    """Try out a run on samples of the shape of a prepared dataset, in a child process: this process
-    forks the ranks later, and must not have started threads by then.
+def check_in_child(run, data_folder, limit):
+    """Try out a run on samples like those of a prepared dataset; see answer().
 
     Raises:
         ValueError: the run cannot be trained.
     """
     info = storage.read_info(data_folder)
-    context = get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def try_out():
-        die_with_parent()
-        torch.set_num_threads(1)
-        classes = info["classes"] and len(info["classes"])
-        try:
-            tried_out(run, info["shape"][1:], classes, [run.strategy] * (run.processes > 1))
-            sender.send(None)
-        except UnfitPartError as error:
-            sender.send(f"{error.place[1]}: {error.problem}")
-
-    child = context.Process(target=try_out)
-    child.start()
-    sender.close()
-    try:
-        problem = receiver.recv()
-    except EOFError:
-        problem = f"{run.model.label}: the model ends the process that it is tried out in"
-    child.join()
-    if problem:
-        raise ValueError(problem)
+    classes = info["classes"] and len(info["classes"])
+    strategies = [run.strategy] * (run.processes > 1)
+    examples = storage.examples(data_folder, info)
+    said = answer(run, info["shape"][1:], classes, strategies, examples, limit)
+    if said["problem"]:
+        raise ValueError(f"{said['place'][1]}: {said['problem']}")
 
 
-def _try_out(run, shape, classes, strategies):
+def _try_out(run, shape, classes, strategies, examples):
     """Train a new model for one step on two samples; returns what tried_out() does.
 
     Raises:
@@ -117,7 +169,7 @@ def _try_out(run, shape, classes, strategies):
     torch.manual_seed(0)
     outputs = classes or 1
     model = models.build(run, shape, outputs)
-    inputs = torch.randn(2, *shape)
+    inputs = torch.randn(2, *shape) if examples is None else torch.tensor(examples).float()
     model.train()
     before = len(list(model.parameters()))
     with models.precision(run):
@@ -144,7 +196,7 @@ def _try_out(run, shape, classes, strategies):
         _check_strategy(strategy, model)
     with _blame("models", run.model.label, "optimizer"):
         optimizer.step()
-    _try_out_one(run, copy.deepcopy(model), inputs[:1])
+    _try_out_one(run, shape, outputs, inputs[:1])
     model.eval()
     with torch.inference_mode():
         _check_output(model(inputs), outputs, "in evaluation")
@@ -165,6 +217,8 @@ def _check_strategy(strategy, model):
 
 
 def _check_output(scores, outputs, when):
+    if torch.is_tensor(scores) and not scores.is_floating_point():
+        raise ValueError(f"the model's output is {scores.dtype} {when}; expected torch.float32")
     if not torch.is_tensor(scores) or scores.shape != (2, outputs):
         shape = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
         raise ValueError(
@@ -183,7 +237,7 @@ def _check_log_probabilities(scores, loss):
         )
 
 
-def _try_out_one(run, model, sample):
+def _try_out_one(run, shape, outputs, sample):
     """Try one sample, if a worker's share of a batch may be that: batch norm cannot train on it.
 
     Raises:
@@ -191,6 +245,8 @@ def _try_out_one(run, model, sample):
     """
     if run.batch_size // run.workers > 1:
         return
+    model = models.build(run, shape, outputs)
+    model.train()
     try:
         model(sample)
     except ValueError as error:
