@@ -158,8 +158,25 @@ def test_metrics_are_scikit_learns(classes, count, seed):
     predicted, certain = probabilities.argmax(axis=1), np.eye(classes)[true]
     scores = {
         name: getattr(measures, name)(true, predicted, probabilities)
-        for name in ("accuracy", "balanced_accuracy", "macro_f1", "log_loss", "brier", "roc_auc")
+        for name in (
+            *("accuracy", "balanced_accuracy", "macro_f1", "log_loss", "brier", "roc_auc"),
+            *("sensitivity", "specificity", "f1", "pr_auc"),
+        )
     }
+    if len(np.unique(true)) == classes:
+        recalled = of_sklearn.recall_score(true, predicted, average=None, zero_division=0.0)
+        assert scores["sensitivity"] == pytest.approx(np.mean(recalled[1 if classes == 2 else 0 :]))
+        if classes == 2:
+            assert scores["specificity"] == pytest.approx(recalled[0])
+            assert scores["f1"] == pytest.approx(of_sklearn.f1_score(true, predicted))
+        else:
+            assert scores["f1"] == pytest.approx(scores["macro_f1"])
+            others = [(predicted[true != k] != k).mean() for k in range(classes)]
+            assert scores["specificity"] == pytest.approx(np.mean(others))
+        areas = of_sklearn.average_precision_score(certain, probabilities, average=None)
+        assert scores["pr_auc"] == pytest.approx(np.mean(areas[1 if classes == 2 else 0 :]))
+    else:
+        assert all(math.isnan(scores[name]) for name in ("sensitivity", "f1", "pr_auc"))
     assert scores["accuracy"] == (true == predicted).mean()
     recalls = [(predicted[true == one] == one).mean() for one in np.unique(true)]
     assert scores["balanced_accuracy"] == pytest.approx(np.mean(recalls))

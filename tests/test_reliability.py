@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from allcores.analysis import products, style, tidy
-from allcores.analysis.figures import reliability
+from allcores.analysis.figures import reliability, roc
 from allcores.analysis.metrics import Metric
 
 
@@ -39,4 +39,41 @@ def test_the_figure_has_a_panel_per_model(name, numbers):
     drawn = products.load(f"{name}_figure").figure(both, facts)
     titles = [panel.get_title() for panel in drawn.axes]
     assert [title.partition(":")[0] for title in titles] == ["a", "b"]
+    style.plt.close(drawn)
+
+
+def runs_of_two(*folds):
+    """A frame of runs, each a list of (true class, probability of class 1)."""
+    parts = []
+    for fold, pairs in enumerate(folds):
+        true, sure = map(np.array, zip(*pairs, strict=True))
+        scores = [np.array([0.0, np.log(p / (1 - p))], np.float32) for p in sure]
+        label = dict.fromkeys(tidy.SETTINGS, "x") | {"split": f"fold {fold}", "seed": 0}
+        label |= {"strategy": "serial", "model": "mlp"}
+        frame = pd.DataFrame({"true": true, "predicted": (sure > 0.5) * 1, "scores": scores})
+        parts.append(frame.assign(**label))
+    return pd.concat(parts)
+
+
+def test_roc_and_precision_recall_are_those_of_each_run():
+    perfect = [(0, 0.1), (0, 0.2), (1, 0.8), (1, 0.9)]
+    half = [(0, 0.1), (1, 0.2), (0, 0.8), (1, 0.9)]
+    frame = runs_of_two(perfect, half)
+    first, second = (run for _, run in frame.groupby("split"))
+    assert roc.roc(first, 1)[1] == roc.precision_recall(first, 1)[1] == 1
+    values, area = roc.roc(second, 1)
+    # Of four pairs of a positive and a negative, three are in the right order.
+    assert area == 0.75
+    assert (values[0], values[49], values[51], values[-1]) == (0.5, 0.5, 1, 1)
+    assert roc.roc(first[first["true"] == 1], 1) is None, "one class alone"
+    classes = pd.DataFrame({"class": ["healthy", "ill"]})
+    facts = products.Facts("s", "serial", None, ())
+    both = pd.concat([frame, frame.assign(model="other")])
+    drawn = roc.figure(both, classes, facts)
+    assert len(drawn.axes) == 4
+    left, right, *_ = drawn.axes
+    assert left.get_legend_handles_labels()[1] == ["ill: area 0.875"]
+    assert right.get_legend_handles_labels()[1][0].startswith("ill: area 0.9")
+    thin = [line for line in left.lines if line.get_linewidth() == 0.5]
+    assert len(thin) == 2, "one for each run"
     style.plt.close(drawn)

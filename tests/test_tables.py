@@ -11,13 +11,14 @@ import pytest
 from conftest import vary
 from scipy import special
 
-from allcores.analysis import html_table, occupancy, products, tidy
+from allcores.analysis import html_table, occupancy, products, report_page, tidy
 from allcores.analysis.metrics import Metric
 from allcores.analysis.words import methods
 from allcores.study.run import Choice
 from allcores.training import metrics
 
-FACTS = products.Facts(study="s", baseline="serial", target=0.85, references=())
+ALONE = ("serial", "ddp", "ring")
+FACTS = products.Facts(study="s", baseline="serial", target=0.85, references=(), alone=ALONE)
 
 
 def made(strategy, workers, fold, accuracy, seconds):
@@ -47,10 +48,11 @@ def made(strategy, workers, fold, accuracy, seconds):
         "diverged": None,
         "conditions": {"exclusive": True, "cores_of_call": 2},
         "start_up_seconds": 3.0,
+        "parameters": 120,
         "cpu_seconds": 100.0,
         "resumed": 0,
         "peak_memory_bytes": 1e8,
-        "cores": {"pinned": [0], "waited_seconds": 0.1, "contended": False},
+        "cores": {"pinned": [0], "waited_seconds": 0.1, "contended": False, "stopped_seconds": 0.0},
         "machine": {"cores_allowed": 2, "host": "h", "processor": "p", "torch": "t"},
     }
 
@@ -86,6 +88,47 @@ def test_accuracy_table():
         assert np.diff(logits) == pytest.approx(reach / (mean * (1 - mean)), rel=1e-5)
     assert list(table["seconds"]) == pytest.approx([110, 104.5])
     assert list(table["core_seconds"]) == pytest.approx([110, 209])
+
+
+def test_candidates_are_shown_with_what_varies():
+    label = dict.fromkeys([*tidy.SETTINGS, "metric"], "x") | {"candidate": ["a", "b"]}
+    frame = pd.DataFrame(label | {"swept_lr": [0.1, 0.2], "swept_depth": 1, "score": [0.8, 0.9]})
+    frame = frame.assign(metric="accuracy", chosen=1, core_hours=0.1)
+    product = products.by_name()["sweep_table"]
+    heads = report_page._sheet(product, frame, FACTS)["heads"]
+    shown = [head["name"] for head in heads if "more" not in head["classes"]]
+    assert shown == ["candidate", "lr", "score", "chosen", "core hours"]
+
+
+def test_a_table_has_a_label_and_a_caption_for_a_paper():
+    product = products.by_name()["models_table"]
+    labels = set()
+    for study in ("first", "my study"):
+        facts = dataclasses.replace(FACTS, study=study)
+        described = report_page.described(product, facts)
+        labels.add(described["label"])
+        expected = "Held-out accuracy of each model and schedule, trained with serial on its fewest"
+        assert described["paper"] == f"{expected} cores"
+    assert labels == {"first-models-table", "my-study-models-table"}
+
+
+def test_methods_say_what_the_data_are():
+    columns = [{"name": "age", "category": None}]
+    columns += [{"name": "town", "category": town} for town in ("Bonn", "Ulm")]
+    info = {"shape": [60, 3], "dtype": "float32", "columns": columns, "scale": True}
+    info |= {"classes": ["no", "yes"], "class_counts": [40, 20]}
+    assert methods._of_data(info) == (
+        "60 rows of 1 number and 1 column of categories, one-hot encoded, numbers standardised by "
+        "mean and standard deviation of the training part; 2 classes (no: 40, yes: 20)"
+    )
+    images = {"shape": [100, 3, 8, 8], "dtype": "uint8", "columns": None, "scale": True}
+    many = images | {"classes": list(range(20)), "class_counts": [5] * 20}
+    assert methods._of_data(many).startswith("100 samples of 3 x 8 x 8 uint8 values, channels")
+    assert methods._of_data(many).endswith("20 classes (5 to 5 samples each)")
+    numbers = images | {"classes": None, "scale": False}
+    assert methods._of_data(numbers).endswith(
+        "not scaled; targets standardised in the same way for training"
+    )
 
 
 def test_a_metric_that_some_runs_lack_is_named():

@@ -44,6 +44,7 @@ def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
         rows = [(float(row["time"]), float(row["cpu_seconds"])) for row in csv.DictReader(file)]
     assert rows == sorted(rows)
     assert rows[0][1] == 0 < rows[-1][1]
+    assert rows[-1] == pytest.approx((written["ended"], written["cpu_seconds"]), abs=1e-3)
     assert not laboratory.checkpoints("run").exists()
 
 

@@ -103,11 +103,15 @@ def holm(p_values):
 
 
 def of_baseline(runs, baseline):
-    """The runs of the baseline strategy with its fewest cores, of each dataset, model, schedule and
-    training-set size."""
+    """The runs of the baseline strategy on its fewest cores, of each dataset, model, schedule and
+    training-set size; of several setups with as many, the one with most runs."""
     candidates = runs[runs["strategy"] == baseline]
     fewest = candidates.groupby(TRAINED)["cores"].transform("min")
-    return candidates[candidates["cores"] == fewest].drop_duplicates([*TRAINED, *tidy.REPEAT])
+    candidates = candidates[candidates["cores"] == fewest]
+    setups = candidates.groupby(tidy.SETTINGS, sort=False).size().rename("count").reset_index()
+    setups = setups.sort_values("count", ascending=False, kind="stable").drop_duplicates(TRAINED)
+    chosen = pd.MultiIndex.from_frame(setups[tidy.SETTINGS])
+    return candidates[pd.MultiIndex.from_frame(candidates[tidy.SETTINGS]).isin(chosen)]
 
 
 def compare(runs, base, same, metric):

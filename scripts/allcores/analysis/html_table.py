@@ -64,7 +64,7 @@ def sheet(frame, formats, compared=None):
     first = [*shown] if compared is None else [*tidy.SETTINGS, *compared]
     heads = [
         {
-            "name": name.replace("_", " "),
+            "name": name.removeprefix("swept_").replace("_", " "),
             "unit": formats[name].unit if name in formats else "",
             "classes": " ".join(
                 [*(["number"] if name in formats else []), *([] if name in first else ["more"])]

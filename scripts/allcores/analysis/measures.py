@@ -38,6 +38,44 @@ def roc_auc(true, predicted, probabilities):
     return sklearn_metrics.roc_auc_score(true, probabilities, multi_class="ovr", labels=labels)
 
 
+@metric(title="PR AUC", in_percent=True, bounds=(0, 1))
+def pr_auc(true, predicted, probabilities):
+    """Average precision; with more than two classes, the mean over each against all others."""
+    return _mean(
+        lambda k: sklearn_metrics.average_precision_score(true == k, probabilities[:, k]),
+        *(true, probabilities),
+    )
+
+
+@metric(title="sensitivity", in_percent=True, bounds=(0, 1))
+def sensitivity(true, predicted, probabilities):
+    """The share of the positive samples that are found: recall."""
+    return _mean(lambda k: (predicted[true == k] == k).mean(), true, probabilities)
+
+
+@metric(title="specificity", in_percent=True, bounds=(0, 1))
+def specificity(true, predicted, probabilities):
+    """The share of the negative samples that are told to be negative."""
+    return _mean(lambda k: (predicted[true != k] != k).mean(), true, probabilities)
+
+
+@metric(title="F1", in_percent=True, bounds=(0, 1))
+def f1(true, predicted, probabilities):
+    return _mean(
+        lambda k: sklearn_metrics.f1_score(true == k, predicted == k, zero_division=0.0),
+        *(true, probabilities),
+    )
+
+
+def _mean(of_class, true, probabilities):
+    """Of two classes the value for the positive one, which is the last; of more the mean over each
+    against all others; NaN where a class is absent."""
+    labels = range(probabilities.shape[1])
+    if set(true) != set(labels):
+        return math.nan
+    return float(np.mean([of_class(k) for k in (labels[1:] if len(labels) == 2 else labels)]))
+
+
 @metric(title="log loss", less_is_better=True, bounds=(0, None))
 def log_loss(true, predicted, probabilities):
     return sklearn_metrics.log_loss(true, probabilities, labels=np.arange(probabilities.shape[1]))

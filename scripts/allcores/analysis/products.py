@@ -81,6 +81,7 @@ class Facts:
             known}, ...].
         metrics: the metrics.Metric objects of the study, the leading one first.
         curve: the Metric whose value is known for every epoch.
+        alone: the strategies that compute just what serial does where there is one worker.
     """
 
     study: str
@@ -89,6 +90,7 @@ class Facts:
     references: tuple
     metrics: tuple = (ACCURACY,)
     curve: Metric = ACCURACY
+    alone: tuple = ()
 
     @property
     def metric(self):
@@ -160,7 +162,18 @@ def facts_of(config, study):
         references=tuple(settings.get("references", [])),
         metrics=study_metrics,
         curve=Metric.of("r2" if study_metrics[0].of_numbers else "accuracy"),
+        alone=tuple(
+            choice.label for choice in grid.strategies(config, settings) if _is_serial_alone(choice)
+        ),
     )
+
+
+def _is_serial_alone(choice):
+    """Whether a lone worker of a strategy does nothing but serial training; see
+    strategies.base.Strategy.is_alone()."""
+    constants = registry.strategies()[choice.name].constants
+    is_other = constants.get("asynchronous") or choice.options
+    return bool(constants.get("equals_serial")) and not is_other
 
 
 def _is_asynchronous(config, settings):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from allcores.analysis import html_table, products
+from allcores.analysis import html_table, products, tidy
+from allcores.analysis.selection import SWEPT
 from allcores.analysis.words import citation, methods, verdict
 
 # The page opens with at most so many sentences and figures.
@@ -39,17 +40,25 @@ def write(study, frames, again):
         lead=list(map(_in_html, lead)),
         details=list(map(_in_html, sentences[len(lead) :])),
         leading=leading,
+        opens_with_figure=bool(leading) and leading[0]["section"] == "speed",
         sections=[
             {"name": name, "blocks": [block for block in others if block["section"] == name]}
-            for name in sorted({block["section"] for block in others})
+            for name in _section_names(leading, others)
         ],
-        methods=list(methods.paragraphs(frames, study.runs, facts)),
+        methods=list(methods.paragraphs(frames, study.runs, facts, study.infos)),
         config=yaml.safe_dump(study.config_part, sort_keys=False),
         citation=citation.BIBTEX,
         again=again,
     )
     Path(study.page).write_text(page)
     return sentences
+
+
+def _section_names(leading, others):
+    """The sections of the other blocks, that of the first leading block before the others."""
+    names = {block["section"] for block in others}
+    first = [block["section"] for block in leading[:1] if block["section"] in names]
+    return list(dict.fromkeys([*first, *sorted(names)]))
 
 
 def _in_html(sentence):
@@ -59,7 +68,7 @@ def _in_html(sentence):
 def _blocks(folder, frames, study_products, facts):
     """The blocks of the page: figures with the tables they show, and tables without a figure."""
     sheets = {
-        product.name: _described(product, facts) | _sheet(product, frames[product.name], facts)
+        product.name: described(product, facts) | _sheet(product, frames[product.name], facts)
         for product in study_products
         if product.kind == "table" and len(frames[product.name])
     }
@@ -69,18 +78,24 @@ def _blocks(folder, frames, study_products, facts):
             names = {product.name.replace("_figure", "_table"), *product.made_from} & sheets.keys()
             drawing = _inline((folder / f"{product.name}.svg").read_text(), product.name)
             tables = [sheets[name] for name in sorted(names)]
-            blocks.append(_described(product, facts) | {"svg": drawing, "tables": tables})
+            blocks.append(described(product, facts) | {"svg": drawing, "tables": tables})
             shown |= names
     alone = [sheet for name, sheet in sheets.items() if name not in shown]
     return sorted([*blocks, *alone], key=lambda block: block["order"])
 
 
-def _described(product, facts):
-    caption = escape(facts.filled(product.caption), quote=False)
+def described(product, facts):
+    """What a page says of a product: its title, section and caption; for a paper also a label that
+    no other study has, and the first sentence of the caption."""
+    plain = facts.filled(product.caption)
+    caption, paper = escape(plain, quote=False), re.split(r"[.;:] ", plain, maxsplit=1)[0]
     for markup, tag in MARKUP.items():
         caption = re.sub(markup, rf"<{tag}>\1</{tag}>", caption)
+        paper = re.sub(markup, r"\1", paper)
+    label = re.sub(r"[^\w-]+", "-", f"{facts.study}-{product.name.replace('_', '-')}")
     keys = ("name", "title", "section", "order", "leading")
-    return {key: getattr(product, key) for key in keys} | {"caption": caption}
+    described = {key: getattr(product, key) for key in keys}
+    return described | {"caption": caption, "label": label, "paper": paper.rstrip(".")}
 
 
 def _sheet(product, frame, facts):
@@ -88,6 +103,8 @@ def _sheet(product, frame, facts):
     compared = getattr(module, "COMPARED", None)
     if compared:
         compared += tuple(metric.name for metric in facts.metrics)
+        swept = [name for name in frame if name.startswith(SWEPT)]
+        compared += tuple(tidy.varying(frame, swept))
     return html_table.sheet(frame, module.formats(frame), compared)
 
 

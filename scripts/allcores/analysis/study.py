@@ -122,11 +122,18 @@ class Study:
     def notes(self):
         """Sentences on what may be wrong with its data or the way they are split."""
         notes = list(fit.notes(self.config, self.name))
+        for label, info in self.infos.items():
+            notes += [f"{label}: {note}" for note in info["notes"]]
+        return list(dict.fromkeys(notes))
+
+    @property
+    def infos(self):
+        """Label -> content of dataset.json, for its datasets that are prepared."""
+        infos = {}
         for label in self.config["studies"][self.name]["datasets"]:
             with contextlib.suppress(ValueError):  # not prepared yet
-                of_dataset = storage.read_info(self.folder.dataset(label))["notes"]
-                notes += [f"{label}: {note}" for note in of_dataset]
-        return list(dict.fromkeys(notes))
+                infos[label] = storage.read_info(self.folder.dataset(label))
+        return infos
 
     def log(self, path):
         """The log of a run, or of the choice between candidates that was not made; None: it does

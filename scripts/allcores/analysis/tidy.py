@@ -20,6 +20,7 @@ SPEED_SETTINGS = [column for column in SETTINGS if column != "schedule"]
 EPOCH = ["epoch", "loss", "lr", "seconds", "accuracy", "held_out_loss"]
 # Notes of the speed tables.
 OTHER_CONDITIONS, PUBLISHED = "other conditions", "published elsewhere"
+CONTENDED = "contended"
 # A dataset, a model and a setup: a strategy with its nodes, workers and threads.
 SETUP = [column for column in SPEED_SETTINGS if column != "train_size"]
 
@@ -74,6 +75,7 @@ def runs(all_metrics, measured):
             "batch_size": metrics["settings"]["batch_size"],
             "epochs": len(metrics["epochs"]),
             "diverged": _diverged(metrics),
+            "parameters": metrics["parameters"],
             "training_seconds": metrics["training_seconds"],
             "start_up_seconds": metrics["start_up_seconds"],
             "cpu_seconds": metrics["cpu_seconds"],
@@ -82,6 +84,7 @@ def runs(all_metrics, measured):
             "pinned_to": " ".join(map(str, metrics["cores"]["pinned"] or [])),
             "waited_seconds": metrics["cores"]["waited_seconds"],
             "contended": metrics["cores"]["contended"],
+            "stopped_seconds": metrics["cores"]["stopped_seconds"],
             "exclusive": metrics["conditions"]["exclusive"],
             "cores_of_call": metrics["conditions"]["cores_of_call"],
             "resumed": metrics["resumed"],
@@ -89,7 +92,8 @@ def runs(all_metrics, measured):
             "ended": metrics["ended"],
             # A run that was resumed has several.
             "sessions": " ".join(f"{s['started']}-{s['ended']}" for s in metrics["sessions"]),
-            "lasted_seconds": sum(s["ended"] - s["started"] for s in metrics["sessions"]),
+            "lasted_seconds": sum(s["ended"] - s["started"] for s in metrics["sessions"])
+            - metrics["cores"]["stopped_seconds"],
         }
         | {f"machine_{key}": value for key, value in metrics["machine"].items()}
         for metrics, measures in zip(all_metrics, measured, strict=True)
@@ -188,8 +192,11 @@ def without_warm_up(epochs):
 
 
 def timed(runs, epochs):
-    """runs with the columns epoch_seconds and samples_per_second, warm-up left out."""
-    per_epoch = without_warm_up(epochs).groupby(RUN, sort=False)["seconds"].mean()
+    """runs with the columns epoch_seconds and samples_per_second, warm-up left out.
+
+    Of the epochs the median: one in which the process was stopped, or disturbed, does not count.
+    """
+    per_epoch = without_warm_up(epochs).groupby(RUN, sort=False)["seconds"].median()
     merged = runs.merge(per_epoch.rename("epoch_seconds"), on=RUN)
     return merged.assign(samples_per_second=merged["train_samples"] / merged["epoch_seconds"])
 

@@ -57,6 +57,7 @@ def _write_product(product, frames, folder):
         table = module.table(**inputs)
         table.to_csv(f"{stem}.csv", index=False)
         sheet = html_table.sheet(table, module.formats(table))
+        sheet |= report_page.described(product, frames["facts"])
         Path(f"{stem}.html").write_text(html_table.page("table", title=product.title, table=sheet))
         return {product.name: tidy.read(f"{stem}.csv")}
     first = next(iter(inputs.values()))

@@ -166,7 +166,7 @@ class Dataset:
         groups: as in Samples, int64.
         times: of the training samples, (train,) int64, from 0 without a gap; None: as in Samples.
         info: the content of dataset.json: made_from, shape, dtype, train, classes,
-            columns, scale, notes, sha256.
+            class_counts, columns, scale, notes, sha256.
         unseen: positions of the columns that inputs lack, see seen_by().
     """
 
@@ -262,6 +262,7 @@ def write(folder, source, made_from="", check=lambda: None):
         "classes": source.classes and [str(name) for name in source.classes],
         "columns": source.columns,
         "scale": source.scale,
+        "class_counts": source.classes and np.bincount(arrays["targets"]).tolist(),
         "notes": source.notes,
         "dtype": np.dtype(source.dtype).name,
         "sha256": {name: sha256(file) for name, file in parts.items()},

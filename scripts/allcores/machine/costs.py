@@ -15,6 +15,7 @@ import psutil
 from allcores.machine import cores, lifetime
 
 SAMPLING_INTERVAL = 0.5  # seconds
+STOPPED = 2.0  # a process that is later than that, without waiting for a core, stood still
 # Memory is read so rarely that reading, 4 ms per process, takes this share of one core's time; but
 # at least whenever the age of a run has doubled, so that a short one is measured, too.
 SHARE_FOR_MEMORY = 0.01
@@ -74,6 +75,8 @@ class Session:
     Attributes:
         trace: [(seconds since 1970, CPU seconds used so far), ...], from the start of the process.
         waited: seconds for which its threads were ready and had no core.
+        stopped: seconds for which the whole process stood still, as by Ctrl-Z or a suspended
+            machine.
         peak_memory: the largest sum of proportional set sizes seen, in bytes; shared pages count
             once.
     """
@@ -81,6 +84,7 @@ class Session:
     trace: list
     waited: float = 0.0
     peak_memory: int = 0
+    stopped: float = 0.0
 
     @property
     def started(self):
@@ -117,8 +121,9 @@ class Watch(threading.Thread):
         self.sessions.append(Session([(program_start("self"), 0.0)]))
         self.over = threading.Event()
         self.cores = self.others = None
-        self._of_dead, self._of_living = (0.0, 0.0), {}
+        self._of_dead, self._of_living = 0.0, {}  # seconds that processes have waited for cores
         self._begun, self._memory_again = time.monotonic(), 0.0  # when memory is read again
+        self._waited_before = 0.0
 
     def run(self):
         session = self.sessions[-1]
@@ -127,27 +132,42 @@ class Watch(threading.Thread):
             self.sample()
             # As the system counts it: a sample misses what a rank does just before it ends.
             before = self._busy() - cpu_seconds()
-            while not self.over.wait(SAMPLING_INTERVAL):
+            while not self._wait():
                 self.sample()
                 lines.write(_line(len(self.sessions), session))
         self.sample()
         if self.cores:
             self.others = max(0.0, self._busy() - cpu_seconds() - before)
 
+    def _wait(self):
+        """Wait until the next sample is due, and note whether this process stood still meanwhile.
+
+        Returns whether the run is over.
+        """
+        session, began = self.sessions[-1], time.monotonic()
+        is_over = self.over.wait(SAMPLING_INTERVAL)
+        late, waited = time.monotonic() - began - SAMPLING_INTERVAL, _waited("self")
+        # A thread that waits for a core is late, too.
+        if late > STOPPED + waited - self._waited_before:
+            session.stopped += late
+        self._waited_before = waited
+        return is_over
+
     def sample(self):
         me, session = psutil.Process(), self.sessions[-1]
-        used, processes = {}, [me, *me.children(recursive=True)]
+        waited, cpu, processes = {}, cpu_seconds(), [me, *me.children(recursive=True)]
         for process in processes:
             try:
-                times = process.cpu_times()
-                used[process.pid] = times.user + times.system, _waited(process.pid)
+                waited[process.pid] = _waited(process.pid)
+                # With the children that it has waited for; this process's own are in cpu_seconds().
+                cpu += sum(process.cpu_times()[:4]) if process != me else 0.0
             except (psutil.Error, OSError):  # it ended between the listing and the reading
                 continue
-        ended = [pair for pid, pair in self._of_living.items() if pid not in used]
-        self._of_dead = tuple(map(sum, zip(self._of_dead, *ended, strict=True)))
-        self._of_living = used
-        cpu, session.waited = map(sum, zip(self._of_dead, *used.values(), strict=True))
-        session.trace.append((time.time(), cpu))
+        self._of_dead += sum(s for pid, s in self._of_living.items() if pid not in waited)
+        self._of_living = waited
+        session.waited = self._of_dead + sum(waited.values())
+        # Of one that has just ended and was not waited for yet, the time is known later.
+        session.trace.append((time.time(), max(cpu, session.cpu)))
         began = time.monotonic()
         if began >= self._memory_again:
             session.peak_memory = max(session.peak_memory, sum(map(_memory, processes)))
@@ -175,7 +195,8 @@ class Watch(threading.Thread):
 
 def _line(number, session):
     time, cpu = session.trace[-1]
-    return f"{number} {time:.3f} {cpu:.3f} {session.waited:.3f} {session.peak_memory}\n"
+    costs = f"{session.waited:.3f} {session.peak_memory} {session.stopped:.3f}"
+    return f"{number} {time:.3f} {cpu:.3f} {costs}\n"
 
 
 def _read_sessions(file):
@@ -184,13 +205,13 @@ def _read_sessions(file):
     text = file.read_text(errors="replace") if file.exists() else ""
     for line in text.split("\n")[:-1]:
         try:
-            number, time, cpu, waited, memory = map(float, line.split())
+            number, time, cpu, waited, memory, stopped = map(float, line.split())
         except ValueError:
             continue
-        if all(map(math.isfinite, (number, time, cpu, waited, memory))):
+        if all(map(math.isfinite, (number, time, cpu, waited, memory, stopped))):
             session = sessions.setdefault(number, Session([]))
             session.trace.append((time, cpu))
-            session.waited, session.peak_memory = waited, int(memory)
+            session.waited, session.peak_memory, session.stopped = waited, int(memory), stopped
     return list(sessions.values())
 
 

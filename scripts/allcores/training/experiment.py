@@ -329,12 +329,11 @@ def _costs_of_node(watch):
             "cpu_seconds": session.cpu,
             "waited_seconds": session.waited,
             "peak_memory_bytes": session.peak_memory,
+            "stopped_seconds": session.stopped,
         }
         for session in watch.sessions
     ]
     last = watch.sessions[-1]
-    # The CPU time of the last session as the operating system counts it.
-    sessions[-1] |= {"ended": time.time(), "cpu_seconds": costs.cpu_seconds()}
     waited = sum(session.waited for session in watch.sessions)
     if watch.others is None:
         contended = waited > CONTENDED * sum(session.cpu for session in watch.sessions)
@@ -369,6 +368,7 @@ def _sum_up(costs_of_nodes):
             "pinned": first["pinned"],
             "waited_seconds": sum(node["waited_seconds"] for node in costs_of_nodes),
             "others_seconds": first["others_seconds"],
+            "stopped_seconds": sum(session["stopped_seconds"] for session in first["sessions"]),
             "contended": any(node["contended"] for node in costs_of_nodes),
         },
     }

@@ -45,6 +45,7 @@ def metrics(run, info, checkpoint, measures, diverged):
         "epochs": epochs,
         "training_seconds": sum(epoch["seconds"] for epoch in epochs),
         "start_up_seconds": checkpoint.get("start_up_seconds"),
+        "parameters": checkpoint.get("parameters"),
     }
 
 

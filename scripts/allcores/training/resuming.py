@@ -133,6 +133,11 @@ class Saver:
                 "middle": middle,
                 "start_up_seconds": self.progress.start_up,
                 "threads": torch.get_num_threads(),
+                "parameters": sum(
+                    weights.numel()
+                    for weights in self.strategy.module.parameters()
+                    if weights.requires_grad
+                ),
             }
         )
         self.world.pause.saved()

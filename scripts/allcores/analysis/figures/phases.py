@@ -8,7 +8,7 @@ TITLE = "where the time goes"
 SECTION = "speed"
 ORDER = 22
 CAPTION = """
-Where the time of an epoch goes, on the first worker: mean seconds per phase, without the first
+Where the time of an epoch goes, on the first worker: median seconds per phase, without the first
 epoch (warm-up). ``ddp`` hides part of its communication behind the computation; only the rest is
 shown as *communicate*. *wait* is time spent until other workers are ready.
 """
@@ -18,7 +18,7 @@ IN_A_STEP = ["data", "compute", "wait", "update"]
 
 
 def figure(epochs):
-    """One panel per dataset and model; a bar per setup: mean seconds per epoch, without warm-up."""
+    """One panel per dataset and model; a bar per setup: median seconds per epoch but the first."""
     phases = [name for name in epochs if name.endswith("_seconds")]
     others = [name for name in phases if name.removesuffix("_seconds") not in IN_A_STEP]
     phases = [f"{name}_seconds" for name in IN_A_STEP if f"{name}_seconds" in phases] + others
@@ -28,13 +28,13 @@ def figure(epochs):
     rows = max(group.groupby(tidy.SPEED_SETTINGS).ngroups for _, group in groups)
     figure, axes = style.panels(len(groups), width=5, height=1 + 0.32 * rows, columns=2)
     for panel, (names, group) in zip(axes, groups, strict=True):
-        means = group.groupby(tidy.SPEED_SETTINGS, sort=False)[phases].mean()
-        means = means.fillna(0).reset_index()
-        start = np.zeros(len(means))
+        medians = group.groupby(tidy.SPEED_SETTINGS, sort=False)[phases].median()
+        medians = medians.fillna(0).reset_index()
+        start = np.zeros(len(medians))
         for phase, (colour, hatch) in style.phases(phases).items():
             panel.barh(
-                range(len(means)),
-                means[phase],
+                range(len(medians)),
+                medians[phase],
                 left=start,
                 color=colour,
                 hatch=hatch,
@@ -42,8 +42,8 @@ def figure(epochs):
                 lw=0.3,
                 label=phase.removesuffix("_seconds").replace("_", "-"),
             )
-            start = start + means[phase].to_numpy()
-        style.name_rows(panel, [style.setup_text(row) for _, row in means.iterrows()])
+            start = start + medians[phase].to_numpy()
+        style.name_rows(panel, [style.setup_text(row) for _, row in medians.iterrows()])
         panel.set(title=style.title(shown, names), xlabel="seconds per epoch")
         panel.grid(visible=False, axis="y")
     style.legend_below(figure, axes)

@@ -10,7 +10,7 @@ WHEN = "several_setups"
 ORDER = 21
 LEADING = 3
 CAPTION = """
-Speedup of each setup, by samples per second after the first epoch. **Baseline: {baseline} with its
+Speedup of each setup, by samples per second after the first epoch. **Baseline: {baseline} on its
 fewest cores.** Bars reach from the slowest to the fastest run of a setup; the dashed line is ideal
 scaling, or, where setups are rows, the baseline. Hollow marks have a note: more processes than
 cores, cores shared with others, or other conditions.

@@ -10,7 +10,7 @@ SECTION = "{metric}"
 WHEN = "learnable"
 ORDER = 60
 CAPTION = """
-Held-out {metric} minus that of **{baseline} with its fewest cores**, in pairs of runs with the same
+Held-out {metric} minus that of **{baseline} on its fewest cores**, in pairs of runs with the same
 fold and seed. *low*, *high*: the 95 % interval of the mean difference, not corrected for the
 number of comparisons; *at most*: the larger of their distances from 0. *p*: Nadeau and Bengio's
 corrected resampled t-test, which allows for folds that share training samples (on a fixed test set
@@ -25,7 +25,7 @@ COMPARED = ("difference", "low", "high", "finding")
 def table(runs, facts):
     """One row per combination of settings that is not the baseline: its score minus the baseline's.
 
-    The baseline is the baseline strategy with its fewest cores, for the same dataset, model,
+    The baseline is the baseline strategy on its fewest cores, for the same dataset, model,
     schedule and training-set size; runs are paired by fold and seed.
     """
     base = comparison.of_baseline(runs, facts.baseline)

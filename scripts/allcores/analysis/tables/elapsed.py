@@ -13,7 +13,7 @@ ORDER = 30
 CAPTION = """
 Training time of whole runs by number of cores; *per 1000*: seconds per 1,000 samples, by which runs
 of different sizes can be compared. **speedup**: samples per second relative to the baseline
-strategy with its fewest cores; *efficiency*: the speedup divided by the ratio of cores. **over
+strategy on its fewest cores; *efficiency*: the speedup divided by the ratio of cores. **over
 best**: relative to the fastest baseline with at most as many cores. Rows noted *published
 elsewhere* are measurements of others as they were published; only *per 1000* is computed from them.
 """

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from allcores.analysis import comparison
+from allcores.analysis import comparison, tidy
 from allcores.analysis.html_table import WHOLE, Number, number
 from allcores.analysis.metrics import ACCURACY, Metric
 
@@ -13,19 +13,20 @@ WHEN = "several_models"
 ORDER = 54
 LEADING = 4
 CAPTION = """
-Held-out {metric} of each model and schedule, trained with **{baseline} with its fewest cores**;
+Held-out {metric} of each model and schedule, trained with **{baseline} on its fewest cores**;
 *low 95*, *high 95*: the 95 % interval of the mean. *difference*: to the best one, in pairs of runs
 with the same fold and seed; *low*, *high*: its 95 % interval, not corrected for the number of
 comparisons. *p*: Nadeau and Bengio's corrected
 resampled t-test, which allows for folds that share training samples; *p corrected*: by Holm's
 method for as many comparisons as there are pairs of rows, because the best one was found by the
 same runs. The difference is significant where *p corrected* is below 0.05. A row with runs that
-diverged, or in which {metric} is not defined, is not ranked.
+are missing or diverged, or in which {metric} is not defined, is not ranked.
 """
 COMPARED = ("score", "low_95", "high_95", "difference", "finding")
 
 PLACE, COMPETITOR = ["dataset", "train_size"], ["model", "schedule"]
 BEST, NOT_RANKED = "best", "not ranked: some of its runs diverged"
+MISSING = "not ranked: some of its runs are missing"
 UNDEFINED = "not ranked: not defined in some of its runs"
 COMPARISON = ["pairs", "difference", "low", "high", "at_most", "p", "p_corrected", "finding"]
 
@@ -45,11 +46,14 @@ def _ranked(runs, metric):
     scores = {"score": ("score", "mean"), "scored": ("score", "count"), "runs": ("score", "size")}
     rows = groups.agg(**scores, diverged=("diverged", "count")).reset_index()
     rows[["low_95", "high_95"]] = [comparison.interval(group, metric) for _, group in groups]
-    rows["is_whole"] = rows["scored"] == rows["runs"]
+    # Means over unequal sets of folds and seeds do not compare.
+    expected = len(runs[tidy.REPEAT].drop_duplicates())
+    rows["is_whole"] = rows["scored"] == expected
     order = {"by": ["is_whole", "score"], "ascending": [False, metric.sign < 0]}
     rows = rows.sort_values(**order, kind="stable")
     rows = rows.merge(_compared(runs, rows[rows["is_whole"]], metric), "left", COMPETITOR)
-    otherwise = np.select([rows["is_whole"], rows["diverged"] > 0], [BEST, NOT_RANKED], UNDEFINED)
+    conditions = [rows["is_whole"], rows["diverged"] > 0, rows["runs"] < expected]
+    otherwise = np.select(conditions, [BEST, NOT_RANKED, MISSING], UNDEFINED)
     rows["finding"] = rows["finding"].astype(object).fillna(pd.Series(otherwise))
     return rows.assign(**runs[PLACE].iloc[0])
 

@@ -12,7 +12,7 @@ SECTION = "speed"
 WHEN = "several_sizes"
 ORDER = 50
 CAPTION = """
-Least-squares line through the mean epoch times of all runs, the first epoch (warm-up) left out:
+Least-squares line through the median epoch times of all runs, the first epoch (warm-up) left out:
 seconds = intercept + slope x samples, each with its standard error. The intercept is what an
 epoch costs however few samples it has.
 """

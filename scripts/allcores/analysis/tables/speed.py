@@ -8,10 +8,10 @@ from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
 from allcores.analysis.words.wording import (
     base_of,
     by_model,
+    comparable,
     count,
     mark,
     speedup_of,
-    without_repeats,
 )
 
 TITLE = "speed of every setup"
@@ -20,12 +20,13 @@ ORDER = 20
 CAPTION = """
 Training speed of each setup; runs that differ in schedule, fold or seed are repeats of one another.
 *seconds*: median training time of a whole run; *epoch seconds*: of an epoch after the first.
-*samples per second*: the median over runs, of the epochs after the first, which is warm-up;
-*slowest* and *fastest*: their range. **Two baselines**: *speedup* is relative to **{baseline} with
+*samples per second*: the median over runs, of the median epoch after the first, which is warm-up;
+*slowest* and *fastest*: their range. **Two baselines**: *speedup* is relative to **{baseline} on
 its fewest cores**, for the same dataset, model and training-set size, and *efficiency* is the
 speedup divided by the ratio of cores; *over best* is relative to **the fastest {baseline} with at
 most as many cores**, used as threads. *utilisation*: share of its cores that a run kept busy from
-its start to its end. *note*: rows with more processes than cores (oversubscribed), rows whose cores
+its start to its end. *note*: rows with more processes than cores (oversubscribed), rows of which a
+run was stopped and continued, as by Ctrl-Z (stopped), rows whose cores
 were used by others for more than a tenth of the time (contended), and rows that were timed under
 other *conditions* than the baseline (alone or packed, processor, torch), for which no speedup is
 given. *sent mb*: megabytes sent between nodes per epoch. The last columns are the shares of each
@@ -70,6 +71,8 @@ def table(runs, epochs, facts):
             contended=("contended", "any"),
             allowed=("allowed", "min"),
             conditions=("conditions", lambda texts: " / ".join(sorted(set(texts)))),
+            mixed=("conditions", lambda texts: texts.nunique() > 1),
+            stopped=("stopped_seconds", "sum"),
         )
         .reset_index()
     )
@@ -79,24 +82,24 @@ def table(runs, epochs, facts):
     table = against_baseline(table, facts.baseline)
     crowded = table["cores"] > table["allowed"]
     table["note"] = np.select(
-        [table["other_conditions"], crowded, table["contended"]],
-        [tidy.OTHER_CONDITIONS, "oversubscribed", "contended"],
+        [table["other_conditions"], crowded, table["stopped"] > 0, table["contended"]],
+        [tidy.OTHER_CONDITIONS, "oversubscribed", "stopped", tidy.CONTENDED],
         default="",
     )
-    return table.drop(columns=["contended", "allowed", "other_conditions"]).merge(
-        phase_shares(epochs), on=tidy.SPEED_SETTINGS
-    )
+    table = table.drop(columns=["contended", "allowed", "other_conditions", "stopped"])
+    return table.merge(phase_shares(epochs), on=tidy.SPEED_SETTINGS)
 
 
 def against_baseline(table, baseline):
     """The table with the columns speedup, efficiency, over_best and other_conditions.
 
     other_conditions: whether speedup and efficiency are empty, since the conditions differ from
-    the baseline's.
+    the baseline's, or between the runs of either.
     """
     group = ["dataset", "model", "train_size"]
-    baselines = table[table["strategy"] == baseline].sort_values("cores")
-    base = baselines.drop_duplicates(group)[[*group, "cores", "samples_per_second", "conditions"]]
+    baselines = table[table["strategy"] == baseline].sort_values("cores", kind="stable")
+    kept = ["cores", "samples_per_second", "conditions", "mixed"]
+    base = baselines.drop_duplicates(group)[[*group, *kept]]
     comparable = baselines.groupby([*group, "conditions"])["samples_per_second"]
     best = baselines.assign(best=comparable.cummax())
     table = table.merge(base, on=group, how="left", suffixes=("", "_base"))
@@ -112,10 +115,12 @@ def against_baseline(table, baseline):
     table["efficiency"] = table["speedup"] * table["cores_base"] / table["cores"]
     table["over_best"] = speed / table["best"]
     has_base = table["conditions_base"].notna()
-    table["other_conditions"] = has_base & (table["conditions"] != table["conditions_base"])
+    is_mixed = table["mixed"] | (table["mixed_base"] == True)  # noqa: E712 - NaN without a baseline
+    is_other = is_mixed | (table["conditions"] != table["conditions_base"])
+    table["other_conditions"] = has_base & is_other
     table.loc[table["other_conditions"], ["speedup", "efficiency"]] = np.nan
-    bases = ["cores_base", "samples_per_second_base", "conditions_base"]
-    return table.drop(columns=["index", *bases, "best"])
+    table.loc[table["mixed"], "over_best"] = np.nan
+    return table.drop(columns=["index", *(f"{name}_base" for name in kept), "best", "mixed"])
 
 
 def phase_shares(epochs):
@@ -148,17 +153,17 @@ def sentences(speed_table, facts):
             single.append(f"{names}, {style.setup_text(row)}: {speed}{mark(row)}")
             continue
         listed = "; ".join(
-            f"{style.setup_text(row)} {speedup_of(row)}{mark(row)}"
+            " ".join(filter(None, (style.setup_text(row), speedup_of(row)))) + mark(row)
             for _, row in group.drop(index=base.name).iterrows()
         )
         yield (
             f"{names}, samples per second relative to {style.setup_text(base)}{mark(base)} "
             f"({base['samples_per_second']:,.1f}): {listed}."
         )
-        yield from _fastest(names, without_repeats(group, base), facts)
+        yield from _fastest(names, comparable(group, base, facts), facts)
     if single:
         yield f"{'; '.join(single)}."
-    if (speed_table["note"] == "contended").any():
+    if (speed_table["note"] == tidy.CONTENDED).any():
         yield (
             "Contended: for more than a tenth of the time, other processes used a run's cores, or "
             "its threads waited for a core; its measured speed is too low."
@@ -175,9 +180,11 @@ def _fastest(names, group, facts):
     """The fastest setup against the best of the baseline on as many cores.
 
     Args:
-        group: the rows of a model, the fastest first.
+        group: the comparable rows of a model, the fastest first.
     """
-    best = group[group["note"] != tidy.OTHER_CONDITIONS].iloc[0]
+    if group.empty:
+        return
+    best = group.iloc[0]
     rivals = group[(group["strategy"] == facts.baseline) & (group["cores"] <= best["cores"])]
     rivals = rivals[rivals["conditions"] == best["conditions"]]
     if best["strategy"] == facts.baseline or rivals.empty or pd.isna(best["over_best"]):
@@ -188,8 +195,8 @@ def _fastest(names, group, facts):
         doubt = " (uncertain: too few runs)"
     yield (
         f"{names}: {style.setup_text(best)}{mark(best)} is fastest: {best['over_best']:.2f} x the "
-        f"speed of {style.setup_text(rival)}, the best of {facts.baseline} on no more cores: "
-        f"{_range(best)} against {_range(rival)}{doubt}."
+        f"speed of {style.setup_text(rival)}, the fastest {facts.baseline} run on up to "
+        f"{count(best['cores'], 'core')}: {_range(best)} against {_range(rival)}{doubt}."
     )
 
 

@@ -19,7 +19,7 @@ over folds and seeds. *chosen*: in how many folds it was the best, and was train
 training part; the {metric} of the chosen ones is in the table of scores. *epochs*: after how many
 it was last scored, a mean over folds. *core hours*: spent on it.
 """
-COMPARED = ("score", "chosen", "core_hours")
+COMPARED = ("candidate", "score", "chosen", "core_hours")
 
 # Candidates are compared if these columns are equal.
 SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
@@ -32,7 +32,7 @@ def table(candidates, facts):
     table = groups.agg(
         **{name: (name, "first") for name in values},
         folds=("score", "size"),
-        score=("score", "mean"),
+        score=("score", lambda scores: scores.mean(skipna=False)),
         low=("score", "min"),
         high=("score", "max"),
         chosen=("chosen", lambda flags: flags.astype(bool).sum() if flags.notna().all() else None),
@@ -60,9 +60,10 @@ def sentences(sweep_table, facts):
     for title, group in _groups(sweep_table):
         cost = f"{group['core_hours'].sum():.2g} core-hours"
         if group["score"].isna().all():
-            yield f"{title}: all candidates diverged."
+            yield f"{title}: no candidate has a score in all of its runs."
         elif group["chosen"].isna().all():
-            best = group.loc[(facts.metric.sign * group["score"]).idxmax()]
+            whole = group[group["folds"] == group["folds"].max()]  # others lack runs
+            best = whole.loc[(facts.metric.sign * whole["score"]).idxmax()]
             yield (
                 f"{title}: of {count(len(group), 'candidate')}, {best['candidate']} has the best "
                 f"{facts.metric}, {facts.metric.text(best['score'])}. The best of several scores "

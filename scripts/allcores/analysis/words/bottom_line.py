@@ -4,50 +4,58 @@ import pandas as pd
 
 from allcores.analysis import comparison, style, tidy
 from allcores.analysis.tables import sweep
-from allcores.analysis.tables.models import BEST, NOT_RANKED, UNDEFINED
+from allcores.analysis.tables.models import BEST, MISSING, NOT_RANKED, UNDEFINED
 from allcores.analysis.words.wording import (
     WIDEST,
     base_of,
     by_model,
+    comparable,
     count,
+    left_out,
     mark,
     one_of,
     p_value,
-    without_repeats,
+    possible,
 )
 
 
 def sentences(frames, facts):
-    """Best scores; then per model the fastest setups for one run and for many, and the cost."""
-    differences = frames.get("comparison_table")
+    """What was chosen; per model the fastest setups for one run and for many, and what that costs;
+    best scores.
+
+    Where there are no speeds to compare, scores come first.
+    """
     if "sweep_table" in frames:
         yield from sweep.chosen(frames["sweep_table"])
+    yield from _speeds(frames, facts)
     if "models_table" in frames:
         yield from _best_models(frames["models_table"], facts.metric)
     elif "accuracy_table" in frames:
         yield from _best_scores(frames["runs"], facts.metric)
-    for names, group in by_model(frames["speed_table"]):
-        setups, group = len(group), group[group["note"] != tidy.OTHER_CONDITIONS]
-        base = base_of(group, facts)
+
+
+def _speeds(frames, facts):
+    differences = frames.get("comparison_table")
+    for names, rows in by_model(frames["speed_table"]):
+        base = base_of(rows, facts)
         if base is None:
             yield f"{names}: no comparison of speed: the baseline {facts.baseline} is missing."
             continue
-        if len(group) == 1 < setups:
-            yield (
-                f"{names}: no comparison of speed: the setups were timed under different "
-                "conditions."
-            )
+        group = comparable(rows, base, facts)
+        if len(group) < 2:
+            if (rows["note"] == tidy.OTHER_CONDITIONS).any():
+                yield (
+                    f"{names}: no comparison of speed: the setups were timed under different "
+                    "conditions."
+                )
             continue
-        if len(group) == 1:
-            continue
-        group = without_repeats(group, base)
-        fastest = group.sort_values("samples_per_second", ascending=False).iloc[0]
+        fastest = group.loc[group["samples_per_second"].idxmax()]
         efficient = group.loc[(group["samples_per_second"] / group["cores"]).idxmax()]
         cost = ""
         if fastest.name != base.name and differences is not None:
             cost = _cost(differences, fastest, facts)
-        for_one, for_many = _for_one_run(fastest, base, group), _for_many_runs(efficient, base)
-        yield f"{names}: {for_one}{cost} {for_many}"
+        for_one = _for_one_run(fastest, base, group, left_out(rows, base, facts, fastest))
+        yield f"{names}: {for_one}{cost} {_for_many_runs(efficient, base, group)}"
 
 
 OPTIMISTIC = "The best of several held-out scores is an optimistic estimate."
@@ -58,9 +66,11 @@ OF_OTHERS = {
     comparison.IDENTICAL: "The same in every pair of runs",
     comparison.UNKNOWN: "Not tested, because the pairs of runs show no spread",
     NOT_RANKED: "Not ranked, because runs diverged",
+    MISSING: "Not ranked, because runs are missing",
     UNDEFINED: "Not ranked, because it is not defined in all runs",
 }
 MOST_NAMES = 6  # for each finding
+DISTURBED = "the runs were disturbed"
 
 
 def _best_models(table, metric):
@@ -71,6 +81,9 @@ def _best_models(table, metric):
         first = group.iloc[0]
         where = f", {style.title(shown, first[shown])}" if shown else ""
         is_chosen = first["finding"] == BEST and len(group) > 1
+        if first["finding"] != BEST and len(group) > 1:
+            yield f"Held-out {metric}{where}: no model is ranked, since each lacks some runs."
+            continue
         parts = [f"{'Best held-out' if is_chosen else 'Held-out'} {metric}{where}: "]
         parts[0] += f"{' with '.join(first[named])}, {_score(first, metric)}."
         for finding, title in OF_OTHERS.items():
@@ -79,7 +92,7 @@ def _best_models(table, metric):
                 f"{' with '.join(row[named])}{_difference(row, metric)}"
                 for _, row in rows.iterrows()
             ]
-            if names and (is_chosen or finding not in (NOT_RANKED, UNDEFINED)):
+            if names:
                 if len(names) > MOST_NAMES:
                     names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
                 parts.append(f"{title}: {'; '.join(names)}.")
@@ -104,24 +117,27 @@ def _difference(row, metric):
     if pd.isna(row["p_corrected"]):
         return ""
     text = f"{metric.points(abs(row['difference']), 1)}, corrected {p_value(row['p_corrected'])}"
-    is_wide = metric.unit and row["at_most"] > WIDEST
-    if row["finding"] == comparison.NOT_SIGNIFICANT and not is_wide:
-        text += f", at most {metric.points(row['at_most'], 1)}"
+    if row["finding"] == comparison.NOT_SIGNIFICANT:
+        text += f"; {possible(row['at_most'], metric)}"
     return f" ({text})"
 
 
 def _best_scores(runs, metric):
     """The best score of each model, and the schedules and setups that reach it."""
+    models = ["dataset", "model", "train_size"]
     groups = runs[runs["score"].notna()].groupby(tidy.SETTINGS, sort=False)
     rows = [
         dict(zip(tidy.SETTINGS, settings, strict=True))
         | {"score": group["score"].mean(), "interval": comparison.interval(group, metric)}
+        | {"repeats": len(group)}
         for settings, group in groups
     ]
     if not rows:
         return
     table = pd.DataFrame(rows)
-    models = ["dataset", "model", "train_size"]
+    # Means over unequal sets of folds and seeds do not compare.
+    most = table.groupby(models)["repeats"].transform("max")
+    table = table[table["repeats"] == most]
     shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
     listed = []
     for _, group in table.groupby(models, sort=False):
@@ -138,18 +154,24 @@ def _best_scores(runs, metric):
     yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
 
 
-def _for_one_run(fastest, base, group):
+def _for_one_run(fastest, base, group, others):
+    """The fastest setup for a single run.
+
+    Args:
+        others: of wording.left_out().
+    """
     if fastest.name == base.name:
-        disturbed = (group["note"] == "contended").any()
-        doubt = " (uncertain: the runs of other ways were disturbed)" if disturbed else ""
-        return (
-            f"for a single run, nothing is faster than {style.setup_text(base)}{mark(base)}{doubt}."
-        )
+        if (group["note"] == tidy.CONTENDED).any():
+            return f"which setup is fastest for a single run cannot be said: {DISTURBED}{others}."
+        return f"for a single run, nothing is faster than {_named(base)}{others}."
     return (
-        f"a single run is fastest with {style.setup_text(fastest)}{mark(fastest)}: "
-        f"{fastest['speedup']:.2f} x the speed of {style.setup_text(base)}{mark(base)}"
-        f"{_doubt(fastest, base, 1, 1)}."
+        f"a single run is fastest with {_named(fastest)}: {fastest['speedup']:.2f} x the speed of "
+        f"{_named(base)}{_doubt(fastest, base, 1, 1)}{others}."
     )
+
+
+def _named(row):
+    return f"{style.setup_text(row)}{mark(row)}"
 
 
 def _doubt(better, base, divisor, base_divisor):
@@ -160,18 +182,28 @@ def _doubt(better, base, divisor, base_divisor):
     return "" if is_apart else " (uncertain: the ranges of the runs overlap)"
 
 
-def _for_many_runs(efficient, base):
+def _for_many_runs(efficient, base, group):
+    doubt = _doubt_of_many(group)
     if efficient.name == base.name:
         return (
             f"For many runs, {style.setup_text(base)} on {count(base['cores'], 'core')} per run "
-            "gives the most throughput: run folds and seeds side by side."
+            f"gives the most throughput: run folds and seeds side by side{doubt}."
         )
     return (
         f"For many runs, {style.setup_text(efficient)} gives the most throughput: "
         f"{efficient['samples_per_second'] / efficient['cores']:,.1f} samples/s per core against "
         f"{base['samples_per_second'] / base['cores']:,.1f} with {style.setup_text(base)}"
-        f"{_doubt(efficient, base, efficient['cores'], base['cores'])}."
+        f"{_doubt(efficient, base, efficient['cores'], base['cores']) or doubt}."
     )
+
+
+def _doubt_of_many(group):
+    """Why it is uncertain what holds of many runs side by side; or ""."""
+    if (group["note"] == tidy.CONTENDED).any():
+        return f" (uncertain: {DISTURBED})"
+    if group["conditions"].str.startswith("alone").all():
+        return " (uncertain: each was timed alone; side by side, runs slow one another down)"
+    return ""
 
 
 def _cost(differences, fastest, facts):
@@ -191,9 +223,8 @@ def _cost(differences, fastest, facts):
         return f" Its {metric} is the same as with {facts.baseline} in every pair of runs."
     uncertain = rows[rows["finding"] == comparison.NOT_SIGNIFICANT]
     if len(uncertain):
-        limit = metric.points(uncertain["at_most"].max(), 1)
+        limit = possible(uncertain["at_most"].max(), metric)
         return (
-            f" Its {metric} does not differ significantly from that with {facts.baseline}; "
-            f"a difference of up to {limit} is possible."
+            f" Its {metric} does not differ significantly from that with {facts.baseline}; {limit}."
         )
     return f" Whether its {metric} differs cannot be tested: the pairs of runs show no spread."

@@ -1,21 +1,26 @@
 """How a study was made, in two paragraphs that can be pasted into a paper. No torch."""
 
+import pandas as pd
+
 from allcores.analysis.selection import SWEPT
 from allcores.analysis.words import citation
 from allcores.analysis.words.wording import comma_separated, count
 
+MOST_CLASSES = 12  # that are listed
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
 
 
-def paragraphs(frames, runs, facts):
+def paragraphs(frames, runs, facts, infos):
     """What was trained and how it was compared; how it was timed, where, and with what.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
         runs: the study.run.Run objects of the study.
+        infos: label of a dataset -> content of its dataset.json.
     """
     yield " ".join(
         [
+            *(f"{label}: {_of_data(info)}." for label, info in infos.items()),
             *_training(frames["runs"], runs, facts),
             *_selection(frames["candidates"], frames["runs"], runs, facts.metric),
             *_comparison(frames, facts),
@@ -26,7 +31,9 @@ def paragraphs(frames, runs, facts):
 
 def _training(rows, runs, facts):
     by_label = {run.model.label: run for run in runs}
-    yield f"Models: {'; '.join(map(of_model, by_label.values()))}."
+    counts = rows.groupby("model")["parameters"].max()
+    models = [of_model(run) + _of_parameters(counts.get(label)) for label, run in by_label.items()]
+    yield f"Models: {'; '.join(models)}."
     schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in runs)
     setups = dict.fromkeys(map(_setup, runs))
     yield f"Learning-rate schedule: {'; '.join(schedules)}."
@@ -42,6 +49,35 @@ def _training(rows, runs, facts):
     yield f"The seed determines {folds}initial weights, the order of samples and augmentations."
     seeds, total = count(rows["seed"].nunique(), "seed"), count(len(rows), "run")
     yield f"With {seeds}, there {'was' if len(rows) == 1 else 'were'} {total}."
+
+
+def _of_parameters(count):
+    return "" if pd.isna(count) else f", {count:,.0f} parameters"
+
+
+def _of_data(info):
+    """The samples of a dataset and how networks get them, in words."""
+    samples, *shape = info["shape"]
+    kinds = [column["category"] is not None for column in info["columns"] or []]
+    names = {column["name"] for column in info["columns"] or [] if column["category"] is not None}
+    if kinds:
+        parts = [count(kinds.count(False), "number")] if False in kinds else []
+        parts += [f"{count(len(names), 'column')} of categories, one-hot encoded"] if names else []
+        inputs = f"{samples:,} rows of {' and '.join(parts)}"
+    else:
+        inputs = f"{samples:,} samples of {' x '.join(map(str, shape))} {info['dtype']} values"
+    how = "not scaled"
+    if info["scale"]:
+        what = "channels" if len(shape) > 1 else "numbers"
+        how = f"{what} standardised by mean and standard deviation of the training part"
+    if not info["classes"]:
+        return f"{inputs}, {how}; targets standardised in the same way for training"
+    pairs = zip(info["classes"], info["class_counts"], strict=True)
+    listed = [f"{name}: {number:,}" for name, number in pairs]
+    if len(listed) > MOST_CLASSES:
+        least, most = min(info["class_counts"]), max(info["class_counts"])
+        listed = [f"{least:,} to {most:,} samples each"]
+    return f"{inputs}, {how}; {len(info['classes'])} classes ({comma_separated(listed)})"
 
 
 def of_model(run):
@@ -168,8 +204,8 @@ def _scale(metric):
 
 def _timing(rows):
     alone = rows["exclusive"].astype(bool)
-    yield "Times are for training only, without start-up, evaluation and checkpoints; speeds leave"
-    yield "out the first epoch, and are medians over runs."
+    yield "Times are for training only, without start-up, evaluation and checkpoints; speeds are"
+    yield "medians of the epochs after the first, and over runs."
     if alone.all():
         yield "Each run had the machine to itself."
     elif alone.any():

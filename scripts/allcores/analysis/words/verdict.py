@@ -43,6 +43,12 @@ def of_machine(runs):
     resumed = (runs["sessions"].str.count(" ") > 0).sum()
     if resumed:
         yield f"{count(resumed, 'run')} had been interrupted and resumed; their times are sums."
+    stopped = runs.loc[runs["stopped_seconds"] > 0, "stopped_seconds"]
+    if len(stopped):
+        yield (
+            f"{count(len(stopped), 'run')} stood still for up to {stopped.max():.0f} s, as by "
+            "Ctrl-Z or a suspended machine, and went on; whole times contain that, speeds do not."
+        )
 
 
 def of_missing(missing, runs):

@@ -4,7 +4,7 @@ import pandas as pd
 
 from allcores.analysis import comparison, style, tidy
 
-# A difference of a share of more than this that is possible, or an interval so wide, says nothing.
+# A possible difference, or an interval, that covers more of all scores than this says nothing.
 WIDEST = 0.5
 
 
@@ -61,11 +61,46 @@ def base_of(group, facts):
     return None if base.empty else base.iloc[0]
 
 
-def without_repeats(group, base):
-    """The rows without those that only repeat the baseline, since they compute just the same: one
-    worker with as many threads."""
-    repeats = (group["workers"] == 1) & (group["threads"] == base["threads"])
-    return group[~repeats | (group["strategy"] == base["strategy"])]
+def possible(limit, metric):
+    """How large a difference is possible, in words: they say nothing of one that no score has."""
+    least, most = (0, 1) if metric.unit else metric.bounds
+    if None not in (least, most) and limit > WIDEST * (most - least):
+        return "these are too few to say how much it may differ"
+    return f"the 95 % interval reaches {metric.points(limit, 1)}"
+
+
+def comparable(group, base, facts):
+    """The rows of a model that compare with a baseline: timed under the same conditions, and other
+    than those that compute just what the baseline does."""
+    return group[(group["note"] != tidy.OTHER_CONDITIONS) & ~_repeats(group, base, facts)]
+
+
+def _repeats(group, base, facts):
+    """Which rows compute just what the baseline does: a lone worker of a strategy that then has
+    nobody to exchange with, with as many threads."""
+    if base["strategy"] not in facts.alone or base["workers"] > 1:
+        return pd.Series(False, group.index)
+    is_lone = group["strategy"].isin(facts.alone) & (group["workers"] == 1)
+    return is_lone & (group["threads"] == base["threads"]) & (group.index != base.name)
+
+
+def left_out(group, base, facts, fastest):
+    """A sentence on rows that were timed to be faster than the fastest of comparable(); or ""."""
+    faster = group[group["samples_per_second"] > fastest["samples_per_second"]]
+    repeats = faster[_repeats(faster, base, facts)]
+    others = faster[faster["note"] == tidy.OTHER_CONDITIONS]
+    parts = []
+    if len(repeats):
+        most = repeats.loc[repeats["samples_per_second"].idxmax()]
+        ratio = most["samples_per_second"] / base["samples_per_second"]
+        parts.append(
+            f"{style.setup_text(most)} computes the same as {style.setup_text(base)} and was timed "
+            f"at {ratio:.2f} x: so much do runs vary"
+        )
+    if len(others):
+        names = comma_separated(style.setup_text(row) for _, row in others.iterrows())
+        parts.append(f"timed under other conditions and left out: {names}")
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def differences(rows, what, reference, subject, metric):
@@ -92,13 +127,10 @@ def differences(rows, what, reference, subject, metric):
         pairs = f"{similar['pairs'].min():.0f} pairs of runs"
         if len(similar) > 1:
             pairs = f"at least {pairs} in each of {len(similar)} comparisons"
-        possible = f"a difference of up to {metric.points(limit, 1)} is possible (95 % interval)"
-        if metric.unit and limit > WIDEST:
-            possible = "these are too few to say how much it may differ"
         yield (
             f"{_subject(similar, what, subject)} does not differ significantly from that "
             f"{reference} ({pairs}, {'smallest ' if len(similar) > 1 else ''}corrected "
-            f"{p_value(p)}); {possible}."
+            f"{p_value(p)}); {possible(limit, metric)}."
         )
     equal = rows[rows["finding"] == comparison.IDENTICAL]
     if len(equal):

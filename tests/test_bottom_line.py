@@ -1,0 +1,198 @@
+"""No sentence contradicts its table, whatever is missing, diverged, disturbed or mixed."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_best_models import SCORES, said, table
+from test_best_models import runs as runs_of_models
+from test_tables import FACTS, RUNS, made, runs_of
+from test_verdict import compared, read_back, said_first, speeds
+
+from allcores.analysis import comparison, products, style, tidy
+from allcores.analysis.words import bottom_line, verdict, wording
+
+FACTS_OF_ALL = dataclasses.replace(FACTS, alone=("serial", "ddp"))
+
+
+def test_a_model_that_lacks_runs_is_not_ranked():
+    """Its mean may be the best for want of its worst fold."""
+    scores = {"lucky": [0.90, 0.91, 0.90], "steady": [0.95, 0.961, 0.949, 0.60]}
+    frame = pd.concat(
+        runs_of([made("serial", 1, fold, score, 9.0) for fold, score in enumerate(values)]).assign(
+            model=name
+        )
+        for name, values in scores.items()
+    )
+    ranking = table(frame).set_index("model")
+    assert list(ranking.index) == ["steady", "lucky"]
+    assert ranking["finding"]["lucky"] == "not ranked: some of its runs are missing"
+    sentence = said(frame)
+    assert sentence.startswith("Best held-out accuracy: steady")
+    assert "Not ranked, because runs are missing: lucky." in sentence
+    assert "worse" not in sentence
+    (sentence,) = bottom_line._best_models(
+        table(frame[(frame["model"] == "lucky") | (frame["split"] != "fold 1 of 2")]), FACTS.metric
+    )
+    assert sentence == "Held-out accuracy: no model is ranked, since each lacks some runs."
+
+
+@given(
+    st.lists(st.sampled_from(["there", "missing", "diverged", "undefined"]), min_size=12),
+    st.integers(0, 10**6),
+)
+def test_no_model_is_called_worse_that_the_table_calls_better(states, seed):
+    random = np.random.default_rng(seed)
+    names = list(SCORES)[:3]
+    frame = runs_of_models(names).assign(score=random.uniform(0.5, 1, 12))
+    states = np.array(states[:12])
+    frame.loc[states == "undefined", "score"] = np.nan
+    frame.loc[states == "diverged", ["score", "diverged"]] = np.nan, "epoch 1"
+    frame = frame[states != "missing"]
+    if frame.empty:
+        return
+    ranking = table(frame)
+    assert not ranking.duplicated("model").any()
+    significant = ranking[ranking["finding"] == comparison.DIFFERS]
+    assert (significant["difference"] < 0).all()
+    best = ranking[ranking["finding"] == "best"]
+    if len(best):
+        ranked = ranking[~ranking["finding"].str.startswith("not ranked")]
+        assert best["score"].iloc[0] == ranked["score"].max()
+
+
+def packed(metrics, is_packed=True):
+    return metrics | {"conditions": metrics["conditions"] | {"exclusive": not is_packed}}
+
+
+SETUPS = [("serial", 1), ("serial", 2), ("ddp", 1), ("ddp", 2), ("ring", 2), ("accelerator", 1)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(SETUPS), st.integers(1, 40), st.booleans(), st.booleans()),
+        min_size=2,
+        max_size=9,
+    )
+)
+def test_the_fastest_of_the_table_is_named(drawn):
+    """Or the table has nothing that is faster than the baseline."""
+    metrics = []
+    for (strategy, workers), seconds, is_packed, contended in drawn:
+        one = packed(made(strategy, workers, 0, 0.8, float(seconds)), is_packed)
+        one["settings"] = one["settings"] | {"seed": len(metrics)}
+        one["cores"] = one["cores"] | {"contended": contended}
+        metrics.append(one)
+    speed_table = read_back(
+        products.load("speed_table").table(runs_of(metrics), tidy.epochs(metrics), FACTS_OF_ALL)
+    )
+    text = " ".join(bottom_line.sentences({"speed_table": speed_table}, FACTS_OF_ALL))
+    assert "  " not in text
+    top = speed_table.loc[speed_table["speedup"].fillna(0).idxmax()]
+    if top["speedup"] > 1 and "no comparison of speed" not in text:
+        assert style.setup_text(top) in text
+    for name in ("nothing is faster", "is fastest with"):
+        if name in text:
+            assert wording.base_of(speed_table, FACTS_OF_ALL) is not None
+
+
+def test_a_setup_that_only_repeats_the_baseline_is_told_where_it_was_faster():
+    repeat = [made("ddp", 1, fold, 0.8, 9.0) for fold in range(2)]
+    (sentence,) = said_first([*RUNS[:2], *repeat, made("ddp", 2, 0, 0.8, 20.0)])
+    assert (
+        "nothing is faster than serial (ddp computes the same as serial and was timed at 1.2"
+        in (sentence)
+    )
+    # A lone accelerator does not: it may be another device.
+    fast = [made("accelerator", 1, fold, 0.8, 1.0) for fold in range(2)]
+    (sentence,) = said_first([*RUNS, *fast])
+    assert "a single run is fastest with accelerator: 10." in sentence
+    # Nor is serial a repeat of two workers.
+    facts = dataclasses.replace(FACTS, baseline="ddp")
+    slow = [made("ddp", 2, fold, 0.8, 30.0) for fold in range(2)]
+    (sentence,) = bottom_line.sentences(
+        {"speed_table": read_back(speeds([*slow, *RUNS[:2]]))}, facts
+    )
+    assert "a single run is fastest with serial" in sentence
+
+
+def test_setups_that_mix_conditions_are_not_compared():
+    mixed = [packed(one, number % 2) for number, one in enumerate(RUNS)]
+    rows = speeds(mixed)
+    assert list(rows["note"]) == ["other conditions"] * 2
+    assert rows["speedup"].isna().all()
+    (sentence,) = bottom_line.sentences({"speed_table": read_back(rows)}, FACTS)
+    assert sentence.startswith("mlp: no comparison of speed: the setups were timed under different")
+
+
+@pytest.mark.parametrize(
+    ("change", "doubt"),
+    [
+        ({}, "(uncertain: each was timed alone; side by side, runs slow one another down)"),
+        ({"contended": True}, "(uncertain: the runs were disturbed)"),
+    ],
+)
+def test_what_holds_of_many_runs_is_doubted(change, doubt):
+    runs = [one | {"cores": one["cores"] | change} for one in RUNS]
+    assert said_first(runs)[0].endswith(f"run folds and seeds side by side {doubt}.")
+
+
+def test_a_run_that_was_stopped_is_no_slower_and_is_noted():
+    stopped = [made("serial", 1, fold, 0.8, 10.0) for fold in range(2)]
+    epochs = stopped[0]["epochs"]
+    epochs[1:] = [epochs[1] | {"epoch": number, "seconds": 1.0} for number in range(2, 6)]
+    epochs[3] = epochs[3] | {"seconds": 100.0}
+    stopped[0]["cores"] = stopped[0]["cores"] | {"stopped_seconds": 99.0}
+    (row,) = speeds(stopped[:1]).to_dict("records")
+    assert (row["samples_per_second"], row["note"]) == (100.0, "stopped")
+    frame = runs_of(stopped)
+    assert frame["lasted_seconds"].tolist() == [101.0, 200.0]
+    assert any("1 run stood still for up to 99 s" in line for line in verdict.of_machine(frame))
+
+
+def test_a_difference_that_no_score_has_is_not_called_possible():
+    metric = FACTS.metric
+    assert wording.possible(4.321, metric) == "these are too few to say how much it may differ"
+    assert wording.possible(0.032, metric) == "the 95 % interval reaches 3.2 points"
+    frames = {"comparison_table": compared(RUNS)}
+    assert frames["comparison_table"]["at_most"].iloc[0] > 0.5
+    assert "points is possible" not in said_first(RUNS)[0]
+
+
+def test_a_candidate_that_lacks_scores_is_not_the_best():
+    module = products.load("sweep_table")
+    rows = [
+        {"candidate": name, "score": score, "chosen": None, "epochs": 1, "core_seconds": 1.0}
+        | dict.fromkeys(("dataset", "model", "schedule", "strategy", "train_size"), "x")
+        | {"workers": 1, "threads": 1, "split": f"fold {fold}"}
+        for name, scores in {
+            "whole": [0.8] * 4,
+            "undefined": [0.9, np.nan, np.nan, np.nan],
+            "missing": [0.95],
+        }.items()
+        for fold, score in enumerate(scores)
+    ]
+    (sentence,) = module.sentences(module.table(pd.DataFrame(rows), FACTS), FACTS)
+    assert "of 3 candidates, whole has the best accuracy, 80.00%" in sentence
+
+
+def test_the_baseline_is_one_setup():
+    """Of two on as few cores the one with most runs: else folds of both are taken for one."""
+    one = [made("serial", 2, 1, 0.8, 9.0)]
+    two = [made("serial", 1, fold, 0.9, 9.0) for fold in range(2)]
+    for run in two:
+        for part in ("settings", "recipe"):
+            run[part] = run[part] | {"threads_per_worker": 2}
+    base = comparison.of_baseline(runs_of([*one, *two]), "serial")
+    assert base["threads"].tolist() == [2, 2]
+
+
+def test_models_of_different_precisions_are_named():
+    runs = runs_of(RUNS)
+    assert not any("precision" in sentence for sentence in verdict.of_machine(runs))
+    runs["precision"] = ["fp32", "fp32", "bf16", "bf16"]
+    said = " ".join(verdict.of_machine(runs.assign(model=["mlp", "mlp", "lenet", "lenet"])))
+    assert "in different precisions (fp32: mlp; bf16: lenet). bf16 rounds" in said

@@ -1,0 +1,80 @@
+"""Each model is tried out in a process of its own, which ends whatever the model does."""
+
+import sys
+
+import pytest
+from conftest import RUN, vary
+
+from allcores.study import component
+from allcores.study.run import Choice, digest
+from allcores.training import sanity
+
+KEEPING = """
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.body = nn.utils.weight_norm(nn.Linear(64, classes))
+
+    def forward(self, x):
+        self.hidden = self.body(x.flatten(1))
+        return self.hidden.tanh()
+"""
+THREADED = """
+import threading, time
+
+threading.Thread(target=time.sleep, args=(1000,)).start()
+
+def Net(classes):
+    torch.set_grad_enabled(False)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes).requires_grad_())
+"""
+
+
+def written(folder, text):
+    """The Run of a model with this text."""
+    name = f"mine_{digest(text)}"
+    (folder / f"{name}.py").write_text(f"import torch\nfrom torch import nn\n{text}")
+    component.source_of.cache_clear()
+    return vary(model=Choice("own", f"{name}:Net", {}))
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """The working directory, for models of one's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    return tmp_path
+
+
+def test_a_model_may_keep_what_it_computes(place):
+    said = sanity.answer(vary(written(place, KEEPING), batch_size=1), (1, 8, 8), 3)
+    assert said["problem"] is None
+    assert [file for file in said["loaded"] if file.startswith("mine_")]
+
+
+def test_what_a_model_does_to_its_process_ends_with_its_trial(place):
+    """Gradients that it turns off for all, and a thread that goes on."""
+    said = sanity.answer(written(place, THREADED), (1, 8, 8), 3)
+    assert "does not require grad" in said["problem"]
+    assert sanity.answer(RUN, (3, 8, 8), 3)["problem"] is None
+
+
+@pytest.mark.parametrize("where", ["in its constructor", "when it is called"])
+def test_a_model_that_hangs_is_ended_and_named_with_its_line(place, where):
+    hangs = "\n        import time; time.sleep(1000)"
+    text = KEEPING.replace(
+        "__init__()", f"__init__(){hangs if where == 'in its constructor' else ''}"
+    )
+    text = text.replace("def forward(self, x):", f"def forward(self, x):{hangs}", "called" in where)
+    said = sanity.answer(written(place, text), (1, 8, 8), 3, limit=3)
+    line = 3 + text.splitlines().index(hangs.strip("\n"))
+    assert "was tried out for 3 s without an end" in said["problem"]
+    assert f".py, line {line})" in said["problem"]
+
+
+def test_a_trial_that_is_killed_does_not_blame_the_model(place):
+    killed = "import os, signal\n\ndef Net():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    said = sanity.answer(written(place, killed), (1, 8, 8), 3)
+    assert (
+        "the process that tried out the model was killed by SIGKILL, as a system" in said["problem"]
+    )
