@@ -2,12 +2,14 @@
 
 import json
 import os
+import signal
 import sys
 
 from allcores.machine import cores, lean_torch, lifetime
 from allcores.study.run import Choice, Run
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
     lifetime.die_with_caller(sys.argv)
     if sys.argv[1:]:
         sys.exit(__doc__)

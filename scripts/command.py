@@ -13,12 +13,19 @@ Results go to results/ in the folder where it is called.
 """
 
 import importlib.metadata
-import itertools
 import os
 import sys
 from pathlib import Path
 
 SCRIPTS = Path(__file__).resolve().parent
+sys.path.append(str(SCRIPTS))
+
+from snakemake import cli  # noqa: E402
+
+from allcores.machine import cores  # noqa: E402
+from allcores.study import yamlfile  # noqa: E402
+
+PROFILES = SCRIPTS.parent / "profiles"
 PROGRAMS = ("plan", "status", "predict", "train")
 # What programs advise to call, in the place of snakemake: see campaign/commands.py.
 RUN = "allcores run"
@@ -31,21 +38,52 @@ def main():
     elif name == "--version":
         print(importlib.metadata.version("allcores"))
     elif name == "run":
-        # As snakemake, it takes --flag=value, too.
-        parted = (w.split("=", 1) if w.startswith("--") else [w] for w in arguments)
-        arguments = list(itertools.chain.from_iterable(parted))
-        if not {"--configfile", "--configfiles", "--unlock"} & set(arguments):
-            sys.exit("allcores run: expected --configfile FILE; --help shows examples")
-        profiles = {place.name: place for place in (SCRIPTS.parent / "profiles").iterdir()}
-        arguments = [profiles.get(word, word) for word in arguments]
-        is_said = any(str(word).startswith(("--cores", "-c", "--profile")) for word in arguments)
-        cores = [] if is_said else ["--cores", "all"]
-        snakefile = SCRIPTS.parent / "workflow" / "Snakefile"
-        call("-m", "snakemake", "-s", snakefile, *cores, *arguments)
+        run(arguments)
     elif name in PROGRAMS:
         call(SCRIPTS / f"{name}.py", *arguments)
     else:
         sys.exit(f"allcores: found {name}; expected one of run, {', '.join(PROGRAMS)}")
+
+
+def run(words):
+    """Become snakemake with these words, and with what only they lack."""
+    settings = settings_of(words)
+    if not (settings.configfile or settings.unlock):
+        sys.exit("allcores run: expected --configfile FILE; --help shows examples")
+    try:
+        for file in settings.configfile or []:
+            yamlfile.read(file)
+    except (ValueError, OSError) as error:
+        sys.exit(f"allcores run: {error}")
+    is_here = settings.executor in (None, "local")
+    is_said = settings.cores is not None or settings.jobs is not None
+    added = ["--cores", cores.allowed()] if is_here and not is_said else []
+    snakefile = SCRIPTS.parent / "workflow" / "Snakefile"
+    call("-m", "snakemake", "-s", snakefile, *added, *with_profiles(words))
+
+
+def settings_of(words):
+    """What Snakemake makes of words, and of the profiles that they name."""
+    words = with_profiles(words)
+    given, _ = cli.get_argument_parser().parse_known_args(words)
+    profiles = [profile for profile in given.profile or [] if profile != "none"]
+    return cli.get_argument_parser(profiles).parse_known_args(words)[0] if profiles else given
+
+
+def with_profiles(words):
+    """The words, with the path of each profile that Snakemake does not find and that is ours."""
+
+    def found(name):
+        is_ours = (PROFILES / name).is_dir() and cli.get_profile_dir(name) is None
+        return str(PROFILES / name) if is_ours else name
+
+    replaced = []
+    for before, word in zip([None, *words], words, strict=False):
+        flag, separator, value = word.partition("=")
+        if flag == "--profile" and separator:
+            word = f"{flag}={found(value)}"
+        replaced.append(found(word) if before == "--profile" else word)
+    return replaced
 
 
 def call(*words):

@@ -60,7 +60,7 @@ if __name__ == "__main__":
     add("--why", action="store_true", help="say which runs would be trained again, and why")
     try:
         main(parser.parse_args())
-        sys.stdout.flush()
+        print(end="", flush=True)  # there may be no sys.stdout
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:

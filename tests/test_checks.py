@@ -219,3 +219,58 @@ def test_what_the_command_line_gives_is_typed():
         "name": "adam",
         "workers": [1, 2],
     }
+
+
+SWEPT = """
+models:
+  lenet: {batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: [0.05, 0.1]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("studies", "finding"),
+    [
+        ("studies: {s: {datasets: [digits], folds: 2, models: lenet}}", "studies.s.models: found"),
+        ("studies:", "studies: found None; expected keys and values"),
+        ("studies: []", "studies: found []"),
+        ("studies: {s: {datasets: [digits], folds: 2, models: }}", "studies.s.models: found None"),
+    ],
+)
+def test_a_section_of_another_kind_is_one_finding_and_blames_no_sweep(studies, finding):
+    (line,) = checks.findings(yaml.safe_load(f"{SWEPT}{studies}"))
+    assert line.startswith(finding)
+
+
+def test_one_mistake_hides_no_other():
+    config = yaml.safe_load(f"""{SWEPT}
+datasets: {{made: {{name: []}}}}
+recipy: fixed
+no: 1
+studies:
+  s: {{datasets: [digits], folds: 2, models: [lent], strategies: [serial, dpd, ddp], workers: [64]}}
+""")
+    lines = "\n".join(checks.findings(config, cores=2))
+    for part in (
+        "recipy: unknown key",
+        "the key False, as YAML reads no",
+        "unknown model 'lent'",
+        "unknown strategy 'dpd'",
+        "ddp with 64 workers x 1 threads needs 64 cores",
+    ):
+        assert part in lines, part
+
+
+@pytest.mark.parametrize("name", ["mine.yaml", "mine.json"])
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [('{"lr": 1e-3}', {"lr": 0.001}), ("# mine\nlr: 0.5\n", {"lr": 0.5})],
+)
+def test_a_config_is_read_as_snakemake_reads_it(tmp_path, name, text, content):
+    (tmp_path / name).write_text(text)
+    assert yamlfile.read(tmp_path / name) == content
+
+
+def test_a_damaged_json_is_told_as_one(tmp_path):
+    (tmp_path / "mine.json").write_text('{"a": 1,,}')
+    with pytest.raises(ValueError, match=r"mine\.json: Expecting property name"):
+        yamlfile.read(tmp_path / "mine.json")

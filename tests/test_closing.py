@@ -7,13 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from snakemake_interface_logger_plugins.common import LogEvent
 
 from allcores import files
 from allcores.campaign import call, closing, journal, state, why
+from allcores.campaign.events import Events
 from allcores.campaign.run_jobs import RunJobs
 from allcores.data import preparation
 from allcores.files import write_json
-from allcores.study import fingerprint, grid, identity
+from allcores.study import fingerprint, grid, identity, results_folder
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 STUDY = """
@@ -22,7 +24,7 @@ models:
 datasets:
   tiny: {name: synthetic, count: 60, size: 8, classes: 3, seed: SEED}
 studies:
-  one: {datasets: [tiny], folds: 3, models: [lenet]}
+  one: {datasets: [tiny], folds: 4, models: [lenet]}
 """
 
 
@@ -34,27 +36,46 @@ def failed(rule, title, log=""):
     return journal.JobRecord(rule, title, journal.FAILED, time.time(), time.time(), 1, log)
 
 
-@pytest.mark.parametrize("is_stopped", [True, False])
-def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_path, is_stopped):
-    folder, table = ResultsFolder(str(tmp_path)), expanded()
-    silent, stopped, raised = table.runs
-    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, False, {}))
-    (tmp_path / "stopped").write_text("epoch 1/2\ntrain.py: stopped; the same call goes on\n")
-    (tmp_path / "raised").write_text("RuntimeError: too much\n")
-    jobs = [
-        failed("choose", ""),
-        failed("train", silent, str(tmp_path / "silent")),
-        failed("train", stopped, str(tmp_path / "stopped")),
-        failed("train", raised, str(tmp_path / "raised")),
-    ]
-    for number, job in enumerate(jobs):
-        of_call.note(number, job)
-    said = "\n".join(closing.lines(folder, table, of_call, is_stopped))
+def ended(folder, told_to_stop):
+    """path -> state of jobs that end badly in a call, and the lines that close it."""
+    results, table = ResultsFolder(str(folder)), expanded()
+    silent, earlier, stopped, raised = table.runs
+    of_call = journal.Journal(results, journal.CallRecord.of_this_process(2, False, {}))
+    (folder / "earlier").write_text("epoch 1/2\n")
+    os.utime(folder / "earlier", (1, 1))
+    titles = {"choose": "choose", silent: "silent", earlier: "earlier"}
+    events = Events(of_call, lambda rule, wildcards: wildcards, lambda job: None)
+    events.is_told_to_stop = told_to_stop
+    titles |= {stopped: "stopped", raised: "raised"}
+    for number, (title, log) in enumerate(titles.items()):
+        rule = "choose" if title == "choose" else "train"
+        of_job = {"rule_name": rule, "wildcards": title, "jobid": number, "threads": 1}
+        of_job |= {"log": [folder / log], "rule_msg": ""}
+        events.emit(SimpleNamespace(event=LogEvent.JOB_INFO, **of_job))
+    (folder / "stopped").write_text("epoch 1/2\ntrain.py: stopped; the same call goes on\n")
+    (folder / "raised").write_text("RuntimeError: too much\n")
+    for number in events.jobs:
+        events.emit(SimpleNamespace(event=LogEvent.JOB_ERROR, jobid=number, rule_msg=""))
+    said = "\n".join(closing.lines(results, table, of_call))
     of_call.close()
-    assert f"failed: train {raised}\n    RuntimeError: too much" in said
-    assert stopped not in said
-    assert ("failed: choose" not in said) == is_stopped
-    assert (silent not in said) == is_stopped
+    states = dict.fromkeys(("choose", silent, earlier, stopped, raised))
+    return [job.state for job in of_call.jobs.values()], said, states
+
+
+@pytest.mark.parametrize("told_to_stop", [True, False])
+def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_path, told_to_stop):
+    """A run that wrote nothing, or only in an earlier call, has not begun."""
+    states, said, titles = ended(tmp_path, told_to_stop)
+    choose, silent, earlier, stopped, raised = states
+    assert (stopped, raised) == (journal.STOPPED, journal.FAILED)
+    expected = journal.STOPPED if told_to_stop else journal.FAILED
+    assert choose == silent == earlier == expected
+    *_, raised_title = titles
+    assert f"failed: train {raised_title}\n    RuntimeError: too much" in said
+    assert said.count("failed: ") == (1 if told_to_stop else 4)
+    # Who looks from outside reads the same.
+    jobs = journal.read_jobs(ResultsFolder(str(tmp_path)))
+    assert [job.state for job in jobs] == states
 
 
 def test_the_end_of_a_log_is_what_says_why(tmp_path):
@@ -177,3 +198,43 @@ def test_a_full_disk_is_told_before_anything_is_made(tmp_path, monkeypatch):
     (finding,) = call._unusable(tmp_path / "results")
     assert finding.startswith(str(tmp_path))
     assert finding.endswith("bytes are free; make room")
+
+
+def test_what_a_group_shares_stays_shared(tmp_path):
+    """A member whose umask shuts others out replaces a file, and writes a new one."""
+    shared = tmp_path / "config.txt"
+    shared.write_text("old")
+    shared.chmod(0o664)
+    os.chown(shared, -1, 1000)
+    tmp_path.chmod(0o2770)
+    before = os.umask(0o077)
+    try:
+        files.write_text(shared, "new")
+        files.write_json(tmp_path / "other.json", {})
+    finally:
+        os.umask(before)
+    status = shared.stat()
+    assert (shared.read_text(), status.st_mode & 0o777, status.st_gid) == ("new", 0o664, 1000)
+    assert (tmp_path / "other.json").stat().st_mode & 0o777 == 0o660
+
+
+def test_a_results_folder_that_cannot_be_read_is_told_with_its_owner(tmp_path, monkeypatch):
+    results_folder.note_origin([tmp_path / "mine.yaml"], tmp_path)
+
+    def refuse(path, **options):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    (line,) = results_folder.foreign([tmp_path / "mine.yaml"], tmp_path)
+    assert line.endswith(f"config.txt cannot be read: root may `chmod -R g+r {tmp_path}`")
+
+
+def test_a_journal_of_another_member_is_replaced(tmp_path):
+    folder = ResultsFolder(str(tmp_path))
+    record = journal.CallRecord.of_this_process(2, False, {})
+    journal.Journal(folder, record).close()
+    first = Path(folder.call_file(journal.JOBS)).stat().st_ino
+    kept = Path(folder.call_file(journal.JOBS)).open()  # so that its number is not used again
+    journal.Journal(folder, record).close()
+    assert Path(folder.call_file(journal.JOBS)).stat().st_ino != first
+    kept.close()

@@ -11,7 +11,7 @@ from test_plan import work_of
 from allcores.files import read_json, write_json
 from allcores.planning import measuring, plan, preflight
 from allcores.planning.estimate import Estimates
-from allcores.study import grid
+from allcores.study import grid, schema
 from allcores.study.results_folder import ResultsFolder
 from allcores.training import sanity
 
@@ -20,6 +20,7 @@ def counted_by_trying(config, folder):
     """The table of a config whose models were tried out, as before a campaign."""
     table = grid.expand(config)
     program = [sys.executable, ROOT / "scripts" / "check_models.py"]
+    config = schema.defaults() | config
     assert preflight.findings(config, table, [], folder.tried_out, program) == []
     return table
 

@@ -30,7 +30,6 @@ MEASUREMENT = Measurement(
     evaluation_seconds=0.25,
     image_seconds=0.01,
     memory_bytes=1_000_000,
-    phases={"compute": 1.0},
     weights_bytes=1000,
     end_seconds=0.0,
 )

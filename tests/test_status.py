@@ -192,6 +192,32 @@ def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
     assert {one.path: one.state for one in ended}[running] == WAITING
 
 
+def test_runs_whose_data_could_not_be_made_are_not_to_go(tmp_path):
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
+    jobs = [job("prepare_dataset", "digits", journal.FAILED)]
+    of_runs = list(state.states(folder, table, jobs, lambda path: False))
+    assert {one.state for one in of_runs} == {state.UNREACHABLE}
+    call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(table.runs, 60.0))
+    (line,) = board.lines(of_runs, jobs, folder, table, call, 2)
+    assert f"0 to go, {len(of_runs)} not reached, prepare_dataset of digits failed" in line
+    assert "left" not in line
+    (path, run), *_ = table.runs.items()
+    title = f"digits {run.model.label} {run.measured}"
+    jobs = [job("calibrate", title, journal.FAILED)]
+    known = {one.path: one.state for one in state.states(folder, table, jobs, lambda path: False)}
+    assert known[path] == state.UNREACHABLE
+    assert WAITING in known.values()
+
+
+def test_a_job_that_was_stopped_has_not_failed(tmp_path):
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
+    jobs = [job("prepare_dataset", "digits", journal.STOPPED)]
+    of_runs = list(state.states(folder, table, jobs, lambda path: False))
+    assert {one.state for one in of_runs} == {WAITING}
+    (line,) = board.lines(of_runs, jobs, folder, table, None, 2)
+    assert "failed" not in line.replace("0 failed", "")
+
+
 def test_what_cannot_be_written_down_ends_no_call(tmp_path):
     """Only who watches needs it."""
     folder = ResultsFolder(str(tmp_path))

@@ -1,6 +1,7 @@
 """Tables as people have them: an index written along, codes, seconds since 1970."""
 
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -188,6 +189,18 @@ def test_arrays_are_judged_as_a_whole(tmp_path, monkeypatch):
     path = tmp_path / "mine.npz"
     np.savez(path, inputs=np.stack([at, np.arange(50)], axis=1), targets=at)
     assert len(list(npz.load(None, path=path, task="regression").chunks)) == 25
+
+
+def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
+    frame = pd.DataFrame({"a": range(6), "y": [0, 1] * 3})
+    frame["price"] = [Decimal("1.50"), None, *map(Decimal, ("2", "3", "4", "5"))]
+    filtered = frame[frame["a"] > 1]
+    for index in (filtered, filtered.set_index("a", drop=False)):
+        made = table.load(None, path=saved(tmp_path, index, "x.parquet"), target="y")
+        assert made.notes == []
+        assert made.chunks[0][:, 1].tolist() == [2, 3, 4, 5]
+    read = table.read(saved(tmp_path, frame, "x.parquet"))
+    assert read["price"].isna().tolist() == [False, True] + [False] * 4
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ def made(strategy, workers, fold, accuracy, seconds):
         "ordered": False,
         "grouped": False,
         "held_out_samples": 10,
+        "held_out_unknown": 0,
         "started": 0.0,
         "ended": 200.0,
         "sessions": [{"started": 0.0, "ended": 200.0}],

@@ -1,9 +1,13 @@
 """Each model is tried out in a process of its own, which ends whatever the model does."""
 
+import json
+import os
+import signal
+import subprocess
 import sys
 
 import pytest
-from conftest import RUN, vary
+from conftest import ENVIRONMENT, ROOT, RUN, vary
 
 from allcores.study import component
 from allcores.study.run import Choice, digest
@@ -78,3 +82,24 @@ def test_a_trial_that_is_killed_does_not_blame_the_model(place):
     assert (
         "the process that tried out the model was killed by SIGKILL, as a system" in said["problem"]
     )
+
+
+def test_ctrl_c_ends_trials_without_a_traceback(place):
+    hangs = KEEPING.replace("super().__init__()", "super().__init__()\n        time.sleep(1000)")
+    run = written(place, f"import time\nprint('tried', flush=True)\n{hangs}")
+    trial = {"settings": run.to_json(), "shape": [1, 8, 8], "classes": 3, "strategies": []}
+    trial |= {"examples": None, "limit": 600}
+    process = subprocess.Popen(
+        [sys.executable, ROOT / "scripts" / "check_models.py"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+        start_new_session=True,
+    )
+    process.stdin.write(json.dumps([trial]))
+    process.stdin.close()
+    assert process.stderr.readline() == "tried\n"
+    os.killpg(process.pid, signal.SIGINT)
+    assert "Traceback" not in process.stderr.read()
+    assert process.wait() == -signal.SIGINT

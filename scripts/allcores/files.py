@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import struct
 from pathlib import Path
 
@@ -26,6 +27,20 @@ def write_text(path, text):
     except OSError:  # a full disk, say
         part.unlink(missing_ok=True)
         raise
+    replace(part, path)
+
+
+def replace(part, path):
+    """Rename a file to a path; what is there keeps its mode and group, so that a group that shares
+    results goes on sharing them. A new one has the rights of its folder's group."""
+    path = Path(path)
+    here = (path if path.exists() else path.parent).stat()
+    mode = here.st_mode if path.exists() else part.stat().st_mode
+    if not path.exists() and here.st_mode & stat.S_ISGID:
+        mode |= here.st_mode & (stat.S_IRGRP | stat.S_IWGRP)
+    with contextlib.suppress(PermissionError):  # of another user's group
+        os.chown(part, -1, here.st_gid if path.exists() else -1)
+    part.chmod(stat.S_IMODE(mode))
     part.replace(path)
 
 

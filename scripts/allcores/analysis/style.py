@@ -12,11 +12,7 @@ from matplotlib import ticker
 from allcores.study import registry
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
-# One for each built-in strategy, in the order of their names; they suit the colour-blind.
-COLOURS = [
-    *("#117733", "#56b4e9", "#949494", "#0173b2", "#ca9161", "#cc78bc"),
-    *("#808000", "#de8f05", "#029e73", "#333333", "#d55e00"),
-]
+# Of labels that are not the name of a strategy with a look of its own.
 MARKERS = "<sD^vP*Xpo>"
 DASHES = ["-", "--", ":", "-."]
 HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
@@ -45,16 +41,17 @@ sns.set_theme(
 
 
 def strategies(names):
-    """Strategy -> (colour, marker): a built-in one has the same in every figure of every study.
+    """Strategy -> (colour, marker): in every figure of every study those that its file gives.
 
     Other labels follow in the order in which the study lists them.
     """
-    pairs = zip(
-        itertools.cycle(COLOURS + sns.color_palette("dark").as_hex()),
+    free = zip(
+        itertools.cycle(sns.color_palette("dark").as_hex()),
         itertools.cycle(MARKERS),
         strict=False,
     )
-    return dict(zip(dict.fromkeys([*registry.strategies(), *names]), pairs, strict=False))
+    known = {name: entry.constants.get("look") for name, entry in registry.strategies().items()}
+    return {name: known.get(name) or next(free) for name in dict.fromkeys(names)}
 
 
 def phases(names):

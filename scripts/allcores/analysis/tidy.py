@@ -70,6 +70,7 @@ def runs(all_metrics, measured):
             "loss": metrics["loss"],
             "train_samples": metrics["train_samples"],
             "held_out_samples": metrics["held_out_samples"],
+            "held_out_unknown": metrics["held_out_unknown"],
             "ordered": metrics["ordered"],
             "grouped": metrics["grouped"],
             "batch_size": metrics["settings"]["batch_size"],

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from allcores.campaign import journal, state
 from allcores.campaign.events import is_of_terminal
-from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING
+from allcores.campaign.state import DONE, FAILED, RUNNING, UNREACHABLE, WAITING
 from allcores.planning.prediction import duration
 
 # Seconds between two looks: on a terminal, and where each look prints another line; and the share
@@ -93,6 +93,7 @@ def lines(run_states, jobs, folder, table, call, available, is_over=False):
     others = [] if is_over else others
     busy = sum(run_state.cores for run_state in training) + sum(job.cores for job in others)
     parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
+    parts += [f"{counts[UNREACHABLE]} {UNREACHABLE}"] if counts[UNREACHABLE] else []
     failed = [job for job in jobs if job.state == journal.FAILED and job.rule != "train"]
     parts += [f"{' of '.join(filter(None, (job.rule, job.title)))} failed" for job in failed]
     line = ", ".join(parts)

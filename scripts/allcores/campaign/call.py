@@ -17,7 +17,7 @@ from pathlib import Path
 from snakemake.utils import update_config
 
 from allcores import programs
-from allcores.campaign import closing, commands, journal, state, why
+from allcores.campaign import closing, commands, journal, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, CallProgress
 from allcores.campaign.data_jobs import DataJobs
@@ -73,7 +73,8 @@ class Call:
         self.is_main = internals.is_main_process(workflow)
         self.local_cores = internals.local_cores(workflow)
         self.launcher = os.environ.get(LAUNCHER, "")
-        self.open, self.journal, self.goes_on = contextlib.ExitStack(), None, False
+        self.open, self.journal, self.events = contextlib.ExitStack(), None, None
+        self.goes_on = False
         update_config(config, yamlfile.typed(internals.given_values(workflow)))
         self.merged_config = schema.defaults() | config
         try:
@@ -244,7 +245,13 @@ class Call:
         self._write_config(self.merged_config if self.undecided else self.config)
         if WITHOUT_MISSING not in os.environ:  # not a call within another, which reports all
             self._watch(jobs, logger)
-        internals.finish_by_signals(self.workflow, is_submitting=self.local_cores is None)
+        is_submitting = self.local_cores is None
+        internals.finish_by_signals(self.workflow, is_submitting, self._note_stop)
+
+    def _note_stop(self):
+        """Note that the call is told to end: jobs that end badly from now on have not failed."""
+        if self.events:
+            self.events.is_told_to_stop = True
 
     def _warm_up(self):
         # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
@@ -266,11 +273,10 @@ class Call:
         )
         self.journal = progress.journal = journal.Journal(self.folder, record)
         self.open.callback(self.journal.close)
-        events = Events(
-            self.journal, self._title, functools.partial(self._notice, progress, logger)
-        )
-        logger.addHandler(events)
-        self.open.callback(logger.removeHandler, events)
+        notice = functools.partial(self._notice, progress, logger)
+        self.events = Events(self.journal, self._title, notice)
+        logger.addHandler(self.events)
+        self.open.callback(logger.removeHandler, self.events)
         notes = [note for name in self.table.studies for note in fit.notes(self.config, name)]
         for note in dict.fromkeys(notes):
             logger.warning(f"NOTE: {note}")
@@ -286,8 +292,7 @@ class Call:
     def _notice(self, progress, logger, job):
         """Take in a journal.JobRecord that has changed its state."""
         progress.notice(job)
-        has_failed = job.state == journal.FAILED and not state.was_stopped(job)
-        if has_failed and not internals.is_verbose(self.workflow):
+        if job.state == journal.FAILED and not internals.is_verbose(self.workflow):
             logger.error("\n".join(closing.failure(job)))
 
     def _title(self, rule, wildcards):
@@ -332,11 +337,11 @@ class Call:
         is_stopped = is_left or internals.is_told_to_finish(self.workflow)
         if not is_stopped:
             self._make_tables_of_the_others()
-        self._say_goodbye(is_stopped)
+        self._say_goodbye()
 
-    def _say_goodbye(self, is_stopped=False):
+    def _say_goodbye(self):
         if self.is_main and WITHOUT_MISSING not in os.environ:
-            lines = closing.lines(self.folder, self.table, self.journal, is_stopped)
+            lines = closing.lines(self.folder, self.table, self.journal)
             with contextlib.suppress(OSError):  # of a terminal that was closed
                 print(*lines, sep="\n", file=sys.stderr)
 
@@ -353,11 +358,16 @@ class Call:
             internals.given_files(self.workflow),
             internals.given_pairs(self.workflow),
         )
-        subprocess.run(
+        print("Tables and figures of the runs that have results are made", file=sys.stderr)
+        made = subprocess.run(
             command,
             env=os.environ | {WITHOUT_MISSING: "1"},
             preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
+            text=True,
+            capture_output=True,
         )
+        if made.returncode:
+            print(made.stderr, file=sys.stderr)
 
 
 def _flag(cores):

@@ -14,23 +14,19 @@ OF_SLURM = ("srun: ", "slurmstepd: ")
 LAST_LINES, LONGEST = 3, 300  # lines of a failed job's log, and characters of a line
 
 
-def lines(folder, table, call_journal, is_stopped):
+def lines(folder, table, call_journal):
     """The last lines of a call.
 
     Args:
         folder: the ResultsFolder.
         table: the grid.Table of its config.
         call_journal: journal.Journal of the call; None: it ended before its first job.
-        is_stopped: whether it was told to end: then of the jobs that did not succeed only runs
-            count as failed, and only those that have written to their log.
     """
     if call_journal is None:
         return
     jobs = list(call_journal.jobs.values())
     trained = [job for job in jobs if job.rule == "train" and job.state == journal.FINISHED]
-    failed = [job for job in jobs if job.state == journal.FAILED and not state.was_stopped(job)]
-    if is_stopped:
-        failed = [job for job in failed if job.rule == "train" and state.text_of(job.log)]
+    failed = [job for job in jobs if job.state == journal.FAILED]
     is_current = state.Current(folder, table)
     missing = [path for path in folder.wanted_paths(table) if not is_current(path)]
     diverged = [job.title for job in trained if _has_diverged(folder, job.title)]

@@ -3,10 +3,12 @@
 import dataclasses
 import logging
 import time
+from pathlib import Path
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from allcores.campaign.journal import FAILED, FINISHED, RUNNING, JobRecord
+from allcores.campaign import state
+from allcores.campaign.journal import FAILED, FINISHED, RUNNING, STOPPED, JobRecord
 
 JOB_EVENTS = (
     LogEvent.JOB_INFO,
@@ -25,10 +27,14 @@ class Events(logging.Handler):
         journal: journal.Journal.
         title: function of a rule's name and wildcards that returns a job's title.
         notice: called with a JobRecord after its state has changed.
+
+    Attributes:
+        is_told_to_stop: set when the call is told to end: jobs that then end badly have not failed.
     """
 
     def __init__(self, journal, title, notice):
         super().__init__()
+        self.is_told_to_stop = False
         self.journal, self.title, self.notice = journal, title, notice
         self.jobs = {}  # by their numbers; some may not have begun yet
 
@@ -44,11 +50,18 @@ class Events(logging.Handler):
         elif event == LogEvent.JOB_FINISHED:
             self._note(record.job_id, FINISHED)
         elif event == LogEvent.JOB_ERROR:
-            self._note(record.jobid, FAILED, record.rule_msg or "")
+            job = self.jobs.get(record.jobid)
+            is_stopped = job and (state.was_stopped(job) or self._has_done_nothing(job))
+            self._note(record.jobid, STOPPED if is_stopped else FAILED, record.rule_msg or "")
 
-    def _note(self, number, state, message=""):
+    def _has_done_nothing(self, job):
+        """Whether a job that is no run, or a run without a word of its own, was told to stop."""
+        is_mute = not state.text_of(job.log) or Path(job.log).stat().st_mtime < job.began
+        return self.is_told_to_stop and (job.rule != "train" or is_mute)
+
+    def _note(self, number, state_of_job, message=""):
         if number in self.jobs:
-            changed = {"state": state, "since": time.time(), "message": message}
+            changed = {"state": state_of_job, "since": time.time(), "message": message}
             job = dataclasses.replace(self.jobs[number], **changed)
             self.journal.note(number, job)
             self.notice(job)

@@ -16,8 +16,8 @@ from allcores.files import write_text
 from allcores.machine import slurm
 
 CALL, JOBS = "call.json", "jobs.jsonl"
-# The states of a job that has begun.
-RUNNING, FINISHED, FAILED = "running", "finished", "failed"
+# The states of a job that has begun; STOPPED: the call was told to end before the job had.
+RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class JobRecord:
     Attributes:
         rule: the name of its rule.
         title: what it makes; the path of the run, for rule train.
-        state: RUNNING, FINISHED or FAILED.
+        state: RUNNING, FINISHED, FAILED or STOPPED.
         began, since: when it began, and when its state changed last, in seconds since 1970.
         cores: number of cores that it occupies.
         log: its log file; "": it has none.
@@ -94,6 +94,8 @@ class Journal:
         self.folder, self.call, self.jobs = folder, call, {}
         Path(folder.call_file(CALL)).parent.mkdir(parents=True, exist_ok=True)
         write_text(folder.call_file(CALL), json.dumps(asdict(call)))
+        # Another member of a group may have written it, and only its owner may write it again.
+        Path(folder.call_file(JOBS)).unlink(missing_ok=True)
         self.file = Path(folder.call_file(JOBS)).open("w", buffering=1)
 
     def expect(self, expected):

@@ -248,7 +248,7 @@ def exit_by_interrupt():
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
-def finish_by_signals(workflow, is_submitting):
+def finish_by_signals(workflow, is_submitting, notice):
     """From now on, SIGTERM, SIGINT and SIGHUP let running jobs end and start no other.
 
     A terminal sends Ctrl-C to the jobs, too, and SIGHUP when it is closed: they save and stop.
@@ -261,6 +261,7 @@ def finish_by_signals(workflow, is_submitting):
     Args:
         workflow: Snakemake's.
         is_submitting: whether jobs are submitted to a cluster.
+        notice: is called at once when such a signal comes.
     """
     numbers = queue.SimpleQueue()
 
@@ -272,6 +273,7 @@ def finish_by_signals(workflow, is_submitting):
                 finish_running_jobs(workflow)
 
     def handle(number, frame):
+        notice()
         if number == signal.SIGHUP and os.getsid(0) == os.getpid():
             # When a terminal is closed, only the leader of its session gets the signal.
             signal.signal(number, signal.SIG_IGN)

@@ -12,6 +12,7 @@ from allcores.machine import slurm
 from allcores.study import identity
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
+UNREACHABLE = "not reached"  # something that the run needs has failed
 # The expected time counts as much as having seen this share of the work done.
 TRUST = 0.05
 # What a run that was told to stop says in its log.
@@ -25,7 +26,7 @@ class RunState:
 
     Attributes:
         path: its path, the key in the grid.Table.
-        state: DONE, RUNNING, FAILED or WAITING.
+        state: DONE, RUNNING, FAILED, WAITING or UNREACHABLE.
         began: when it began, in seconds since 1970; 0: that is not known.
         cores: number of cores that it occupies while it is running.
     """
@@ -53,6 +54,7 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
             use or cannot be asked, and what the call has started counts as running.
     """
     job_of = {job.title: job for job in jobs if job.rule == "train"}
+    failed = {(job.rule, job.title) for job in jobs if job.state == journal.FAILED}
     for path in folder.wanted_paths(table):
         job = job_of.get(path)
         if queue and path in queue:
@@ -63,10 +65,22 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
             yield RunState(path, RUNNING, job.began, job.cores)
         elif is_done(path):
             yield RunState(path, DONE)
-        elif job and job.state == journal.FAILED and not was_stopped(job):
+        elif job and job.state == journal.FAILED:
             yield RunState(path, FAILED, job.began)
+        elif not failed.isdisjoint(_needed_by(table.runs[path])):
+            yield RunState(path, UNREACHABLE)
         else:
             yield RunState(path, WAITING)
+
+
+def _needed_by(run):
+    """(rule, title) of each job, as in journal.JobRecord, without which a Run cannot begin."""
+    label, seed = run.dataset.label, run.seed
+    yield "choose", ""
+    yield "prepare_dataset", label
+    yield "assign_folds", f"{label} {run.folds} {seed}"
+    yield "assign_inner_folds", f"{label} {run.folds} {seed} {run.inner_folds}"
+    yield "calibrate", f"{label} {run.model.label} {run.measured}"
 
 
 def queue(folder, table):

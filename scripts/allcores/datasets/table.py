@@ -131,6 +131,11 @@ def read(path, texts=()):
             frame = pd.read_csv(path, index_col=False, **options).rename(columns=str)
         for name in frame.columns[frame.dtypes == "category"]:  # as Parquet keeps some
             frame[name] = frame[name].astype(object).infer_objects()
+        for name in frame.columns[frame.dtypes == "object"]:
+            if pd.api.types.infer_dtype(frame[name], skipna=True) == "decimal":
+                frame[name] = pd.to_numeric(frame[name])
+        if reader == "read_parquet":  # an index is what filtering rows leaves, or names them
+            frame = frame.reset_index(drop=True)
     except Exception as error:  # whatever pandas and pyarrow say of a damaged file
         raise ValueError(f"{path}: cannot be read as {Path(path).suffix[1:]} ({error})") from None
     name = str(frame.columns[0]) if len(frame.columns) == 1 else ""

@@ -1,1 +1,4 @@
-"""What the machine gives: cores, their leases, memory, processes, time. No torch."""
+"""What the machine gives: cores, their leases, memory, processes, time.
+
+No torch, but in lean_torch.py, which is there to load it.
+"""

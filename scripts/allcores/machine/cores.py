@@ -8,7 +8,7 @@ from pathlib import Path
 # The variables that set the size of thread pools; Snakemake sets them all to the rule's threads.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # The variables in which a batch system says how many cores a job has.
-ALLOTMENT_VARIABLES = ("SLURM_CPUS_PER_TASK", "LSB_DJOB_NUMPROC")
+ALLOTMENT_VARIABLES = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "LSB_DJOB_NUMPROC")
 CGROUP = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 

@@ -1,5 +1,7 @@
 """How much memory this process, and what it starts, may use."""
 
+import os
+
 import psutil
 
 from allcores.machine import cores
@@ -20,7 +22,17 @@ def free_mb():
         if (group / limit).exists() and (group / limit).read_text().strip() != "max":
             room = int((group / limit).read_text()) - int((group / used).read_text())
             free = min(free, room + _reclaimable(group, cached))
-    return max(1, free // 1_000_000)
+    allotted = _of_slurm()
+    return max(1, min(free // 1_000_000, allotted) if allotted else free // 1_000_000)
+
+
+def _of_slurm():
+    """Megabytes that SLURM gives this job on a node; 0: it is no job, or has all of the node's."""
+    of_node, of_core, count = (
+        int(os.environ.get(f"SLURM_{name}", 0))
+        for name in ("MEM_PER_NODE", "MEM_PER_CPU", "CPUS_ON_NODE")
+    )
+    return of_node or of_core * count
 
 
 def _with_parents(group, root):

@@ -93,10 +93,6 @@ def _measurement(steps, first, alone, busy, held_out, weights):
         evaluation_seconds=max(0.0, evaluations[1] - held_out * per_image),
         image_seconds=per_image,
         memory_bytes=max(metrics["peak_memory_bytes"] for metrics in (first, alone, *busy)),
-        phases={
-            phase: seconds / sum(alone["epochs"][-1]["phases"].values())
-            for phase, seconds in alone["epochs"][-1]["phases"].items()
-        },
         weights_bytes=weights,
         end_seconds=alone["end_seconds"],
         contended=alone["cores"]["contended"],

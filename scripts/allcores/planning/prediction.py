@@ -34,7 +34,6 @@ class Measurement:
         epoch_seconds: of an epoch in addition to its steps: a checkpoint.
         evaluation_seconds, image_seconds: of a scoring, and in addition of each image scored.
         memory_bytes: peak memory of all its processes together.
-        phases: phase -> its share of a step.
         weights_bytes: of the model.
         end_seconds: from the end of its record until its memory and checkpoints are gone.
         extrapolated: whether it follows from other measurements instead of its own.
@@ -49,7 +48,6 @@ class Measurement:
     evaluation_seconds: float
     image_seconds: float
     memory_bytes: int
-    phases: dict
     weights_bytes: int
     end_seconds: float
     extrapolated: bool = False

@@ -14,6 +14,7 @@ class Accelerator(Strategy):
     """Apply the gradient to the weights on the device, in fp32. Sends nothing to other ranks."""
 
     one_worker = True
+    look = ("#117733", "<")
     equals_serial = "with one worker"  # on the device "cpu"; elsewhere up to rounding
     reference = True
 

@@ -29,6 +29,7 @@ WORKER_STATE = ("accrued", "accrued_steps", "steps_since_pull", "pushed", "versi
 class AsyncParameterServer(ServedStrategy):
     """Push accumulated gradients every n_push steps, pull the weights every n_pull steps."""
 
+    look = ("#56b4e9", "s")
     equals_serial = "with one worker"
     element_wise = True
     asynchronous = True

@@ -55,11 +55,14 @@ class Strategy:
             stale the updates were. All others end, by default, with the same bits every time,
             resumed or not.
 
+        look: its colour and marker in figures; None: those of the palette that are free.
+
     Options are the keyword arguments of __init__, with defaults. Names, options, the
     attributes above and ALLOWED (what an option may be: a tuple of values, or the least number) are
     read from the strategy's own file without importing it; they are not inherited.
     """
 
+    look = None
     one_node = False
     one_worker = False
     equals_serial = None

@@ -16,6 +16,7 @@ class DataParallel(Strategy):
     """Apply the gradient to the weights. Sends nothing on a CPU."""
 
     one_worker = True
+    look = ("#949494", "D")
     equals_serial = "with one worker"
 
     def __init__(self, model, make_optimizer, world):

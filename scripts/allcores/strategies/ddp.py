@@ -34,6 +34,7 @@ class DDP(Strategy):
     parameter, the last to be computed, to the end of backward().
     """
 
+    look = ("#0173b2", "^")
     equals_serial = "always"
 
     def __init__(

@@ -20,6 +20,7 @@ from allcores.strategies._local import LocalStrategy
 class Gossip(LocalStrategy):
     """Update locally, average with the neighbours."""
 
+    look = ("#ca9161", "v")
     equals_serial = "with one worker"
     element_wise = True
 

@@ -38,6 +38,7 @@ ALLOWED = {"state": ("own", "shared")}
 class Hogwild(Strategy):
     """Apply my gradient to everybody's weights."""
 
+    look = ("#cc78bc", "P")
     equals_serial = "with one worker"
     element_wise = True
     asynchronous = True

@@ -24,6 +24,7 @@ ALLOWED = {"every": 1, "post_local": 0}
 class LocalSGD(LocalStrategy):
     """Update locally, average now and then."""
 
+    look = ("#808000", "*")
     equals_serial = "with one worker"
     element_wise = True
 

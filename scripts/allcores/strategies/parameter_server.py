@@ -22,6 +22,7 @@ ALLOWED = {"servers": 1}
 class ParameterServer(ServedStrategy):
     """Push the gradient, wait for the other workers and the update, pull the weights."""
 
+    look = ("#de8f05", "X")
     equals_serial = "always"
     element_wise = True
 

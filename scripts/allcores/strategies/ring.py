@@ -102,6 +102,7 @@ class RingAverage:
 class Ring(Strategy):
     """Average the gradient around the ring, then update locally."""
 
+    look = ("#029e73", "p")
     equals_serial = "always"
     element_wise = True
 

@@ -7,4 +7,5 @@ class Serial(Alone):
     """Apply the gradient to the weights. Sends nothing."""
 
     one_worker = True
+    look = ("#333333", "o")
     equals_serial = "with one worker"

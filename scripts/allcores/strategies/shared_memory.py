@@ -56,6 +56,7 @@ class Block(NamedTuple):
 class SharedMemory(Strategy):
     """Average my slice of everybody's gradients and update my slice of the weights."""
 
+    look = ("#d55e00", ">")
     equals_serial = "always"
     element_wise = True
 

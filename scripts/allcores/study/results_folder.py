@@ -301,13 +301,23 @@ def _origin(files):
     return "\n".join(os.path.relpath(file) for file in files)
 
 
+def _owner(file):
+    try:
+        return file.owner()
+    except KeyError:  # it has a number only
+        return f"user {file.stat().st_uid}"
+
+
 def foreign(files, folder):
     """[a finding] if a folder holds the results of other config files of the same name, else [].
 
     For instance, mine.yaml and config/mine.yaml share a name.
     """
     origin_file, origin = Path(folder) / ORIGIN, _origin(files)
-    recorded = origin_file.read_text(errors="replace") if origin_file.exists() else origin
+    try:
+        recorded = origin_file.read_text(errors="replace") if origin_file.exists() else origin
+    except PermissionError:
+        return [f"{origin_file} cannot be read: {_owner(origin_file)} may `chmod -R g+r {folder}`"]
     if recorded == origin:
         return []
     return [

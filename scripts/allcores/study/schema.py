@@ -45,9 +45,8 @@ def violations(config):
         unknown = list(_check_types(config, ()))
     except RecursionError:
         return [((), "refers to itself, by an anchor")]
-    if unknown:  # the validator expects every key to be a text
-        return unknown
-    return [problem for error in _validator().iter_errors(config) for problem in _explain(error)]
+    errors = _validator().iter_errors(_of_json(config))
+    return unknown + [problem for error in errors for problem in _explain(error)]
 
 
 @functools.cache
@@ -82,6 +81,15 @@ def _check_types(value, path):
             path,
             f"found a {kind}; expected a text, a number, true, false, a list or keys; quote it",
         )
+
+
+def _of_json(value):
+    """A config without what _check_types() finds: the validator expects every key to be a text."""
+    if isinstance(value, dict):
+        return {key: _of_json(child) for key, child in value.items() if isinstance(key, str)}
+    if isinstance(value, list):
+        return [_of_json(child) for child in value]
+    return value
 
 
 def mapping(value):

@@ -11,6 +11,7 @@ The other modules only see the expanded entries.
 """
 
 import copy
+import itertools
 import math
 import random
 import re
@@ -213,14 +214,21 @@ def expanded(config):
             swept[name] = {"family": label, "values": values_by_key}
     if not swept:
         return config
-    studies = {
-        name: study
-        | {"models": [model for label in study["models"] for model in labels.get(label, [label])]}
-        if "models" in mapping(study)
-        else study
-        for name, study in config["studies"].items()
-    }
+    studies = config.get("studies")
+    if isinstance(studies, dict):
+        studies = {name: _with_candidates(study, labels) for name, study in studies.items()}
     return config | {"models": models, "studies": studies, SWEPT: swept, WRITTEN: written}
+
+
+def _with_candidates(study, labels):
+    """A study with the candidates of each model in its place; the schema reports other values."""
+    models = mapping(study).get("models")
+    if not isinstance(models, list):
+        return study
+    several = [
+        labels.get(label, [label]) if isinstance(label, str) else [label] for label in models
+    ]
+    return study | {"models": list(itertools.chain.from_iterable(several))}
 
 
 def family_of(config, label):

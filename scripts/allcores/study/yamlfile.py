@@ -13,10 +13,8 @@ def read(file):
         ValueError: the file is not UTF-8, not YAML or no mapping; the message names it.
         OSError: it cannot be read.
     """
-    # YAML reads some of JSON's numbers, such as 5e-05, as texts.
-    parse = json.loads if Path(file).suffix == ".json" else yaml.safe_load
     try:
-        content = parse(Path(file).read_text(encoding="utf-8"))
+        content = _parsed(file, Path(file).read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{file}: not UTF-8, the encoding of YAML: {error}") from None
     except (yaml.YAMLError, json.JSONDecodeError) as error:
@@ -25,6 +23,24 @@ def read(file):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
         raise ValueError(f"{file}: found {kind}; expected keys and values")
     return content
+
+
+def _parsed(file, text):
+    """What is in a file; as by Snakemake, JSON is tried first, of whose numbers YAML reads some,
+    such as 5e-05, as texts."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        if Path(file).suffix == ".json" and not _is_yaml(text):
+            raise
+    return yaml.safe_load(text)
+
+
+def _is_yaml(text):
+    try:
+        return isinstance(yaml.safe_load(text), dict)
+    except yaml.YAMLError:
+        return False
 
 
 def typed(config):

@@ -17,7 +17,7 @@ LEAST_NORM = 1e-6
 FUSED = {"SGD", "Adam", "AdamW", "Adagrad"}
 NOT_FUSED = {"foreach", "differentiable", "capturable"}
 # Optimizers whose weight decay is part of an update of whole matrices.
-OWN_DECAY = ("Adafactor", "Muon")
+OWN_DECAY = ("Adafactor",)
 
 
 @dataclass(frozen=True)

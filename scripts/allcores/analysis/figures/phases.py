@@ -9,8 +9,8 @@ SECTION = "speed"
 ORDER = 22
 CAPTION = """
 Where the time of an epoch goes, on the first worker: median seconds per phase, without the first
-epoch (warm-up). ``ddp`` hides part of its communication behind the computation; only the rest is
-shown as *communicate*. *wait* is time spent until other workers are ready.
+epoch (warm-up). Where a strategy hides part of its communication behind the computation, only the
+rest is shown as *communicate*. *wait* is time spent until other workers are ready.
 """
 
 # In the order of a step; phases with other names, which strategies define, come after them.

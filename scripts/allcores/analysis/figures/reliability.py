@@ -43,7 +43,7 @@ def reliability(predictions):
     """In ten parts of equal size, by rising certainty: how sure, and how often right.
 
     Args:
-        predictions: true, predicted, scores; see collect.predictions().
+        predictions: true, predicted, scores; see metrics.predictions().
 
     Returns:
         pandas.DataFrame of sure, right, samples.

@@ -30,9 +30,9 @@ run was stopped and continued, as by Ctrl-Z (stopped), rows whose cores
 were used by others for more than a tenth of the time (contended), and rows that were timed under
 other *conditions* than the baseline (alone or packed, processor, torch), for which no speedup is
 given. *sent mb*: megabytes sent between nodes per epoch. The last columns are the shares of each
-phase in the training time of the first worker; ``ddp`` hides part of its communication behind the
-computation, and only the rest counts as *communicate*. Unless the study is ``exclusive``, other
-runs were at work on other cores of the machine at the same time.
+phase in the training time of the first worker; where a strategy hides part of its communication
+behind the computation, only the rest counts as *communicate*. Unless the study is ``exclusive``,
+other runs were at work on other cores of the machine at the same time.
 """
 # Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("cores", "samples_per_second", "speedup", "efficiency", "note")

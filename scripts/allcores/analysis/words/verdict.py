@@ -40,6 +40,12 @@ def of_machine(runs):
             f"The models were trained in different precisions ({listed}). bf16 rounds, which may "
             "cost accuracy; `recipe: fixed` trains all in fp32."
         )
+    unknown = runs[runs["held_out_unknown"] > 0]
+    if len(unknown):
+        yield (
+            f"In {count(len(unknown), 'run')}, up to {unknown['held_out_unknown'].max():,.0f} held-"
+            "out samples have a category that no training sample has; it counted as none."
+        )
     resumed = (runs["sessions"].str.count(" ") > 0).sum()
     if resumed:
         yield f"{count(resumed, 'run')} had been interrupted and resumed; their times are sums."
