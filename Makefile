@@ -1,18 +1,18 @@
 # make run    the default study, packed onto every core; ends with results/default/report.html
 # make plan   how long the default study will take, and how large it is
-# make test   what must hold, tested, but for what make soak repeats at length; lint alone is make lint;
+# make test   all tests but those that make soak repeats at length; lint alone is make lint;
 #             with PROCESSOR=avx2 or PROCESSOR=default as on a processor without AVX-512, without AVX
 # make test-slurm   a real SLURM, brought up on this machine as root
 # make cores, scratch_vs_builtin, data_size, kfold, hogwild
 #             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
 # make miniatures   all five
 # make test-processors   the promises of bits, as on other processors
-# make soak   an hour of kills, damage, full disks and changes: what comes out is what it was to be
+# make soak   an hour of kills, damage, full disks and changes: the results have to stay the same
 # make bench  how fast it is, here and now
 # make docs   the documentation as a site: results/docs/index.html
 # make lock   write down which packages are installed, with their digests
 # make release   check all and build the wheel of a version
-# make manual what schema, programs and docs/measured/ say, written into config/config.yaml, docs/ and README.md
+# make manual config/config.yaml, docs/ and README.md, written anew from schema, programs and docs/measured/
 
 PYTHON ?= python3
 CORES ?= all
@@ -73,10 +73,10 @@ manual: $(READY)
 	$(BIN)/python docs/measured.py
 
 docs: $(READY)
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open results/docs/index.html"
 
-# What of torch's comes from PyTorch's index of builds for CPUs, or is for GPUs.
+# Packages of torch's that come from PyTorch's index of builds for CPUs, or are for GPUs.
 UNLOCKED := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-, \
     cublas cuda-cupti cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 \
     nccl-cu13 nvjitlink nvshmem-cu13 nvtx)

@@ -41,7 +41,7 @@ A config is a YAML file: `snakemake --cores all --configfile config/mine.yaml`. 
 by `make manual` from `workflow/schemas/config.schema.yaml`; `config/config.yaml` shows the same
 keys in use, and an editor that knows YAML schemas completes and explains them."""
 OF_COMMANDS = """\
-What the programs say with `--help`; this page is written by `make manual`. A study itself is run by
+This page has the programs' own `--help`; it is written by `make manual`. A study itself is run by
 `snakemake`, whose flags are in [its own documentation](https://snakemake.readthedocs.io); those
 that one needs are in [running.md](running.md). With the package, `allcores plan` is
 `python scripts/plan.py`, and so on."""
@@ -132,7 +132,7 @@ def _pair(key, value, described, indent, text):
 
 def reference(properties):
     """docs/config.md."""
-    lines = ["# What a config may say", "", *_wrapped(INTRODUCTION)]
+    lines = ["# Keys of a config", "", *_wrapped(INTRODUCTION)]
     single = {}
     for section, described in properties.items():
         entries = described.get("additionalProperties")

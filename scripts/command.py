@@ -1,12 +1,12 @@
 """Train neural networks on every CPU core, from any folder.
 
-    allcores run --configfile mine.yaml                  what a config asks for, on all cores; other
+    allcores run --configfile mine.yaml                  a config, trained on all cores; other
                                                          flags are snakemake's: -n, --cores 4,
                                                          --profile slurm (lsf, sge, pbs, htcondor)
     allcores plan --configfile mine.yaml --cores 48      how long that would take
     allcores status --configfile mine.yaml --watch       how far it is
     allcores run --unlock                                after a call that was killed
-    allcores predict --help                              use what was trained
+    allcores predict --help                              use a trained model
     allcores train --help                                one training by hand
 
 Results go to results/ in the folder where it is called.

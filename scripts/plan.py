@@ -114,7 +114,7 @@ if __name__ == "__main__":
         type=float,
         default=memory.free_mb(),
         metavar="N",
-        help="memory that the runs share (default: what is free)",
+        help="memory that the runs share (default: the free memory)",
     )
     add("--results", metavar="DIR", help="folder (default: named after the config, in results/)")
     flags = parser.parse_args()

@@ -1,6 +1,6 @@
 """Say how far the runs of a config are, from its results folder: from another terminal, or later.
 
-python scripts/status.py --configfile config/mine.yaml            what is done, running, failed
+python scripts/status.py --configfile config/mine.yaml            runs done, running, failed
 python scripts/status.py --configfile config/mine.yaml --watch    the same, until all is done
 python scripts/status.py --configfile config/mine.yaml --why      which runs would run again, why
 """

@@ -123,7 +123,7 @@ def with_recipe(request, flags, data_folder):
         file = recipes.for_this_processor(file)
     needed = cores.allowed() if request.threads_per_worker == AUTO else 1
     if recipes.cores_measured(file) < needed:
-        print("measuring what is fastest for this model on this machine", flush=True)
+        print("measuring the fastest recipe for this model on this machine", flush=True)
         recipes.calibrate(request, data_folder, cores.allowed(), file)
     run = recipes.fill_in(request, file, flags.cores or cores.allowed())
     cores.set_thread_variables(run.threads_per_worker)

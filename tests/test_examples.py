@@ -68,7 +68,7 @@ def test_an_example_does_what_its_readme_says(miniature, example, monkeypatch):
     assert len((example / "README.md").read_text().splitlines()) <= 30
     if example.name == "patients":
         monkeypatch.chdir(folder)
-        cells = json.loads((ROOT / "examples" / "results.ipynb").read_text())["cells"]
+        cells = json.loads((folder / "results.ipynb").read_text())["cells"]
         names = {}
         for cell in cells:
             if cell["cell_type"] == "code":

@@ -164,7 +164,7 @@ def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
     # At once, and in the end again.
     assert output.count("failed: train tiny/own/cosine/serial/w1t1/fold") == 4
     assert "Traceback" not in output, "that is in its log"
-    assert "The same call goes on with what is missing." in output
+    assert "The same call goes on with the missing runs." in output
     # The call that made the tables was part of this one, and says nothing of its own.
     command = [sys.executable, ROOT / "scripts" / "status.py", "--configfile", project.config]
     status = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)

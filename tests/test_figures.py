@@ -1,10 +1,15 @@
 """What figures show of their tables."""
 
+import itertools
+
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
+import pytest
 from test_tables import FACTS, RUNS, made
 from test_verdict import read_back, speeds
 
-from allcores.analysis import products
+from allcores.analysis import products, style, tidy
 
 
 def test_a_figure_shows_the_speedups_of_all_its_panels():
@@ -13,3 +18,47 @@ def test_a_figure_shows_the_speedups_of_all_its_panels():
     table = pd.concat([table, faster], ignore_index=True)
     figure = products.load("speedup_figure").figure(table, FACTS)
     assert all(panel.get_ylim()[1] > table["speedup"].max() for panel in figure.axes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_labels_of_speedups_do_not_cover_each_other(seed):
+    random = np.random.default_rng(seed)
+    rows = [
+        {"dataset": "d", "model": "m", "train_size": "all", "strategy": strategy, "nodes": 1}
+        | {"workers": cores, "threads": 1, "cores": cores, "note": None}
+        | {"speedup": speedup, "efficiency": speedup / cores, "samples_per_second": 10 * speedup}
+        | {"slowest": 9.5 * speedup, "fastest": 10.5 * speedup}
+        for strategy in ("serial", "ddp", "ring")
+        for cores in (1, 2)
+        for speedup in [1.0 if cores == 1 else 1.8 + 0.03 * random.random()]
+    ]
+    drawn = products.load("speedup_figure").figure(pd.DataFrame(rows), FACTS)
+    drawn.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in drawn.axes[0].texts]
+    assert len(boxes) == 3
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    plt.close(drawn)
+
+
+def test_epochs_are_whole_and_two_classes_are_legible():
+    epochs = tidy.epochs([made("serial", 1, fold, 0.8, 9.0) for fold in range(2)])
+    epochs["accuracy"] = 0.5
+    drawn = products.load("learning_curve_figure").figure(epochs, FACTS)
+    drawn.draw_without_rendering()
+    low, high = drawn.axes[0].get_xlim()
+    ticks = [tick for tick in drawn.axes[0].get_xticks() if low <= tick <= high]
+    assert ticks == [1, 2]
+    plt.close(drawn)
+    confusion = tidy.confusion([made("serial", 1, 0, 0.8, 9.0)])
+    drawn = products.load("confusion_figure").figure(confusion, FACTS)
+    assert min(text.get_fontsize() for text in drawn.axes[0].texts) >= 11
+    plt.close(drawn)
+
+
+def test_a_panel_says_in_its_id_what_it_is_of(tmp_path):
+    table = read_back(speeds([*RUNS, *(made("ddp", 4, fold, 0.8, 3.0) for fold in (0, 1))]))
+    table = pd.concat([table, table.assign(model="wide")], ignore_index=True)
+    style.save(products.load("speedup_figure").figure(table, FACTS), tmp_path / "speedup")
+    svg = (tmp_path / "speedup.svg").read_text()
+    for number, model in enumerate(("mlp", "wide")):
+        assert f'<g id="panel{number};model={model};">' in svg

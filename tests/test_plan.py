@@ -280,7 +280,7 @@ def test_reading_a_workflow_starts_nothing(tmp_path):
     project.call("--unlock")
     assert not (tmp_path / "results").exists()
     # What it cannot choose it says, and does not begin anew for ever.
-    assert "was not chosen in this call" in project.call("--until", "train")
+    assert "was not made in this call" in project.call("--until", "train")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_why_a_run_would_run_again(tmp_path):
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
     assert status(project, "--why").count("has not been trained") == 1
     project.call("--until", "train")
-    assert "all runs are what the config asks for" in status(project, "--why")
+    assert "all runs are up to date with the config" in status(project, "--why")
     weights = next((project.results / "runs").rglob("weights.pt"))
     weights.rename(project.folder / "weights.pt")
     assert "weights.pt is gone, or is not what the run wrote" in status(project, "--why")

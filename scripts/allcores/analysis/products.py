@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from allcores.analysis import metrics
 from allcores.analysis.metrics import ACCURACY, Metric
 from allcores.study import component, fit, grid, registry, schema, sweeps
+from allcores.study.run import AUTO
 
 # The condition that there is a plan to compare a study with.
 PLANNED = "planned"
@@ -81,6 +82,7 @@ class Facts:
             known}, ...].
         metrics: the metrics.Metric objects of the study, the leading one first.
         curve: the Metric whose value is known for every epoch.
+        base: the baseline with the cores on which it is one: "serial on 1 core".
         alone: the strategies that compute just what serial does where there is one worker.
     """
 
@@ -90,6 +92,7 @@ class Facts:
     references: tuple
     metrics: tuple = (ACCURACY,)
     curve: Metric = ACCURACY
+    base: str = ""
     alone: tuple = ()
 
     @property
@@ -155,9 +158,11 @@ def facts_of(config, study):
     """The Facts of a study."""
     settings = schema.defaults("studies") | config["studies"][study]
     study_metrics = metrics.of_study(config, study)
+    baseline = settings.get("baseline") or grid.strategies(config, settings)[0].label
     return Facts(
         study=study,
-        baseline=settings.get("baseline") or grid.strategies(config, settings)[0].label,
+        baseline=baseline,
+        base=f"{baseline} on {_fewest_cores(config, settings, baseline)}",
         target=settings.get("target_accuracy"),
         references=tuple(settings.get("references", [])),
         metrics=study_metrics,
@@ -166,6 +171,18 @@ def facts_of(config, study):
             choice.label for choice in grid.strategies(config, settings) if _is_serial_alone(choice)
         ),
     )
+
+
+def _fewest_cores(config, settings, baseline):
+    """The least cores of a strategy's setups, in words."""
+    cores = [
+        (workers + servers) * threads
+        for strategy, _, workers, servers, threads in grid.layouts(config, settings)
+        if strategy.label == baseline and threads != AUTO
+    ]
+    if not cores:
+        return "its fewest cores"
+    return "1 core" if min(cores) == 1 else f"{min(cores)} cores"
 
 
 def _is_serial_alone(choice):

@@ -3,11 +3,13 @@
 import itertools
 
 import matplotlib
+import numpy as np
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib import ticker
+from scipy.optimize import isotonic_regression
 
 from allcores.study import registry
 
@@ -97,6 +99,32 @@ def legend_below(figure, axes):
         figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
 
 
+def keep_apart(figure, axes):
+    """Move the texts of each panel up or down, as little as needed, until none covers another.
+
+    They are annotations with offsets in points; to be called when the layout is final.
+    """
+    figure.draw_without_rendering()
+    for panel in axes:
+        columns = []  # texts that share some horizontal extent
+        for text in sorted(panel.texts, key=lambda text: text.get_window_extent().x0):
+            box = text.get_window_extent()
+            if columns and box.x0 < max(other.get_window_extent().x1 for other in columns[-1]):
+                columns[-1].append(text)
+            else:
+                columns.append([text])
+        for texts in columns:
+            texts.sort(key=lambda text: text.get_window_extent().y0)
+            boxes = [text.get_window_extent() for text in texts]
+            height = 1.1 * max(box.height for box in boxes)
+            middles = np.array([(box.y0 + box.y1) / 2 for box in boxes])
+            steps = height * np.arange(len(texts))
+            moved = isotonic_regression(middles - steps).x + steps - middles
+            for text, pixels in zip(texts, moved, strict=True):
+                x, y = text.get_position()
+                text.set_position((x, y + pixels * 72 / figure.dpi))
+
+
 def name_rows(panel, labels):
     """Name the rows 0, 1, ... of a panel, the first at the top."""
     panel.set_yticks(range(len(labels)), labels=labels)
@@ -142,6 +170,15 @@ def setup_text(row):
     if str(row["threads"]) != "1":
         text += f", {row['threads']} threads{' each' if row['workers'] > 1 else ''}"
     return text
+
+
+def name_panel(panel, columns, values, more=""):
+    """Write the settings that a panel is of above it, and into its id in an SVG, by which the page
+    of a study dims those that a reader has not chosen."""
+    panel.set_title(f"{title(columns, values)}{more}")
+    number = panel.figure.axes.index(panel)
+    settings = "".join(f"{column}={value};" for column, value in zip(columns, values, strict=True))
+    panel.set_gid(f"panel{number};{settings}")
 
 
 def title(columns, values):

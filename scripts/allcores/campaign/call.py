@@ -309,11 +309,11 @@ class Call:
             return
         config, file = sweeps.expanded(self.merged_config), self.folder.plan_file(choose.FILE)
         if choose.with_saved(config, file, self.cores_of_a_run):
-            print("What `auto` stands for is chosen; going on with it", file=sys.stderr, flush=True)
+            print("The choice for `auto` is made; going on with it", file=sys.stderr, flush=True)
             self.goes_on = True
             signal.signal(signal.SIGINT, self._stop)
         else:
-            print("What `auto` stands for was not chosen in this call", file=sys.stderr)
+            print("The choice for `auto` was not made in this call", file=sys.stderr)
 
     def _stop(self, number, frame):
         """End at Ctrl-C where no job is running: in good order, and without a traceback."""

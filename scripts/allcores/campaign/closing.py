@@ -34,7 +34,7 @@ def lines(folder, table, call_journal):
     yield from _listed([f"  diverged: {path}" for path in diverged])
     yield from _listed(["\n".join(failure(job)) for job in failed])
     if missing:
-        yield "The same call goes on with what is missing."
+        yield "The same call goes on with the missing runs."
     for name in table.studies:
         page = Path(folder.study(name), "report.html")
         if page.exists():

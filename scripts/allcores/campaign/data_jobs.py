@@ -121,8 +121,8 @@ class DataJobs:
         problem = problem.partition(". Delete")[0]
         if internals.is_dry_run(self.call.workflow):
             print(
-                f"{problem}. It will be made again; if its files have not changed, that trains "
-                "nothing, whatever is listed below",
+                f"{problem}. It will be made again; that trains nothing if its files have not "
+                "changed, in spite of the list below",
                 file=sys.stderr,
             )
             return False

@@ -160,7 +160,11 @@ def seconds_left(run_states, folder, table, call, available, began):
         if table.conditions[run_state.path].exclusive:
             claimed = available
         if run_state.state == RUNNING:
-            remaining *= 1 - epochs_of(folder.log(run))[0] / run.trained_epochs
+            epochs = epochs_of(folder.log(run))[0]
+            # Of the epoch that it is in, as much as its time lets expect.
+            share = run_state.elapsed / expected if expected else 0.0
+            share = min(max(share, epochs / run.trained_epochs), (epochs + 1) / run.trained_epochs)
+            remaining *= 1 - share
         elif run_state.state == DONE:
             remaining = 0.0
         done += (expected - remaining) * claimed

@@ -28,7 +28,7 @@ def lines(folder, table):
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield f"{paths[0]}{more}:\n    {reason}"
     if not runs_of:
-        yield "all runs are what the config asks for"
+        yield "all runs are up to date with the config"
 
 
 def write_code(folder, runs):

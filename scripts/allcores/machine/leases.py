@@ -37,7 +37,7 @@ def leased(count):
     if not obstacle:
         is_exact = cores.allowed() == len(before)
         chosen = _take(count, before if is_exact else idle(before), locks)
-        obstacle = "" if chosen else f"fewer than {count} cores are free"
+        obstacle = "" if chosen else f"no {count} free cores" if count > 1 else "no free core"
     if obstacle:
         print(f"not pinned to cores: {obstacle}", flush=True)
     try:

@@ -159,7 +159,7 @@ def report_lines(runs, setups, studies, available, cores_here):
     if available > cores_here:
         yield (
             f"This machine has {cores_here} core{'s' if cores_here > 1 else ''}: the time on "
-            f"{available}, and what is marked as extrapolated, assume that memory gets faster in "
+            f"{available}, and values marked as extrapolated, assume that memory gets faster in "
             "proportion to the number of cores."
         )
 

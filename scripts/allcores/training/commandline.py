@@ -93,7 +93,7 @@ def _add_how(parser):
         ("--precision", "fp32, bf16"),
         ("--memory-format", "contiguous, channels_last"),
     ):
-        add(flag, metavar="NAME", help=f"{values}, or auto: whatever is fastest here")
+        add(flag, metavar="NAME", help=f"{values}, or auto: the fastest one")
     add("--curves", action="store_true", help="score the held-out part after every epoch")
 
 
@@ -157,7 +157,7 @@ def _add_for_workflow(parser):
     )
     add("--data", type=Path, metavar="DIR", help="the prepared dataset")
     add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
-    add("--recipe", type=Path, metavar="FILE", help="the measured values of what is `auto`")
+    add("--recipe", type=Path, metavar="FILE", help="the measured values of `auto`")
     add("--checkpoints", type=Path, metavar="DIR", help="folder for checkpoints")
     add(
         "--cores",

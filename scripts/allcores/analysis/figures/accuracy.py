@@ -46,8 +46,8 @@ def figure(runs, facts):
             mark = f" ({diverged} of {len(repeats)} diverged)" if diverged else ""
             schedule, setup = repeats["schedule"].iloc[0], style.setup_text(repeats.iloc[0])
             labels.append(f"{schedule}: {setup}{mark}")
+        style.name_panel(panel, shown, names)
         panel.set(
-            title=style.title(shown, names),
             xlabel=f"held-out {facts.metric.axis}",
         )
         style.name_rows(panel, labels)

@@ -10,7 +10,7 @@ WHEN = "classes"
 ORDER = 64
 CAPTION = """
 Confusion matrices on the held-out samples: each row shows, in per cent, what the samples of one
-class were taken for. Pooled over folds, seeds and schedules of the strategy ``{baseline}``.
+class were predicted to be. Pooled over folds, seeds and schedules of the strategy ``{baseline}``.
 """
 
 MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their boxes
@@ -37,12 +37,13 @@ def figure(confusion, facts):
             vmax=100,
             annot=len(counts) <= MOST_NUMBERS,
             fmt=".0f",
-            annot_kws={"size": 7},
+            annot_kws={"size": min(13, max(7, 84 / len(counts)))},
             square=True,
             cbar=panel is axes[-1],
             cbar_kws={"label": "% of the true class"},
         )
         panel.tick_params(axis="y", rotation=0)
-        panel.set(title=style.title(shown, names), xlabel="predicted class", ylabel="")
+        style.name_panel(panel, shown, names)
+        panel.set(xlabel="predicted class", ylabel="")
     axes[0].set_ylabel("true class")
     return figure

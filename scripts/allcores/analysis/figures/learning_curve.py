@@ -41,7 +41,9 @@ def figure(epochs, facts):
                 low, high = (facts.curve.scale * line[end] for end in ("low", "high"))
                 panel.fill_between(line[x], low, high, color=colour, alpha=0.1)
         for panel, label in zip(pair, AXES.values(), strict=True):
-            panel.set(title=style.title(shown, names), xlabel=label)
+            style.name_panel(panel, shown, names)
+            panel.set(xlabel=label)
+        pair[0].xaxis.get_major_locator().set_params(integer=True)
         pair[0].set_ylabel(f"held-out {facts.curve.axis}")
     style.legend_below(figure, axes)
     return figure

@@ -41,7 +41,8 @@ def figure(epochs):
                 + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
             )
             panel.fill_between(line["elapsed"], line["low"], line["high"], color=colour, alpha=0.12)
-        panel.set(title=style.title(shown, names), xlabel="training time (s)")
+        style.name_panel(panel, shown, names)
+        panel.set(xlabel="training time (s)")
         style.plain_logarithmic(panel.yaxis)
     axes[0].set_ylabel("training loss")
     style.legend_below(figure, axes)

@@ -44,7 +44,8 @@ def figure(epochs):
             )
             start = start + medians[phase].to_numpy()
         style.name_rows(panel, [style.setup_text(row) for _, row in medians.iterrows()])
-        panel.set(title=style.title(shown, names), xlabel="seconds per epoch")
+        style.name_panel(panel, shown, names)
+        panel.set(xlabel="seconds per epoch")
         panel.grid(visible=False, axis="y")
     style.legend_below(figure, axes)
     return figure

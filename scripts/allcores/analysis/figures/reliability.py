@@ -31,8 +31,8 @@ def figure(predictions, facts):
         least = 100 * min(parts["sure"].min(), parts["right"].min())
         panel.plot([least, 100], [least, 100], color="0.7", lw=1)
         panel.plot(100 * parts["sure"], 100 * parts["right"], "o-", color="0.2", ms=5)
+        style.name_panel(panel, shown, names, f": error {error(parts):.1%}")
         panel.set(
-            title=f"{style.title(shown, names)}: error {error(parts):.1%}",
             xlabel="probability of the predicted class (%)",
             ylabel="right (%)",
         )

@@ -27,8 +27,8 @@ def figure(predictions, facts):
         ends = [true.min(), true.max()]
         panel.plot(ends, ends, color="0.7", lw=1)
         panel.plot(true, predicted, ".", color="0.2", alpha=0.4, ms=4)
+        style.name_panel(panel, shown, names, f": RMSE {rmse:.4g}")
         panel.set(
-            title=f"{style.title(shown, names)}: RMSE {rmse:.4g}",
             xlabel="true",
             ylabel="predicted",
         )

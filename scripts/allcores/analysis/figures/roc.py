@@ -31,12 +31,13 @@ def figure(predictions, classes, facts):
     pairs = zip(groups, axes[::2], axes[1::2], strict=True)
     for (values, group), left, right in pairs:
         runs = [run for _, run in group.groupby(tidy.RUN, sort=False)]
-        title = style.title(shown, values)
         _draw(left, runs, names, roc)
         left.plot([0, 1], [0, 1], color="0.7", lw=1, ls="--")
-        left.set(title=title, xlabel="false positive rate", ylabel="true positive rate")
+        left.set(xlabel="false positive rate", ylabel="true positive rate")
         _draw(right, runs, names, precision_recall)
-        right.set(title=title, xlabel="recall", ylabel="precision", ylim=(0, 1.03))
+        right.set(xlabel="recall", ylabel="precision", ylim=(0, 1.03))
+        for panel in (left, right):
+            style.name_panel(panel, shown, values)
         if len(names) == 2:
             share = (group["true"] == 1).mean()
             right.axhline(share, color="0.7", lw=1, ls="--")

@@ -35,7 +35,8 @@ def figure(epochs, runs, size_table):
             )
             ends = fit["intercept_seconds"] + fit["seconds_per_1000"] * pd.Series([0, most]) / 1000
             panel.plot([0, most], ends, color=colour)
-        panel.set(title=style.title(shown, names), xlabel="training samples")
+        style.name_panel(panel, shown, names)
+        panel.set(xlabel="training samples")
         panel.set_ylim(bottom=0)
     axes[0].set_ylabel("seconds per epoch")
     style.legend_below(figure, axes)

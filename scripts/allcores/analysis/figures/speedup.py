@@ -10,10 +10,10 @@ WHEN = "several_setups"
 ORDER = 21
 LEADING = 3
 CAPTION = """
-Speedup of each setup, by samples per second after the first epoch. **Baseline: {baseline} on its
-fewest cores.** Bars reach from the slowest to the fastest run of a setup; the dashed line is ideal
-scaling, or, where setups are rows, the baseline. Hollow marks have a note: more processes than
-cores, cores shared with others, or other conditions.
+Speedup of each setup, by samples per second after the first epoch. **Baseline: {base}.** Bars reach
+from the slowest to the fastest run of a setup; the dashed line is ideal scaling, or, where setups
+are rows, the baseline. Hollow marks have a note: more processes than cores, cores shared with
+others, or other conditions.
 """
 
 LABELLED = 6  # with more points in a panel, labels would overlap
@@ -34,8 +34,9 @@ def figure(speed_table, facts):
     if speed_table["note"].notna().any():
         style.explain_hollow(axes[0])
     for panel, (names, _) in zip(axes, groups, strict=True):
-        panel.set_title(style.title(shown, names))
+        style.name_panel(panel, shown, names)
     style.legend_below(figure, axes)
+    style.keep_apart(figure, axes)
     return figure
 
 

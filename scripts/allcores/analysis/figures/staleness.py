@@ -34,7 +34,8 @@ def figure(staleness):
                 ms=5,
                 label=style.setup_text(first),
             )
-        panel.set(title=style.title(shown, names), xlabel="staleness (updates)")
+        style.name_panel(panel, shown, names)
+        panel.set(xlabel="staleness (updates)")
         style.plain_logarithmic(panel.yaxis)
         panel.xaxis.get_major_locator().set_params(integer=True)
     axes[0].set_ylabel("share of the updates")

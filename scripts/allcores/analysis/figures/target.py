@@ -28,8 +28,8 @@ def figure(target_table, facts):
                 panel.plot(
                     line["workers"], line[column], color=colour, marker=marker, label=strategy
                 )
+            style.name_panel(panel, shown, names)
             panel.set(
-                title=style.title(shown, names),
                 xlabel="workers",
                 ylabel=f"{label} to {facts.target:.1%}",
                 xticks=sorted(target_table["workers"].unique()),

@@ -48,7 +48,7 @@ def sentences(runs, facts):
         if undefined:
             yield (
                 f"{metric} is undefined for the held-out samples of {undefined} of "
-                f"{count(len(runs), 'run')}; what is said of it refers to the other runs."
+                f"{count(len(runs), 'run')}; sentences on it refer to the other runs."
             )
 
 

@@ -10,13 +10,12 @@ SECTION = "{metric}"
 WHEN = "learnable"
 ORDER = 60
 CAPTION = """
-Held-out {metric} minus that of **{baseline} on its fewest cores**, in pairs of runs with the same
-fold and seed. *low*, *high*: the 95 % interval of the mean difference, not corrected for the
-number of comparisons; *at most*: the larger of their distances from 0. *p*: Nadeau and Bengio's
-corrected resampled t-test, which allows for folds that share training samples (on a fixed test set
-it is the ordinary paired t-test over seeds, which says nothing about other test samples). *p
-corrected*: by Holm's method for all comparisons in this table. The difference is significant where
-*p corrected* is below 0.05.
+Held-out {metric} minus that of **{base}**, in pairs of runs with the same fold and seed. *low*,
+*high*: the 95 % interval of the mean difference, not corrected for the number of comparisons; *at
+most*: the larger of their distances from 0. *p*: Nadeau and Bengio's corrected resampled t-test,
+which allows for folds that share training samples (on a fixed test set it is the ordinary paired
+t-test over seeds, which says nothing about other test samples). *p corrected*: by Holm's method for
+all comparisons in this table. The difference is significant where *p corrected* is below 0.05.
 """
 # Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("difference", "low", "high", "finding")

@@ -13,14 +13,13 @@ WHEN = "several_models"
 ORDER = 54
 LEADING = 4
 CAPTION = """
-Held-out {metric} of each model and schedule, trained with **{baseline} on its fewest cores**;
-*low 95*, *high 95*: the 95 % interval of the mean. *difference*: to the best one, in pairs of runs
-with the same fold and seed; *low*, *high*: its 95 % interval, not corrected for the number of
-comparisons. *p*: Nadeau and Bengio's corrected
-resampled t-test, which allows for folds that share training samples; *p corrected*: by Holm's
-method for as many comparisons as there are pairs of rows, because the best one was found by the
-same runs. The difference is significant where *p corrected* is below 0.05. A row with runs that
-are missing or diverged, or in which {metric} is not defined, is not ranked.
+Held-out {metric} of each model and schedule, trained with **{base}**; *low 95*, *high 95*: the 95 %
+interval of the mean. *difference*: to the best one, in pairs of runs with the same fold and seed;
+*low*, *high*: its 95 % interval, not corrected for the number of comparisons. *p*: Nadeau and
+Bengio's corrected resampled t-test, which allows for folds that share training samples; *p
+corrected*: by Holm's method for as many comparisons as there are pairs of rows, because the best
+one was found by the same runs. The difference is significant where *p corrected* is below 0.05. A
+row with runs that are missing or diverged, or in which {metric} is not defined, is not ranked.
 """
 COMPARED = ("score", "low_95", "high_95", "difference", "finding")
 

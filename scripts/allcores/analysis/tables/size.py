@@ -13,8 +13,8 @@ WHEN = "several_sizes"
 ORDER = 50
 CAPTION = """
 Least-squares line through the median epoch times of all runs, the first epoch (warm-up) left out:
-seconds = intercept + slope x samples, each with its standard error. The intercept is what an
-epoch costs however few samples it has.
+seconds = intercept + slope x samples, each with its standard error. The intercept is the fixed
+cost of an epoch however few samples it has.
 """
 # Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error")

@@ -21,18 +21,18 @@ CAPTION = """
 Training speed of each setup; runs that differ in schedule, fold or seed are repeats of one another.
 *seconds*: median training time of a whole run; *epoch seconds*: of an epoch after the first.
 *samples per second*: the median over runs, of the median epoch after the first, which is warm-up;
-*slowest* and *fastest*: their range. **Two baselines**: *speedup* is relative to **{baseline} on
-its fewest cores**, for the same dataset, model and training-set size, and *efficiency* is the
-speedup divided by the ratio of cores; *over best* is relative to **the fastest {baseline} with at
-most as many cores**, used as threads. *utilisation*: share of its cores that a run kept busy from
-its start to its end. *note*: rows with more processes than cores (oversubscribed), rows of which a
-run was stopped and continued, as by Ctrl-Z (stopped), rows whose cores
-were used by others for more than a tenth of the time (contended), and rows that were timed under
-other *conditions* than the baseline (alone or packed, processor, torch), for which no speedup is
-given. *sent mb*: megabytes sent between nodes per epoch. The last columns are the shares of each
-phase in the training time of the first worker; where a strategy hides part of its communication
-behind the computation, only the rest counts as *communicate*. Unless the study is ``exclusive``,
-other runs were at work on other cores of the machine at the same time.
+*slowest* and *fastest*: their range. **Two baselines**: *speedup* is relative to **{base}**, for
+the same dataset, model and training-set size, and *efficiency* is the speedup divided by the ratio
+of cores; *over best* is relative to **the fastest {baseline} with at most as many cores**, used as
+threads. *utilisation*: share of its cores that a run kept busy from its start to its end. *note*:
+rows with more processes than cores (oversubscribed), rows of which a run was stopped and continued,
+as by Ctrl-Z (stopped), rows whose cores were used by others for more than a tenth of the time
+(contended), and rows that were timed under other *conditions* than the baseline (alone or packed,
+processor, torch), for which no speedup is given. *sent mb*: megabytes sent between nodes per epoch.
+The last columns are the shares of each phase in the training time of the first worker; where a
+strategy hides part of its communication behind the computation, only the rest counts as
+*communicate*. Unless the study is ``exclusive``, other runs were at work on other cores of the
+machine at the same time.
 """
 # Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("cores", "samples_per_second", "speedup", "efficiency", "note")
