@@ -3,7 +3,11 @@
 #
 #   sbatch --nodes 4 --exclusive --time 12:00:00 profiles/allocation.sh --configfile config/mine.yaml
 #
-# from the project's folder; what follows the script's name goes to snakemake. On one node a run starts as
+# from the project's folder, or, where allcores was installed by pip, from any folder
+#
+#   sbatch --nodes 4 --exclusive --time 12:00:00 "$(allcores folder)/profiles/allocation.sh" --configfile mine.yaml
+#
+# What follows the script's name goes to snakemake. On one node a run starts as
 # on any machine; on several, as a step, on nodes that profiles/step.py chooses.
 # Two minutes before the time limit, and after a node has died, runs save what they have and stop, and the job goes
 # back to the queue, where it goes on by itself. On SIGTERM they do so, too; whether it is queued again is then SLURM's business.
@@ -19,10 +23,18 @@
 #SBATCH --signal=B:USR1@120
 set -euo pipefail
 
-BIN=${BIN:-.venv/bin}
-SNAKEMAKE=("$BIN/python" -m snakemake)
-if [ ! -x "$BIN/python" ] || [ ! -e workflow/Snakefile ]; then
-  echo "found no $BIN/python or no workflow/Snakefile in $PWD; submit from the project's folder, or say --chdir" >&2
+BIN=${BIN:-.venv/bin} PLACE=.
+if [ -x "$BIN/python" ] && [ -e workflow/Snakefile ]; then
+  PYTHON=$BIN/python
+elif command -v allcores >/dev/null; then # a wheel
+  { read -r PLACE && read -r PYTHON; } < <(allcores folder)
+else
+  echo "found no $BIN/python with workflow/Snakefile in $PWD, and no command allcores; submit from the project's folder, or say --chdir" >&2
+  exit 1
+fi
+SNAKEMAKE=("$PYTHON" -m snakemake -s "$PLACE/workflow/Snakefile")
+if [ -z "${SLURMD_NODENAME:-}" ]; then
+  echo "this is not a node of the allocation; submit profiles/allocation.sh by sbatch, instead of calling it under salloc" >&2
   exit 1
 fi
 
@@ -58,16 +70,17 @@ for name in $(compgen -e SLURM_); do
 done
 
 mkdir -p .snakemake
+if [ "$memory" != 0 ]; then export ALLCORES_NODE_MB; fi
 if [ "${#nodes[@]}" -gt 1 ]; then
   export ALLCORES_NODE_CORES=$least ALLCORES_NODES=${#nodes[@]}
   # One process on each node of a run; what is in braces is filled in. Another batch system: another line.
   export ALLCORES_ROOM ALLCORES_NODE_MB
-  export ALLCORES_LAUNCHER="$BIN/python -I -S profiles/step.py --nodes {resources.nodes} --cores \$(({threads} / {resources.nodes})) --mem {resources.mem_mb} --"
+  export ALLCORES_LAUNCHER="$PYTHON -I -S $PLACE/profiles/step.py --nodes {resources.nodes} --cores \$(({threads} / {resources.nodes})) --mem {resources.mem_mb} --"
   # On each node a process from which runs are forked; without one they start by themselves.
   for node in "${nodes[@]}"; do # a step of several nodes would end with one of them
     {
       srun --overlap --nodes=1 --ntasks=1 --nodelist="$node" --input=none --quiet \
-        "$BIN/python" scripts/warm_node.py ".snakemake/warm_process_$node.log" 2>/dev/null || true
+        "$PYTHON" "$PLACE/scripts/warm_node.py" ".snakemake/warm_process_$node.log" 2>/dev/null || true
       # Not by sinfo, which says "drained" of a drained node that is down.
       if scontrol --oneliner show node "$node" | grep -q 'State=[^ ]*DOWN'; then kill -USR1 $$; fi
     } &

@@ -8,6 +8,7 @@
     allcores run --unlock                                after a call that was killed
     allcores predict --help                              use a trained model
     allcores train --help                                one training by hand
+    allcores folder                                      where it is installed, and its Python
 
 Results go to results/ in the folder where it is called.
 """
@@ -39,10 +40,12 @@ def main():
         print(importlib.metadata.version("allcores"))
     elif name == "run":
         run(arguments)
+    elif name == "folder":
+        print(SCRIPTS.parent, sys.executable, sep="\n")
     elif name in PROGRAMS:
         call(SCRIPTS / f"{name}.py", *arguments)
     else:
-        sys.exit(f"allcores: found {name}; expected one of run, {', '.join(PROGRAMS)}")
+        sys.exit(f"allcores: found {name}; expected one of run, folder, {', '.join(PROGRAMS)}")
 
 
 def run(words):

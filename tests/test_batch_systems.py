@@ -13,6 +13,9 @@ pytestmark = pytest.mark.slurm
 # Runs what is submitted, and keeps how it was asked for.
 SUBMIT = """#!/bin/bash
 printf '%s ' "$@" $'\n' >>{folder}/asked
+# As Grid Engine limits what a job is given: h_vmem is address space.
+limit=$(printf '%s ' "$@" | sed -n 's/.*h_vmem=\\([0-9]*\\)M.*/\1/p')
+[ -z "$limit" ] || ulimit -v $((limit * 1024))
 setsid bash "${{@: -1}}" >{folder}/said 2>&1 </dev/null &
 echo "{answer}"
 """
@@ -29,7 +32,7 @@ SYSTEMS = {
         "Job <7> is submitted to default queue <normal>.",
         r"-n 2 -R span\[hosts=1\] rusage\[mem=\d+\] -W \d+ -J train",
     ),
-    "sge": ("qsub", "7", r"-N train .* -pe smp 2 -l h_vmem=\d+M -l h_rt=\d+"),
+    "sge": ("qsub", "7", r"-N train .* -pe smp 2 -l mem_free=\d+M -l h_rt=\d+"),
     "htcondor": (
         "condor_submit",
         "7.0 - 7.0",

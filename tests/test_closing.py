@@ -193,9 +193,9 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
 
 def test_a_full_disk_is_told_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert call._unusable(tmp_path / "results") == []
-    monkeypatch.setattr(call, "LEAST_ROOM", 1 << 62)
-    (finding,) = call._unusable(tmp_path / "results")
+    assert closing.unusable(tmp_path / "results") == []
+    monkeypatch.setattr(closing, "LEAST_ROOM", 1 << 62)
+    (finding,) = closing.unusable(tmp_path / "results")
     assert finding.startswith(str(tmp_path))
     assert finding.endswith("bytes are free; make room")
 

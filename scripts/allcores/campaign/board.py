@@ -100,6 +100,7 @@ def lines(run_states, jobs, folder, table, call, available, is_over=False):
     line += f"; {min(busy, available)} of {available} cores busy" if available else ""
     if call and call.expected and counts[RUNNING] + counts[WAITING] and not is_over:
         began = min([job.began for job in jobs if job.rule == "train"], default=time.time())
+        began = began if available else None
         cores = available or max(1, busy)
         seconds = state.seconds_left(run_states, folder, table, call, cores, began)
         line += f"; about {duration(seconds + AFTER)} left"

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +16,10 @@ from pathlib import Path
 from snakemake.utils import update_config
 
 from allcores import programs
-from allcores.campaign import closing, commands, journal, why
+from allcores.campaign import closing, commands, journal, slurm_jobs, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, CallProgress
+from allcores.campaign.closing import stop_at, unusable
 from allcores.campaign.data_jobs import DataJobs
 from allcores.campaign.events import Events, Quiet
 from allcores.campaign.run_jobs import RunJobs
@@ -42,7 +42,6 @@ CORE_CPUS = "ALLCORES_CORE_CPUS"  # how many CPUs SLURM counts in a core: its ha
 PROJECT = registry.LIBRARY.parents[1]
 RESTARTS = "SLURM_RESTART_COUNT"
 MOST_TO_WEIGH = 1000  # jobs of which the scheduler chooses those that start next
-LEAST_ROOM = 2**20  # bytes that must be free where results go
 # Set for a call that makes tables of the runs that have results.
 WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
 
@@ -87,15 +86,22 @@ class Call:
         if self.is_main:  # for a job of a cluster the call that submitted it has checked
             self._check(*self._if_given(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
-            stop_at(_unusable(Path(self.folder.path).absolute()))
+            stop_at(unusable(Path(self.folder.path).absolute()))
             is_next_turn = os.environ.get(RESTARTS, "0") != "0"
             if is_next_turn and WITHOUT_MISSING not in os.environ:  # not a call within another
-                internals.unlock(self.folder.path)
+                self._unlock()
         self._expand()
         if self.local_cores is not None and not self.launcher:
             internals.offer_memory(workflow, memory.free_mb())
         is_forked = self.warm(TORCH) is not None and not self.launcher
         self.estimates = Estimates(self.table, self.folder, self.most_cores, is_forked)
+
+    def _unlock(self):
+        """Remove the lock of an earlier turn of this job of SLURM, unless another call has it."""
+        record = journal.read_call(self.folder)
+        is_own = record is None or record.batch_job == os.environ.get("SLURM_JOB_ID", "")
+        if is_own or record.is_going_on is False:
+            internals.unlock(self.folder.path)
 
     def _if_given(self, *counts):
         """The counts, or None for each of them where one core may be what Snakemake assumes of a
@@ -224,20 +230,20 @@ class Call:
         jobs = internals.jobs_to_run(self.workflow)
         submitted = internals.submitted_to_slurm(self.workflow, jobs)
         if submitted:
-            stop_at(list(slurm.unusable()), "Jobs cannot be submitted from here")
             logs = os.path.realpath(self.folder.slurm_logs)
-            internals.log_jobs_in(self.workflow, logs)
-            earlier = list(slurm.still_there(submitted, logs))
-            stop_at(earlier, "SLURM still has jobs of an earlier call")
+            slurm_jobs.take_over(self.workflow, submitted, logs, logger, self._has_results)
         elif self.local_cores is None and self.is_main:
             wide = [path for path, run in self.table.runs.items() if run.nodes > 1]
             stop_at(wide[:1], "Runs over several nodes need SLURM; the first of them is")
         if self.undecided and self.local_cores is None:
-            stop_at([f"`strategies: [auto]`: first call {programs.plan()} with --cores N"])
+            files = " ".join(os.path.relpath(file) for file in self.files)
+            plan = f"{programs.plan()} --configfile {files} --cores N"
+            stop_at([f"`strategies: [auto]`: first call {plan}, with N the cores of a node"])
         command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
         tried_out = self.folder.tried_out
         stop_at(preflight.findings(self.config, self.table, self.files, tried_out, command))
         self.estimates.read_again()  # the models have been timed now
+        stop_at(list(self.runs.too_large()), "These runs have no room in memory")
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         internals.forget_resources(submitted)
@@ -252,6 +258,10 @@ class Call:
         """Note that the call is told to end: jobs that end badly from now on have not failed."""
         if self.events:
             self.events.is_told_to_stop = True
+
+    def _has_results(self, job):
+        """Whether the results of a job of the rule train are there, and are what is asked for."""
+        return job.rule.name == "train" and self.runs.current(PATH.format(**job.wildcards))
 
     def _warm_up(self):
         # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
@@ -375,24 +385,3 @@ def _flag(cores):
     if "SLURM_JOB_ID" in os.environ:
         return f"--cpus-per-task {cores * int(os.environ.get(CORE_CPUS, '1'))}"
     return f"--cores {cores}"
-
-
-def _unusable(folder):
-    """[a finding] if nothing can be written in a folder, which may not exist yet, else [].
-
-    Snakemake would end in a traceback.
-    """
-    place = next(place for place in (folder, *folder.parents) if place.exists())
-    if not place.is_dir():
-        return [f"{place}: expected a folder; move that file away"]
-    if not os.access(place, os.W_OK | os.X_OK):
-        return [f"{place}: nothing may be written there; call from another folder"]
-    free = shutil.disk_usage(place).free
-    return [f"{place}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
-
-
-def stop_at(findings, heading="The configuration cannot be run"):
-    """End this process with a heading and a line for each finding, if there are any."""
-    if findings:
-        # Not a WorkflowError: Snakemake would print lines of the Snakefile below the findings.
-        sys.exit("\n".join([f"{heading}:", *findings]))

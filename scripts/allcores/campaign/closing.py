@@ -1,6 +1,10 @@
-"""The last lines of a call: what there is now, what failed, what diverged, and what to do."""
+"""The last lines of a call: obstacles that end it before its first job; or what there is now, what
+failed, what diverged, and what to do."""
 
+import os
 import re
+import shutil
+import sys
 from pathlib import Path
 
 from allcores.campaign import journal, state
@@ -11,6 +15,7 @@ MOST = 5  # lines of a kind
 EMPTY = re.compile(r"[ ^~]*$")
 # SLURM's on the end of a step, which say why where nothing else does.
 OF_SLURM = ("srun: ", "slurmstepd: ")
+LEAST_ROOM = 2**20  # bytes that must be free where results go
 LAST_LINES, LONGEST = 3, 300  # lines of a failed job's log, and characters of a line
 
 
@@ -63,3 +68,24 @@ def failure(job):
     of_program = [line for line in log if not line.startswith(OF_SLURM)]
     yield from (f"    {line[:LONGEST]}" for line in (of_program or log)[-LAST_LINES:])
     yield f"    its log: {job.log}" if log else "    it left no log"
+
+
+def unusable(folder):
+    """[a finding] if nothing can be written in a folder, which may not exist yet, else [].
+
+    Snakemake would end in a traceback.
+    """
+    place = next(place for place in (folder, *folder.parents) if place.exists())
+    if not place.is_dir():
+        return [f"{place}: expected a folder; move that file away"]
+    if not os.access(place, os.W_OK | os.X_OK):
+        return [f"{place}: nothing may be written there; call from another folder"]
+    free = shutil.disk_usage(place).free
+    return [f"{place}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
+
+
+def stop_at(findings, heading="The configuration cannot be run"):
+    """End this process with a heading and a line for each finding, if there are any."""
+    if findings:
+        # Not a WorkflowError: Snakemake would print lines of the Snakefile below the findings.
+        sys.exit("\n".join([f"{heading}:", *findings]))

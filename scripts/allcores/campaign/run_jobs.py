@@ -61,7 +61,8 @@ class RunJobs:
         return max(self.call.most_cores, recipes.cores_measured(file))
 
     def memory_of_recipe(self, wildcards, attempt):
-        return 2 * self._memory_mb(self.with_recipe(wildcards), attempt)
+        needed = self._memory_mb(self.with_recipe(wildcards), attempt)
+        return max(needed, min(2 * needed, int(os.environ.get(NODE_MB, 10**9))))
 
     def minutes_of_recipe(self, wildcards, attempt):
         return attempt * self.estimates.minutes(self.with_recipe(wildcards))
@@ -185,6 +186,20 @@ class RunJobs:
         needed = self.estimates.memory_mb(run)
         # More after a failure, but not more than a node of the allocation has.
         return max(needed, min(attempt * needed, int(os.environ.get(NODE_MB, 10**9))))
+
+    def too_large(self):
+        """Yield a line if a run needs more memory than a node of the allocation has.
+
+        As a step it would wait for ever for room, or be ended as soon as it begins.
+        """
+        room = int(os.environ.get(NODE_MB, 10**9))
+        needed = {path: self._memory_mb(run, 1) for path, run in self.table.runs.items()}
+        largest = max(needed, key=needed.get)
+        if needed[largest] > room:
+            yield (
+                f"{largest} needs {needed[largest]} MB; SLURM gives this job {room} MB on a node: "
+                f"submit it with --mem=0 (all of a node's) or --mem={needed[largest]}"
+            )
 
     def minutes(self, wildcards, attempt):
         return attempt * self.estimates.minutes(self.run(wildcards))

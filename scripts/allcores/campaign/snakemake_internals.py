@@ -6,14 +6,21 @@ here relies on is held by one of them. By the interface of logger plugins events
 of jobs; texts of messages that it hides are in it, too.
 """
 
+import asyncio
+import functools
 import heapq
 import os
 import queue
 import signal
 import sys
 import threading
+import time
 from operator import attrgetter
 from pathlib import Path
+
+# Seconds until a job that could not be submitted is submitted again: at first, and at most.
+AGAIN, LONGEST_PAUSE = 5, 60
+SLICE = 0.2  # seconds after which a pause between two looks at jobs asks whether it is over
 
 
 def is_main_process(workflow):
@@ -174,6 +181,63 @@ def log_jobs_in(workflow, folder):
     executor = workflow.scheduler._executor
     assert hasattr(executor, "slurm_logdir")
     executor.slurm_logdir = Path(folder)
+
+
+def seconds_between_looks(workflow):
+    """How long the executor for SLURM waits until it looks at jobs for the first time."""
+    return workflow.executor_settings.init_seconds_before_status_checks
+
+
+def watch_jobs_by(workflow, look):
+    """Have the executor for SLURM ask for the states of jobs by a function of ours.
+
+    The plugin's own waits for ever for jobs that squeue has forgotten, loses all of them in an
+    outage of five minutes, and then asks a database that there may not be.
+
+    Args:
+        look: async function of the executor and its jobs; yields those that have not ended.
+    """
+    executor = workflow.scheduler._executor
+    executor.check_active_jobs = functools.partial(look, executor)
+
+    async def sleep_while_going_on():  # else Ctrl-C would wait for the end of a pause
+        until = time.monotonic() + executor.next_seconds_between_status_checks
+        while executor.wait and time.monotonic() < until:
+            await asyncio.sleep(SLICE)
+
+    executor.sleep = sleep_while_going_on
+
+
+def submit_again(workflow, is_transient):
+    """Have the executor for SLURM wait and submit a job again, if that failed for a reason that
+    passes: else an outage of a minute, or a limit of jobs, uses up all attempts at once.
+
+    Args:
+        is_transient: function of what sbatch said.
+    """
+    executor, failed = workflow.scheduler._executor, threading.local()
+    submit, report = executor.run_job, executor._report_job_error_threadsafe
+
+    def report_if_final(job, text):
+        failed.for_now = is_transient(text) and not is_told_to_end()
+        if not failed.for_now:
+            report(job, text)
+
+    def is_told_to_end():
+        return is_told_to_finish(workflow) or is_told_to_leave(workflow)
+
+    def submit_until_taken(job):
+        failed.for_now, pause = True, AGAIN
+        while failed.for_now:
+            failed.for_now = False
+            submit(job)
+            if failed.for_now:
+                for _ in range(pause):
+                    time.sleep(0 if is_told_to_end() else 1)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    executor._report_job_error_threadsafe = report_if_final
+    executor.run_job = submit_until_taken
 
 
 def start_at_once(workflow):

@@ -150,7 +150,8 @@ def seconds_left(run_states, folder, table, call, available, began):
     """How long the runs of a call will still take, by what they should take and have taken so far.
 
     Args:
-        began: when the first of them began, in seconds since 1970.
+        began: when the first of them began, in seconds since 1970; None: some have waited in a
+            queue, and what they have taken cannot be told from that.
     """
     done = to_do = longest = 0.0  # the first two in expected core-seconds
     for run_state in run_states:
@@ -171,6 +172,8 @@ def seconds_left(run_states, folder, table, call, available, began):
         if run_state.state in (RUNNING, WAITING):
             to_do += remaining * claimed
             longest = max(longest, remaining)
+    if began is None:
+        return max(to_do / available, longest)
     # At the beginning the expected time counts more than what has been seen.
     trusted = TRUST * (done + to_do)
     spent = (time.time() - began) * available

@@ -8,6 +8,17 @@ import subprocess
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+# What sbatch says where waiting helps: limits of jobs that are submitted, and outages.
+TRANSIENT = (
+    *("MaxSubmitJob", "MaxJobs", "job submit limit", "temporarily unable to accept job"),
+    *("Unable to contact slurm controller", "Socket timed out", "Zero Bytes were transmitted"),
+    *("Connection refused", "Resource temporarily unavailable", "Connection timed out"),
+)
+# States of a job that has ended, and not well.
+ENDED_BADLY = {
+    *("BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"),
+    "REVOKED",
+}
 NO_NODE = "node configuration is not available"  # sbatch says so of drained nodes, too
 # A time limit as sinfo writes it: [days-]hours:minutes:seconds, or minutes:seconds.
 LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
@@ -84,7 +95,8 @@ def _refusal(request):
     if answer.returncode == 0:
         return ""
     reason = answer.stderr.strip().splitlines()[-1]
-    return "" if NO_NODE in reason and _has_nodes_for(request) else reason
+    could_be = is_transient(reason) or (NO_NODE in reason and _has_nodes_for(request))
+    return "" if could_be else reason
 
 
 def _has_nodes_for(request):
@@ -127,6 +139,30 @@ def unusable():
     answer = subprocess.run(["squeue", "-h", "--me"], capture_output=True, text=True)
     if answer.returncode:
         yield f"squeue says: {answer.stderr.strip()}"
+
+
+def is_transient(text):
+    """Whether sbatch may take a job later that it did not take for this reason."""
+    return any(reason in text for reason in TRANSIENT)
+
+
+def all_states():
+    """Number -> state of each job of this user that SLURM remembers; None: it does not answer."""
+    command = ["squeue", "-h", "--me", "--states=all", "--Format=JobArrayID:40,State:20"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return dict(line.split() for line in answer.stdout.splitlines())
+    return None
+
+
+def seconds_remembered():
+    """For how many seconds SLURM remembers jobs that have ended: MinJobAge; 300 if it says none."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["scontrol", "show", "config"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        if found := re.search(r"MinJobAge\s*=\s*(\d+)", answer.stdout):
+            return int(found[1])
+    return 300
 
 
 def is_in_queue(number):

@@ -34,7 +34,7 @@ class Link:
     """The connection to the launcher of another node.
 
     Attributes:
-        last_heard: when its last message came (CLOCK_MONOTONIC, seconds).
+        unheard: seconds for which this launcher has looked for a message in vain.
         signs: messages.Sign of each of its ranks.
         is_done: whether all its ranks have ended well.
     """
@@ -42,7 +42,7 @@ class Link:
     connection: connection.Connection
     node: int
     host: str
-    last_heard: float = field(default_factory=time.monotonic)
+    unheard: float = 0.0
     signs: list = field(default_factory=list)
     is_done: bool = False
 
@@ -76,7 +76,7 @@ class Link:
             message = self.connection.recv()
         except (EOFError, OSError):
             raise self._gone() from None
-        self.last_heard = time.monotonic()
+        self.unheard = 0.0
         return message
 
     def _gone(self):

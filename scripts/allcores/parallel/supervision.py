@@ -25,7 +25,8 @@ WAITING = ("communicate", "wait", "checkpoint")
 GRACE = 0.5
 # And those of other nodes, after that, within this time.
 FROM_NODES = 2.0
-# A launcher that has been silent for so long has died, or its node has (seconds).
+# A launcher that has been silent for so long has died, or its node has (seconds). It is counted in
+# looks: time for which this process itself was suspended is no silence of the other.
 SILENCE = 8.0
 # How long workers that are to stop may take to end their step and save (seconds).
 STOPPING = 25.0
@@ -67,7 +68,7 @@ class Supervisor:
             KeyboardInterrupt: a signal asked to stop; the workers have saved, if they could.
         """
         for link in self.nodes.links:
-            link.last_heard = time.monotonic() + JOINING  # it may begin later
+            link.unheard = -JOINING  # it may begin later
         handlers = {}
         if self.save_every is not None:
             handlers = {
@@ -117,10 +118,11 @@ class Supervisor:
         if time.monotonic() >= self.looked + LOOK:
             self.looked = time.monotonic()
             self._judge()
+            for link in links.values():
+                link.unheard += LOOK
+                if link.unheard > SILENCE:
+                    raise RankFailedError(f"{link.title} was not heard of for {SILENCE:g} s")
         self._save_or_stop()
-        for link in links.values():
-            if time.monotonic() - link.last_heard > SILENCE:
-                raise RankFailedError(f"{link.title} was not heard of for {SILENCE:g} s")
 
     def _read(self, pipe):
         """Read the report of a rank, if it made one before it closed its pipe."""

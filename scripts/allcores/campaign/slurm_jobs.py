@@ -1,0 +1,104 @@
+"""The jobs that are submitted to SLURM: what stands in their way, and how each has ended."""
+
+import contextlib
+
+from allcores.campaign import snakemake_internals as internals
+from allcores.campaign.closing import stop_at
+from allcores.machine import slurm
+
+# Looks at which SLURM knew nothing of a job before it is judged by its results.
+LOOKS = 2
+DONE = "(100%) done"  # what the snakemake in a job says last
+MORE, MOST = 10, 60  # seconds by which looks become rarer as long as no job ends, up to so many
+
+
+def take_over(workflow, jobs, logs, logger, has_results):
+    """Before the first job: end the call if jobs cannot be submitted; else submit and watch them
+    in a way that outlives outages, limits and a short memory of SLURM's.
+
+    Args:
+        jobs: those that will be submitted.
+        logs: the folder for the files that SLURM writes.
+        logger: Snakemake's.
+        has_results: see Watch.
+    """
+    stop_at(list(slurm.unusable()), "Jobs cannot be submitted from here")
+    internals.log_jobs_in(workflow, logs)
+    watch = Watch(logger, internals.seconds_between_looks(workflow), has_results)
+    internals.watch_jobs_by(workflow, watch)
+    internals.submit_again(workflow, slurm.is_transient)
+    earlier = list(slurm.still_there(jobs, logs))
+    stop_at(earlier, "SLURM still has jobs of an earlier call")
+
+
+class Watch:
+    """Looks at the jobs of a call; for snakemake_internals.watch_jobs_by().
+
+    A job that SLURM does not know any more has ended: squeue forgets jobs after MinJobAge, which
+    may be while this process was stopped. It is judged by its results, then by its log.
+
+    Args:
+        logger: Snakemake's.
+        pause: seconds between two looks at first.
+        has_results: function of a job of Snakemake: whether its results are there and right.
+    """
+
+    def __init__(self, logger, pause, has_results):
+        self.logger, self.pause, self.has_results = logger, pause, has_results
+        self.answers = True
+        self.longest = max(1, min(MOST, slurm.seconds_remembered() // 3))
+        self.unknown = {}  # number of a job -> looks at which SLURM did not know it
+
+    async def __call__(self, executor, jobs):
+        """Yield those of the executor's jobs that have not ended, and report the others."""
+        async with executor.status_rate_limiter:
+            states = slurm.all_states() if jobs else {}
+        if (states is not None) != self.answers:
+            self.answers = states is not None
+            self.logger.warning(
+                "SLURM answers again"
+                if self.answers
+                else "SLURM does not answer; it is asked again"
+            )
+        have_ended = False
+        for job in jobs:
+            if self._has_ended(executor, job, states):
+                have_ended = True
+            else:
+                yield job
+        pause = self.pause if have_ended else executor.next_seconds_between_status_checks + MORE
+        executor.next_seconds_between_status_checks = min(pause, self.longest)
+
+    def _has_ended(self, executor, job, states):
+        """Whether a job has ended; if so, it is reported.
+
+        Args:
+            states: of slurm.all_states().
+        """
+        if states is None:
+            return False
+        number, log = job.external_jobid, job.aux.get("slurm_logfile")
+        state = states.get(number) or states.get(number.partition("_")[0])
+        self.unknown[number] = 0 if state else self.unknown.get(number, 0) + 1
+        is_forgotten = self.unknown[number] == LOOKS
+        if is_forgotten:
+            state = "COMPLETED" if self._has_ended_well(job) else "forgotten by SLURM"
+        if state == "COMPLETED":
+            executor.report_job_success(job)
+            with contextlib.suppress(OSError):
+                log.unlink()
+                log.parent.rmdir()
+                log.parent.parent.rmdir()
+        elif is_forgotten or state in slurm.ENDED_BADLY:
+            text = f"SLURM's job {number} ended with the state {state}."
+            executor.report_job_error(job, msg=text, aux_logs=[str(log)])
+        else:
+            return False
+        return True
+
+    def _has_ended_well(self, job):
+        if self.has_results(job.job):
+            return True
+        with contextlib.suppress(OSError):
+            return DONE in job.aux["slurm_logfile"].read_text(errors="replace")
+        return False

@@ -1,0 +1,175 @@
+"""Jobs of SLURM: judged by its states, by their results once it has forgotten them."""
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from allcores.campaign import call, journal, slurm_jobs
+from allcores.campaign import snakemake_internals as internals
+from allcores.machine import slurm
+from allcores.study.results_folder import ResultsFolder
+
+
+class Executor:
+    """What the executor for SLURM has of the interface of executors."""
+
+    status_rate_limiter = contextlib.nullcontext()
+    next_seconds_between_status_checks = 10
+
+    def __init__(self):
+        self.ended = {}
+        self.status_rate_limiter = self
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *error):
+        return None
+
+    def report_job_success(self, job):
+        self.ended[job.external_jobid] = "well"
+
+    def report_job_error(self, job, msg, aux_logs):
+        self.ended[job.external_jobid] = msg
+
+
+@pytest.fixture
+def look(tmp_path, monkeypatch):
+    """A function of SLURM's states: (numbers of the jobs that go on, how the others have ended)."""
+    monkeypatch.setattr(slurm, "seconds_remembered", lambda: 60)
+    log = tmp_path / "train" / "7.log"
+    log.parent.mkdir()
+    log.touch()
+    said = []
+    results = set()
+    watch = slurm_jobs.Watch(SimpleNamespace(warning=said.append), 10, results.__contains__)
+    jobs = [
+        SimpleNamespace(external_jobid=number, job=number, aux={"slurm_logfile": log})
+        for number in ("7", "8")
+    ]
+    executor = Executor()
+
+    def look(states):
+        monkeypatch.setattr(slurm, "all_states", lambda: states)
+        left = [job for job in jobs if job.external_jobid not in executor.ended]
+
+        async def collect():
+            return [job.external_jobid async for job in watch(executor, left)]
+
+        return asyncio.run(collect()), executor.ended
+
+    look.said, look.executor, look.log, look.results = said, executor, log, results
+    return look
+
+
+def test_a_job_ends_as_slurm_says(look):
+    assert look({"7": "RUNNING", "8": "PENDING"}) == (["7", "8"], {})
+    going, ended = look({"7": "COMPLETED", "8": "TIMEOUT"})
+    assert going == []
+    assert ended == {"7": "well", "8": "SLURM's job 8 ended with the state TIMEOUT."}
+    assert not look.log.parent.exists(), "no empty folder is left"
+
+
+def test_a_job_that_slurm_has_forgotten_is_judged_by_its_results(look):
+    """Not at once: squeue may not have it yet."""
+    look.results.add("7")
+    assert look({"8": "SUSPENDED"}) == (["7", "8"], {})
+    assert look({"8": "RUNNING"}) == (["8"], {"7": "well"})
+    assert look({})[0] == ["8"]
+    going, ended = look({})
+    assert going == []
+    assert ended["8"] == "SLURM's job 8 ended with the state forgotten by SLURM."
+
+
+def test_a_forgotten_job_without_results_is_judged_by_its_log(look):
+    look.log.write_text("1 of 1 steps (100%) done\n")
+    assert look({})[0] == ["7", "8"]
+    going, ended = look({})
+    assert going == []
+    assert ended["7"] == "well", "its log went with it, so that of the other says nothing"
+    assert ended["8"] != "well"
+
+
+def test_an_outage_ends_no_job_and_is_told_once(look):
+    for _ in range(5):
+        assert look(None) == (["7", "8"], {})
+    assert look({"7": "RUNNING", "8": "RUNNING"}) == (["7", "8"], {})
+    assert look.said == ["SLURM does not answer; it is asked again", "SLURM answers again"]
+
+
+def test_looks_become_rarer_but_not_rarer_than_slurm_remembers(look):
+    for _ in range(9):
+        look({"7": "RUNNING", "8": "RUNNING"})
+    assert look.executor.next_seconds_between_status_checks == 20
+    look({"7": "COMPLETED", "8": "RUNNING"})
+    assert look.executor.next_seconds_between_status_checks == 10
+
+
+class Submitting:
+    """An executor whose sbatch fails a few times."""
+
+    def __init__(self, reasons):
+        self.reasons, self.taken, self.failed = list(reasons), [], []
+
+    def run_job(self, job):
+        if self.reasons:
+            self._report_job_error_threadsafe(job, self.reasons.pop(0))
+        else:
+            self.taken.append(job)
+
+    def _report_job_error_threadsafe(self, job, text):
+        self.failed.append(text)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "taken", "failed"),
+    [
+        (["Unable to contact slurm controller", "AssocMaxSubmitJobLimit"], ["job"], []),
+        (["Invalid account"], [], ["Invalid account"]),
+        (["Socket timed out", "Invalid account"], [], ["Invalid account"]),
+    ],
+)
+def test_a_job_is_submitted_again_where_waiting_helps(monkeypatch, reasons, taken, failed):
+    executor, pauses = Submitting(reasons), []
+    scheduler = SimpleNamespace(_executor=executor, _user_kill=None, _executor_error=None)
+    monkeypatch.setattr(internals.time, "sleep", pauses.append)
+    internals.submit_again(SimpleNamespace(scheduler=scheduler), slurm.is_transient)
+    executor.run_job("job")
+    assert (executor.taken, executor.failed) == (taken, failed)
+    assert sum(pauses) == sum([5, 10][: len(reasons) - len(failed)])
+
+
+def test_a_call_that_is_told_to_end_submits_nothing_more():
+    executor = Submitting(["Socket timed out"] * 1000)
+    scheduler = SimpleNamespace(_executor=executor, _user_kill=None, _executor_error=None)
+    internals.submit_again(SimpleNamespace(scheduler=scheduler), slurm.is_transient)
+    thread = threading.Thread(target=executor.run_job, args=("job",))
+    thread.start()
+    time.sleep(0.5)
+    scheduler._user_kill = "graceful"
+    thread.join(60)
+    assert not thread.is_alive()
+    assert executor.failed == ["Socket timed out"]
+
+
+@pytest.mark.parametrize(
+    ("batch_job", "is_going_on", "unlocks"),
+    [("7", True, True), ("6", True, False), ("6", False, True), ("6", None, False)],
+)
+def test_a_requeued_allocation_leaves_the_lock_of_another_call(
+    tmp_path, monkeypatch, batch_job, is_going_on, unlocks
+):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    folder = ResultsFolder(str(tmp_path))
+    record = journal.CallRecord(time.time(), os.uname().nodename, 1, 2, False, batch_job, {})
+    journal.Journal(folder, record).close()
+    monkeypatch.setattr(journal.CallRecord, "is_going_on", property(lambda record: is_going_on))
+    unlocked = []
+    monkeypatch.setattr(internals, "unlock", unlocked.append)
+    call.Call._unlock(SimpleNamespace(folder=folder))
+    assert bool(unlocked) == unlocks
