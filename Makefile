@@ -66,7 +66,7 @@ bench: $(READY)
 	$(BIN)/python tests/benchmarks/run_all.py
 
 test-slurm: $(READY)
-	$(BIN)/python -m pytest -m slurm --numprocesses=2 --timeout=480
+	$(BIN)/python -m pytest -m slurm --numprocesses=2 --timeout=3600
 
 manual: $(READY)
 	$(BIN)/python docs/manual.py

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import patience
 import yaml
 from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm, warm_folder
 
@@ -70,7 +71,7 @@ class Project:
 
     def call(self, *arguments, expect=0, **options):
         process = self.snakemake(*arguments, forked=True, **options)
-        output, _ = process.communicate(timeout=900)
+        output = patience.ended(process, 300)
         assert process.returncode == expect, output
         return output
 

@@ -4,17 +4,19 @@ import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import patience
 import psutil
 import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT, same_weights
+from patience import wait_for
 from project import copy
-from test_strategies import wait_for
 
 UP, DOWN = (ROOT / "tests" / "slurm" / name for name in ("up.sh", "down.sh"))
 
@@ -40,6 +42,7 @@ def cluster(**settings):
             "BIN": binaries,
         }
     finally:
+        end_calls()
         subprocess.run([DOWN], env=environment, check=True)
         shutil.rmtree(lab)
 
@@ -118,11 +121,30 @@ def by_profile(slurm, project, *arguments):
     command = [sys.executable, "-m", "snakemake", "--profile", "slurm"]
     command += ["--configfile", project.config, "--jobs", "8"]
     # The machine is small and the jobs are short: ask for less, and look for their end sooner.
-    command += ["--default-resources", "mem_mb=500", "runtime=5"]
+    command += ["--default-resources", "mem_mb=500", "runtime=60"]
     command += ["--set-resources", "train:mem_mb=900", *arguments]
     command += ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(command, cwd=project.folder, env=slurm, text=True, **pipes)
+    call = subprocess.Popen(command, cwd=project.folder, env=slurm, text=True, **pipes)
+    CALLS.append(call)
+    return call
+
+
+# Calls of by_profile(); on SIGTERM they would wait for their jobs.
+CALLS = []
+
+
+def end_calls():
+    """End the calls that a test has left behind."""
+    while CALLS:
+        call = CALLS.pop()
+        if call.poll() is None:
+            call.send_signal(signal.SIGINT)  # cancels their jobs
+            try:
+                call.communicate(timeout=patience.seconds(20))
+            except subprocess.TimeoutExpired:
+                call.kill()
+                call.communicate()
 
 
 class Allocation:
@@ -149,7 +171,7 @@ class Allocation:
 
         self.project.configure(change)
         asked = asked or [f"--nodes={nodes}", "--exclusive", "--mem=6000"]
-        command = ["sbatch", "--parsable", f"--chdir={folder}", "--time=10", *asked]
+        command = ["sbatch", "--parsable", f"--chdir={folder}", "--time=60", *asked]
         command.append(ROOT / "profiles" / "allocation.sh")
         self.job = says(slurm, *command, "--configfile", self.project.config).strip()
         self.log = folder / f"allcores-{self.job}.log"
@@ -163,7 +185,7 @@ class Allocation:
         return says(self.slurm, "scontrol", "show", "hostnames", names.strip()).split()
 
     def ends_well(self):
-        wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), seconds=200)
+        wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), 200)
         assert self.state() == "COMPLETED", self.log.read_text()
 
     def logs(self):

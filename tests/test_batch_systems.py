@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import patience
 import pytest
 from conftest import ENVIRONMENT
 from project import copy
@@ -74,7 +75,7 @@ class Call:
 def test_runs_are_submitted_and_end(tmp_path):
     calls = [Call(tmp_path / system, system) for system in SYSTEMS]
     for call, process in [(call, call()) for call in calls]:
-        said, _ = process.communicate(timeout=200)
+        said, _ = process.communicate(timeout=patience.seconds(200))
         assert process.returncode == 0, said
         assert "with external jobid '7" in said, "what cancels a job takes its number"
         submitted = (call.project.folder / "asked").read_text()
@@ -86,7 +87,7 @@ def test_runs_over_several_nodes_are_refused(tmp_path):
     call = Call(tmp_path / "lsf", "lsf")
     call.project.configure(lambda config: config["studies"]["first"].update(nodes=2))
     process = call()
-    said, _ = process.communicate(timeout=100)
+    said, _ = process.communicate(timeout=patience.seconds(100))
     assert process.returncode == 1
     assert "Runs over several nodes need SLURM" in said
 
@@ -96,6 +97,6 @@ def test_what_the_system_refuses_is_not_waited_for(tmp_path, system):
     call = Call(tmp_path, system)
     (tmp_path / "bin" / SYSTEMS[system][0]).write_text("#!/bin/sh\nexit 1\n")
     process = call("--retries", "0")
-    said, _ = process.communicate(timeout=100)
+    said, _ = process.communicate(timeout=patience.seconds(100))
     assert process.returncode == 1
     assert "Error submitting jobscript" in said

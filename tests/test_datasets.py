@@ -12,6 +12,7 @@ import tarfile
 from pathlib import Path
 
 import numpy as np
+import patience
 import pytest
 from PIL import Image
 from test_image_folder import images_in
@@ -295,7 +296,7 @@ def test_many_first_calls_at_once_prepare_it_once(tmp_path):
     processes = [multiprocessing.get_context("fork").Process(target=call) for _ in range(8)]
     for process in processes:
         process.start()
-    inodes = {made.get(timeout=60) for _ in processes}
+    inodes = {made.get(timeout=patience.seconds(60)) for _ in processes}
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0] * 8

@@ -8,10 +8,12 @@ import time
 from functools import partial
 
 import pandas as pd
+import patience
 import pytest
 from conftest import ENVIRONMENT, ROOT, using, vary
+from patience import wait_for
 from project import copy
-from test_strategies import alive, started, wait_for
+from test_strategies import alive, started
 
 from allcores.parallel import failures
 from allcores.study.run import Choice
@@ -49,18 +51,18 @@ def test_a_caller_that_is_killed_takes_its_training_along(laboratory, delay):
     time.sleep(delay)
     caller.kill()
     caller.wait()
-    wait_for(lambda: not alive(training), seconds=5)
+    wait_for(lambda: not alive(training), 5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGBUS], ids=["SIGTERM", "SIGBUS"])
 def test_a_signal_leaves_a_word_in_the_log(laboratory, number):
     process, ranks = started(laboratory, vary(epochs=100_000))
     process.send_signal(number)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=patience.seconds(60))
     assert process.returncode != 0
     said = {signal.SIGTERM: "stopped by SIGTERM; the same call goes on", signal.SIGBUS: "Bus error"}
     assert said[number] in output
-    wait_for(lambda: not any(map(alive, ranks)), seconds=5)
+    wait_for(lambda: not any(map(alive, ranks)), 5)
 
 
 def test_a_run_whose_output_nobody_reads_goes_on_and_stops_when_it_is_told_to(laboratory):
@@ -76,8 +78,8 @@ def test_a_run_whose_output_nobody_reads_goes_on_and_stops_when_it_is_told_to(la
         wait_for(lambda: epochs() > 60)
         signal_time = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=20)
-        assert time.monotonic() - signal_time < 15
+        process.wait(timeout=patience.seconds(20))
+        assert patience.is_within(15, signal_time)
         assert (laboratory.checkpoints("run") / "latest.allcores").exists()
     finally:
         process.kill()
@@ -113,13 +115,13 @@ def test_what_a_model_forks_ends_with_its_run(laboratory, how, forked):
     run = vary(model=Choice("mine", "mine:Net", {}), epochs=epochs)
     process, file = laboratory.train(run, forked=forked), laboratory.folder / "child"
     if how == "ends":
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=patience.seconds(60))
         assert process.returncode == 0, output
     else:
         wait_for(lambda: file.exists() and file.read_text())
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
-    wait_for(lambda: not alive(int(file.read_text())), seconds=5)
+        process.communicate(timeout=patience.seconds(60))
+    wait_for(lambda: not alive(int(file.read_text())), 5)
 
 
 FAILING = """

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 
+import patience
 import pytest
 from conftest import DDP, ENVIRONMENT, ROOT, RUN, using
-from test_strategies import wait_for
+from patience import wait_for
 
 from allcores.files import read_json
 from allcores.machine import cores, leases, memory
@@ -135,7 +136,7 @@ def test_a_core_that_somebody_uses_is_not_idle():
         [sys.executable, "-c", BURN], preexec_fn=lambda: os.sched_setaffinity(0, [core])
     )
     try:
-        wait_for(lambda: core not in leases.idle({core}), seconds=20)
+        wait_for(lambda: core not in leases.idle({core}), 20)
     finally:
         burner.kill()
         burner.wait()
@@ -199,7 +200,7 @@ def test_a_run_whose_cores_others_use_is_contended(laboratory, threads):
     try:
         run = using(RUN.strategy, 1, threads_per_worker=threads, epochs=100)
         process = laboratory.train(run, preexec_fn=stay)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=patience.seconds(300))
     finally:
         burner.kill()
         burner.wait()

@@ -13,10 +13,12 @@ import stat
 import subprocess
 import time
 
+import patience
 import pytest
 import torch
 from conftest import ENVIRONMENT, LENET, RUN, same_weights, train_program, using, vary
-from test_strategies import ALL, SYNCHRONOUS, alive, children, program_of, wait_for
+from patience import wait_for
+from test_strategies import ALL, SYNCHRONOUS, alive, children, program_of
 
 from allcores.files import read_json
 from allcores.parallel import failures, nodes
@@ -53,7 +55,7 @@ class Cluster:
             )
 
     def outputs(self, seconds=100):
-        return [launcher.communicate(timeout=seconds)[0] for launcher in self.launchers]
+        return [patience.ended(launcher, seconds) for launcher in self.launchers]
 
     def ends_well(self):
         outputs = self.outputs()
@@ -128,7 +130,7 @@ def test_what_dies_on_one_node_ends_the_run_on_all_with_its_name(laboratory, vic
     os.kill(chosen, signal.SIGKILL)
     killed = time.monotonic()
     outputs = cluster.outputs(seconds=10)
-    assert time.monotonic() - killed < 10
+    assert patience.is_within(10, killed)
     said = {
         "rank": f"worker 3 (rank 3) on node 1 ({HOST}) (process {chosen}) was killed by SIGKILL",
         "launcher": f"node 1 ({HOST}) is gone",
@@ -137,7 +139,7 @@ def test_what_dies_on_one_node_ends_the_run_on_all_with_its_name(laboratory, vic
     reports = {"rank": outputs, "launcher": outputs[:1], "first launcher": outputs[1:]}[victim]
     assert all(said in output for output in reports), outputs
     assert all(launcher.returncode for launcher in cluster.launchers)
-    wait_for(lambda: not any(map(alive, ranks)), seconds=5)
+    wait_for(lambda: not any(map(alive, ranks)), 5)
 
 
 def test_a_run_that_diverges_on_two_nodes_says_where(laboratory):
@@ -159,11 +161,11 @@ def test_a_node_of_which_nothing_is_heard_ends_the_run(laboratory):
     for process in frozen:
         os.kill(process, signal.SIGSTOP)
     said = f"node 1 ({HOST}) was not heard of for 8 s"
-    assert said in cluster.launchers[0].communicate(timeout=12)[0]
+    assert said in cluster.launchers[0].communicate(timeout=patience.seconds(12))[0]
     for process in frozen:
         with contextlib.suppress(ProcessLookupError):  # the first of them may have ended the other
             os.kill(process, signal.SIGCONT)
-    assert said in cluster.launchers[1].communicate(timeout=10)[0]
+    assert said in cluster.launchers[1].communicate(timeout=patience.seconds(10))[0]
 
 
 def test_a_worker_that_is_late_after_a_pause_does_not_miss_the_next(laboratory):
@@ -181,7 +183,7 @@ def test_a_worker_that_is_late_after_a_pause_does_not_miss_the_next(laboratory):
     cluster.launchers[0].send_signal(signal.SIGTERM)
     signal_time = time.monotonic()
     assert all("stopped by SIGTERM" in output for output in cluster.outputs())
-    assert time.monotonic() - signal_time < 15, "without waiting for those that miss it"
+    assert patience.is_within(15, signal_time), "without waiting for those that miss it"
 
 
 def test_a_launcher_that_is_late_keeps_the_others_waiting_and_no_more(laboratory):

@@ -8,7 +8,8 @@ import signal
 
 import pytest
 from conftest import LENET, RUN, same_weights, using
-from test_strategies import ALL, by_strategy, is_asynchronous, wait_for
+from patience import wait_for
+from test_strategies import ALL, by_strategy, is_asynchronous
 
 from allcores.parallel import messages
 from allcores.parallel.heartbeat import Heartbeats

@@ -7,12 +7,14 @@ import subprocess
 import sys
 
 import pandas as pd
+import patience
 import psutil
 import pytest
 import yaml
 from conftest import ENVIRONMENT, MOBILENET, OF_PROGRAMS, ROOT, RUN, vary, warm
+from patience import wait_for
 from project import MINIATURE, RUNS, copy
-from test_strategies import alive, wait_for
+from test_strategies import alive
 
 from allcores.planning import choose, measuring, packing, plan, prediction, scaling
 from allcores.planning.prediction import Measurement, Prediction
@@ -314,14 +316,14 @@ def test_a_plan_that_is_ended_leaves_nothing(tmp_path, monkeypatch, called, numb
     wait_for(lambda: list(temporary.glob(f"{PREFIX}*/*")))
     begun = psutil.Process(process.pid).children(recursive=True)
     process.send_signal(number)
-    said, _ = process.communicate(timeout=60)
-    wait_for(lambda: not any(alive(child.pid) for child in begun), seconds=10)
+    said, _ = process.communicate(timeout=patience.seconds(60))
+    wait_for(lambda: not any(alive(child.pid) for child in begun), 10)
     if (called, number) == ("by hand", signal.SIGKILL):
         # Nobody is left to remove the folder: the next plan does.
         assert call(project, "--cores", 2)
     else:
         assert "Traceback" not in said
-    wait_for(lambda: not list(temporary.glob(f"{PREFIX}*")), seconds=5)
+    wait_for(lambda: not list(temporary.glob(f"{PREFIX}*")), 5)
 
 
 def test_durations_are_written_as_people_do():

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import patience
 import pytest
 import torch
 from conftest import LENET, RUN, same_weights, using, vary
@@ -74,7 +75,7 @@ def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run)
     assert 0 < done < run.epochs, "killed in the middle"
 
     process = laboratory.train(run, "killed")
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=patience.seconds(300))
     assert process.returncode == 0, output
     assert f"resumed after epoch {done} of {run.epochs}" in output
     resumed = torch.load(laboratory.folder / "killed" / "weights.pt")
@@ -289,7 +290,7 @@ def test_foreign_files_are_refused_and_left(laboratory):
     thesis = folder / "thesis.tex"
     thesis.write_text("chapter")
     process = laboratory.train(RUN)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=patience.seconds(100))
     assert process.returncode == 1
     assert "holds thesis.tex, which is not a checkpoint of a run" in output
     assert "Traceback" not in output
@@ -359,7 +360,7 @@ def test_only_one_at_a_time_trains_a_run(laboratory):
     while not latest.exists():
         assert first.poll() is None
     second = laboratory.train(vary(epochs=100_000))
-    output, _ = second.communicate(timeout=100)
+    output, _ = second.communicate(timeout=patience.seconds(100))
     first.kill()
     first.communicate()
     assert second.returncode == 1
@@ -380,7 +381,7 @@ def test_a_resumed_run_records_all_its_sessions(laboratory):
         file.write("1 99")  # a line that was cut short
     lines = trace.read_text().splitlines()[:-1]
     process = laboratory.train(run, forked=False)  # without a checkpoint after each epoch
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=patience.seconds(300))
     assert process.returncode == 0, output
     metrics = read_json(laboratory.folder / "run" / "metrics.json")
     first, second = metrics["sessions"]

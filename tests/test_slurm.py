@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from patience import wait_for
 from project import RUNS, copy
 from slurm_lab import (
     by_profile,
@@ -13,7 +14,6 @@ from slurm_lab import (
     says,
     slow_model,
 )
-from test_strategies import wait_for
 
 pytestmark = pytest.mark.slurm
 
@@ -62,7 +62,7 @@ def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path)
     assert second.returncode == 1
     assert "SLURM still has jobs of an earlier call" in said
     says(slurm, "scancel", *numbers[1].split())
-    wait_for(lambda: not says(slurm, "squeue", "-h").strip(), seconds=60)
+    wait_for(lambda: not says(slurm, "squeue", "-h").strip(), 60)
     third = by_profile(slurm, project)
     wait_for(lambda: any("resumed after epoch" in log for log in logs_of(project)))
     says(slurm, "scancel", *says(slurm, "squeue", "-h", "-o", "%i", "-t", "RUNNING").split())

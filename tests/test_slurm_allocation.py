@@ -5,6 +5,7 @@ import re
 import time
 
 import pytest
+from patience import wait_for
 from project import RUNS
 from slurm_lab import (
     Allocation,
@@ -14,7 +15,6 @@ from slurm_lab import (
     says,
     slow_model,
 )
-from test_strategies import wait_for
 
 pytestmark = pytest.mark.slurm
 
@@ -65,7 +65,7 @@ def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, node
         says(slurm, "sbatch", "--output=/dev/null", *urgent)
     else:  # as SLURM does two minutes before the end
         says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
-    wait_for(lambda: allocation.state() == "PENDING", seconds=60)
+    wait_for(lambda: allocation.state() == "PENDING", 60)
     saved = {file.parent for file in checkpoints.rglob("latest.allcores")}
     assert len(saved) == begun, allocation.logs()
     allocation.ends_well()

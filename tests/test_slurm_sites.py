@@ -5,11 +5,12 @@ import signal
 import subprocess
 import sys
 
+import patience
 import pytest
 from conftest import ROOT
+from patience import wait_for
 from project import copy
 from slurm_lab import Allocation, by_profile, cluster, logs_of, says, slow_model, weights_of
-from test_strategies import wait_for
 
 pytestmark = pytest.mark.slurm
 
@@ -56,7 +57,7 @@ def test_a_turn_that_is_too_short_for_anything_is_the_last(slurm, tmp_path):
     wait_for(lambda: allocation.log.exists() and "Building DAG" in allocation.log.read_text())
     # As SLURM does two minutes before the end, which is at once where one minute was asked for.
     says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
-    wait_for(lambda: allocation.state() not in ("PENDING", "RUNNING", "COMPLETING"), seconds=100)
+    wait_for(lambda: allocation.state() not in ("PENDING", "RUNNING", "COMPLETING"), 100)
     assert allocation.state() == "FAILED"
     assert "not queued again: no run came any further in this turn" in allocation.log.read_text()
 
@@ -81,9 +82,9 @@ def test_two_configs_side_by_side_leave_each_other_alone(slurm, tmp_path):
     wait_for(lambda: logs_of(project))
     assert re.search(r"^0 done, [12] running, 0 failed", status(slurm, project))
     second = by_profile(slurm, other)
-    said, _ = second.communicate(timeout=200)
+    said, _ = second.communicate(timeout=patience.seconds(200))
     assert second.returncode == 0, said
-    said, _ = first.communicate(timeout=200)
+    said, _ = first.communicate(timeout=patience.seconds(200))
     assert first.returncode == 0, said
     assert len(weights_of(project)) == len(weights_of(other)) == 2
 
@@ -95,10 +96,10 @@ def test_drained_nodes_are_waited_for_and_ctrl_c_cancels_the_jobs(slurm, tmp_pat
     says(slurm, "scontrol", "update", nodes, "state=drain", "reason=test")
     try:
         call = by_profile(slurm, project)
-        wait_for(lambda: "PENDING" in says(slurm, "squeue", "-h", "-o", "%T"), seconds=60)
+        wait_for(lambda: "PENDING" in says(slurm, "squeue", "-h", "-o", "%T"), 60)
         wait_for(lambda: status(slurm, project).startswith("0 done, 0 running, 0 failed, 2 to go"))
         call.send_signal(signal.SIGINT)
-        said, _ = call.communicate(timeout=60)
+        said, _ = call.communicate(timeout=patience.seconds(60))
         assert call.returncode == 1, said
         assert not says(slurm, "squeue", "-h").strip()
     finally:
@@ -115,6 +116,6 @@ def test_how_many_threads_are_fastest_is_known_before_jobs_ask_for_cpus(slurm, t
 
     project.configure(change)
     call = by_profile(slurm, project)
-    said, _ = call.communicate(timeout=230)
+    said, _ = call.communicate(timeout=patience.seconds(230))
     assert call.returncode == 0, said
     assert "FAILED" not in said

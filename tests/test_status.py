@@ -9,11 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import patience
 import pytest
 import yaml
 from conftest import ENVIRONMENT, program, vary
+from patience import wait_for
 from project import RUNS, copy
-from test_strategies import wait_for
 
 from allcores.campaign import board, journal, state
 from allcores.campaign.board import CallProgress
@@ -72,7 +73,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path):
     )
     process.stdout.close()
     assert process.stderr.read() == ""
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=patience.seconds(60)) == 0
 
 
 def test_what_failed_is_told_with_its_reason_and_how_to_run_it_again(tmp_path):

@@ -9,6 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import patience
 import pytest
 import torch
 from conftest import (
@@ -21,6 +22,7 @@ from conftest import (
     using,
     vary,
 )
+from patience import wait_for
 
 from allcores.parallel import launch
 from allcores.parallel.failures import RankFailedError
@@ -311,13 +313,6 @@ def children(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def wait_for(condition, seconds=120):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def alive(pid):
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -355,8 +350,8 @@ def test_a_killed_rank_ends_the_run_with_its_name(laboratory, strategy, role):
     time.sleep(random.random() / 2)
     os.kill(ranks[victim], signal.SIGKILL)
     killed = time.monotonic()
-    output, _ = process.communicate(timeout=60)
-    assert time.monotonic() - killed < 5
+    output, _ = process.communicate(timeout=patience.seconds(60))
+    assert patience.is_within(5, killed)
     assert process.returncode == 1
     name = f"worker {victim} (rank {victim})" if role == "worker" else f"server (rank {victim})"
     assert f"{name} (process {ranks[victim]}) was killed by SIGKILL" in output
@@ -367,14 +362,14 @@ def test_killing_the_training_program_leaves_nothing(laboratory):
     process, ranks = started(laboratory, vary(ENDLESS, strategy=DDP, workers=2))
     process.kill()
     process.wait()
-    wait_for(lambda: not any(map(alive, ranks)), seconds=5)
+    wait_for(lambda: not any(map(alive, ranks)), 5)
 
 
 def test_ctrl_c_ends_all_and_says_how_to_go_on(laboratory):
     process, ranks = started(laboratory, vary(ENDLESS, strategy=DDP, workers=2))
     for pid in [process.pid, *ranks]:  # as a terminal does: to the whole foreground group
         os.kill(pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=patience.seconds(60))
     assert process.returncode == 1
     assert "the same call goes on from the last checkpoint" in output
     assert "Traceback" not in output
@@ -391,7 +386,7 @@ def test_twenty_runs_side_by_side_do_not_collide(laboratory):
     ]
     try:
         for process in processes:
-            output, _ = process.communicate(timeout=900)
+            output, _ = process.communicate(timeout=patience.seconds(900))
             assert process.returncode == 0, output
     finally:
         for process in processes:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import patience
 from conftest import ENVIRONMENT, ROOT, train_program
 
 from allcores.data import storage
@@ -92,7 +93,12 @@ def test_loading_by_torch_leaves_no_threads_behind(tmp_path):
     flags += ["--precision=fp32", "--memory-format=contiguous"]
     command = [sys.executable, "-c", program, *flags]
     run = subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True, timeout=300
+        command,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        text=True,
+        capture_output=True,
+        timeout=patience.seconds(300),
     )
     assert "epoch 1/1" in run.stdout, run.stderr
 

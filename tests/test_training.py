@@ -6,6 +6,7 @@ import os
 import re
 
 import numpy as np
+import patience
 import pytest
 import torch
 from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
@@ -136,7 +137,7 @@ DIVERGING = vary(optimizer=Choice("SGD", "SGD", {"lr": 1e30}), epochs=3)
 )
 def test_a_run_that_diverges_stops_and_is_recorded_as_such(laboratory, run):
     process = laboratory.train(run)
-    output, _ = process.communicate(timeout=100)
+    output, _ = process.communicate(timeout=patience.seconds(100))
     assert process.returncode == 0, output
     assert re.search(
         r"diverged: the loss is not finite in epoch 1, step \d+, learning rate", output
@@ -207,7 +208,7 @@ def test_an_edited_result_is_noticed(laboratory):
 def test_two_threads_use_two_cores_and_no_more(laboratory):
     run = vary(model=Choice("mlp", "mlp", {"hidden": [1024, 1024]}), batch_size=53)
     process = laboratory.train(vary(run, threads_per_worker=2, epochs=30))
-    output, _ = process.communicate(timeout=300)
+    output, _ = process.communicate(timeout=patience.seconds(300))
     assert process.returncode == 0, output
     metrics = read_json(laboratory.folder / "run" / "metrics.json")
     assert metrics["machine"]["threads_per_process"] == 2

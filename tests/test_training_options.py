@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import patience
 import pytest
 import torch
 from conftest import LENET, RUN, same_weights, save_after_each_epoch, using, vary
@@ -289,7 +290,7 @@ def test_event_files_have_a_point_per_epoch(laboratory):
     run = vary(epochs=3, validation=0.2)
     for _ in range(2):  # the second training replaces the points of the first
         process = laboratory.train(run, "run", "--tensorboard")
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=patience.seconds(300))
         assert process.returncode == 0, output
     (file,) = (laboratory.folder / "run" / "tensorboard").iterdir()
     points = {}

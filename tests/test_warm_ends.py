@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 
+import patience
 import pytest
 from conftest import ENVIRONMENT, ROOT
+from patience import wait_for
 from project import copy
-from test_strategies import alive, children, wait_for
+from test_strategies import alive, children
 from test_warm_start import warm_process
 
 from allcores.machine import warm_start
@@ -47,7 +49,7 @@ def test_a_signal_is_passed_on_after_the_request(tmp_path):
             time.sleep(0.2)
             assert json.loads(stream.read(length))["command"] == ["program"]
             assert stream.read(1) == bytes([signal.SIGINT])
-    assert client.wait(timeout=20) == 1
+    assert client.wait(timeout=patience.seconds(20)) == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -66,10 +68,10 @@ def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
     ranks = [pid for program in programs for pid in children(program)]
     assert programs and ranks
     os.killpg(process.pid, number)  # as a terminal, or a batch system, does
-    wait_for(lambda: not any(map(alive, [*keepers, *programs, *ranks])), seconds=10)
-    output, _ = process.communicate(timeout=60)
+    wait_for(lambda: not any(map(alive, [*keepers, *programs, *ranks])), 10)
+    output, _ = process.communicate(timeout=patience.seconds(60))
     assert "--allowed-rules" not in output, "nor are tables made of the runs that there are"
-    wait_for(lambda: not alive(warm), seconds=1)
+    wait_for(lambda: not alive(warm), 1)
     assert not list((tmp_path / ".snakemake").glob("warm_process_*"))
     logs = [log.read_text() for log in (project.results / "logs" / "train").rglob("*.log")]
     assert any("the same call goes on from the last checkpoint" in log for log in logs)

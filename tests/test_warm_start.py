@@ -11,12 +11,14 @@ import subprocess
 import time
 from pathlib import Path
 
+import patience
 import pytest
 import torch
 from conftest import DDP, ENVIRONMENT, LENET, ROOT, RUN, same_weights, using, vary
+from patience import wait_for
 from project import copy
 from slurm_lab import slow_model
-from test_strategies import alive, children, program_of, wait_for
+from test_strategies import alive, children, program_of
 
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
@@ -86,7 +88,7 @@ def trains(fork, laboratory):
 
 
 def says(process, status=0):
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=patience.seconds(120))
     assert process.returncode == status, output
     return output
 
@@ -214,7 +216,7 @@ def test_a_client_that_is_killed_early_leaves_nothing(train, delay):
     time.sleep(delay)
     client.kill()
     client.wait()
-    wait_for(lambda: not children(warm_process()), seconds=1)
+    wait_for(lambda: not children(warm_process()), 1)
 
 
 def test_a_client_that_is_stopped_stops_its_run(train, laboratory):
@@ -225,12 +227,12 @@ def test_a_client_that_is_stopped_stops_its_run(train, laboratory):
     wait_for(checkpoint(laboratory).exists)
     processes = ranks_of(client.pid)
     client.send_signal(signal.SIGTSTP)
-    wait_for(lambda: {state(pid) for pid in [client.pid, *processes]} == {"T"}, seconds=5)
+    wait_for(lambda: {state(pid) for pid in [client.pid, *processes]} == {"T"}, 5)
     client.send_signal(signal.SIGCONT)
-    wait_for(lambda: "T" not in map(state, [client.pid, *processes]), seconds=5)
+    wait_for(lambda: "T" not in map(state, [client.pid, *processes]), 5)
     client.kill()
     client.wait()
-    wait_for(lambda: not any(map(alive, processes)), seconds=1)
+    wait_for(lambda: not any(map(alive, processes)), 1)
 
 
 def test_a_warm_process_that_is_killed_loses_no_run(private_fork, laboratory, monkeypatch):
@@ -249,7 +251,7 @@ def test_a_warm_process_that_is_killed_loses_no_run(private_fork, laboratory, mo
         wait_for(checkpoint(laboratory, name).exists)
     processes = [pid for client in clients.values() for pid in ranks_of(client.pid, 1)]
     os.kill(warm_process(), signal.SIGKILL)
-    wait_for(lambda: not any(map(alive, processes)), seconds=1)
+    wait_for(lambda: not any(map(alive, processes)), 1)
     for name, run in runs.items():
         output = says(clients[name])
         assert f"{COLD}: it has ended, and the program with it" in output
@@ -356,7 +358,7 @@ def test_many_programs_at_once(warm, tmp_path):
     clients = [warm(program, number, stdin=subprocess.PIPE) for number in range(30)]
     wait_for(lambda: all(program_of(client.pid) for client in clients))
     for number, client in enumerate(clients):
-        output, _ = client.communicate("\n", timeout=60)
+        output, _ = client.communicate("\n", timeout=patience.seconds(60))
         assert (client.returncode, output) == (number, "")
     wait_for(lambda: not children(warm_process()))
 

@@ -10,12 +10,14 @@ import sys
 import time
 
 import pandas as pd
+import patience
 import psutil
 import pytest
 import yaml
 from conftest import ENVIRONMENT, ROOT
+from patience import wait_for
 from project import GOING, MINIATURE, RUNS, Project, copy, unexplained_columns
-from test_strategies import alive, wait_for
+from test_strategies import alive
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +224,12 @@ def test_another_workflow_has_it_as_a_module(tmp_path, snakefile):
     project.configure(lambda config: config["studies"]["first"].update(one))
     command = [sys.executable, "-m", "snakemake", "--cores", "2"]
     call = subprocess.run(
-        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=200
+        command,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=patience.seconds(200),
     )
     assert call.returncode == 0, call.stderr
     assert "2 runs trained, 0 of them diverged; 0 missing" in call.stderr
@@ -265,7 +272,7 @@ def test_a_terminal_that_is_closed_ends_a_call_in_good_order(tmp_path, is_ignore
             with pytest.raises(subprocess.TimeoutExpired):
                 process.wait(timeout=2)
             os.killpg(process.pid, signal.SIGINT)
-        assert process.wait(timeout=60) == 1
+        assert process.wait(timeout=patience.seconds(60)) == 1
     finally:
         process.kill()
     log = next((project.results / "logs" / "train").rglob("*.log")).read_text()
@@ -287,8 +294,8 @@ def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
     assert len(begun) >= 6
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_for(lambda: not any(alive(child.pid) for child in begun), seconds=1)
-    wait_for(lambda: not list((tmp_path / ".snakemake").glob("warm_process_*")), seconds=5)
+    wait_for(lambda: not any(alive(child.pid) for child in begun), 1)
+    wait_for(lambda: not list((tmp_path / ".snakemake").glob("warm_process_*")), 5)
     process.stdout.close()
 
     project.call("--unlock")
@@ -317,7 +324,7 @@ def test_sigterm_ends_a_call_that_waits_for_missing_files(tmp_path, monkeypatch)
         wait_for(lambda: "seconds for missing files" in log.read_text())
         process.send_signal(signal.SIGTERM)
         try:
-            assert process.wait(timeout=30) == 1
+            assert process.wait(timeout=patience.seconds(30)) == 1
         finally:
             process.kill()
     assert "Will exit after finishing currently running jobs (scheduler)" in log.read_text()
