@@ -202,7 +202,7 @@ def test_a_client_that_is_ended_takes_its_run_along(train, laboratory, number):
     processes = ranks_of(client.pid)
     client.send_signal(number)
     asked = number in (signal.SIGTERM, signal.SIGINT)
-    wait_for(lambda: not any(map(alive, processes)), seconds=5 if asked else 1)
+    wait_for(lambda: not any(map(alive, processes)), 5 if asked else 1)
     if asked:
         assert "the same call goes on from the last checkpoint" in says(client, status=1)
     # And the warm process goes on.

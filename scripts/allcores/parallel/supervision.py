@@ -19,8 +19,9 @@ from allcores.parallel.nodes import JOINING
 
 # How often a launcher looks for progress (seconds).
 LOOK = 1.0
-# Phases in which a rank waits for others: the rank that hangs is likely in another phase.
-WAITING = ("communicate", "wait", "checkpoint")
+# Phases in which a rank waits for others, and those in which it works alone: a rank in an exchange,
+# whose phases each strategy names itself, does both. The rank that hangs is likely at work alone.
+WAITING, ALONE = ("wait", "checkpoint"), ("data", "compute", "update")
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
 # And those of other nodes, after that, within this time.
@@ -306,7 +307,8 @@ def _who_hangs(signs, seconds):
     """Which rank keeps the others waiting: a stopped one, or the first that fell silent at work."""
 
     def order(sign):
-        return not sign.is_stopped, sign.phase in WAITING, -sign.silent
+        is_waiting, is_alone = sign.phase in WAITING, sign.phase in ALONE
+        return not sign.is_stopped, is_waiting, not is_alone, -sign.silent
 
     sign = min(signs, key=order)
     how = "is stopped by a signal" if sign.is_stopped else "hangs"
