@@ -277,3 +277,11 @@ def test_flags_that_do_not_fit_are_told_in_a_line(tmp_path, flags, line):
     assert "Traceback" not in run.stdout + run.stderr
     assert line in run.stderr
     assert (run.returncode == 0) == (line == "")
+
+
+def test_status_needs_nobody_who_reads_it(tmp_path):
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(FULL))
+    command = [sys.executable, ROOT / "scripts" / "status.py", "--configfile", "mine.yaml"]
+    closed = ["bash", "-c", 'exec "$@" >&-', "bash", *map(str, command)]
+    run = subprocess.run(closed, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
+    assert (run.returncode, run.stderr) == (0, "")

@@ -173,6 +173,9 @@ def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
     assert status.stdout.startswith("2 done, 0 running, 2 failed, 0 to go"), status.stderr
     assert f"Report of first: {study.relative_to(tmp_path)}/report.html" in output
     assert not (project.results / "studies" / "second").exists()
+    again = project.call(expect=1)
+    assert "Tables and figures of the runs that have results are made" in again
+    assert "Nothing to be done" not in again, "which the call within says, not this one"
     # What was missing is tried again, and then all is there.
     project.edit("mine.py", "self.steps > 4", "self.steps < 0")
     assert project.trains() == 2
@@ -232,3 +235,24 @@ def test_a_model_that_hangs_on_one_worker_is_named_there(
     monkeypatch.setattr(experiment, "Execution", partial(experiment.Execution, timeout=3.0))
     with pytest.raises(failures.RankFailedError, match=r"worker 1 .* hangs, in the phase compute"):
         laboratory.conduct(run)
+
+
+THREADED = """
+import threading, time
+from torch import nn
+
+
+def Net(classes):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+"""
+
+
+def test_a_thread_that_a_model_leaves_does_not_keep_its_run(laboratory, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "threaded.py").write_text(THREADED)
+    run = vary(model=Choice("mine", "threaded:Net", {}))
+    process = laboratory.train(run)
+    output = patience.ended(process, 60)
+    assert process.returncode == 0, output

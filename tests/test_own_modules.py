@@ -204,3 +204,26 @@ def test_an_edit_of_a_module_that_a_run_has_loaded_trains_it_again(tmp_path):
     assert project.trains() == 2
     project.call()
     assert project.trains() == 0
+
+
+METRIC = """
+import importlib
+
+
+def mine(true, predicted, probabilities):
+    return importlib.import_module("wei" + "ght").ONE * (true == predicted).mean()
+"""
+
+
+def test_a_report_is_made_anew_when_a_module_is_edited_that_a_metric_has_loaded(tmp_path):
+    project = copy(tmp_path)
+    (tmp_path / "measuring.py").write_text(METRIC)
+    (tmp_path / "weight.py").write_text("ONE = 1\n")
+    one = {"models": ["mlp"], "strategies": ["serial"], "metrics": ["measuring:mine"]}
+    project.configure(lambda config: config["studies"]["first"].update(one))
+    project.call()
+    assert project.planned() == {}
+    (tmp_path / "weight.py").write_text("ONE = 2\n")
+    planned = project.planned()
+    assert planned.get("report_first") == 1
+    assert "train" not in planned

@@ -193,6 +193,30 @@ def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
     assert {one.path: one.state for one in ended}[running] == WAITING
 
 
+@pytest.mark.parametrize("epochs", [1, 10])
+def test_the_time_left_never_jumps(tmp_path, epochs, monkeypatch):
+    """Ten runs of 60 s, two at a time, exactly as expected; an epoch says nothing until its end."""
+    clock = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: clock[0])
+    folder = ResultsFolder(str(tmp_path))
+    runs = {run.path: run for run in (vary(epochs=epochs, seed=seed) for seed in range(10))}
+    table = Table(runs, {"one": list(runs)}, dict.fromkeys(runs, Conditions()))
+    call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 60.0))
+    for second in range(1, 300, 7):
+        clock[0] = 1000.0 + second
+        turn, of_turn = divmod(second, 60)
+        of_runs = []
+        for place, (path, run) in enumerate(runs.items()):
+            known = DONE if place // 2 < turn else RUNNING if place // 2 == turn else WAITING
+            of_runs.append(RunState(path, known, 1000.0 + 60 * turn, 1))
+            log = Path(folder.log(run))
+            log.parent.mkdir(parents=True, exist_ok=True)
+            done = of_turn * epochs // 60 if known == RUNNING else 0
+            log.write_text("".join(f"epoch {n + 1}/{epochs}  loss 0.1\n" for n in range(done)))
+        left = state.seconds_left(of_runs, folder, table, call, 2, 1000.0)
+        assert left == pytest.approx(300 - second, rel=0.3, abs=8), second
+
+
 def test_runs_whose_data_could_not_be_made_are_not_to_go(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
     jobs = [job("prepare_dataset", "digits", journal.FAILED)]

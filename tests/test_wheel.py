@@ -61,6 +61,7 @@ def test_profiles_of_batch_systems_are_found(allcores):
     said = allcores("run", "--configfile", "mine.yaml", "--profile", "lsf", "-n", "--forceall")
     assert said.returncode == 0, said.stderr
     assert "train" in said.stdout + said.stderr
+    assert "never awaited" not in said.stdout + said.stderr
 
 
 def test_what_it_can_do_is_said(allcores):

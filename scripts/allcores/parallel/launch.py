@@ -139,6 +139,7 @@ def _run_rank(target, world, rendezvous, report, nodes):
         target(world)
         dist.destroy_process_group()
         report.send(messages.Report(time.time(), None))
+        _leave(0)
     except DivergedError as error:
         _fail(report, error)
     except OSError as error:  # a full disk, a missing folder: no traceback is needed
@@ -152,5 +153,12 @@ def _fail(report, cause):
         half = LONGEST_CAUSE // 2
         cause = f"{cause[:half]}\n[...]\n{cause[-half:]}"
     report.send(messages.Report(time.time(), cause))
+    _leave(1)
+
+
+def _leave(status):
+    """End this process at once: an orderly end could wait for other ranks, or for a thread that the
+    model has started."""
     sys.stdout.flush()
-    os._exit(1)  # no orderly shutdown: it could wait for the other ranks
+    sys.stderr.flush()
+    os._exit(status)

@@ -193,7 +193,7 @@ def _try_out(run, shape, classes, strategies, examples):
             _check_log_probabilities(scores.float(), run.loss.name)
     loss.backward()
     for strategy in strategies:
-        _check_strategy(strategy, model)
+        _check_strategy(strategy, model, run.model.label)
     with _blame("models", run.model.label, "optimizer"):
         optimizer.step()
     _try_out_one(run, shape, outputs, inputs[:1])
@@ -207,13 +207,13 @@ def _try_out(run, shape, classes, strategies, examples):
             return {}
 
 
-def _check_strategy(strategy, model):
-    """Check that a strategy, a Choice, can train a model, which has its gradients."""
+def _check_strategy(strategy, model, label):
+    """Check that a strategy, a Choice, can train the model of a label, which has its gradients."""
     with _blame("strategies", strategy.label):
         strategy_class = registry.strategies()[strategy.name].load()
         problem = strategy_class.refusal(model, **strategy.options)
         if problem:
-            raise ValueError(f"cannot train this model: it {problem}")
+            raise ValueError(f"cannot train {label}: it {problem}")
 
 
 def _check_output(scores, outputs, when):
