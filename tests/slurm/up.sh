@@ -90,7 +90,7 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=200000,bf_interval=2
 KillWait=20
 SlurmdTimeout=${SLURMD_TIMEOUT:-60}
 # Ended jobs stay visible to squeue, by which Snakemake asks for them.
-MinJobAge=600
+MinJobAge=${MIN_JOB_AGE:-600}
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 ReturnToService=2
