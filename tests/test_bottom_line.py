@@ -13,7 +13,7 @@ from test_tables import FACTS, RUNS, made, runs_of
 from test_verdict import compared, read_back, said_first, speeds
 
 from allcores.analysis import comparison, products, style, tidy
-from allcores.analysis.words import bottom_line, verdict, wording
+from allcores.analysis.words import bottom_line, methods, verdict, wording
 
 FACTS_OF_ALL = dataclasses.replace(FACTS, alone=("serial", "ddp"))
 
@@ -37,7 +37,7 @@ def test_a_model_that_lacks_runs_is_not_ranked():
     (sentence,) = bottom_line._best_models(
         table(frame[(frame["model"] == "lucky") | (frame["split"] != "fold 1 of 2")]), FACTS.metric
     )
-    assert sentence == "Held-out accuracy: no model is ranked, since each lacks some runs."
+    assert sentence == "Held-out accuracy: no model is ranked, since each lacks some scores."
 
 
 @given(
@@ -196,3 +196,45 @@ def test_models_of_different_precisions_are_named():
     runs["precision"] = ["fp32", "fp32", "bf16", "bf16"]
     said = " ".join(verdict.of_machine(runs.assign(model=["mlp", "mlp", "lenet", "lenet"])))
     assert "in different precisions (fp32: mlp; bf16: lenet). bf16 rounds" in said
+
+
+def test_a_row_of_other_conditions_is_no_proof_of_noise():
+    other = [made("ddp", 1, fold, 0.8, 2.0) for fold in range(2)]
+    rows = [*map(packed, RUNS), *other]
+    (sentence,) = bottom_line.sentences({"speed_table": read_back(speeds(rows))}, FACTS)
+    assert "(timed under other conditions and left out: ddp)" in sentence
+    assert "so much do runs vary" not in sentence
+
+
+def test_an_accelerator_is_no_repeat_of_serial():
+    config = {"models": {}, "strategies": {}, "datasets": {}}
+    config["studies"] = {"s": {"strategies": ["serial", "accelerator", "ddp"], "datasets": []}}
+    config["studies"]["s"] |= {"models": [], "workers": [1], "threads_per_worker": [1]}
+    assert products.facts_of(config, "s").alone == ("serial", "ddp")
+
+
+def test_setups_are_compared_on_the_same_folds():
+    rows = runs_of([made("serial", 1, 0, 0.5, 9.0), made("ddp", 2, 1, 0.9, 9.0)])
+    (sentence,) = bottom_line._best_scores(rows, FACTS.metric)
+    assert "50.0%" in sentence and "90.0%" not in sentence
+
+
+def test_no_candidate_is_the_best_where_all_with_all_runs_lack_a_score():
+    rows = pd.DataFrame({"folds": [2, 2, 1], "score": [np.nan, np.nan, 0.7], "chosen": None})
+    rows = rows.assign(model="m", candidate=list("abc"), core_hours=0.1)
+    rows = rows.assign(**dict.fromkeys(("dataset", "schedule", "strategy", "train_size"), "x"))
+    rows = rows.assign(workers=1, threads=1)
+    (sentence,) = products.load("sweep_table").sentences(rows, FACTS)
+    assert sentence == "m: no candidate has a score in all of its runs."
+
+
+def test_a_score_that_is_not_defined_has_not_diverged():
+    frame = runs_of_models(["best"]).assign(score=np.nan)
+    assert said(frame) == "Held-out accuracy: best, none: not defined in any run."
+
+
+def test_parameters_of_a_model_are_those_of_its_runs():
+    counts = pd.DataFrame({"min": [97, 5], "max": [193, 5]}, index=["mlp", "swept"])
+    assert methods._of_parameters(counts, "mlp", "mlp") == ", 97 to 193 parameters"
+    assert methods._of_parameters(counts, "swept-lr0.1", "swept") == ", 5 parameters"
+    assert methods._of_parameters(counts, "other", "other") == ""

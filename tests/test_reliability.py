@@ -66,7 +66,8 @@ def test_roc_and_precision_recall_are_those_of_each_run():
     assert area == 0.75
     assert (values[0], values[49], values[51], values[-1]) == (0.5, 0.5, 1, 1)
     assert roc.roc(first[first["true"] == 1], 1) is None, "one class alone"
-    classes = pd.DataFrame({"class": ["healthy", "ill"]})
+    frame = frame.assign(dataset="d")
+    classes = pd.DataFrame({"dataset": ["d", "d", "e"], "class": ["healthy", "ill", "other"]})
     facts = products.Facts("s", "serial", None, ())
     both = pd.concat([frame, frame.assign(model="other")])
     drawn = roc.figure(both, classes, facts)

@@ -130,8 +130,11 @@ def test_methods_say_what_the_data_are():
     assert methods._of_data(many).endswith("20 classes (5 to 5 samples each)")
     numbers = images | {"classes": None, "scale": False}
     assert methods._of_data(numbers).endswith(
-        "not scaled; targets standardised in the same way for training"
+        "not scaled; targets standardised by mean and standard deviation of the training part for "
+        "training"
     )
+    texts = info | {"columns": columns[1:]}
+    assert methods._of_data(texts).startswith("60 rows of 1 column of categories, one-hot encoded;")
 
 
 def test_a_metric_that_some_runs_lack_is_named():
@@ -154,7 +157,7 @@ def test_how_it_was_split_is_said():
         (by_time, {draws: False}),
         (by_group, {groups: True}),
     ):
-        paragraph = " ".join(methods._training(runs_of(rows), [run], FACTS))
+        paragraph = " ".join(methods._training(runs_of(rows), [run], FACTS, {}))
         assert "Learning-rate schedule: warm with warm up 0.25." in paragraph
         assert {text: text in paragraph for text in texts} == texts
 
@@ -205,7 +208,7 @@ def test_per_class_table_pools_folds():
 def test_it_is_said_how_good_it_is_to_guess():
     runs = [run | {"confusion": [[6, 1], [1, 2]], "classes": ["no", "yes"]} for run in RUNS]
     (sentence,) = products.load("per_class_table").sentences(tidy.classes(runs))
-    assert sentence.endswith("baseline: always predicting no scores 70.0%.")
+    assert sentence.endswith("always predicting no has an accuracy of 70.0%.")
 
 
 def test_classes_may_be_called_like_columns(tmp_path):

@@ -189,7 +189,7 @@ def _is_serial_alone(choice):
     """Whether a lone worker of a strategy does nothing but serial training; see
     strategies.base.Strategy.is_alone()."""
     constants = registry.strategies()[choice.name].constants
-    is_other = constants.get("asynchronous") or choice.options
+    is_other = constants.get("asynchronous") or constants.get("reference") or choice.options
     return bool(constants.get("equals_serial")) and not is_other
 
 

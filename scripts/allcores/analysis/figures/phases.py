@@ -1,6 +1,7 @@
 """Plot where the time of an epoch goes: the phases of every setup, stacked."""
 
 import numpy as np
+from matplotlib import ticker
 
 from allcores.analysis import style, tidy
 
@@ -47,5 +48,6 @@ def figure(epochs):
         style.name_panel(panel, shown, names)
         panel.set(xlabel="seconds per epoch")
         panel.grid(visible=False, axis="y")
+        panel.xaxis.set_major_locator(ticker.MaxNLocator(5))
     style.legend_below(figure, axes)
     return figure

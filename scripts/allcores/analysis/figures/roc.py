@@ -26,10 +26,11 @@ def figure(predictions, classes, facts):
     pooled = predictions[predictions["strategy"] == facts.baseline]
     shown = ["model", *tidy.varying(pooled, ["dataset", "train_size"])]
     groups = list(pooled.groupby(shown, sort=False))
-    names = list(dict.fromkeys(classes["class"]))
+    names_of = classes.groupby("dataset", sort=False)["class"].unique()
     figure, axes = style.panels(2 * len(groups), columns=4 if len(groups) > 1 else 2)
     pairs = zip(groups, axes[::2], axes[1::2], strict=True)
     for (values, group), left, right in pairs:
+        names = names_of[group["dataset"].iloc[0]]
         runs = [run for _, run in group.groupby(tidy.RUN, sort=False)]
         _draw(left, runs, names, roc)
         left.plot([0, 1], [0, 1], color="0.7", lw=1, ls="--")

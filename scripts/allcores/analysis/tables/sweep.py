@@ -59,10 +59,10 @@ def sentences(sweep_table, facts):
     """The best candidate where the study does not select, and the cost."""
     for title, group in _groups(sweep_table):
         cost = f"{group['core_hours'].sum():.2g} core-hours"
-        if group["score"].isna().all():
+        whole = group[group["folds"] == group["folds"].max()]  # others lack runs
+        if whole["score"].isna().all():
             yield f"{title}: no candidate has a score in all of its runs."
         elif group["chosen"].isna().all():
-            whole = group[group["folds"] == group["folds"].max()]  # others lack runs
             best = whole.loc[(facts.metric.sign * whole["score"]).idxmax()]
             yield (
                 f"{title}: of {count(len(group), 'candidate')}, {best['candidate']} has the best "

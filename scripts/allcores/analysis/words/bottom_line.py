@@ -82,7 +82,7 @@ def _best_models(table, metric):
         where = f", {style.title(shown, first[shown])}" if shown else ""
         is_chosen = first["finding"] == BEST and len(group) > 1
         if first["finding"] != BEST and len(group) > 1:
-            yield f"Held-out {metric}{where}: no model is ranked, since each lacks some runs."
+            yield f"Held-out {metric}{where}: no model is ranked, since each lacks some scores."
             continue
         parts = [f"{'Best held-out' if is_chosen else 'Held-out'} {metric}{where}: "]
         parts[0] += f"{' with '.join(first[named])}, {_score(first, metric)}."
@@ -92,7 +92,7 @@ def _best_models(table, metric):
                 f"{' with '.join(row[named])}{_difference(row, metric)}"
                 for _, row in rows.iterrows()
             ]
-            if names:
+            if names and len(group) > 1:
                 if len(names) > MOST_NAMES:
                     names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
                 parts.append(f"{title}: {'; '.join(names)}.")
@@ -101,7 +101,8 @@ def _best_models(table, metric):
 
 def _score(row, metric):
     if pd.isna(row["score"]):
-        return "none: all runs diverged"
+        is_diverged = row["finding"] == NOT_RANKED
+        return "none: all runs diverged" if is_diverged else "none: not defined in any run"
     return metric.text(row["score"], 1) + _interval(row["low_95"], row["high_95"], metric)
 
 
@@ -129,15 +130,17 @@ def _best_scores(runs, metric):
     rows = [
         dict(zip(tidy.SETTINGS, settings, strict=True))
         | {"score": group["score"].mean(), "interval": comparison.interval(group, metric)}
-        | {"repeats": len(group)}
+        | {"repeats": frozenset(zip(group["split"], group["seed"], strict=True))}
         for settings, group in groups
     ]
     if not rows:
         return
     table = pd.DataFrame(rows)
-    # Means over unequal sets of folds and seeds do not compare.
-    most = table.groupby(models)["repeats"].transform("max")
-    table = table[table["repeats"] == most]
+    # Means over unequal sets of folds and seeds do not compare: of each model, those count that are
+    # over as many as any, and over the same ones as the first of these.
+    sizes = table["repeats"].map(len)
+    table = table[sizes == sizes.groupby([table[name] for name in models]).transform("max")]
+    table = table[table["repeats"] == table.groupby(models)["repeats"].transform("first")]
     shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
     listed = []
     for _, group in table.groupby(models, sort=False):

@@ -10,18 +10,19 @@ MOST_CLASSES = 12  # that are listed
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
 
 
-def paragraphs(frames, runs, facts, infos):
+def paragraphs(frames, runs, facts, infos, families):
     """What was trained and how it was compared; how it was timed, where, and with what.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
         runs: the study.run.Run objects of the study.
         infos: label of a dataset -> content of its dataset.json.
+        families: label of a candidate -> label of the model in the config.
     """
     yield " ".join(
         [
             *(f"{label}: {_of_data(info)}." for label, info in infos.items()),
-            *_training(frames["runs"], runs, facts),
+            *_training(frames["runs"], runs, facts, families),
             *_selection(frames["candidates"], frames["runs"], runs, facts.metric),
             *_comparison(frames, facts),
         ]
@@ -29,10 +30,13 @@ def paragraphs(frames, runs, facts, infos):
     yield " ".join(_timing(frames["runs"]))
 
 
-def _training(rows, runs, facts):
+def _training(rows, runs, facts, families):
     by_label = {run.model.label: run for run in runs}
-    counts = rows.groupby("model")["parameters"].max()
-    models = [of_model(run) + _of_parameters(counts.get(label)) for label, run in by_label.items()]
+    counts = rows.groupby("model")["parameters"].agg(["min", "max"])
+    models = [
+        of_model(run) + _of_parameters(counts, label, families.get(label, label))
+        for label, run in by_label.items()
+    ]
     yield f"Models: {'; '.join(models)}."
     schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in runs)
     setups = dict.fromkeys(map(_setup, runs))
@@ -51,8 +55,16 @@ def _training(rows, runs, facts):
     yield f"With {seeds}, there {'was' if len(rows) == 1 else 'were'} {total}."
 
 
-def _of_parameters(count):
-    return "" if pd.isna(count) else f", {count:,.0f} parameters"
+def _of_parameters(counts, label, family):
+    """How many parameters a model has, in words; a candidate that was chosen stands for its family.
+
+    Args:
+        counts: model -> "min" and "max" of its runs.
+    """
+    name = label if label in counts.index else family
+    if name not in counts.index or pd.isna(counts["max"][name]):
+        return ""
+    return f", {_range(counts.loc[name].astype(int))} parameters"
 
 
 def _of_data(info):
@@ -66,18 +78,20 @@ def _of_data(info):
         inputs = f"{samples:,} rows of {' and '.join(parts)}"
     else:
         inputs = f"{samples:,} samples of {' x '.join(map(str, shape))} {info['dtype']} values"
-    how = "not scaled"
+    standardised = "standardised by mean and standard deviation of the training part"
+    how = ", not scaled"
     if info["scale"]:
-        what = "channels" if len(shape) > 1 else "numbers"
-        how = f"{what} standardised by mean and standard deviation of the training part"
+        how = f", {'channels' if len(shape) > 1 else 'numbers'} {standardised}"
+    if kinds and False not in kinds:
+        how = ""  # there are no numbers
     if not info["classes"]:
-        return f"{inputs}, {how}; targets standardised in the same way for training"
+        return f"{inputs}{how}; targets {standardised} for training"
     pairs = zip(info["classes"], info["class_counts"], strict=True)
     listed = [f"{name}: {number:,}" for name, number in pairs]
     if len(listed) > MOST_CLASSES:
         least, most = min(info["class_counts"]), max(info["class_counts"])
         listed = [f"{least:,} to {most:,} samples each"]
-    return f"{inputs}, {how}; {len(info['classes'])} classes ({comma_separated(listed)})"
+    return f"{inputs}{how}; {len(info['classes'])} classes ({comma_separated(listed)})"
 
 
 def of_model(run):

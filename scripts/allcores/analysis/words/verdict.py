@@ -43,8 +43,8 @@ def of_machine(runs):
     unknown = runs[runs["held_out_unknown"] > 0]
     if len(unknown):
         yield (
-            f"In {count(len(unknown), 'run')}, up to {unknown['held_out_unknown'].max():,.0f} held-"
-            "out samples have a category that no training sample has; it counted as none."
+            f"In {count(len(unknown), 'run')}, held-out samples have a category that no training "
+            f"sample has, {unknown['held_out_unknown'].max():,.0f} at most; it counted as none."
         )
     resumed = (runs["sessions"].str.count(" ") > 0).sum()
     if resumed:

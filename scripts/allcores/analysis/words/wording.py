@@ -87,8 +87,8 @@ def _repeats(group, base, facts):
 def left_out(group, base, facts, fastest):
     """A sentence on rows that were timed to be faster than the fastest of comparable(); or ""."""
     faster = group[group["samples_per_second"] > fastest["samples_per_second"]]
-    repeats = faster[_repeats(faster, base, facts)]
-    others = faster[faster["note"] == tidy.OTHER_CONDITIONS]
+    is_other = faster["note"] == tidy.OTHER_CONDITIONS
+    repeats, others = faster[_repeats(faster, base, facts) & ~is_other], faster[is_other]
     parts = []
     if len(repeats):
         most = repeats.loc[repeats["samples_per_second"].idxmax()]
