@@ -68,6 +68,7 @@ def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_pa
     states, said, titles = ended(tmp_path, told_to_stop)
     choose, silent, earlier, stopped, raised = states
     assert (stopped, raised) == (journal.STOPPED, journal.FAILED)
+    assert f"  stopped: {list(titles)[3]}" in said
     expected = journal.STOPPED if told_to_stop else journal.FAILED
     assert choose == silent == earlier == expected
     *_, raised_title = titles
@@ -238,3 +239,26 @@ def test_a_journal_of_another_member_is_replaced(tmp_path):
     journal.Journal(folder, record).close()
     assert Path(folder.call_file(journal.JOBS)).stat().st_ino != first
     kept.close()
+
+
+@pytest.mark.parametrize(
+    ("log", "state_of_job"),
+    [
+        ("0.1 s  speed_table\n", journal.STOPPED),
+        ("Traceback ...\nRuntimeError: of my own metric\n", journal.FAILED),
+        ("report.py: x is damaged\n", journal.FAILED),
+        ("Traceback ...\nKeyboardInterrupt\n", journal.STOPPED),
+    ],
+)
+def test_a_job_that_fails_after_a_call_was_told_to_stop_has_failed(tmp_path, log, state_of_job):
+    folder = ResultsFolder(str(tmp_path))
+    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, False, {}))
+    events = Events(of_call, lambda rule, wildcards: "", lambda job: None)
+    of_job = {"rule_name": "report_one", "wildcards": {}, "jobid": 1, "threads": 1}
+    of_job |= {"log": [tmp_path / "log"], "rule_msg": ""}
+    events.emit(SimpleNamespace(event=LogEvent.JOB_INFO, **of_job))
+    events.is_told_to_stop = True
+    (tmp_path / "log").write_text(log)
+    events.emit(SimpleNamespace(event=LogEvent.JOB_ERROR, jobid=1, rule_msg=""))
+    assert of_call.jobs[1].state == state_of_job
+    of_call.close()

@@ -1,8 +1,10 @@
 """Which modules of the user's the runs of a model depend on, read and loaded."""
 
+import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, vary
@@ -134,6 +136,8 @@ from pathlib import Path
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent / "parts"))
+import plain
+
 scale = importlib.import_module("sca" + "le")
 
 
@@ -143,14 +147,15 @@ class Net(nn.Module):
         self.body = nn.LazyLinear(classes)
 
     def forward(self, x):
-        return __import__("sh" + "ift").ONE * self.body(x.flatten(1)) * scale.ONE
+        only = importlib.import_module("learn" + "ing").ONE if self.training else 1
+        return __import__("sh" + "ift").ONE * self.body(x.flatten(1)) * scale.ONE * only
 """
 
 
 def write_loading(folder):
     (folder / "parts").mkdir()
     (folder / "loading.py").write_text(LOADING)
-    for name in ("scale", "shift"):
+    for name in ("learning", "plain", "scale", "shift"):
         (folder / "parts" / f"{name}.py").write_text("ONE = 1\n")
 
 
@@ -162,20 +167,20 @@ def loading(tmp_path, monkeypatch):
     write_loading(tmp_path)
     component.source_of.cache_clear()
     yield vary(model=Choice("loading", "loading:Net", {}))
-    for name in ("loading", "scale", "shift"):
+    for name in ("loading", "learning", "plain", "scale", "shift"):
         sys.modules.pop(name, None)
 
 
 def test_a_run_records_the_modules_that_it_has_loaded(loading, laboratory, tmp_path):
     recorded = laboratory.conduct(loading)[0]["loaded"]
-    names = ["loading.py", "parts/scale.py", "parts/shift.py"]
-    assert [name for name in recorded if name in names] == names
+    names = ["loading.py", *(f"parts/{n}.py" for n in ("learning", "plain", "scale", "shift"))]
+    assert sorted(name for name in recorded if name in names) == names
     assert fingerprint.changed(recorded) == []
     (tmp_path / "parts" / "shift.py").write_text("ONE = 1  # a comment\n")
     assert fingerprint.changed(recorded) == []
     (tmp_path / "parts" / "shift.py").write_text("ONE = 2\n")
     (tmp_path / "parts" / "scale.py").unlink()
-    assert fingerprint.changed(recorded) == names[1:]
+    assert set(fingerprint.changed(recorded)) == {"parts/scale.py", "parts/shift.py"}
 
 
 def test_a_run_does_not_go_on_with_edited_modules(loading, laboratory, tmp_path, capfd):
@@ -207,7 +212,11 @@ def test_an_edit_of_a_module_that_a_run_has_loaded_trains_it_again(tmp_path):
 
 
 METRIC = """
-import importlib
+import importlib, sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "parts"))
+import plain
 
 
 def mine(true, predicted, probabilities):
@@ -218,6 +227,7 @@ def mine(true, predicted, probabilities):
 def test_a_report_is_made_anew_when_a_module_is_edited_that_a_metric_has_loaded(tmp_path):
     project = copy(tmp_path)
     (tmp_path / "measuring.py").write_text(METRIC)
+    write_loading(tmp_path)
     (tmp_path / "weight.py").write_text("ONE = 1\n")
     one = {"models": ["mlp"], "strategies": ["serial"], "metrics": ["measuring:mine"]}
     project.configure(lambda config: config["studies"]["first"].update(one))
@@ -227,3 +237,38 @@ def test_a_report_is_made_anew_when_a_module_is_edited_that_a_metric_has_loaded(
     planned = project.planned()
     assert planned.get("report_first") == 1
     assert "train" not in planned
+
+
+def test_a_project_in_its_virtual_environment_is_no_installed_package(monkeypatch):
+    monkeypatch.setattr(fingerprint.sysconfig, "get_paths", lambda: {"data": "/env"} | PATHS)
+    fingerprint._places_of_installed.cache_clear()
+    try:
+        assert fingerprint._is_installed(Path("/env/lib/python3.11/json/decoder.py"))
+        assert not fingerprint._is_installed(Path("/env/project/net.py"))
+    finally:
+        fingerprint._places_of_installed.cache_clear()
+
+
+PATHS = dict.fromkeys(("stdlib", "platstdlib"), "/env/lib/python3.11")
+PATHS |= dict.fromkeys(("purelib", "platlib"), "/env/lib/python3.11/site-packages")
+
+
+def test_a_link_counts_by_its_own_name_and_a_neighbour_by_where_it_is(tmp_path, monkeypatch):
+    project, library = tmp_path / "project", tmp_path / "library"
+    for folder in (project, library):
+        folder.mkdir()
+    for name, value in (("one", 1), ("two", 2)):
+        (library / f"{name}.py").write_text(f"X = {value}\n")
+    (project / "linked_part.py").symlink_to(library / "one.py")
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(project), str(library)])
+    importlib.import_module("linked_part")
+    importlib.import_module("two")
+    try:
+        recorded = fingerprint.loaded()
+    finally:
+        del sys.modules["linked_part"], sys.modules["two"]
+    assert {"linked_part.py", "../library/two.py"} <= set(recorded)
+    (project / "linked_part.py").unlink()
+    (project / "linked_part.py").symlink_to(library / "two.py")
+    assert "linked_part.py" in fingerprint.changed(recorded)

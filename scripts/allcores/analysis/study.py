@@ -206,10 +206,14 @@ class Study:
         parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
         return digest(json.dumps(parts, sort_keys=True))
 
-    def write_made(self):
-        """Record what the files were made of, and their digests."""
+    def write_made(self, made_of):
+        """Record what the files were made of, and their digests.
+
+        Args:
+            made_of: self.made_of, before the metrics were loaded.
+        """
         digests = {file: sha256(file) for file in self.files if Path(file).name != MADE}
-        made = {"made_of": self.made_of, "files": digests, "loaded": fingerprint.loaded()}
+        made = {"made_of": made_of, "files": digests, "loaded": fingerprint.loaded()}
         write_json(f"{self.place}/{MADE}", made)
 
     @property

@@ -77,6 +77,7 @@ def write(job, again):
         OSError: a file cannot be read or written.
     """
     folder = Path(job.place)
+    made_of = job.made_of  # before a metric of the user's is loaded, which may change sys.path
     frames = _collected(job)
     predictions = frames.pop("predictions")
     predictions.to_parquet(job.predictions, index=False)
@@ -95,4 +96,4 @@ def write(job, again):
     sentences = report_page.write(job, frames, again)
     print(*sentences, sep="\n")
     (folder / "verdict.rst").write_text(verdict.as_rst(job.name, sentences))
-    job.write_made()
+    job.write_made(made_of)

@@ -38,10 +38,14 @@ def lines(folder, table, call_journal):
     yield f"\n{len(trained)} runs trained, {len(diverged)} of them diverged; {len(missing)} missing"
     yield from _listed([f"  diverged: {path}" for path in diverged])
     yield from _listed(["\n".join(failure(job)) for job in failed])
+    stopped = [job for job in jobs if job.state == journal.STOPPED and job.rule == "train"]
+    yield from _listed([f"  stopped: {job.title}" for job in stopped])
+    pages = {name: Path(folder.study(name), "report.html") for name in table.studies}
     if missing:
         yield "The same call goes on with the missing runs."
-    for name in table.studies:
-        page = Path(folder.study(name), "report.html")
+    elif not failed and not all(page.exists() for page in pages.values()):
+        yield "The same call goes on with the missing reports."
+    for name, page in pages.items():
         if page.exists():
             is_new = page.stat().st_mtime >= call_journal.call.started or not missing
             yield f"Report of {name}{'' if is_new else ', of an earlier call'}: {page}"

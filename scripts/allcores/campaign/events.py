@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import re
 import time
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from snakemake_interface_logger_plugins.common import LogEvent
 from allcores.campaign import state
 from allcores.campaign.journal import FAILED, FINISHED, RUNNING, STOPPED, JobRecord
 
+# The last line of a log that says why a program failed: an exception, or "report.py: ...".
+ERROR = re.compile(r"[\w.]*(Error|Exception)\b|\w+\.py: ")
 JOB_EVENTS = (
     LogEvent.JOB_INFO,
     LogEvent.JOB_STARTED,
@@ -51,13 +54,16 @@ class Events(logging.Handler):
             self._note(record.job_id, FINISHED)
         elif event == LogEvent.JOB_ERROR:
             job = self.jobs.get(record.jobid)
-            is_stopped = job and (state.was_stopped(job) or self._has_done_nothing(job))
+            is_stopped = job and (state.was_stopped(job) or self._was_ended(job))
             self._note(record.jobid, STOPPED if is_stopped else FAILED, record.rule_msg or "")
 
-    def _has_done_nothing(self, job):
-        """Whether a job that is no run, or a run without a word of its own, was told to stop."""
-        is_mute = not state.text_of(job.log) or Path(job.log).stat().st_mtime < job.began
-        return self.is_told_to_stop and (job.rule != "train" or is_mute)
+    def _was_ended(self, job):
+        """Whether a job that was told to stop ended without an error of its own."""
+        log = state.text_of(job.log).rstrip()
+        if not log or Path(job.log).stat().st_mtime < job.began:
+            return self.is_told_to_stop
+        has_error = ERROR.match(log.rpartition("\n")[2])
+        return self.is_told_to_stop and job.rule != "train" and not has_error
 
     def _note(self, number, state_of_job, message=""):
         if number in self.jobs:

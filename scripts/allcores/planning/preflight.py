@@ -3,10 +3,11 @@
 import dataclasses
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 from allcores.files import read_json, write_json
-from allcores.machine.lifetime import how_it_ended
+from allcores.machine import lifetime
 from allcores.study import checks, fingerprint, identity, registry, sweeps, yamlfile
 from allcores.study.run import Run, digest
 
@@ -117,10 +118,12 @@ def _try_out(trials, command):
     process = subprocess.run(
         list(map(str, command)), input=request, text=True, stdout=subprocess.PIPE
     )
+    if -process.returncode in lifetime.signals_to_stop():
+        sys.exit(128 - process.returncode)
     answers = [json.loads(line) for line in process.stdout.splitlines()]
     if len(answers) < len(trials):
         run = Run.from_json(trials[len(answers)]["settings"])
-        how = how_it_ended(process.returncode)
+        how = lifetime.how_it_ended(process.returncode)
         problem = f"when it was to be tried out, {Path(PROGRAM).name} {how}"
         answers.append({"problem": problem, "place": ("models", run.model.label)})
     return answers

@@ -11,6 +11,7 @@ Parsed files are kept in the user's cache: parsing them all takes half a second.
 import ast
 import functools
 import hashlib
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -78,15 +79,15 @@ def loaded():
     """File -> hash of every module of the user's that this process has loaded.
 
     Neither this project's modules count nor installed ones, whose version identifies them. Files
-    below the working directory are named relative to it.
+    in the working directory, or beside it, are named relative to it; a link by its own name.
     """
     places = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    users = {Path(place) for place in places if place and place.endswith(".py")}
-    users = {file.resolve() for file in users if not _is_installed(file)}
+    users = {Path(place).absolute() for place in places if place and place.endswith(".py")}
+    scripts = registry.LIBRARY.parent.resolve()
     hashes = {
-        str(file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file): _hash(file)
+        os.path.relpath(file) if file.is_relative_to(Path.cwd().parent) else str(file): _hash(file)
         for file in sorted(users)
-        if file.is_file() and not file.is_relative_to(registry.LIBRARY.parent)
+        if file.is_file() and not _is_installed(file) and not file.resolve().is_relative_to(scripts)
     }
     _cache().save()
     return hashes
@@ -211,12 +212,16 @@ def _is_text(node):
 def _is_installed(file):
     """Whether a file came with Python or a package manager: its version identifies it."""
     text = str(file)
-    return "/site-packages/" in text or text.startswith(_places_of_installed())
+    is_package = "/site-packages/" in text or "/dist-packages/" in text
+    return is_package or text.startswith(_places_of_installed())
 
 
 @functools.cache
 def _places_of_installed():
-    """The folders of Python and its packages, with a slash at the end."""
-    roots = {Path(root) for root in (*sysconfig.get_paths().values(), sys.base_prefix)}
-    roots |= {root.resolve() for root in roots}
-    return tuple(f"{root}/" for root in roots - {Path("/"), Path("/usr")})
+    """The folders of Python and its packages, with a slash at the end.
+
+    Not all of their prefix: a project may lie in its virtual environment.
+    """
+    paths = sysconfig.get_paths()
+    roots = {Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(f"{root}/" for root in roots | {root.resolve() for root in roots})

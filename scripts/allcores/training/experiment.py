@@ -142,8 +142,8 @@ def conduct(
         identity_of_request = identity.of_run(request, info, task.fold_of)
         metrics = {
             "identity": task.identity if request == run else identity_of_request,
-            # As they were when the model was loaded; others it has loaded while it was used.
-            "loaded": fingerprint.loaded() | task.loaded,
+            # As they were when the model was loaded; training and scoring may load others.
+            "loaded": fingerprint.loaded() | checkpoint.get("loaded", {}) | task.loaded,
             **results.metrics(request, info, checkpoint, measures, diverged),
             "recipe": run.recipe,
             "train_samples": len(task.samples),
@@ -231,9 +231,6 @@ class _Task:
 
     @classmethod
     def of(cls, run, data_folder, fold_file):
-        # Before forking, so that the ranks share what is imported and read from files.
-        registry.model(run.model.name).load()
-        loaded = fingerprint.loaded()
         dataset = storage.open_dataset(data_folder)
         fold_of = _fold_of(run, dataset, fold_file)
         assignable, ordered = folds.Assignable.of(dataset), dataset.times is not None
@@ -246,6 +243,10 @@ class _Task:
             identity.of_run(variant, dataset.info, fold_of)
             for variant in (run, replace(run, stop_after=None))
         ]
+        # After its identity: what the model does to sys.path must not change which files are read.
+        # Before forking, so that the ranks share what is imported and read from files.
+        registry.model(run.model.name).load()
+        loaded = fingerprint.loaded()
         unknown = dataset.count_with(seen.unseen, held_out)
         parts = samples, validation, held_out, Scaling.of(seen, samples)
         return cls(run, seen, fold_of, *parts, *identities, loaded, unknown)
