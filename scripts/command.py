@@ -77,7 +77,7 @@ def with_profiles(words):
     """The words, with the path of each profile that Snakemake does not find and that is ours."""
 
     def found(name):
-        is_ours = (PROFILES / name).is_dir() and cli.get_profile_dir(name) is None
+        is_ours = name and (PROFILES / name).is_dir() and cli.get_profile_dir(name) is None
         return str(PROFILES / name) if is_ours else name
 
     replaced = []

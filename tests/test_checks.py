@@ -270,6 +270,16 @@ def test_a_config_is_read_as_snakemake_reads_it(tmp_path, name, text, content):
     assert yamlfile.read(tmp_path / name) == content
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("a: 2020-99-99\n", "month must be in 1..12"), ("[" * 5000, "are nested too deeply")],
+)
+def test_a_file_that_cannot_be_read_is_named(tmp_path, text, said):
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(ValueError, match=rf"mine\.yaml: .*{said}"):
+        yamlfile.read(tmp_path / "mine.yaml")
+
+
 def test_a_damaged_json_is_told_as_one(tmp_path):
     (tmp_path / "mine.json").write_text('{"a": 1,,}')
     with pytest.raises(ValueError, match=r"mine\.json: Expecting property name"):

@@ -117,17 +117,18 @@ def test_images_that_are_read_in_part_or_not_at_all_are_noted(tmp_path):
     pages = [Image.new("RGB", (8, 8)) for _ in range(3)]
     pages[0].save(folder / "scan.tif", save_all=True, append_images=pages[1:])
     Image.new("RGBA", (8, 8)).save(folder / "icon.png")
+    Image.new("RGBA", (8, 8), (9, 9, 9, 255)).save(folder / "opaque.png")
     Image.new("RGB", (8, 8)).save(folder / "old.jfif", format="jpeg")
     (folder / "phone.HEIC").touch()
     images_in(folder / ".ipynb_checkpoints", 1)
     (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
     made = load(tmp_path, size=8)
-    assert (made.classes, made.train) == (["a", "b"], 5)
+    assert (made.classes, made.train) == (["a", "b"], 6)
     assert made.notes == [
         "not read: 1 files that end with .heic",
         "not used: val/; `validation: 0.1` in a model's entry holds samples back from training",
-        "1 of 7 images have several pages: the first is read",
-        "1 of 7 images are transparent: they are put on white",
+        "1 of 8 images have several pages: the first is read",
+        "1 of 8 images are transparent: they are put on white",
     ]
 
 

@@ -191,6 +191,20 @@ def test_arrays_are_judged_as_a_whole(tmp_path, monkeypatch):
     assert len(list(npz.load(None, path=path, task="regression").chunks)) == 25
 
 
+def test_stages_and_ordinals_are_no_numbers_with_a_unit(tmp_path):
+    rows = [f"{stage},{number % 2}" for number, stage in enumerate(["1A", "2B", "3A"] * 6)]
+    (tmp_path / "mine.csv").write_text("\n".join(["x,y", *rows, ""]))
+    assert table.load(None, path=str(tmp_path / "mine.csv"), target="y").notes == []
+
+
+def test_a_text_column_without_a_value_is_read(tmp_path):
+    frame = pd.DataFrame(
+        {"a": range(6), "y": [0, 1] * 3, "t": pd.Series([None] * 6, dtype="string")}
+    )
+    made = table.load(None, path=saved(tmp_path, frame, "x.parquet"), target="y", missing="mean")
+    assert made.shape == (6, 1)
+
+
 def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
     frame = pd.DataFrame({"a": range(6), "y": [0, 1] * 3})
     frame["price"] = [Decimal("1.50"), None, *map(Decimal, ("2", "3", "4", "5"))]

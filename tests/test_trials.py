@@ -103,3 +103,9 @@ def test_ctrl_c_ends_trials_without_a_traceback(place):
     os.killpg(process.pid, signal.SIGINT)
     assert "Traceback" not in process.stderr.read()
     assert process.wait() == -signal.SIGINT
+
+
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "GeneratorExit"])
+def test_whatever_a_model_raises_is_told(place, error):
+    run = written(place, f"def Net(classes):\n    raise {error}\n")
+    assert sanity.answer(run, (1, 8, 8), 3)["problem"] == f"it raises {error}"

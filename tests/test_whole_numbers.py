@@ -3,6 +3,7 @@
 import sys
 
 import numpy as np
+import pytest
 from conftest import vary
 from test_any_data import PLAIN
 
@@ -11,6 +12,7 @@ from allcores.data.scaling import Scaling
 from allcores.datasets import npz
 from allcores.planning import measuring
 from allcores.planning.workload import Sizes
+from allcores.serving.predictor import Predictor
 from allcores.study import registry
 from allcores.study.run import AUTO, Choice
 from allcores.training import recipes, sanity
@@ -57,3 +59,6 @@ def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch
     assert sizes.examples == inputs[:2].tolist() == Sizes.of(auto, tmp_path).examples
     measuring._write_samples(tmp_path / "written", sizes, 5, 3)
     assert storage.open_dataset(tmp_path / "written").inputs[4].tolist() == inputs[0].tolist()
+    predictor = Predictor(laboratory.folder / "run")
+    with pytest.raises(ValueError, match="its model does not take these samples"):
+        predictor.scores(np.full((1, 7), 79, np.float32))

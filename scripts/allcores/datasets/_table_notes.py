@@ -10,7 +10,7 @@ SHOWN = 4  # values in a sentence
 # What texts of numbers may be, besides numbers: name -> pattern of the whole text.
 DRESSED = {
     "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}[./]\d{1,2}[./]\d{2,4}.*",
-    "numbers with a unit or a sign": r"[$€£]?\s*[-+]?[\d.,]*\d\s*(%|°?[A-Za-zµ€$£/²³]{1,6})?",
+    "numbers with a unit or a sign": r"[$€£]?\s*[-+]?[\d.,]*\d(\s*[%€$£°]|\s+\S{1,6}|[a-zµ]{1,3})?",
     "numbers with another minus": r"[\u2010-\u2015\u2212]\s*\d[\d.,]*",
     "times of day or durations": r"\d+:[0-5]\d(:[0-5]\d([.,]\d+)?)?",
 }

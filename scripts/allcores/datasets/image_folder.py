@@ -97,9 +97,16 @@ def _header(file):
 
     try:
         with Image.open(file) as image:
-            return getattr(image, "n_frames", 1) > 1, image.has_transparency_data
+            return getattr(image, "n_frames", 1) > 1, _is_transparent(image)
     except Exception:  # as various as damaged images are
         return False, False
+
+
+def _is_transparent(image):
+    """Whether some pixel is not opaque; many images have an alpha channel without one."""
+    if not image.has_transparency_data:
+        return False
+    return image.convert("RGBA").getchannel("A").getextrema()[0] < 255
 
 
 def _parts(path):

@@ -58,7 +58,6 @@ def load(
     Raises:
         ValueError: there is no such file or column, or a value cannot be used.
     """
-    import pandas as pd
 
     frame = read(path)
     if groups and time:
@@ -95,7 +94,7 @@ def load(
         targets=targets,
         classes=classes,
         train=len(frame),
-        groups=pd.factorize(frame[groups])[0] if groups else None,
+        groups=_classes(path, frame[groups])[0] if groups else None,
         times=_times(path, frame[time]) if time else None,
         columns=columns,
         dtype=np.float32,
@@ -176,7 +175,7 @@ def columns_of(path, features):
             columns.append({"name": str(name), "category": None})
             continue
         present = values.dropna()
-        if not present.map(lambda value: isinstance(value, str | bool | np.bool)).all():
+        if not all(isinstance(value, str | bool | np.bool) for value in present):
             raise ValueError(
                 f"{path}: the column {name} holds {present.iloc[0]!r}, for instance; expected "
                 "numbers or texts, or `drop`"

@@ -92,7 +92,13 @@ class Predictor:
         if self.unseen:
             inputs = np.delete(inputs, self.unseen, axis=1)
         source = Batches(inputs, self.scaling.mean, self.scaling.std)
-        parts = evaluation.scores_of(self.model, source, np.arange(len(inputs)))
+        try:
+            parts = list(evaluation.scores_of(self.model, source, np.arange(len(inputs))))
+        except Exception as error:  # of a user's model: a word beyond its vocabulary, say
+            text = f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"{self.folder}: its model does not take these samples ({text})"
+            ) from None
         return torch.cat([scores for _, scores in parts]).numpy()
 
     def predictions(self, inputs):

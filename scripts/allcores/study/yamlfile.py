@@ -17,8 +17,10 @@ def read(file):
         content = _parsed(file, Path(file).read_text(encoding="utf-8"))
     except UnicodeDecodeError as error:
         raise ValueError(f"{file}: not UTF-8, the encoding of YAML: {error}") from None
-    except (yaml.YAMLError, json.JSONDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter of JSON, and of impossible dates
         raise ValueError(f"{file}: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{file}: its lists or keys are nested too deeply") from None
     if not isinstance(content, dict):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
         raise ValueError(f"{file}: found {kind}; expected keys and values")
@@ -52,7 +54,7 @@ def typed(config):
     if isinstance(config, str):
         try:
             value = yaml.safe_load(config)
-        except yaml.YAMLError:  # a text like any other
+        except (yaml.YAMLError, ValueError):  # a text like any other
             return config
         return value if isinstance(value, int | float) else config
     return config

@@ -93,6 +93,8 @@ def answer(run, shape, classes, strategies=(), examples=None, limit=math.inf):
                 sender.send({"problem": None, "counts": counts, "loaded": fingerprint.loaded()})
             except UnfitPartError as error:
                 sender.send({"problem": error.problem, "place": error.place})
+            except BaseException as error:  # as of a model that raises KeyboardInterrupt
+                sender.send({"problem": f"it raises {type(error).__name__}", "place": _place(run)})
             os._exit(0)  # exit() would wait for threads that the model has left
 
         child = context.Process(target=try_out)
