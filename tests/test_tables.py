@@ -208,7 +208,7 @@ def test_per_class_table_pools_folds():
 def test_it_is_said_how_good_it_is_to_guess():
     runs = [run | {"confusion": [[6, 1], [1, 2]], "classes": ["no", "yes"]} for run in RUNS]
     (sentence,) = products.load("per_class_table").sentences(tidy.classes(runs))
-    assert sentence.endswith("always predicting no has an accuracy of 70.0%.")
+    assert sentence.endswith("always predicting no is right for 70.0% of the samples.")
 
 
 def test_classes_may_be_called_like_columns(tmp_path):

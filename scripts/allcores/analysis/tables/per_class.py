@@ -31,8 +31,8 @@ def sentences(classes):
     for dataset, of_dataset in first.groupby("dataset", sort=False):
         samples = of_dataset.groupby("class", sort=False)["samples"].sum()
         yield (
-            f"{dataset}: always predicting {samples.idxmax()} has an accuracy of "
-            f"{samples.max() / samples.sum():.1%}."
+            f"{dataset}: always predicting {samples.idxmax()} is right for "
+            f"{samples.max() / samples.sum():.1%} of the samples."
         )
 
 
