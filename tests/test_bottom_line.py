@@ -155,7 +155,7 @@ def test_a_run_that_was_stopped_is_no_slower_and_is_noted():
 
 def test_a_difference_that_no_score_has_is_not_called_possible():
     metric = FACTS.metric
-    assert wording.possible(4.321, metric) == "these are too few to say how much it may differ"
+    assert wording.possible(4.321, metric) == "the runs are too few to say how much it may differ"
     assert wording.possible(0.032, metric) == "the 95 % interval reaches 3.2 points"
     frames = {"comparison_table": compared(RUNS)}
     assert frames["comparison_table"]["at_most"].iloc[0] > 0.5

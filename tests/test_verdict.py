@@ -82,7 +82,8 @@ def test_what_is_said_of_accuracy():
     (said,) = sentences("comparison_table", compared(RUNS))
     assert said == (
         "mlp: accuracy with ddp, 2 workers does not differ significantly from that with serial "
-        "(2 pairs of runs, corrected p = 0.529); these are too few to say how much it may differ."
+        "(2 pairs of runs, corrected p = 0.529); the runs are too few to say how much it may "
+        "differ."
     )
     (said,) = sentences("comparison_table", compared(RUNS[::2]))
     assert "cannot be tested against that with serial in 1 comparison" in said
@@ -179,7 +180,7 @@ def said_first(metrics):
 def test_the_bottom_line():
     assert said_first(RUNS) == [
         "mlp: a single run is fastest with ddp, 2 workers: 2.00 x the speed of serial. Its "
-        "accuracy does not differ significantly from that with serial; these are too few to say "
+        "accuracy does not differ significantly from that with serial; the runs are too few to say "
         "how much it may differ. For many runs, serial on 1 core per run gives the most "
         "throughput: run folds and seeds side by side (uncertain: each was timed alone; side by "
         "side, runs slow one another down)."

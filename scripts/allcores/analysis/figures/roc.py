@@ -14,7 +14,7 @@ ROC and precision-recall curves of held-out samples, of the strategy ``{baseline
 each run, since networks of other folds have other scores, and their mean at each rate. Of two
 classes the positive one is the last; of more, each class is held against all others, a line for
 each. *area*: the mean over runs of the area under the curve, in the right panels the average
-precision. Dashed: what guessing gives.
+precision. Dashed: guessing, in the right panels of two classes only.
 """
 
 GRID = np.linspace(0, 1, 101)

@@ -181,6 +181,8 @@ def _doubt(better, base, divisor, base_divisor):
     """Why it is uncertain that a setup beats the baseline in samples/s per divisor; or ""."""
     if min(better["runs"], base["runs"]) == 1:
         return " (uncertain: too few runs)"
+    if tidy.CONTENDED in (better["note"], base["note"]):
+        return f" (uncertain: {DISTURBED})"
     is_apart = better["slowest"] / divisor > base["fastest"] / base_divisor
     return "" if is_apart else " (uncertain: the ranges of the runs overlap)"
 

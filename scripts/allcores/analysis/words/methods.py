@@ -197,7 +197,7 @@ def _comparison(frames, facts):
     metrics = comma_separated(facts.metrics)
     yield f"{metrics[0].upper()}{metrics[1:]}: on the held-out samples, which training never sees."
     compared = []
-    if len(frames.get("models_table", ())) > 1:
+    if "models_table" in frames and frames["models_table"]["pairs"].notna().any():
         compared += ["of each model and schedule with the best one, corrected for all their pairs"]
     if len(frames.get("comparison_table", ())):
         compared += [f"of each setup with {facts.baseline}"]

@@ -65,7 +65,7 @@ def possible(limit, metric):
     """How large a difference is possible, in words: they say nothing of one that no score has."""
     least, most = (0, 1) if metric.unit else metric.bounds
     if None not in (least, most) and limit > WIDEST * (most - least):
-        return "these are too few to say how much it may differ"
+        return "the runs are too few to say how much it may differ"
     return f"the 95 % interval reaches {metric.points(limit, 1)}"
 
 
