@@ -11,6 +11,7 @@ from allcores.study.run import Choice, Run
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
     lifetime.die_with_caller(sys.argv)
+    lifetime.adopt_orphans()
     if sys.argv[1:]:
         sys.exit(__doc__)
     cores.set_thread_variables(cores.allowed())
@@ -23,3 +24,4 @@ if __name__ == "__main__":
         run = Run.from_json(trial.pop("settings"))
         trial["strategies"] = [*map(Choice.from_json, trial["strategies"])]
         print(json.dumps(sanity.answer(run, **trial)), file=answers)
+        lifetime.end_descendants()  # processes that the model has left

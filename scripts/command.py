@@ -13,7 +13,6 @@
 Results go to results/ in the folder where it is called.
 """
 
-import importlib.metadata
 import os
 import sys
 from pathlib import Path
@@ -22,9 +21,11 @@ SCRIPTS = Path(__file__).resolve().parent
 sys.path.append(str(SCRIPTS))
 
 from snakemake import cli  # noqa: E402
+from snakemake.exceptions import CliException  # noqa: E402
 
 from allcores.machine import cores  # noqa: E402
 from allcores.study import yamlfile  # noqa: E402
+from allcores.version import __version__  # noqa: E402
 
 PROFILES = SCRIPTS.parent / "profiles"
 PROGRAMS = ("plan", "status", "predict", "train")
@@ -37,7 +38,7 @@ def main():
     if name in ("-h", "--help") or (name == "run" and {"-h", "--help"} & set(arguments)):
         print(__doc__)
     elif name == "--version":
-        print(importlib.metadata.version("allcores"))
+        print(__version__)
     elif name == "run":
         run(arguments)
     elif name == "folder":
@@ -50,7 +51,10 @@ def main():
 
 def run(words):
     """Become snakemake with these words, and with what only they lack."""
-    settings = settings_of(words)
+    try:
+        settings = settings_of(words)
+    except CliException as error:  # such as `--cores two`
+        sys.exit(f"allcores run: {error}")
     if not (settings.configfile or settings.unlock):
         sys.exit("allcores run: expected --configfile FILE; --help shows examples")
     try:

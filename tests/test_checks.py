@@ -87,6 +87,10 @@ LENET = ("models", "lenet")
         (put(*STUDY, "strategies", value=["dpp"]), "unknown strategy 'dpp'; .*did you mean ddp"),
         (put("strategies", "x", value={"name": "dp"}), "strategies.x: unknown strategy 'dp'"),
         (put("strategies", "ddp", value={"bucket": 1}), "strategies.ddp.bucket: .*bucket_mb"),
+        (
+            put("datasets", "photos", value={"name": "npz", "path": "x", "scale": "maybe"}),
+            "datasets.photos.scale: found 'maybe'; known: True, False",
+        ),
         (put("datasets", "photos", value={"name": "npz"}), "datasets.photos: lacks path"),
         (
             lambda config: (
@@ -99,6 +103,7 @@ LENET = ("models", "lenet")
         (put(*LENET, "widht", value=2), "models.lenet.widht: .*did you mean width"),
         (put(*LENET, "width", value="1.0"), "found the text '1.0'; .*: write 1$"),
         (put(*LENET, False, value=1), "found the key False, as YAML reads no, off, yes and on"),
+        (put("timeout", value="1e400"), "found '1e400'; expected a number above 0[^:]*$"),
         (put(*LENET, "width", value="0.5x"), "found the text '0.5x'; expected a number"),
         (put(*LENET, "name", value="lennet"), "unknown model 'lennet'; .*did you mean lenet"),
         (put(*LENET, "import", value="no.such:Net"), "no.such:Net cannot be imported"),
@@ -272,7 +277,11 @@ def test_a_config_is_read_as_snakemake_reads_it(tmp_path, name, text, content):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("a: 2020-99-99\n", "month must be in 1..12"), ("[" * 5000, "are nested too deeply")],
+    [
+        ("a: 2020-99-99\n", "month must be in 1..12"),
+        ("[" * 5000, "are nested too deeply"),
+        ("a: &a {b: *a}", "Circular reference"),
+    ],
 )
 def test_a_file_that_cannot_be_read_is_named(tmp_path, text, said):
     (tmp_path / "mine.yaml").write_text(text)

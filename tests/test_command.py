@@ -69,6 +69,8 @@ def test_a_profile_of_this_project_is_found_and_one_of_ones_own_comes_first(call
 def test_a_config_that_is_missing_or_damaged_is_answered_in_a_line(called, tmp_path):
     with pytest.raises(SystemExit, match="allcores run: expected --configfile FILE"):
         called("-n")
+    with pytest.raises(SystemExit, match="allcores run: Error parsing number of cores"):
+        called(*CONFIG, "--cores", "two")
     with pytest.raises(SystemExit, match=r"allcores run: .*No such file.*'nope\.yaml'"):
         called("--configfile", "nope.yaml")
     (tmp_path / "mine.yaml").write_text("a: [\n")

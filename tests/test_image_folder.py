@@ -1,5 +1,8 @@
 """Folders of images: which files are samples, and how they are read."""
 
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -7,6 +10,20 @@ from PIL import Image
 from allcores.datasets import image_folder
 from allcores.study import registry
 from allcores.study.run import Choice
+
+
+def _chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+# A PNG of one pixel in red, green and blue of 16 bits each, which Pillow does not write.
+SIXTEEN_BITS = b"\x89PNG\r\n\x1a\n" + b"".join(
+    [
+        _chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 16, 2, 0, 0, 0)),
+        _chunk(b"IDAT", zlib.compress(bytes(7))),
+        _chunk(b"IEND", b""),
+    ]
+)
 
 
 def load(folder, **options):
@@ -111,9 +128,10 @@ def test_images_are_read_as_they_are_seen(tmp_path):
 
 
 def test_images_that_are_read_in_part_or_not_at_all_are_noted(tmp_path):
-    for name in ("train/a", "train/b", "test/a", "test/b", "val/a"):
+    for name in ("train/a", "train/b", "test/a", "test/b", "val/a", "more/a"):
         images_in(tmp_path / name, 1)
     folder = tmp_path / "train" / "a"
+    (folder / "deep.png").write_bytes(SIXTEEN_BITS)
     pages = [Image.new("RGB", (8, 8)) for _ in range(3)]
     pages[0].save(folder / "scan.tif", save_all=True, append_images=pages[1:])
     Image.new("RGBA", (8, 8)).save(folder / "icon.png")
@@ -123,12 +141,14 @@ def test_images_that_are_read_in_part_or_not_at_all_are_noted(tmp_path):
     images_in(folder / ".ipynb_checkpoints", 1)
     (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
     made = load(tmp_path, size=8)
-    assert (made.classes, made.train) == (["a", "b"], 6)
+    assert (made.classes, made.train) == (["a", "b"], 7)
     assert made.notes == [
         "not read: 1 files that end with .heic",
-        "not used: val/; `validation: 0.1` in a model's entry holds samples back from training",
-        "1 of 8 images have several pages: the first is read",
-        "1 of 8 images are transparent: they are put on white",
+        "not used: more/, val/; `validation: 0.1` in a model's entry holds samples back from "
+        "training",
+        "1 of 9 images have several pages: the first is read",
+        "1 of 9 images are transparent: they are put on white",
+        "1 of 9 images have 16 bits per channel: 8 are used",
     ]
 
 

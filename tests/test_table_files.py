@@ -165,9 +165,17 @@ def test_a_number_that_is_no_truth_is_refused(tmp_path):
 def test_a_comma_at_the_end_of_each_line_names_no_rows(tmp_path):
     (tmp_path / "mine.csv").write_text("a,b\n1,2,\n3,4,\n")
     assert table.read(tmp_path / "mine.csv").to_dict("list") == {"a": [1, 3], "b": [2, 4]}
-    (tmp_path / "mine.csv").write_text("a,b\nx,1,2\ny,3,4\n")
-    frame = table.read(tmp_path / "mine.csv")
+    assert not _table_notes.has_names(table.read(tmp_path / "mine.csv"))
+
+
+@pytest.mark.parametrize("names", ["xy", "01", "12"])
+def test_names_of_rows_are_told_from_features(tmp_path, names):
+    file = tmp_path / "mine.csv"
+    file.write_text("a,b\n{},01,2\n{},03,4\n".format(*names))
+    frame = table.read(file)
     assert _table_notes.has_names(frame) and frame["a"].tolist() == [1, 3]
+    (note,) = table.load(None, path=file, target="b").notes
+    assert note == _table_notes.NAMED
 
 
 def test_seconds_of_an_hour_are_told_from_those_of_a_year(tmp_path):
@@ -229,14 +237,19 @@ def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
         ("x", ["A", "a", "B", "b"] * 5, "'A' (5), 'a' (5); so do 1 more"),
         ("x", ["01067", "80331", "1067", "99999"] * 5, "'01067'; 5 count as the same as those"),
         ("y", ["01", "1", "02", "2"] * 5, "10 values begin with 0 as codes do"),
-        ("x", [f"2026-01-{day:02}" for day in range(1, 21)], "20 of 20 values are dates"),
-        ("x", [f"{day}.1.2026" for day in range(1, 21)], "20 of 20 values are dates"),
-        ("x", ["5 kg", "6 kg", "7 kg", "8 kg"] * 5, "20 values are numbers with a unit"),
-        ("x", ["00:05:00", "00:06:00"] * 10, "20 values are times of day or durations: '00:05:00'"),
+        ("x", ["01", "", "3", "4"] * 5, "5 values begin with 0 as codes do: '01'"),
+        ("x", [f"2026-01-{day:02}" for day in range(1, 21)], "20 of 20 values look like dates"),
+        ("x", [f"{day}.1.2026" for day in range(1, 21)], "20 of 20 values look like dates"),
+        ("x", ["5 kg", "6 kg", "7 kg", "8 kg"] * 5, "20 values look like numbers with a unit"),
+        (
+            "x",
+            ["00:05:00", "00:06:00"] * 10,
+            "20 values look like times of day or durations: '00:05:00'",
+        ),
         (
             "x",
             ["\u22121", "2", "\u22123", "4"] * 5,
-            "10 of 20 values are numbers with another minus",
+            "10 of 20 values look like numbers with another minus",
         ),
         ("x", ["#DIV/0!", "2", "3", "4"] * 5, "all but 5 are numbers: '#DIV/0!'"),
     ],
@@ -249,11 +262,36 @@ def test_columns_that_may_be_meant_otherwise_are_noted(tmp_path, name, values, n
     file = str(tmp_path / "mine.csv")
     if name == "y":
         plain["y"] = values
-    (found,) = table.load(None, path=file, target="y", groups="g").notes
+    (found,) = table.load(None, path=file, target="y", groups="g", missing="mean").notes
     assert f"column {name} " in found
     assert note in found
-    (same,) = table.metadata(file, "y", groups="g").notes
+    (same,) = table.metadata(file, "y", groups="g", missing="mean").notes
     assert same == found
+
+
+@pytest.mark.parametrize(
+    "values", [["1st", "2nd", "3rd", "4th"], ["1.2.3", "1.2.10", "2.0.1", "2.1.0"]]
+)
+def test_categories_that_begin_with_a_digit_are_not_noted(values):
+    assert _table_notes.of_almost_numbers(pd.Series(values)) == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "end"),
+    [
+        (["-01", "1"], "begin with 0 as codes do: '-01'"),
+        (["00", "0"], "begin with 0 as codes do: '00'; 1 count as the same as those without"),
+    ],
+)
+def test_codes_count_as_the_same_as_equal_numbers(values, end):
+    (note,) = _table_notes._codes("x", pd.Series(values))
+    assert note.endswith(end)
+
+
+def test_a_note_is_a_line_whatever_the_column_is_called():
+    frame = pd.DataFrame({"x\nNOTE: fine": [1, 1]})
+    (note,) = _table_notes.of(frame, frame, [], {})
+    assert note == "the column x NOTE: fine has a single value, 1: it tells nothing"
 
 
 def test_codes_are_read_as_they_were_written(laboratory, tmp_path):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import ENVIRONMENT, ROOT, RUN, vary
@@ -22,6 +23,19 @@ class Net(nn.Module):
     def forward(self, x):
         self.hidden = self.body(x.flatten(1))
         return self.hidden.tanh()
+"""
+LEAVING = """
+import multiprocessing, pathlib, time
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        helper = multiprocessing.Process(target=time.sleep, args=(1000,), daemon=True)
+        helper.start()
+        pathlib.Path("helper").write_text(str(helper.pid))
+
+    def forward(self, x):
+        time.sleep(1000)
 """
 THREADED = """
 import threading, time
@@ -74,6 +88,20 @@ def test_a_model_that_hangs_is_ended_and_named_with_its_line(place, where):
     line = 3 + text.splitlines().index(hangs.strip("\n"))
     assert "was tried out for 3 s without an end" in said["problem"]
     assert f".py, line {line})" in said["problem"]
+
+
+def test_a_trial_ends_at_its_limit_although_the_model_has_started_a_process(place):
+    trial = {"settings": written(place, LEAVING).to_json(), "shape": [1, 8, 8], "classes": 3}
+    process = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "check_models.py"],
+        input=json.dumps([trial | {"strategies": [], "examples": None, "limit": 3}]),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=ENVIRONMENT,
+    )
+    assert "was tried out for 3 s without an end" in json.loads(process.stdout)["problem"]
+    assert not Path("/proc", (place / "helper").read_text()).exists()
 
 
 def test_a_trial_that_is_killed_does_not_blame_the_model(place):

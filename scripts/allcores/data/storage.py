@@ -33,8 +33,8 @@ class Metadata:
         times: number of different times in the training part; None: it has no order.
         same_class_start: number of samples of one class at the start of a training part in order.
         notes: sentences on what may be unintended.
-        examples: inputs of two samples, nested lists, where only real ones can be tried out; None:
-            any numbers of that shape can.
+        examples: what extremes() gives, where only real samples can be tried out; None: any numbers
+            of that shape can.
     """
 
     train: int
@@ -364,7 +364,22 @@ def open_dataset(folder):
 
 def examples(folder, info):
     """Metadata.examples of the dataset in a folder, whose dataset.json has this content."""
-    return None if info["scale"] else np.load(Path(folder, "inputs.npy"), "r")[:2].tolist()
+    return None if info["scale"] else extremes([np.load(Path(folder, "inputs.npy"), "r")])
+
+
+def extremes(chunks):
+    """The inputs of the samples with the smallest and the largest number, as nested lists: an
+    embedding that takes those takes all.
+
+    Args:
+        chunks: iterable of arrays (N, ...), N > 0.
+    """
+
+    def of(samples):
+        rows = samples.reshape(len(samples), -1)
+        return samples[rows.min(axis=1).argmin()], samples[rows.max(axis=1).argmax()]
+
+    return np.stack(of(np.stack([sample for chunk in chunks for sample in of(chunk)]))).tolist()
 
 
 def write_info(folder, info):

@@ -10,7 +10,8 @@ SHOWN = 4  # values in a sentence
 # What texts of numbers may be, besides numbers: name -> pattern of the whole text.
 DRESSED = {
     "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}[./]\d{1,2}[./]\d{2,4}.*",
-    "numbers with a unit or a sign": r"[$€£]?\s*[-+]?[\d.,]*\d(\s*[%€$£°]|\s+\S{1,6}|[a-zµ]{1,3})?",
+    "numbers with a unit or a sign": r"[$€£]?\s*[-+]?\d[\d,]*(\.\d+)?"
+    r"(\s*[%€$£°]|\s+\S{1,6}|(?!st|nd|rd|th)[a-zµ]{1,3})?",
     "numbers with another minus": r"[\u2010-\u2015\u2212]\s*\d[\d.,]*",
     "times of day or durations": r"\d+:[0-5]\d(:[0-5]\d([.,]\d+)?)?",
 }
@@ -19,14 +20,14 @@ NAMED = "its rows have one field more than its header; the first was taken for t
 
 
 def has_names(frame):
-    """Whether the rows of a table have one field more than its header: pandas takes it as index."""
+    """Whether the rows of a table, as table.read() gives it, have names."""
     import pandas as pd
 
-    return not frame.index.equals(pd.RangeIndex(len(frame)))
+    return not isinstance(frame.index, pd.RangeIndex)
 
 
 def of(frame, features, names, codes):
-    """Yield the notes on a table.
+    """The notes on a table, each in a line.
 
     Args:
         frame: pandas.DataFrame.
@@ -34,6 +35,10 @@ def of(frame, features, names, codes):
         names: other columns whose values are names: of classes, of groups.
         codes: columns of whole numbers -> their texts, as they stand in the file.
     """
+    return [" ".join(note.splitlines()) for note in _of(frame, features, names, codes)]
+
+
+def _of(frame, features, names, codes):
     from pandas.api.types import is_string_dtype
 
     if has_names(frame):
@@ -70,7 +75,7 @@ def of_almost_numbers(texts):
         is_dressed = is_number | plain.str.fullmatch(pattern)
         if is_dressed.mean() > MOSTLY:
             shown = texts[is_dressed & ~is_number]
-            return f"{len(shown):,} of {len(texts):,} values are {kind}: {_examples(shown)}"
+            return f"{len(shown):,} of {len(texts):,} values look like {kind}: {_examples(shown)}"
     return ""
 
 
@@ -92,7 +97,8 @@ def _codes(name, texts):
     written = texts.str.strip()
     is_code = np.array([bool(re.fullmatch("[-+]?0[0-9]+", text)) for text in written], bool)
     if is_code.any():
-        merged = written[is_code].str.lstrip("+-0").isin(written[~is_code]).sum()
+        shortest = written.str.replace(r"^\+?(-?)0*(?=\d)", r"\1", regex=True)
+        merged = shortest[is_code].isin(shortest[~is_code]).sum()
         also = f"; {merged:,} count as the same as those without" if merged else ""
         yield (
             f"the column {name} was read as numbers, but {is_code.sum():,} values begin with 0 as "

@@ -67,20 +67,23 @@ def _notes(path, images):
     others = [file.suffix.lower() for file in _visible(path) if file.suffix.lower() in UNREADABLE]
     if others:
         yield f"not read: {len(others):,} files that end with {', '.join(sorted(set(others)))}"
-    unused = [f"{name}/" for name in _folders(path) if name.lower() in PARTS - {"train", "test"}]
+    folders = _folders(path)
+    unused = folders - {"train", "test"} if {"train", "test"} <= folders else ()
     if unused:
         yield (
-            f"not used: {', '.join(sorted(unused))}; `validation: 0.1` in a model's entry holds "
-            "samples back from training"
+            f"not used: {', '.join(f'{name}/' for name in sorted(unused))}; `validation: 0.1` in a "
+            "model's entry holds samples back from training"
         )
     again = len(images) - len({_place_of(file) for file in images})
     if again:
         yield f"{again:,} of {len(images):,} images are links to others of them"
-    paged, transparent = (sum(counts) for counts in zip(*map(_header, images), strict=True))
+    paged, transparent, deep = (sum(counts) for counts in zip(*map(_header, images), strict=True))
     if paged:
         yield f"{paged:,} of {len(images):,} images have several pages: the first is read"
     if transparent:
         yield f"{transparent:,} of {len(images):,} images are transparent: they are put on white"
+    if deep:
+        yield f"{deep:,} of {len(images):,} images have 16 bits per channel: 8 are used"
 
 
 def _place_of(file):
@@ -89,7 +92,7 @@ def _place_of(file):
 
 
 def _header(file):
-    """(whether an image has several pages or frames, whether it is transparent).
+    """(whether an image has several pages or frames, is transparent, has 16 bits per channel).
 
     read_image() reports what cannot be read.
     """
@@ -97,9 +100,11 @@ def _header(file):
 
     try:
         with Image.open(file) as image:
-            return getattr(image, "n_frames", 1) > 1, _is_transparent(image)
+            # Pillow tells of 16 bits only how it will decode them to 8, such as by RGB;16B.
+            is_deep = any(";16" in str(tile) for tile in image.tile)
+            return getattr(image, "n_frames", 1) > 1, _is_transparent(image), is_deep
     except Exception:  # as various as damaged images are
-        return False, False
+        return False, False, False
 
 
 def _is_transparent(image):

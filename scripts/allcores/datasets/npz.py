@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format
 
-from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
+from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups, unfit
 
 ALLOWED = {"task": ("classification", "regression"), "scale": (True, False)}
 PARTS = ("", "test_")
@@ -33,8 +33,7 @@ def metadata(path, task="classification", scale=True):
     if not Path(path).exists():
         return None  # another check reports that
     made = load(None, path=path, task=task, scale=scale)
-    examples = None if scale else next(iter(made.chunks))[:2].tolist()
-    return replace(Metadata.of(made), examples=examples)
+    return replace(Metadata.of(made), examples=None if scale else extremes(made.chunks))
 
 
 def load(folder, *, path, task="classification", scale=True):

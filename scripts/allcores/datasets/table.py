@@ -5,6 +5,7 @@ truth values become one indicator per category. Missing values are an error, unl
 replaces them by the mean of the training part (texts: by no category).
 """
 
+import csv
 import re
 from pathlib import Path
 
@@ -126,6 +127,8 @@ def read(path, texts=()):
             options = {"low_memory": False, "dtype": dict.fromkeys(texts, str)}
             header = pd.read_csv(path, header=None, nrows=1, dtype=str).loc[0].dropna()
         frame = getattr(pd, reader)(path, **options).rename(columns=str)
+        if reader == "read_csv" and _has_names(path):
+            frame.index = frame.index.astype(str)  # 0, 1, ... would look like no names
         if _ends_with_commas(frame) and reader == "read_csv":
             frame = pd.read_csv(path, index_col=False, **options).rename(columns=str)
         for name in frame.columns[frame.dtypes == "category"]:  # as Parquet keeps some
@@ -145,15 +148,32 @@ def read(path, texts=()):
     return frame
 
 
+def _has_names(path):
+    """Whether the rows of a CSV have one field more than its header: pandas takes it as index."""
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        rows = filter(None, csv.reader(file))
+        return len(next(rows, [])) + 1 == len(next(rows, []))
+
+
 def _whole_numbers_as_texts(path, frame):
-    """Columns of whole numbers of a CSV -> their values as they are written."""
+    """Columns of whole numbers of a CSV, perhaps with gaps -> their values as they are written."""
     import pandas as pd
 
-    whole = [name for name, values in frame.items() if values.dtype.kind in "iu"]
+    whole = [
+        name
+        for name, values in frame.items()
+        if values.dtype.kind in "iu" or (values.dtype.kind == "f" and _is_whole(values))
+    ]
     if Path(path).suffix != ".csv" or not whole or _table_notes.has_names(frame):
         return {}
     texts = pd.read_csv(path, usecols=whole, dtype=str, index_col=False)
     return {name: texts[name].dropna() for name in whole}
+
+
+def _is_whole(values):
+    """Whether a column of floats has gaps, and else whole numbers."""
+    present = values.dropna()
+    return 0 < len(present) < len(values) and not (present % 1).any()
 
 
 def _ends_with_commas(frame):

@@ -108,8 +108,9 @@ def trial(run):
     # The strategy does not decide whether a model fits.
     settings = json.loads(minimal.to_json())
     del settings["strategy"]
-    parts = [settings, metadata.shape, metadata.classes, fingerprint.of_recipe(run)]
-    return digest(json.dumps([*parts, identity.version_of_torch()])), request
+    parts = [settings, *(request[key] for key in ("shape", "classes", "examples"))]
+    parts += [fingerprint.of_recipe(run), identity.version_of_torch()]
+    return digest(json.dumps(parts)), request
 
 
 def _try_out(trials, command):

@@ -126,9 +126,10 @@ def _check_options(path, options, component, other_keys=()):
         allowed = component.constants.get("ALLOWED", {}).get(key)
         if allowed is None and isinstance(default, bool):
             allowed = (True, False)
-        if isinstance(value, str) and isinstance(default, int | float):
+        takes_number = isinstance(default, int | float) and not isinstance(default, bool)
+        if isinstance(value, str) and takes_number:
             yield (*path, key), f"found the text {value!r}; expected a number{number_hint(value)}"
-        elif isinstance(default, int | float) and not isinstance(value, int | float | None):
+        elif takes_number and not isinstance(value, int | float | None):
             yield (*path, key), f"found {value!r}; expected something like {default!r}"
         elif isinstance(default, tuple) and not isinstance(value, list):
             yield (*path, key), f"found {value!r}; expected a list like {list(default)}"

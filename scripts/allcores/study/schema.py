@@ -166,10 +166,11 @@ def number_hint(value):
     """What to write instead of 1e-3, which YAML 1.1 reads as text."""
     try:
         number = float(value)
-        number = int(number) if number.is_integer() else number
-        return f"; YAML reads that as text: write {number!r}"
     except ValueError:
         return ""
+    if not math.isfinite(number):
+        return ""
+    return f"; YAML reads that as text: write {int(number) if number.is_integer() else number!r}"
 
 
 def choices(value, known):

@@ -15,6 +15,7 @@ def read(file):
     """
     try:
         content = _parsed(file, Path(file).read_text(encoding="utf-8"))
+        json.dumps(content, skipkeys=True, default=str)  # refuses what contains itself by an alias
     except UnicodeDecodeError as error:
         raise ValueError(f"{file}: not UTF-8, the encoding of YAML: {error}") from None
     except (yaml.YAMLError, ValueError) as error:  # the latter of JSON, and of impossible dates

@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import json
 import math
 import os
 import re
@@ -79,10 +80,9 @@ def answer(run, shape, classes, strategies=(), examples=None, limit=math.inf):
         {"problem": None, "counts": what tried_out() returns, "loaded": fingerprint.loaded()}, or
         {"problem": in a line, "place": see UnfitPartError}
     """
-    context = get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
     limit = min(limit, LONGEST_TRIAL)
-    with tempfile.TemporaryFile("w+") as stack:
+    # Files, not pipes: a process that the model has started would keep those open.
+    with tempfile.TemporaryFile("w+") as answered, tempfile.TemporaryFile("w+") as stack:
 
         def try_out():
             die_with_parent()
@@ -90,24 +90,23 @@ def answer(run, shape, classes, strategies=(), examples=None, limit=math.inf):
             faulthandler.dump_traceback_later(limit, exit=True, file=stack)
             try:
                 counts = tried_out(run, shape, classes, strategies, examples)
-                sender.send({"problem": None, "counts": counts, "loaded": fingerprint.loaded()})
+                said = {"problem": None, "counts": counts, "loaded": fingerprint.loaded()}
             except UnfitPartError as error:
-                sender.send({"problem": error.problem, "place": error.place})
+                said = {"problem": error.problem, "place": error.place}
             except BaseException as error:  # as of a model that raises KeyboardInterrupt
-                sender.send({"problem": f"it raises {type(error).__name__}", "place": _place(run)})
+                said = {"problem": f"it raises {type(error).__name__}", "place": _place(run)}
+            json.dump(said, answered)
+            answered.flush()
             os._exit(0)  # exit() would wait for threads that the model has left
 
-        child = context.Process(target=try_out)
+        child = get_context("fork").Process(target=try_out)
         child.start()
-        sender.close()
-        try:
-            return receiver.recv()
-        except EOFError:
-            child.join()
-            stack.seek(0)
-            return {"problem": _ended(child.exitcode, stack.read(), limit), "place": _place(run)}
-        finally:
-            child.join()
+        child.join()
+        for file in (answered, stack):
+            file.seek(0)
+        if text := answered.read():
+            return json.loads(text)
+        return {"problem": _ended(child.exitcode, stack.read(), limit), "place": _place(run)}
 
 
 def _place(run):
