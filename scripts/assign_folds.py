@@ -21,5 +21,5 @@ if __name__ == "__main__":
     try:
         assignable = Assignable.of(storage.open_dataset(flags.data))
         folds.write(flags.output, assignable, flags.folds, flags.inner, flags.seed)
-    except ValueError as error:
+    except (ValueError, OSError) as error:  # OSError: a full disk, say
         sys.exit(f"assign_folds.py: {error}")

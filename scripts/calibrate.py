@@ -11,19 +11,12 @@ if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
 
 from allcores.machine import cores, lean_torch
+from allcores.parallel import failures
 from allcores.study.run import Run
 from allcores.training import recipes
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    add = parser.add_argument
-    add("--settings", required=True, metavar="JSON", help="settings of a run with that recipe")
-    add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
-    add("--output", required=True, type=Path, metavar="FILE", help="where to write the recipe")
-    add("--known", type=Path, metavar="FILE", help="copy to reuse, or to write")
-    add("--share", type=Path, metavar="FILE", help="recipe of a candidate to copy instead")
-    add("--cores", required=True, type=int, metavar="N", help="how many it may use")
-    flags = parser.parse_args()
+
+def main(flags):
     cores.set_thread_variables(flags.cores)
     lean_torch.import_torch()
     run, available = Run.from_json(flags.settings), min(flags.cores, cores.allowed())
@@ -37,3 +30,19 @@ if __name__ == "__main__":
     if flags.known and not recipes.is_sound(flags.known):
         flags.known.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(flags.output, flags.known)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add("--settings", required=True, metavar="JSON", help="settings of a run with that recipe")
+    add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
+    add("--output", required=True, type=Path, metavar="FILE", help="where to write the recipe")
+    add("--known", type=Path, metavar="FILE", help="copy to reuse, or to write")
+    add("--share", type=Path, metavar="FILE", help="recipe of a candidate to copy instead")
+    add("--cores", required=True, type=int, metavar="N", help="how many it may use")
+    flags = parser.parse_args()
+    try:
+        main(flags)
+    except (OSError, failures.RankFailedError) as error:  # a full disk, say
+        sys.exit(f"calibrate.py: {error}")

@@ -49,9 +49,13 @@ if __name__ == "__main__":
     except ValueError as error:
         discard(folder, table, choice, inner_paths, [])
         sys.exit(f"select_candidate.py: {error}")
-    if choice.previous:
-        earlier = read_json(folder.selection(choice.previous.path))
-        result["candidates"] = earlier["candidates"] | result["candidates"]
-    write_json(flags.output, result | {"made_of": flags.made_of, "loaded": fingerprint.loaded()})
+    try:
+        if choice.previous:
+            earlier = read_json(folder.selection(choice.previous.path))
+            result["candidates"] = earlier["candidates"] | result["candidates"]
+        loaded = fingerprint.loaded()
+        write_json(flags.output, result | {"made_of": flags.made_of, "loaded": loaded})
+    except (ValueError, OSError) as error:  # a full disk, say; checkpoints stay for the next call
+        sys.exit(f"select_candidate.py: {error}")
     discard(folder, table, choice, inner_paths, result["kept"])
     print(f"kept: {', '.join(result['kept'])}")

@@ -32,6 +32,15 @@ studies:
   first: {datasets: [mine], folds: 2, models: [mlp]}
 """
 
+SWEEP = """
+models:
+  mlp: {hidden: [8], batch_size: 16, epochs: 1, optimizer: {name: sgd, lr: [0.01, 0.1]}}
+datasets:
+  tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
+studies:
+  nested: {datasets: [tiny], folds: 2, models: [mlp], select: 2}
+"""
+
 
 def studying(key, value):
     """A change of a config's study."""
@@ -325,3 +334,24 @@ def test_another_config_of_the_same_labels_has_results_of_its_own(project):
     table = TABLE.replace("mine", "other")
     assert other.trains(table) == 2
     assert project.planned(TABLE) == {}
+
+
+def test_a_program_that_cannot_write_says_so_in_a_line(tmp_path):
+    """As on a full disk."""
+    project = copy(tmp_path)
+    project.config.write_text(SWEEP)
+    choice = "selections/nested/tiny/mlp/constant/serial/w1t1/fold0of2/nall_seed0.json"
+    folds, recipe = "data/tiny/2folds_seed0_inner2.json", "recipes/tiny/mlp-lr0.01_all.json"
+    files = {"assign_folds.py": folds, "calibrate.py": recipe, "select_candidate.py": choice}
+    for programs in (("assign_folds.py", "calibrate.py"), ("select_candidate.py",)):
+        obstacles = [project.results / f"{files[program]}.part" for program in programs]
+        for obstacle in obstacles:
+            obstacle.mkdir(parents=True)
+        said = project.call(expect=1)
+        for program in programs:
+            assert f"{program}: " in said
+            assert f"Is a directory: 'results/mine/{files[program]}.part'" in said
+        assert "Traceback" not in said
+        for obstacle in obstacles:
+            obstacle.rmdir()
+    project.call()

@@ -246,7 +246,7 @@ def main(flags):
         if not is_mounted:
             names.remove("fill the disk")
         names = [name for name in names if flags.only in name]
-        began, number = time.monotonic(), 0
+        began, number, bad = time.monotonic(), 0, []
         try:
             while time.monotonic() - began < 60 * flags.minutes:
                 # Every fault once before any is done again.
@@ -257,20 +257,21 @@ def main(flags):
                 number += 1
                 sums = map(sum, zip(*map(dataclasses.astuple, (tallies[name], tally)), strict=True))
                 tallies[name] = Tally(*sums)
-                print(
+                lines = [
                     f"{number:4} {time.monotonic() - started:5.1f} s  {name}: {words}; "
                     f"{tally.calls} calls, {tally.trained} trained"
                     f"{'; WRONG' if tally.is_bad else ''}",
                     *wrong,
-                    sep="\n    ",
-                    flush=True,
-                )
+                ]
+                print(*lines, sep="\n    ", flush=True)
+                bad += lines if tally.is_bad else []
         finally:
             if is_mounted:
                 place = str(campaign.project.folder)
                 subprocess.run(["umount", "--lazy", place], check=False)
         lines = list(table(tallies, seed, (time.monotonic() - began) / 60, is_mounted))
     print(*lines, sep="\n")
+    print(*bad, sep="\n    ")  # once more: of a long output the end is what is kept
     if flags.markdown:
         Path(flags.markdown).parent.mkdir(parents=True, exist_ok=True)
         Path(flags.markdown).write_text("\n".join(lines) + "\n")
