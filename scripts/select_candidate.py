@@ -29,6 +29,26 @@ def discard(folder, table, choice, inner_paths, labels):
                 folder.discard_checkpoints(table.runs[path])
 
 
+def main(flags):
+    folder = ResultsFolder(str(flags.config.parents[1]))
+    table = grid.expand(json.loads(flags.config.read_text()))
+    choice = table.choices[flags.selection]
+    inner_paths = folder.scored_paths(choice)
+    folders = {label: [folder.run(path) for path in paths] for label, paths in inner_paths.items()}
+    metric = metrics.Metric.of(flags.metric)
+    try:
+        result = selection.choose(folders, choice.keeps, len(choice.rungs), metric)
+    except ValueError:  # all have diverged
+        discard(folder, table, choice, inner_paths, [])
+        raise
+    if choice.previous:
+        earlier = read_json(folder.selection(choice.previous.path))
+        result["candidates"] = earlier["candidates"] | result["candidates"]
+    write_json(flags.output, result | {"made_of": flags.made_of, "loaded": fingerprint.loaded()})
+    discard(folder, table, choice, inner_paths, result["kept"])
+    print(f"kept: {', '.join(result['kept'])}")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
@@ -38,24 +58,7 @@ if __name__ == "__main__":
     add("--made-of", required=True, metavar="DIGEST", help="of what decides; written to FILE")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the choice")
     flags = parser.parse_args()
-    folder = ResultsFolder(str(flags.config.parents[1]))
-    table = grid.expand(json.loads(flags.config.read_text()))
-    choice = table.choices[flags.selection]
-    inner_paths = folder.scored_paths(choice)
-    folders = {label: [folder.run(path) for path in paths] for label, paths in inner_paths.items()}
     try:
-        metric = metrics.Metric.of(flags.metric)
-        result = selection.choose(folders, choice.keeps, len(choice.rungs), metric)
-    except ValueError as error:
-        discard(folder, table, choice, inner_paths, [])
+        main(flags)
+    except (ValueError, OSError) as error:
         sys.exit(f"select_candidate.py: {error}")
-    try:
-        if choice.previous:
-            earlier = read_json(folder.selection(choice.previous.path))
-            result["candidates"] = earlier["candidates"] | result["candidates"]
-        loaded = fingerprint.loaded()
-        write_json(flags.output, result | {"made_of": flags.made_of, "loaded": loaded})
-    except (ValueError, OSError) as error:  # a full disk, say; checkpoints stay for the next call
-        sys.exit(f"select_candidate.py: {error}")
-    discard(folder, table, choice, inner_paths, result["kept"])
-    print(f"kept: {', '.join(result['kept'])}")

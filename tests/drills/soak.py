@@ -270,8 +270,8 @@ def main(flags):
                 place = str(campaign.project.folder)
                 subprocess.run(["umount", "--lazy", place], check=False)
         lines = list(table(tallies, seed, (time.monotonic() - began) / 60, is_mounted))
-    print(*lines, sep="\n")
-    print(*bad, sep="\n    ")  # once more: of a long output the end is what is kept
+    # Bad ones once more: of a long output only the end is kept.
+    print(*lines, *bad, sep="\n")
     if flags.markdown:
         Path(flags.markdown).parent.mkdir(parents=True, exist_ok=True)
         Path(flags.markdown).write_text("\n".join(lines) + "\n")
