@@ -12,8 +12,8 @@ import json
 from pathlib import Path
 
 from allcores.analysis import metrics, selection
-from allcores.files import read_json, write_json
 from allcores.study import fingerprint, grid
+from allcores.study.record import Record
 from allcores.study.results_folder import ResultsFolder
 
 
@@ -35,6 +35,7 @@ def main(flags):
     choice = table.choices[flags.selection]
     inner_paths = folder.scored_paths(choice)
     folders = {label: [folder.run(path) for path in paths] for label, paths in inner_paths.items()}
+    made_of = folder.made_of_choice(choice, flags.metric)
     metric = metrics.Metric.of(flags.metric)
     try:
         result = selection.choose(folders, choice.keeps, len(choice.rungs), metric)
@@ -42,9 +43,9 @@ def main(flags):
         discard(folder, table, choice, inner_paths, [])
         raise
     if choice.previous:
-        earlier = read_json(folder.selection(choice.previous.path))
+        earlier = Record.read(folder.selection(choice.previous.path)).content
         result["candidates"] = earlier["candidates"] | result["candidates"]
-    write_json(flags.output, result | {"made_of": flags.made_of, "loaded": fingerprint.loaded()})
+    Record(made_of, loaded=fingerprint.loaded(), content=result).write(flags.output)
     discard(folder, table, choice, inner_paths, result["kept"])
     print(f"kept: {', '.join(result['kept'])}")
 
@@ -55,7 +56,6 @@ if __name__ == "__main__":
     add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of the results")
     add("--selection", required=True, metavar="PATH", help="its path")
     add("--metric", required=True, metavar="NAME", help="which scores to compare")
-    add("--made-of", required=True, metavar="DIGEST", help="of what decides; written to FILE")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the choice")
     flags = parser.parse_args()
     try:

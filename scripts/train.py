@@ -25,7 +25,7 @@ from pathlib import Path
 
 from allcores.data import preparation
 from allcores.machine import cores, lean_torch
-from allcores.study.conditions import Conditions
+from allcores.study.identity import Conditions
 from allcores.study.run import AUTO
 from allcores.training import commandline, recipes
 
@@ -90,7 +90,7 @@ def main(flags):
         output,
         request,
         execution,
-        Conditions(flags.curves, flags.exclusive, flags.generation),
+        Conditions(flags.curves, flags.exclusive),
         flags.cores_of_call,
     )
     if result["diverged"]:

@@ -35,7 +35,7 @@ import torch  # noqa: E402
 from allcores.data import preparation  # noqa: E402
 from allcores.machine import warm_start  # noqa: E402
 from allcores.study import grid  # noqa: E402
-from allcores.study.conditions import Conditions  # noqa: E402
+from allcores.study.identity import Conditions  # noqa: E402
 from allcores.study.run import Choice, Run  # noqa: E402
 from allcores.training import experiment, resuming  # noqa: E402
 from allcores.training.optimizers import OptimizerMaker  # noqa: E402

@@ -14,8 +14,8 @@ from allcores.campaign import call, closing, journal, state, why
 from allcores.campaign.events import Events
 from allcores.campaign.run_jobs import RunJobs
 from allcores.data import preparation
-from allcores.files import write_json
 from allcores.study import fingerprint, grid, identity, results_folder
+from allcores.study.record import Record
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 STUDY = """
@@ -149,10 +149,10 @@ def test_results_of_other_data_are_not_done(tmp_path):
         (place / name).touch()
     assert not state.Current(folder, table)(path), "an empty metrics.json"
     made_of = identity.made_of(identity.before_data(run), preparation.made_from(run.dataset))
-    of_run = {"curves": False, "exclusive": False, "generation": 0, "made_of": made_of}
+    of_run = {"curves": False, "exclusive": False}
     digests = {"epochs.csv": files.sha256(os.devnull)}
-    content = {"files": digests, "conditions": of_run, "loaded": {}}
-    write_json(place / "metrics.json", content)
+    content = {"conditions": of_run, "recipe": run.recipe, "machine": {"processor": "any"}}
+    Record(made_of, digests, {}, content).write(place / "metrics.json")
     assert state.Current(folder, table)(path)
     (place / "epochs.csv").write_text("damage")
     assert not state.Current(folder, table)(path)

@@ -16,11 +16,11 @@ from snakemake.iocontainers import Wildcards
 from allcores.analysis import collect
 from allcores.campaign.data_jobs import DataJobs
 from allcores.campaign.run_jobs import RunJobs
-from allcores.data import storage
+from allcores.data import folds, storage
 from allcores.files import read_json, sha256, write_json
 from allcores.planning.estimate import Estimates
 from allcores.study import grid, schema
-from allcores.study.conditions import Conditions
+from allcores.study.identity import Conditions
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 ARRAYS = """
@@ -77,48 +77,34 @@ def project(finished, tmp_path, monkeypatch):
 
 class Decisions:
     """What the functions of the rules have Snakemake do, without the calls: they are asked as it
-    asks them while it builds its graph, and its records are not there.
+    asks them while it builds its graph.
 
     Attributes:
         runs, data: paths of the runs, and files, that are made again.
     """
 
-    def __init__(self, project, is_dry=False):
-        persistence = SimpleNamespace(_filter_incomplete_keys=lambda keys: set())
-        self.workflow = SimpleNamespace(
-            dryrun=is_dry,
-            dag=SimpleNamespace(forcefiles=set()),
-            persistence=persistence,
-        )
+    def __init__(self, project):
         config = schema.defaults() | yaml.safe_load(project.config.read_text())
         self.table, self.folder = grid.expand(config), ResultsFolder("results/mine")
+        made, self.told = set(), []
         call = SimpleNamespace(
             **{"config": config, "merged_config": config, "table": self.table},
-            **{"folder": self.folder, "workflow": self.workflow, "is_main": True},
+            **{"folder": self.folder, "is_main": True, "is_on_cluster": False},
             **{"estimates": Estimates(self.table, self.folder, 2, False), "cores_of_a_run": None},
+            **{
+                "make_again": made.update,
+                "tell": self.told.append,
+                "is_forced": {}.get,
+                "most_cores": 2,
+            },
         )
-        self.of_data, self.of_runs = DataJobs(call), RunJobs(call)
-        for run in self.table.runs.values():
-            inputs = self.of_runs.inputs(Wildcards(fromdict=run.wildcards))
-            if "folds" in inputs:
-                of_folds = {"dataset": run.dataset.label, "folds": run.folds, "seed": run.seed}
-                self.of_data.check_folds(Wildcards(fromdict=of_folds))
-            if "recipe" in inputs:
-                of_recipe = {"measured": run.measured, "model": run.model.label}
-                self.of_runs.check_recipe(
-                    Wildcards(fromdict=of_recipe | {"dataset": run.dataset.label})
-                )
-        forced = {str(path) for path in self.workflow.dag.forcefiles}
-        self.runs = {path for path in self.table.runs if self.folder.metrics(path) in forced}
-        self.data = {path for path in forced if "/runs/" not in path}
-
-    @property
-    def decisive(self):
-        """Path of each run -> what Snakemake compares of it with its own records."""
-        return {
-            path: self.of_runs.decisive(Wildcards(fromdict=run.wildcards))
+        call.data, call.runs = DataJobs(call), RunJobs(call)
+        self.inputs = {
+            path: call.runs.inputs(Wildcards(fromdict=run.wildcards))
             for path, run in self.table.runs.items()
         }
+        self.runs = {path for path in self.table.runs if self.folder.metrics(path) in made}
+        self.data = {path for path in made if "/runs/" not in path}
 
 
 def spoil(file, how):
@@ -155,7 +141,8 @@ def test_data_that_change_train_all_whatever_snakemake_remembers(project, change
     change(project)
     made_again = Decisions(project)
     assert len(made_again.runs) == 2
-    assert made_again.data == {f"results/mine/data/mine/{name}" for name in DATA}
+    made = (*DATA, "2folds_seed0.json")
+    assert made_again.data == {f"results/mine/data/mine/{name}" for name in made}
 
 
 def test_changed_data_are_noticed_once_snakemakes_records_are_gone(project):
@@ -173,31 +160,53 @@ def test_changed_data_are_noticed_once_snakemakes_records_are_gone(project):
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", [*DATA, "2folds_seed0.json"])
 def test_damaged_data_are_made_again_and_train_nothing(project, name, how):
-    file, other = project.results / "data/mine" / name, project.results / "data/mine/dataset.json"
-    before, oldest = file.read_bytes(), next((project.results / "runs").rglob("weights.pt")).stat()
+    spoil(project.results / "data/mine" / name, how)
+    decisions = Decisions(project)
+    made = {"2folds_seed0.json", *(() if name.endswith("0.json") else DATA)}
+    assert decisions.data == {f"results/mine/data/mine/{file}" for file in made}
+    assert decisions.runs == set()
+    assert all(set(inputs.values()) <= decisions.data for inputs in decisions.inputs.values())
+
+
+def test_a_call_makes_damaged_data_again_as_they_were(project):
+    files = [project.results / "data/mine" / name for name in (*DATA, "2folds_seed0.json")]
+    before = [file.read_bytes() for file in files]
+    spoil(files[0], "flip")
+    files[-1].unlink()
     shutil.rmtree(project.folder / ".snakemake")
-    spoil(file, how)
-    damaged = file.read_bytes() if file.exists() else None
-    Decisions(project, is_dry=True)
-    assert (file.read_bytes() if file.exists() else None) == damaged
-    made_again = Decisions(project)
-    assert file.read_bytes() == before
-    assert made_again.runs == made_again.data == set()
-    assert other.stat().st_mtime <= file.stat().st_mtime <= oldest.st_mtime
+    assert "0 runs trained" in project.call()
+    assert [file.read_bytes() for file in files] == before
+    assert project.planned() == {}
+
+
+@pytest.mark.parametrize(
+    ("count", "inner", "seed"), [(2, 0, 1), (3, 0, 0), (2, 2, 0)], ids=["seed", "count", "inner"]
+)
+def test_other_folds_in_the_place_of_a_file_are_noticed(project, count, inner, seed):
+    place = project.results / "data/mine"
+    assignable = folds.Assignable.of(storage.open_dataset(place))
+    folds.write(place / "2folds_seed0.json", assignable, count, inner, seed)
+    decisions = Decisions(project)
+    assert decisions.data == {"results/mine/data/mine/2folds_seed0.json"}
+    assert decisions.runs == set()
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_damaged_recipe_is_taken_from_its_copy(project, how):
+def test_a_damaged_recipe_trains_nothing_and_is_measured_for_what_trains(project, how):
     (recipe,) = (project.results / "recipes").rglob("*.json")
-    before = recipe.read_bytes()
     spoil(recipe, how)
-    made_again = Decisions(project)
-    assert recipe.read_bytes() == before
-    assert made_again.runs == made_again.data == set()
-    # Without the copy it is measured again.
-    spoil(recipe, "flip")
-    shutil.rmtree(project.results / "plan")
-    assert Decisions(project).data == {str(recipe.relative_to(project.folder))}
+    decisions = Decisions(project)
+    assert decisions.runs == set()
+    assert decisions.data == {str(recipe.relative_to(project.folder))}
+
+
+def test_results_with_another_recipe_than_is_fastest_now_are_trained_again(project):
+    (recipe,) = (project.results / "recipes").rglob("*.json")
+    content = read_json(recipe)
+    (timing, *_) = content["timings"]
+    content["timings"] = [timing | {"precision": "bf16"}]
+    write_json(recipe, content)
+    assert len(Decisions(project).runs) == 2
 
 
 @pytest.mark.parametrize("how", ["flip", "hide", "cut"])
@@ -225,11 +234,31 @@ def test_a_run_is_trained_again_whatever_is_left_of_it(project):
     assert read_json(first)["files"]["weights.pt"] == sha256(first.with_name("weights.pt"))
 
 
-def test_a_file_of_results_that_was_only_touched_trains_nothing(project):
-    for name in RUN_FILES:
-        for file in (project.results / "runs").rglob(name):
-            os.utime(file, (time.time() + 9 * len(name), time.time() + 9 * len(name)))
-    assert Decisions(project).runs == set()
+@pytest.mark.parametrize("clock", ["1970", "mixed", "2038"])
+def test_the_times_of_files_decide_nothing(project, clock):
+    """As after copying without times, on another file system, or by a clock that was wrong."""
+    times = {"1970": [0], "2038": [2**31], "mixed": [2**31, 0, time.time() + 7200]}[clock]
+    for number, file in enumerate(sorted(project.results.rglob("*"))):
+        os.utime(file, (times[number % len(times)],) * 2)
+    assert project.planned() == {}
+    project.configure(lambda config: config["models"]["mlp"]["optimizer"].update(lr=0.2))
+    before = (project.folder / TABLE).read_text()
+    assert "2 runs trained" in project.call()
+    assert (project.folder / TABLE).read_text() != before
+    assert project.planned() == {}
+
+
+def test_a_table_follows_its_results_whatever_came_between(project):
+    """A campaign that is changed and interrupted after its training, and whose files are dated in
+    the future: the tables are not those of the runs."""
+    project.configure(lambda config: config["models"]["mlp"]["optimizer"].update(lr=0.2))
+    before = (project.folder / TABLE).read_text()
+    project.call("--until", "train")
+    for file in (project.results / "studies").rglob("*"):
+        os.utime(file, (time.time() + 7200,) * 2)
+    assert project.planned() == {"report_first": 1, "all": 1, "total": 2}
+    project.call()
+    assert (project.folder / TABLE).read_text() != before
 
 
 @pytest.mark.parametrize(
@@ -265,7 +294,7 @@ def test_what_is_asked_beside_is_noticed_once_snakemakes_records_are_gone(projec
 def test_damaged_data_of_which_nothing_was_made_yet_are_made_by_their_rules(project, name):
     shutil.rmtree(project.results / "runs")
     spoil(project.results / "data" / "mine" / name, "cut")
-    files = {name} if name.endswith("0.json") else set(DATA)
+    files = {"2folds_seed0.json", *(() if name.endswith("0.json") else DATA)}
     assert Decisions(project).data == {f"results/mine/data/mine/{file}" for file in files}
 
 
@@ -278,28 +307,20 @@ def test_a_damaged_table_is_made_again(project, name, how):
 
 
 def test_asking_for_more_trains_again_and_asking_for_less_does_not(project):
-    before = Decisions(project).decisive
     for key in ("curves", "exclusive"):
         project.configure(studying(key, True))
-        assert not set(Decisions(project).decisive.values()) & set(before.values())
+        assert len(Decisions(project).runs) == 2
         project.configure(studying(key, False))
-        assert Decisions(project).decisive == before
+        assert Decisions(project).runs == set()
     project.configure(studying("curves", True))
     project.call("--until", "train")
-    with_curves = Decisions(project).decisive
     for file in (project.results / "runs").rglob("metrics.json"):
         metrics = read_json(file)
         assert metrics["epochs"][0]["accuracy"] is not None
         assert not metrics["conditions"]["exclusive"]
-    project.configure(studying("curves", False))
-    assert Decisions(project).decisive == with_curves
-    # And again, when the code has made another result without it.
-    for file in (project.results / "runs").rglob("metrics.json"):
-        metrics = read_json(file)
-        metrics["conditions"] |= {"curves": False, "generation": 1}
-        write_json(file, metrics)
-    project.configure(studying("curves", True))
-    assert not set(Decisions(project).decisive.values()) & set(with_curves.values())
+    for value in (True, False):
+        project.configure(studying("curves", value))
+        assert Decisions(project).runs == set()
 
 
 def test_results_of_another_run_are_refused(project):

@@ -157,8 +157,9 @@ def test_another_leading_metric_makes_choices_anew():
         expanded = sweeps.expanded(config)
         table = grid.expand(expanded)
         call = SimpleNamespace(config=expanded, table=table, folder=ResultsFolder("results/mine"))
-        jobs = SelectionJobs(call)
-        codes.add(jobs.code(next(iter(table.choices))))
+        choice = next(iter(table.choices.values()))
+        metric = SelectionJobs(call).metric(choice)
+        codes.add(call.folder.made_of_choice(choice, metric))
     assert len(codes) == 2
 
 

@@ -11,6 +11,7 @@ from conftest import ROOT, vary
 from project import copy
 
 from allcores.study import component, fingerprint
+from allcores.study.record import Record
 from allcores.study.run import Choice
 
 MODEL_SOURCES = {
@@ -172,7 +173,8 @@ def loading(tmp_path, monkeypatch):
 
 
 def test_a_run_records_the_modules_that_it_has_loaded(loading, laboratory, tmp_path):
-    recorded = laboratory.conduct(loading)[0]["loaded"]
+    laboratory.conduct(loading)
+    recorded = Record.read(laboratory.folder / "run" / "metrics.json").loaded
     names = ["loading.py", *(f"parts/{n}.py" for n in ("learning", "plain", "scale", "shift"))]
     assert sorted(name for name in recorded if name in names) == names
     assert fingerprint.changed(recorded) == []

@@ -23,8 +23,8 @@ from allcores.files import write_json
 from allcores.machine import cores, slurm
 from allcores.planning.estimate import Estimates
 from allcores.study import grid
-from allcores.study.conditions import Conditions
 from allcores.study.grid import Table
+from allcores.study.identity import Conditions
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 # Fails until there is a file `mended`.
@@ -112,7 +112,7 @@ def test_why_a_run_would_run_again(tmp_path):
     assert "all runs are up to date with the config" in status(project, "--why")
     weights = next((project.results / "runs").rglob("weights.pt"))
     weights.rename(project.folder / "weights.pt")
-    assert "weights.pt is gone, or is not what the run wrote" in status(project, "--why")
+    assert "weights.pt is gone, or is not what this version writes" in status(project, "--why")
     (project.folder / "weights.pt").rename(weights)
     ddp = "scripts/allcores/strategies/ddp.py"
     project.edit(ddp, "def _arrange_buckets(self):", "def _arrange_buckets(self, on=0):")

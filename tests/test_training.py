@@ -25,7 +25,9 @@ SLOW = vary(epochs=3, model=MOBILENET)
 def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
     metrics, _ = laboratory.conduct(SLOW, curves=True)
     written = read_json(laboratory.folder / "run" / "metrics.json")
-    files = written.pop("files")
+    files, loaded = written.pop("files"), written.pop("loaded")
+    assert written.pop("made_of")
+    assert isinstance(loaded, dict)
     assert set(files) == {*RUN_FILES} - {"metrics.json"}
     assert written == json.loads(json.dumps(metrics))
     assert Run.from_json(json.dumps(written["settings"])) == SLOW
@@ -185,10 +187,10 @@ def test_edited_folds_are_refused(laboratory, damage):
 
     conduct()
     with pytest.raises(ValueError, match="is not what was assigned"):
-        folds.read(file, Assignable(assignable.targets[::-1]))
+        folds.read(file, Assignable(assignable.targets[::-1]), 3, 0, 0)
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content | {"fold_of": damage(content["fold_of"])}))
-    with pytest.raises(ValueError, match="is not what was assigned"):
+    with pytest.raises(ValueError, match="is damaged"):
         conduct()
 
 

@@ -23,7 +23,7 @@ from allcores.training import progress
 from allcores.training.checkpoints import Checkpoints
 from allcores.training.evaluation import is_over, shipped
 from allcores.training.optimizers import OptimizerMaker
-from allcores.training.progress import Record
+from allcores.training.progress import EpochFiles
 
 SGD = Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
 # Most of the gradients of RUN have a norm above it.
@@ -256,7 +256,7 @@ def test_a_validation_part_keeps_groups_together_and_classes_in_proportion(part)
 
 
 def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
-    write, seen = Record.write, laboratory.folder / "seen"
+    write, seen = EpochFiles.write, laboratory.folder / "seen"
 
     def look(self, epochs):
         write(self, epochs)
@@ -264,7 +264,7 @@ def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
             file.write(f"{(self.folder / 'epochs.csv').read_text().count(chr(10))} ")
 
     monkeypatch.setattr(progress, "INTERVAL", 0)
-    monkeypatch.setattr(Record, "write", look)
+    monkeypatch.setattr(EpochFiles, "write", look)
     metrics, _ = laboratory.conduct(vary(epochs=3))
     assert seen.read_text() == "2 3 4 4 ", "a header and the epochs so far; the last at the end"
     with (laboratory.folder / "run" / "epochs.csv").open() as file:

@@ -11,17 +11,12 @@ internals.exit_by_interrupt()
 
 from allcores.campaign import commands
 from allcores.campaign.call import Call
-from allcores.study import fingerprint
 from allcores.study.run import PATH
 from snakemake.logging import logger
 
 CALL = Call(workflow, config)
 DATA, RUNS, SELECTIONS = CALL.data, CALL.runs, CALL.selections
-AGAIN = commands.again(
-    internals.given_files(workflow),
-    internals.given_pairs(workflow),
-    internals.main_snakefile(workflow),
-)
+AGAIN = commands.again(*CALL.given)
 
 
 wildcard_constraints:

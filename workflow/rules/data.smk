@@ -1,4 +1,5 @@
-# Data and folds, made where they are missing or have changed.
+# Data and folds. Functions of input say what this call makes first; what is there and valid is no
+# input. So content decides, and neither the times of files nor Snakemake's records.
 
 
 # On a cluster these run where snakemake was called: other nodes often have no network.
@@ -10,7 +11,7 @@ localrules:
 
 rule prepare_dataset:
     input:
-        DATA.check_dataset,
+        DATA.dataset_inputs,
     output:
         inputs="<results>/data/{dataset}/inputs.npy",
         targets="<results>/data/{dataset}/targets.npy",
@@ -20,10 +21,6 @@ rule prepare_dataset:
     conda:
         "../../environment.yml"
     params:
-        settings=DATA.settings,
-        code=DATA.code,
-        sources=DATA.sources,
-        # Functions of input are not recorded: another place for downloads changes no data.
         command=DATA.prepare_command,
     message:
         "Prepare the dataset {wildcards.dataset}"
@@ -33,9 +30,7 @@ rule prepare_dataset:
 
 rule assign_folds:
     input:
-        targets="<results>/data/{dataset}/targets.npy",
-        info="<results>/data/{dataset}/dataset.json",
-        check=DATA.check_folds,
+        DATA.folds_inputs,
     output:
         "<results>/data/{dataset}/{folds}folds_seed{seed}.json",
     log:
@@ -43,8 +38,6 @@ rule assign_folds:
     conda:
         "../../environment.yml"
     params:
-        code=fingerprint.of_script("assign_folds"),
-        # Functions of output are not recorded.
         command=DATA.assign_command,
     message:
         "Assign the samples of {wildcards.dataset} to {wildcards.folds} folds"

@@ -14,9 +14,7 @@ checkpoint select_candidate:
     conda:
         "../../environment.yml"
     params:
-        code=lambda wildcards: SELECTIONS.code(wildcards.selection),
-        # Functions of input are not recorded.
-        command=lambda wildcards, input, output: SELECTIONS.command(wildcards.selection, output[0]),
+        command=lambda wildcards, output: SELECTIONS.command(wildcards.selection, output[0]),
     message:
         "Choose between the candidates of {wildcards.selection}"
     shell:
@@ -29,10 +27,7 @@ for JOB in CALL.studies:
         name:
             f"report_{JOB.name}"
         input:
-            **JOB.csvs_of_other,
-            **JOB.inputs(checkpoints),
-            selections=[CALL.folder.selection(selection.path) for selection in JOB.selections],
-            check=JOB.check,
+            JOB.inputs(checkpoints),
         output:
             **JOB.tidy,
             page=report(
@@ -47,15 +42,13 @@ for JOB in CALL.studies:
             ],
             beside=JOB.other_files,
         log:
-            f"<results>/logs/report/{JOB.name}.log",
+            CALL.folder.report_log(JOB.name),
         # On a cluster, it runs where snakemake was called.
         localrule: True
         conda:
             "../../environment.yml"
         params:
-            made_of=JOB.made_of,
-            # Functions of input are not recorded.
-            command=lambda wildcards, input, job=JOB: job.command(AGAIN),
+            command=lambda wildcards, job=JOB: job.command(AGAIN),
         message:
             f"Make the tables and figures of the study {JOB.name}"
         shell:

@@ -14,7 +14,6 @@ rule choose:
         "../../environment.yml"
     threads: CALL.most_cores
     params:
-        # Functions of input are not recorded.
         command=CALL.choose_command,
     message:
         "Choose how to train, by timing a few seconds of each way"
@@ -24,9 +23,7 @@ rule choose:
 
 rule calibrate:
     input:
-        info="<results>/data/{dataset}/dataset.json",
-        share=RUNS.recipe_to_share,
-        check=RUNS.check_recipe,
+        unpack(RUNS.recipe_inputs),
     output:
         CALL.folder.recipe,
     log:
@@ -41,11 +38,7 @@ rule calibrate:
         mem_mb=RUNS.memory_of_recipe,
         runtime=RUNS.minutes_of_recipe,
     params:
-        # Functions of output are not recorded: any run with that cache key will do.
         command=RUNS.calibrate_command,
-        cores=lambda wildcards: str(RUNS.cores_of_recipe(wildcards)),
-        cache_key=RUNS.recipe_key,
-        code=lambda wildcards: fingerprint.of_recipe(RUNS.with_recipe(wildcards)),
     message:
         "Measure how {wildcards.model} is fastest"
     shell:
@@ -56,7 +49,7 @@ rule train:
     input:
         unpack(RUNS.inputs),
     output:
-        # Written last; it has the digests of the run's other files, which RUNS.inputs compares.
+        # Written last; it has the digests of the run's other files.
         f"<results>/runs/{PATH}/metrics.json",
     log:
         f"<results>/logs/train/{PATH}.log",
@@ -67,10 +60,6 @@ rule train:
     resources:
         **RUNS.cluster_resources,
     params:
-        # Everything that decides the result but the data files, which are inputs, in one string,
-        # which Snakemake compares with the recorded one.
-        decisive=RUNS.decisive,
-        # Functions of input are not recorded: where files lie changes no result.
         command=RUNS.command,
     message:
         "Train {wildcards.model} with {wildcards.strategy}, see {log}"

@@ -10,6 +10,7 @@ import pandas as pd
 from allcores.analysis import metrics, tidy
 from allcores.files import read_json
 from allcores.study import schema
+from allcores.study.record import Record
 
 # Prefix of the name of each swept key where those are columns.
 SWEPT = "swept_"
@@ -71,7 +72,7 @@ def candidates(job, all_metrics, measured):
     swept = job.config.get(schema.SWEPT, {})
     rows = []
     for selection in job.selections:
-        choice = read_json(job.folder.selection(selection.path))
+        choice = Record.read(job.folder.selection(selection.path)).content
         identity = tidy.identify(
             {"settings": json.loads(job.table.runs[job.folder.chosen_path(selection)].to_json())}
         )

@@ -4,12 +4,14 @@ import contextlib
 import functools
 import hashlib
 import json
+import os
 from pathlib import Path
 
 from allcores.analysis import products
 from allcores.data import storage
-from allcores.files import read_json, sha256, write_json
+from allcores.files import sha256
 from allcores.study import fingerprint, fit, registry, schema, sweeps
+from allcores.study.record import Record
 from allcores.study.run import digest
 
 # The file in which a study notes what the others were made of.
@@ -195,16 +197,24 @@ class Study:
         in_report = [file for file, *_ in self.report_items]
         return [*self.tidy.values(), self.page, *in_report, *self.other_files]
 
-    @functools.cached_property
+    @property
     def made_of(self):
-        """A digest of all that decides the content of these files, except the runs' results."""
+        """A digest of all that decides the content of these files."""
         metric_modules = {registry.metric(metric.name).module for metric in self.facts.metrics}
         modules = (*(product.module for product in self.products), *sorted(metric_modules))
         code = fingerprint.of_script("report", *modules)
         names = [product.name for product in self.products]
         runs = self.table.studies.get(self.name, [])
+        choices = [self.folder.selection(selection.path) for selection in self.selections]
+        read = [*choices, *self.csvs_of_other.values()]
         parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
+        results = self.folder.digests_of_results(self.paths)
+        parts += [results, {file: self._digest(file) for file in read}]
         return digest(json.dumps(parts, sort_keys=True))
+
+    def _digest(self, file):
+        """The digest of a file; None: there is none."""
+        return self.folder.digests.of(file) if Path(file).is_file() else None
 
     def write_made(self, made_of):
         """Record what the files were made of, and their digests.
@@ -212,22 +222,20 @@ class Study:
         Args:
             made_of: self.made_of, before the metrics were loaded.
         """
-        digests = {file: sha256(file) for file in self.files if Path(file).name != MADE}
-        made = {"made_of": made_of, "files": digests, "loaded": fingerprint.loaded()}
-        write_json(f"{self.place}/{MADE}", made)
+        names = [os.path.relpath(file, self.place) for file in self.files]
+        digests = {name: sha256(Path(self.place, name)) for name in names if name != MADE}
+        Record(made_of, digests, fingerprint.loaded()).write(f"{self.place}/{MADE}")
 
     @property
     def is_outdated(self):
-        """Whether all files are there, but were made of something else or changed since."""
+        """Whether a file is gone, has changed, or was made of something else."""
         try:
-            made = read_json(f"{self.place}/{MADE}")
-            if made["made_of"] != self.made_of or fingerprint.changed(made["loaded"]):
-                return True
-            if set(made["files"]) | {f"{self.place}/{MADE}"} != set(self.files):
-                return True
-            digests = self.folder.digests
-            return any(digests.of(file) != digest for file, digest in made["files"].items())
-        except (ValueError, KeyError):
+            record = Record.read(f"{self.place}/{MADE}")
+        except (OSError, ValueError):
             return True
-        except OSError:  # a file is gone, which Snakemake notices
-            return False
+        names = {os.path.relpath(file, self.place) for file in self.files}
+        return (
+            not record.is_current(self.made_of)
+            or set(record.files) | {MADE} != names
+            or record.damaged_file(self.place, self.folder.digests.of) is not None
+        )

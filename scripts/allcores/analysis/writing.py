@@ -77,6 +77,7 @@ def write(job, again):
         OSError: a file cannot be read or written.
     """
     folder = Path(job.place)
+    folder.mkdir(parents=True, exist_ok=True)
     made_of = job.made_of  # before a metric of the user's is loaded, which may change sys.path
     frames = _collected(job)
     predictions = frames.pop("predictions")

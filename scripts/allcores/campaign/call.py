@@ -33,8 +33,6 @@ from allcores.study import checks, fit, grid, registry, results_folder, schema, 
 from allcores.study.results_folder import ResultsFolder
 from allcores.study.run import PATH
 
-# The rules that come before all tables and figures.
-OF_RUNS = ("choose", "prepare_dataset", "assign_folds", "assign_inner_folds", "calibrate", "train")
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
@@ -42,8 +40,6 @@ CORE_CPUS = "ALLCORES_CORE_CPUS"  # how many CPUs SLURM counts in a core: its ha
 PROJECT = registry.LIBRARY.parents[1]
 RESTARTS = "SLURM_RESTART_COUNT"
 MOST_TO_WEIGH = 1000  # jobs of which the scheduler chooses those that start next
-# Set for a call that makes tables of the runs that have results.
-WITHOUT_MISSING = "ALLCORES_WITHOUT_MISSING"
 
 
 class Call:
@@ -67,6 +63,7 @@ class Call:
         gc.set_threshold(200_000)
         atexit.register(gc.freeze)
         atexit.register(self._go_on)
+        internals.ignore_times()
         internals.ignore_damaged_records()
         self.workflow, self.files = workflow, internals.config_files(workflow)
         self.is_main = internals.is_main_process(workflow)
@@ -74,6 +71,11 @@ class Call:
         self.launcher = os.environ.get(LAUNCHER, "")
         self.open, self.journal, self.events = contextlib.ExitStack(), None, None
         self.goes_on = False
+        self.given = (
+            internals.given_files(workflow),
+            internals.given_pairs(workflow),
+            internals.main_snakefile(workflow),
+        )
         update_config(config, yamlfile.typed(internals.given_values(workflow)))
         self.merged_config = schema.defaults() | config
         try:
@@ -88,7 +90,7 @@ class Call:
             stop_at(results_folder.foreign(self.files, self.folder.path))
             stop_at(unusable(Path(self.folder.path).absolute()))
             is_next_turn = os.environ.get(RESTARTS, "0") != "0"
-            if is_next_turn and WITHOUT_MISSING not in os.environ:  # not a call within another
+            if is_next_turn:
                 self._unlock()
         self._expand()
         if self.local_cores is not None and not self.launcher:
@@ -121,10 +123,6 @@ class Call:
         self.undecided = [] if full_config else choose.studies_of(config)
         self.config = full_config or choose.with_reference(config)
         self.table = grid.expand(self.config)
-        if WITHOUT_MISSING in os.environ:
-            self.table = self.folder.without_missing(self.table)
-            if not self.table.studies:
-                sys.exit("nothing is complete enough for a table")
 
     @property
     def cores_of_a_run(self):
@@ -181,22 +179,36 @@ class Call:
     @functools.cached_property
     def studies(self):
         """What the rules of each study's report call."""
-        return [StudyJob(self, study) for study in ([] if self.undecided else self.table.studies)]
+        studies = [] if self.undecided else self.table.studies
+        return [StudyJob(self, study, self.table) for study in studies]
 
-    @functools.cached_property
-    def targets(self):
-        """All files that a call has to make. The results of runs are among them, beside the tables
-        made from them, so that a deleted one is noticed."""
+    def targets(self, wildcards):
+        """All files of studies, and those that this call makes beside the ones they are made of:
+        results and data that were lost once the studies were finished."""
         if self.undecided:
             return [self.folder.plan_file(choose.FILE)]
-        paths = (*self.table.required, *self.folder.lost_paths(self.table))
-        metrics = [self.folder.metrics(path) for path in paths]
-        return [*metrics, *(file for job in self.studies for file in job.files)]
+        paths = dict.fromkeys((*self.table.required, *self.selections.known_paths()))
+        data = {file for path in paths for file in self.data.files(self.table.runs[path]).values()}
+        files = [file for job in self.studies for file in job.files]
+        return [*self.runs.results(paths), *sorted(data), *files]
+
+    def is_forced(self, rule):
+        """Whether --forcerun or --forceall asks for all jobs of a rule."""
+        forced = internals.forced_rules(self.workflow)
+        return forced is None or rule in forced
+
+    def make_again(self, files):
+        """Have the jobs of these files run, whether or not the files are there."""
+        internals.force(self.workflow, files)
+
+    def tell(self, problem):
+        """Say why something is made again; without what to do about it."""
+        print(f"{str(problem).partition('. Delete')[0]}: it is made again", file=sys.stderr)
 
     def choosing(self, wildcards):
         """No input; what was chosen for other settings is chosen again."""
         if self.undecided:
-            internals.force(self.workflow, [self.folder.plan_file(choose.FILE)])
+            self.make_again([self.folder.plan_file(choose.FILE)])
         return []
 
     def choose_command(self, wildcards, input):
@@ -249,8 +261,7 @@ class Call:
         internals.forget_resources(submitted)
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)
-        if WITHOUT_MISSING not in os.environ:  # not a call within another, which reports all
-            self._watch(jobs, logger)
+        self._watch(jobs, logger)
         is_submitting = self.local_cores is None
         internals.finish_by_signals(self.workflow, is_submitting, self._note_stop)
 
@@ -350,34 +361,33 @@ class Call:
         self._say_goodbye()
 
     def _say_goodbye(self):
-        if self.is_main and WITHOUT_MISSING not in os.environ:
+        if self.is_main:
             lines = closing.lines(self.folder, self.table, self.journal)
             with contextlib.suppress(OSError):  # of a terminal that was closed
                 print(*lines, sep="\n", file=sys.stderr)
 
     def _make_tables_of_the_others(self):
         """Make the tables and figures of the runs that have results; the others are marked."""
-        if not self.is_main or WITHOUT_MISSING in os.environ or self.undecided:
+        if not self.is_main or self.undecided or not any(map(self.folder.has, self.table.runs)):
             return
-        if not any(map(self.folder.has, self.table.runs)):
-            return
-        command = commands.within(
-            internals.main_snakefile(self.workflow),
-            self.local_cores or 1,
-            internals.rules_besides(self.workflow, OF_RUNS),
-            internals.given_files(self.workflow),
-            internals.given_pairs(self.workflow),
-        )
-        print("Tables and figures of the runs that have results are made", file=sys.stderr)
-        made = subprocess.run(
-            command,
-            env=os.environ | {WITHOUT_MISSING: "1"},
-            preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
-            text=True,
-            capture_output=True,
-        )
-        if made.returncode:
-            print(made.stderr, file=sys.stderr)
+        table = self.folder.without_missing(self.table)
+        jobs = [StudyJob(self, name, table) for name in table.studies]
+        outdated = [job for job in jobs if job.is_outdated]
+        if outdated:
+            print("Tables and figures of the runs that have results are made", file=sys.stderr)
+        for job in sorted(outdated, key=lambda job: bool(job.csvs_of_other)):
+            log = Path(self.folder.report_log(job.name))
+            log.parent.mkdir(parents=True, exist_ok=True)
+            arguments = map(str, job.arguments(commands.again(*self.given)))
+            with log.open("w") as output:
+                made = subprocess.run(
+                    [sys.executable, registry.LIBRARY.parent / "report.py", *arguments],
+                    preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                )
+            if made.returncode:
+                print(*closing.last_lines(log), sep="\n", file=sys.stderr)
 
 
 def _flag(cores):

@@ -68,10 +68,16 @@ def failure(job):
     """Lines on a failed journal.JobRecord: which, why, the end of its log, and where that is."""
     yield f"  failed: {job.rule} {job.title}"
     yield from (f"    {line[:LONGEST]}" for line in job.message.splitlines()[:1])
-    log = [line for line in state.text_of(job.log).splitlines() if not EMPTY.match(line)]
-    of_program = [line for line in log if not line.startswith(OF_SLURM)]
-    yield from (f"    {line[:LONGEST]}" for line in (of_program or log)[-LAST_LINES:])
-    yield f"    its log: {job.log}" if log else "    it left no log"
+    lines = last_lines(job.log)
+    yield from (f"    {line}" for line in lines)
+    yield f"    its log: {job.log}" if lines else "    it left no log"
+
+
+def last_lines(log):
+    """The lines of a log that say why a job failed: its last ones."""
+    lines = [line for line in state.text_of(log).splitlines() if not EMPTY.match(line)]
+    of_program = [line for line in lines if not line.startswith(OF_SLURM)]
+    return [line[:LONGEST] for line in (of_program or lines)[-LAST_LINES:]]
 
 
 def unusable(folder):

@@ -3,7 +3,6 @@
 import argparse
 import os
 import shlex
-import sys
 from pathlib import Path
 
 from allcores import programs
@@ -31,15 +30,6 @@ def again(files, pairs, snakefile):
     for pair in pairs:
         words += ["--config", pair]
     return shlex.join(words)
-
-
-def within(snakefile, cores, rules, files, pairs):
-    """The command of a call of some rules only, within another call, which holds the lock."""
-    command = [sys.executable, "-m", "snakemake", "-s", snakefile, "--nolock"]
-    command += ["--quiet", "host", "progress", "reason", "rules"]
-    command += ["--cores", str(cores), "--allowed-rules", *rules]
-    command += ["--configfile", *map(str, files)] if files else []
-    return command + (["--config", *pairs] if pairs else [])
 
 
 def quoted(*words):

@@ -1,27 +1,15 @@
-"""What the rules of data.smk call: the datasets and folds of runs, made once and kept intact.
+"""What the rules of data.smk call: datasets and folds, made where they are not valid."""
 
-If Snakemake made them again, it would train all runs again. So where they are damaged or gone and
-there are results, they are made again while it builds its graph: with the same content, and older
-than all that was made from them.
-"""
-
-import os
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 from allcores.campaign import commands
-from allcores.campaign import snakemake_internals as internals
 from allcores.data import folds, preparation, storage
 from allcores.data.folds import Assignable
 from allcores.machine.warm_start import PANDAS
-from allcores.study import fingerprint, grid
+from allcores.study import grid
 from allcores.study.run import folds_file
 
 FILES = ("inputs.npy", "targets.npy", "dataset.json")
-# The time of a dataset that was made again: before anything that was made from it.
-LONG_AGO = 1_000_000_000  # seconds since 1970
 
 
 class DataJobs:
@@ -33,113 +21,88 @@ class DataJobs:
 
     def __init__(self, call):
         self.call, self.config, self.folder = call, call.merged_config, call.folder
-        self.datasets = {}  # label -> the sound storage.Dataset, or None
+        self.datasets, self.valid_folds = {}, {}  # see dataset() and folds()
 
     def choice(self, label):
         return grid.choice(self.config, "datasets", label)
 
-    def settings(self, wildcards):
-        return self.choice(wildcards.dataset).to_json()
-
-    def code(self, wildcards):
-        return fingerprint.of_dataset(self.choice(wildcards.dataset).name)
-
-    def sources(self, wildcards):
-        """A digest of the user's files a dataset is made from; it is made again if they change."""
-        return preparation.sources(self.choice(wildcards.dataset))
-
-    def check_dataset(self, wildcards):
-        """No input; ensures that a dataset is still the one that results were made from.
-
-        One that was made from other files, options or code is made again, whether or not
-        Snakemake has a record of that.
-        """
+    def dataset_inputs(self, wildcards):
+        """No input. A dataset of something else, or damaged since, is made again."""
         self.dataset(wildcards.dataset)
         return []
 
-    def check_folds(self, wildcards):
-        """No input; as check_dataset(), for the folds of a dataset."""
-        file = Path(self._folds_file(wildcards))
-        dataset = self.dataset(wildcards.dataset)
-        if dataset is None:
-            return []
+    def folds_inputs(self, wildcards):
+        """The dataset, if this call makes it. Folds that are not valid are assigned again."""
         inner = int(getattr(wildcards, "inner", 0))
-        problem = _problem_of_folds(file, dataset)
-        if not problem or not (file.exists() or self._were_cut(wildcards)):
-            return []
-        if not self._has_results(wildcards.dataset):
-            if file.exists():
-                internals.force(self.call.workflow, [str(file)])
-        elif self._mends(problem):
-            count, seed = int(wildcards.folds), int(wildcards.seed)
-            folds.write(file, Assignable.of(dataset), count, inner, seed)
-            place = file.parent
-            latest = max((place / name).stat().st_mtime for name in FILES)
-            os.utime(file, (latest, latest))
-        return []
+        self.folds(wildcards.dataset, int(wildcards.folds), int(wildcards.seed), inner)
+        return [*self.dataset_files(wildcards.dataset).values()]
 
     def dataset(self, label):
-        """The prepared dataset of a label, mended if necessary; None: Snakemake makes it."""
+        """The valid storage.Dataset of a label; None: this call makes it."""
         if label not in self.datasets:
-            self.datasets[label] = self._sound_dataset(label)
+            self.datasets[label] = self._valid_dataset(label)
+            if self.datasets[label] is None:
+                self.call.make_again([f"{self.folder.dataset(label)}/{name}" for name in FILES])
         return self.datasets[label]
 
-    def _sound_dataset(self, label):
-        place, choice = Path(self.folder.dataset(label)), self.choice(label)
-        if not self.call.is_main:
-            return None
+    def _valid_dataset(self, label):
+        place = Path(self.folder.dataset(label))
         try:
             dataset = storage.open_dataset(place)
         except ValueError as error:
-            if not self._has_results(label):
-                if place.exists():
-                    internals.force(self.call.workflow, [f"{place}/{name}" for name in FILES])
-                return None
-            if not self._mends(str(error)):
-                return None
-            if subprocess.run(shlex.split(self._prepare_command(label, None))).returncode:
-                return None  # the rule's log will say why
-            for name in FILES:
-                os.utime(place / name, (LONG_AGO, LONG_AGO))
-            return storage.open_dataset(place)
-        if dataset.info["made_from"] != preparation.made_from(choice):
-            internals.force(self.call.workflow, [f"{place}/{name}" for name in FILES])
+            if any((place / name).exists() for name in FILES):
+                self.call.tell(error)
             return None
-        return dataset
+        is_current = dataset.info["made_from"] == preparation.made_from(self.choice(label))
+        return dataset if is_current and not self.call.is_forced("prepare_dataset") else None
 
-    def _were_cut(self, wildcards):
-        """Whether results were made from that number of folds of a dataset."""
-        runs = Path(self.folder.run(wildcards.dataset))
-        return any(runs.rglob(f"fold*of{wildcards.folds}*/*/metrics.json"))
+    def files(self, run):
+        """Name -> file of the data of a Run that this call makes; others are there and valid."""
+        label = run.dataset.label
+        files = self.dataset_files(label)
+        if run.folds_file:
+            made = self.folds(label, run.folds or 0, run.seed, run.inner_folds or 0)
+            files |= {"folds": made[-1]} if made else {}
+        return files
 
-    def _has_results(self, label):
-        """Whether there are results of a dataset, which Snakemake would train again after it."""
-        return any(Path(self.folder.run(label)).rglob("metrics.json"))
+    def dataset_files(self, label):
+        """Name -> file of a dataset that is not valid yet."""
+        made = self.dataset(label) is None
+        return {"info": f"{self.folder.dataset(label)}/dataset.json"} if made else {}
 
-    def _mends(self, problem):
-        """Print a problem; returns whether this call mends it now: not in a dry run."""
-        problem = problem.partition(". Delete")[0]
-        if internals.is_dry_run(self.call.workflow):
-            print(
-                f"{problem}. It will be made again; that trains nothing if its files have not "
-                "changed, in spite of the list below",
-                file=sys.stderr,
-            )
+    def folds(self, label, count, seed, inner):
+        """[] if a file of folds is valid, else what has to be made: the dataset, if it is not valid
+        either, and the file."""
+        key = label, count, seed, inner
+        if key not in self.valid_folds:
+            file = f"{self.folder.dataset(label)}/{folds_file(count, seed, inner)}"
+            dataset = self.dataset(label)
+            if dataset and self._are_valid(file, dataset, key):
+                self.valid_folds[key] = []
+            else:
+                self.call.make_again([file])
+                self.valid_folds[key] = [*self.dataset_files(label).values(), file]
+        return self.valid_folds[key]
+
+    def _are_valid(self, file, dataset, key):
+        _, count, seed, inner = key
+        try:
+            folds.read(file, Assignable.of(dataset), count, inner, seed)
+        except ValueError as error:
+            self.call.tell(error)
             return False
-        print(f"{problem}. It is made again", file=sys.stderr, flush=True)
+        except OSError:  # not assigned yet
+            return False
         return True
 
     def prepare_command(self, wildcards, input):
         """The call of scripts/prepare_dataset.py, for the shell."""
-        return self._prepare_command(wildcards.dataset, self.call.warm(PANDAS))
-
-    def _prepare_command(self, label, warm):
         return commands.of_program(
             "prepare_dataset.py",
-            warm,
-            *["--settings", self.choice(label).to_json()],
+            self.call.warm(PANDAS),
+            *["--settings", self.choice(wildcards.dataset).to_json()],
             *["--downloads", self.config["downloads"]],
-            *["--output", self.folder.dataset(label)],
+            *["--output", self.folder.dataset(wildcards.dataset)],
         )
 
     def assign_command(self, wildcards, output):
@@ -153,16 +116,3 @@ class DataJobs:
             *(["--inner", wildcards.inner] if hasattr(wildcards, "inner") else []),
             *["--output", output[0]],
         )
-
-    def _folds_file(self, wildcards):
-        name = folds_file(wildcards.folds, wildcards.seed, getattr(wildcards, "inner", None))
-        return f"{self.folder.dataset(wildcards.dataset)}/{name}"
-
-
-def _problem_of_folds(file, dataset):
-    """Why a file of folds cannot be used; None: it can."""
-    try:
-        folds.read(file, Assignable.of(dataset))
-    except (ValueError, OSError) as error:
-        return str(error)
-    return None

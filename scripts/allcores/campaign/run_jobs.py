@@ -1,12 +1,9 @@
 """What the rules of train.smk call: what each run is made from, and the resources it takes."""
 
 import os
-import shutil
 import sys
-from pathlib import Path
 
 from allcores.campaign import commands, state
-from allcores.campaign import snakemake_internals as internals
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
 from allcores.study import registry, sweeps
@@ -29,7 +26,7 @@ class RunJobs:
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
         self.estimates, self.cores = call.estimates, call.cores_of_a_run
         self.turns = call.table.turns()
-        self.current = state.Current(call.folder, call.table)
+        self.current, self.valid = state.Current(call.folder, call.table), {}
         self.run_of_recipe, self.first_of_family = {}, {}
         for run in call.table.runs.values():
             if run.has_auto:
@@ -44,21 +41,23 @@ class RunJobs:
         """A run that is trained with the recipe of these wildcards."""
         return self.run_of_recipe[_recipe_of(wildcards, wildcards.measured)]
 
-    def recipe_to_share(self, wildcards):
-        """The recipe of the first candidate of a model's sweep, so that all candidates compute in
-        the same way and differ only in what varies; []: there is no sweep, or it is the first."""
+    def run_to_share(self, wildcards):
+        """A run of the first candidate of a model's sweep, whose recipe all candidates share, so
+        that they differ only in what varies; None: there is no sweep, or this is the first."""
         family = sweeps.family_of(self.config, wildcards.model)
         first = self.first_of_family[family, wildcards.dataset]
         if first == wildcards.model:
-            return []
-        return self.folder.recipe.format(**dict(wildcards.items()) | {"model": first})
+            return None
+        return self.run_of_recipe[wildcards.dataset, first, wildcards.measured]
 
     def cores_of_recipe(self, wildcards):
         """As many as were measured before, if that is enough, so that nothing is measured again."""
-        if self.with_recipe(wildcards).threads_per_worker != AUTO:
+        return self._cores_measured(self.with_recipe(wildcards))
+
+    def _cores_measured(self, run):
+        if run.threads_per_worker != AUTO:
             return 1
-        file = self.folder.recipe.format(**wildcards)
-        return max(self.call.most_cores, recipes.cores_measured(file))
+        return max(self.call.most_cores, recipes.cores_measured(self._recipe_file(run)))
 
     def memory_of_recipe(self, wildcards, attempt):
         needed = self._memory_mb(self.with_recipe(wildcards), attempt)
@@ -67,20 +66,15 @@ class RunJobs:
     def minutes_of_recipe(self, wildcards, attempt):
         return attempt * self.estimates.minutes(self.with_recipe(wildcards))
 
-    def recipe_key(self, wildcards):
-        """What a recipe depends on; on a cluster any node may measure it."""
-        processor = "of a node" if self.call.is_on_cluster else None
-        return recipes.cache_key(self.with_recipe(wildcards), processor)
-
     def calibrate_command(self, wildcards, input, output):
         """The call of scripts/calibrate.py, for the shell."""
-        run = self.with_recipe(wildcards)
+        run, share = self.with_recipe(wildcards), self.run_to_share(wildcards)
         return commands.quoted(
             *self._call(PROGRAM.with_name("calibrate.py")),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
-            *["--known", self._recipe_files(run)[1]],
-            *(["--share", input.share] if input.share else []),
+            *["--known", self._copy_of_recipe(run)],
+            *(["--share", self._recipe_file(share)] if share else []),
             *["--output", output[0]],
         )
 
@@ -121,54 +115,67 @@ class RunJobs:
         return self.table.conditions[self.run(wildcards).path].exclusive
 
     def inputs(self, wildcards):
-        """Name -> file of what has to be there before a run begins.
+        """Name -> file of what this call makes before a run begins.
 
-        Also ensures that the run is trained again if it was made of something else, of which
-        there is no record once .snakemake is gone, and that it is not trained again if Snakemake
-        was interrupted just after its end.
+        Results that are there, but not valid any more, are made again.
         """
+        if not self.call.is_main:  # all of it is there
+            return {}
         run = self.run(wildcards)
-        metrics = self.folder.metrics(run.path)
-        if self.call.is_main and Path(metrics).exists():
-            damaged = self.folder.damaged_file(run.path)
-            if damaged:
-                print(f"{damaged} is not what the run wrote: it is trained again", file=sys.stderr)
-            if not self.current(run.path):
-                internals.force(self.call.workflow, [metrics])
-            elif internals.is_interrupted(self.call.workflow, metrics):
-                internals.forget_interruption(self.call.workflow, [metrics])
-        return self.folder.inputs_of(run)
+        self.results([run.path])
+        return self.call.data.files(run) | self._recipe(run)
 
-    def check_recipe(self, wildcards):
-        """No input; ensures that a recipe that runs were trained with is what was measured.
+    def results(self, paths):
+        """The files of the runs at these paths that this call trains; the others are valid."""
+        return [self.folder.metrics(path) for path in paths if not self._is_valid(path)]
 
-        If it were measured again it might be another one, and all of them would be trained again.
-        """
-        run = self.with_recipe(wildcards)
-        file, copy = (Path(path) for path in self._recipe_files(run))
-        if not self.call.is_main or recipes.is_sound(file):
-            return []
-        info = Path(self.folder.data(run), "dataset.json")
-        if not recipes.is_sound(copy) or not info.exists():
-            if file.exists():
-                internals.force(self.call.workflow, [str(file)])
-        elif not internals.is_dry_run(self.call.workflow):
-            print(f"{file} is damaged or gone; it is written again from {copy}", file=sys.stderr)
-            shutil.copyfile(copy, file)
-            os.utime(file, (info.stat().st_mtime, info.stat().st_mtime))
-        return []
+    def _is_valid(self, path):
+        if path not in self.valid:
+            self.valid[path] = not self.call.is_forced("train") and self.current(path)
+            if not self.valid[path]:
+                self.call.make_again([self.folder.metrics(path)])
+                if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):
+                    self.call.tell(f"{damaged} is not what the run wrote")
+        return self.valid[path]
 
-    def _recipe_files(self, run):
-        """The file of a Run's recipe, and its copy, whose name has a digest of its cache key."""
-        measured = self.folder.recipe.format(**run.wildcards, measured=run.measured)
-        return measured, f"{self.folder.plan_file('recipes')}/{recipes.file_name(run)}"
+    def recipe_inputs(self, wildcards):
+        """Name -> file of what this call makes before a recipe is measured. One that was measured
+        for something else, or damaged since, is measured again."""
+        if not self.call.is_main:
+            return {}
+        self._recipe(self.with_recipe(wildcards))
+        share = self.run_to_share(wildcards)
+        first = self._recipe(share) if share else {}
+        return self.call.data.dataset_files(wildcards.dataset) | first
+
+    def _recipe(self, run):
+        """{"recipe": file} if the recipe of a Run is not valid yet, else {}."""
+        if not run.has_auto:
+            return {}
+        file = self._recipe_file(run)
+        if file not in self.valid:
+            # On a cluster any node may measure it.
+            processor = recipes.processor_of(file) if self.call.is_on_cluster else None
+            is_valid = recipes.is_of(file, run, self._cores_measured(run), processor)
+            self.valid[file] = is_valid and not self.call.is_forced("calibrate")
+            if not self.valid[file]:
+                self.call.make_again([file])
+        return {} if self.valid[file] else {"recipe": file}
+
+    def _recipe_file(self, run):
+        return self.folder.recipe.format(**run.wildcards, measured=run.measured)
+
+    def _copy_of_recipe(self, run):
+        """The copy of a Run's recipe, whose name has a digest of its cache key."""
+        return f"{self.folder.plan_file('recipes')}/{recipes.file_name(run)}"
 
     def threads(self, wildcards, input):
         """The cores of a run: on all nodes if Snakemake packs them, else on one. An exclusive run
         claims every core, even if it uses fewer."""
         run = self.run(wildcards)
-        if run.threads_per_worker == AUTO and Path(input.recipe).exists():
-            run = recipes.fill_in(run, input.recipe, self.call.most_cores)
+        recipe = self._recipe_file(run)
+        if run.threads_per_worker == AUTO and recipes.is_sound(recipe):
+            run = recipes.fill_in(run, recipe, self.call.most_cores)
         cores = run.cores_on_node
         on_node = self.cores or cores if self.is_exclusive(wildcards) else cores
         return on_node * (run.nodes if self.call.launcher else 1)
@@ -204,27 +211,18 @@ class RunJobs:
     def minutes(self, wildcards, attempt):
         return attempt * self.estimates.minutes(self.run(wildcards))
 
-    def decisive(self, wildcards):
-        """Everything but its input files that retrains a run when it changes, as one line."""
-        run = self.run(wildcards)
-        return f"{self.current.made_of(run)} {self._generation(run)}"
-
-    def _generation(self, run):
-        return self.folder.conditions_of(run, self.table).generation
-
     def command(self, wildcards, input, resources):
         """The call of scripts/train.py, for the shell."""
         run = self.run(wildcards)
-        asked = self.folder.conditions_of(run, self.table)
+        asked = self.table.conditions[run.path]
         return commands.quoted(
             *(_srun(run, resources) if self._submits(run) else self._call(PROGRAM)),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
-            *(["--fold-of", input.folds] if run.folds_file else []),
-            *(["--recipe", input.recipe] if run.has_auto else []),
+            *(["--fold-of", f"{self.folder.data(run)}/{run.folds_file}"] if run.folds_file else []),
+            *(["--recipe", self._recipe_file(run)] if run.has_auto else []),
             *(["--curves"] if asked.curves else []),
             *(["--exclusive"] if asked.exclusive else []),
-            *["--generation", asked.generation],
             *([] if self.config["pinning"] else ["--no-pinning"]),
             *(["--oversubscribe"] if run.path in self.table.oversubscribe else []),
             *(["--cores-of-call", self.cores] if self.cores else []),

@@ -34,7 +34,7 @@ def is_main_process(workflow):
 def is_dry_run(workflow):
     """Whether nothing is to be run; known while the graph of jobs is built, not before.
 
-    Without it a dry run would make damaged data again.
+    Without it a dry run would try out models.
     """
     return workflow.dryrun
 
@@ -86,34 +86,27 @@ def offer_memory(workflow, megabytes):
 def force(workflow, files):
     """Have the jobs that make these files run, if they are in the graph that is being built.
 
-    As --forcerun, but from within: Snakemake's records are gone with .snakemake, but a result says
-    itself what it was made of.
+    As --forcerun, but from within: what was made says itself what it was made of.
     """
     workflow.dag.forcefiles.update(files)
 
 
-def forget_interruption(workflow, files):
-    """Treat files as finished, although Snakemake was interrupted before it noted that.
+def ignore_times():
+    """Let an output be older than an input: clocks of machines differ, files come from elsewhere.
 
-    It would delete them and run their job again.
+    Snakemake would end the job as failed; content decides here what is made again.
     """
-    from snakemake.io import IOFile
+    from snakemake.dag import DAG
 
-    for file in files:
-        workflow.persistence.cleanup_metadata(IOFile(file))
+    async def accept(dag, job, files):
+        pass
 
-
-def is_interrupted(workflow, file):
-    """Whether Snakemake has not noted that the job that makes a file came to its end."""
-    return bool(workflow.persistence._filter_incomplete_keys([file]))
+    assert hasattr(DAG, "check_output_mtime")
+    DAG.check_output_mtime = accept
 
 
 def ignore_damaged_records():
-    """Treat a damaged record of what a file was made of as none: results say so themselves.
-
-    It does so where a record is no JSON, and would end every call in a traceback where it is no
-    UTF-8, or holds something else than it expects.
-    """
+    """Treat a damaged record of Snakemake's as none; a call would end in a traceback."""
     from snakemake.persistence.file import FilePersistence
 
     read = FilePersistence._read_record
@@ -125,6 +118,12 @@ def ignore_damaged_records():
             return None
 
     FilePersistence._read_record = read_if_sound
+
+
+def forced_rules(workflow):
+    """The names that --forcerun gave; None: --forceall, all of them."""
+    settings = workflow.dag_settings
+    return None if settings.forceall else {str(name) for name in settings.forcerun}
 
 
 def unlock(folder):
@@ -161,11 +160,6 @@ def submitted_to_slurm(workflow, jobs):
     """Those of these jobs that are submitted to SLURM."""
     is_submitting = workflow.executor_plugin.name == "slurm"
     return [job for job in jobs if is_submitting and not job.is_local]
-
-
-def rules_besides(workflow, names):
-    """The names of all rules but these; to call only them."""
-    return [rule.name for rule in workflow.rules if rule.name not in names]
 
 
 def main_snakefile(workflow):

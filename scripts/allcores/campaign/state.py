@@ -10,6 +10,7 @@ from allcores.campaign import journal
 from allcores.data import preparation
 from allcores.machine import slurm
 from allcores.study import identity
+from allcores.training import recipes
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 UNREACHABLE = "not reached"  # something that the run needs has failed
@@ -17,6 +18,7 @@ UNREACHABLE = "not reached"  # something that the run needs has failed
 TRUST = 0.05
 # What a run that was told to stop says in its log.
 GOES_ON = "the same call goes on"
+ANY_THREADS = {"threads_per_worker": None}
 EPOCH = re.compile(r"^epoch (\d+)/(\d+)  loss (\S+)", re.MULTILINE)
 
 
@@ -96,22 +98,25 @@ def queue(folder, table):
 
 
 class Current:
-    """Says whether the results at a path are there, intact, and what a grid.Table asks for now."""
+    """Says whether the results at a path are there, intact, and what a grid.Table asks for now.
+
+    Nothing else decides whether a run is trained: neither the times of files nor Snakemake's
+    records.
+    """
 
     def __init__(self, folder, table):
         self.folder, self.table = folder, table
         self.made_from = {}  # label of a dataset -> what it is made from
 
     def __call__(self, path):
-        run = self.table.runs[path]
-        if not self.folder.has(path) or self.folder.damaged_file(path):
-            return False
-        recorded = self.folder.recorded_conditions(path)
-        if recorded is None or recorded.made_of != self.made_of(run):
-            return False
-        if self.folder.edited_modules(path):
-            return False
-        return recorded.generation >= self.folder.conditions_of(run, self.table).generation
+        run, record = self.table.runs[path], self.folder.record(path)
+        return (
+            record is not None
+            and not self.folder.damaged_file(path)
+            and record.is_current(self.made_of(run))
+            and self.has_what_is_asked(run, record)
+            and self.recipe_differs(run, record) is None
+        )
 
     def made_of(self, run, known=None):
         """See identity.made_of().
@@ -123,6 +128,25 @@ class Current:
         if label not in self.made_from:
             self.made_from[label] = preparation.made_from(run.dataset)
         return identity.made_of(known or identity.before_data(run), self.made_from[label])
+
+    def has_what_is_asked(self, run, record):
+        """Whether the record.Record of a run's results has its Conditions."""
+        return self.table.conditions[run.path].are_met_by(record.content["conditions"])
+
+    def recipe_differs(self, run, record):
+        """(how a run with `auto` has computed, how it would compute now), if that is not the same,
+        else None. The number of threads does not count: it depends on the cores of a call."""
+        if not run.has_auto:
+            return None
+        file = Path(self.folder.recipe.format(**run.wildcards, measured=run.measured))
+        files = [file, *file.parent.glob(f"{file.stem}_{'[0-9a-f]' * 8}.json")]
+        before = record.content["recipe"] | ANY_THREADS
+        recipes_now = [
+            recipes.fill_in(run, file, run.cores_on_node).recipe | ANY_THREADS
+            for file in files
+            if recipes.processor_of(file) == record.content["processor"]
+        ]
+        return (before, recipes_now[0]) if recipes_now and before not in recipes_now else None
 
 
 def was_stopped(job):

@@ -1,15 +1,10 @@
 """What the rules of report.smk call: choices between candidates, and the reports of studies."""
 
-import json
-
 from allcores.analysis import metrics
 from allcores.analysis.study import Study
 from allcores.campaign import commands
-from allcores.campaign import snakemake_internals as internals
-from allcores.files import read_json
 from allcores.machine.warm_start import PANDAS
-from allcores.study import fingerprint, registry
-from allcores.study.run import digest
+from allcores.study.record import Record
 
 
 class StudyJob(Study):
@@ -18,33 +13,49 @@ class StudyJob(Study):
     Args:
         call: call.Call.
         name: the study's.
+        table: the grid.Table, without the runs that it does without.
     """
 
-    def __init__(self, call, name):
-        super().__init__(call.config, call.table, call.folder, name)
+    def __init__(self, call, name, table):
+        super().__init__(call.config, table, call.folder, name)
         self.call = call
 
     def inputs(self, checkpoints):
-        """The runs' results as inputs of a rule: where the study selects, those of each final run
-        as soon as it is chosen."""
-        if not self.selections:
-            return {"runs": [self.folder.metrics(path) for path in self.paths]}
+        """Functions of wildcards, that give the files that this call makes first: results of runs,
+        choices, the results of each final run as soon as it is chosen, data, other studies."""
+        final = [self._final(selection, checkpoints) for selection in self.selections]
+        return [lambda wildcards: self._first(), *final]
 
-        def input_of(selection):
-            def when_selected(wildcards):
+    def _first(self):
+        files = [file for job in self._others for file in job.to_make]
+        for label in self.config["studies"][self.name]["datasets"]:
+            files += self.call.data.dataset_files(label).values()
+        if self.selections:
+            files += self.call.selections.files(self.selections)
+        else:
+            files += self.call.runs.results(self.paths)
+        if files or self.is_outdated:
+            self.call.make_again([self.page])
+        return files
+
+    def _final(self, selection, checkpoints):
+        def when_selected(wildcards):
+            if self.call.selections.files([selection]):
                 checkpoints.select_candidate.get(selection=selection.path)
-                return self.folder.metrics(self.folder.chosen_path(selection))
+            return self.call.runs.results([self.folder.chosen_path(selection)])
 
-            return when_selected
+        return when_selected
 
-        final = enumerate(self.selections)
-        return {f"run_{number}": input_of(selection) for number, selection in final}
+    @property
+    def _others(self):
+        """The job of the study that this one is compared with, if there is one."""
+        other = self.config["studies"][self.name].get("against")
+        return [job for job in self.call.studies if job.name == other]
 
-    def check(self, wildcards):
-        """No input; has Snakemake make again what was made of something else."""
-        if self.is_outdated:
-            internals.force(self.call.workflow, [self.page])
-        return []
+    @property
+    def to_make(self):
+        """The page, if this call makes it."""
+        return [self.page] if self._first() or self.is_outdated else []
 
     def command(self, again):
         """The call of scripts/report.py, for the shell.
@@ -52,14 +63,16 @@ class StudyJob(Study):
         Args:
             again: the command that makes all of this again.
         """
-        return commands.of_program(
-            "report.py",
-            self.call.warm(PANDAS),
+        return commands.of_program("report.py", self.call.warm(PANDAS), *self.arguments(again))
+
+    def arguments(self, again):
+        """Those of scripts/report.py."""
+        return [
             *["--config", self.folder.config(self.config)],
             *["--study", self.name],
             *["--again", again],
             *(["--without-missing"] if self.table.missing else []),
-        )
+        ]
 
 
 class SelectionJobs:
@@ -71,48 +84,68 @@ class SelectionJobs:
 
     def __init__(self, call):
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
+        self.valid = {}  # path -> whether the choice is there, and would be the same now
 
     def inputs(self, path, checkpoints):
-        """The scores of its candidates, which are known once the choice before it is made."""
-        selection, file = self.table.choices[path], self.folder.selection(path)
-        # At once: as long as the choice before is not known, Snakemake takes what is there.
+        """What this call makes first: the choice before, and then the scores of its candidates."""
+        selection = self.table.choices[path]
+        self.files([selection])  # so that it is made again
+        earlier = self.files([selection.previous] if selection.previous else [])
+        if earlier:
+            checkpoints.select_candidate.get(selection=selection.previous.path)
+        return [*earlier, *self.call.runs.results(self._inner(selection))]
+
+    def files(self, selections):
+        """The files of those of these Selections that this call makes."""
+        return [
+            self.folder.selection(selection.path)
+            for selection in selections
+            if not self._is_valid(selection)
+        ]
+
+    def _is_valid(self, selection):
+        if selection.path not in self.valid:
+            self.valid[selection.path] = self._is_current(selection)
+            if not self.valid[selection.path]:
+                self.call.make_again([self.folder.selection(selection.path)])
+        return self.valid[selection.path]
+
+    def _is_current(self, selection):
+        if selection.previous and not self._is_valid(selection.previous):
+            return False
+        if self.call.runs.results(self._inner(selection)):
+            return False
+        made_of = self.folder.made_of_choice(selection, self.metric(selection))
         try:
-            made = read_json(file)
-            made_of = made["made_of"] if not fingerprint.changed(made["loaded"]) else None
-        except (ValueError, OSError, KeyError):  # damaged, gone, or not made yet
-            internals.force(self.call.workflow, [file])
-            made_of = None
-        earlier = selection.previous and checkpoints.select_candidate.get(
-            selection=selection.previous.path
-        )
-        if made_of != self._made_of(path):
-            internals.force(self.call.workflow, [file])
-        inner = self.folder.scored_paths(selection).values()
-        scores = [self.folder.metrics(inner_path) for paths in inner for inner_path in paths]
-        return [*(earlier.output if earlier else []), *scores]
+            record = Record.read(self.folder.selection(selection.path))
+        except (ValueError, OSError):  # damaged, or not made yet
+            return False
+        return record.is_current(made_of) and self.folder.kept_labels(selection)
 
-    def _made_of(self, path):
-        """A digest of all that decides a choice, apart from the scores."""
-        paths = self.folder.scored_paths(self.table.choices[path])
-        return digest(json.dumps([self.code(path), paths]))
+    def known_paths(self):
+        """Paths of the runs that are known to be needed, as far as choices are made."""
+        for selection in self.table.choices.values():
+            if not selection.previous or self._is_valid(selection.previous):
+                yield from self._inner(selection)
+            if not selection.next_inner and self._is_valid(selection):
+                yield self.folder.chosen_path(selection)
 
-    def code(self, path):
-        """The fingerprint of the program that chooses, and the metric it compares."""
-        metric = self._metric(path)
-        module = registry.metric(metric).module
-        return f"{fingerprint.of_script('select_candidate', module)} {metric}"
+    def _inner(self, selection):
+        paths = self.folder.scored_paths(selection).values()
+        return [path for paths_of_candidate in paths for path in paths_of_candidate]
 
-    def _metric(self, path):
-        return metrics.of_study(self.config, self.table.choices[path].study)[0].name
+    def metric(self, selection):
+        """The name of the metric by which candidates are compared."""
+        return metrics.of_study(self.config, selection.study)[0].name
 
     def command(self, path, output):
         """The call of scripts/select_candidate.py, for the shell."""
+        selection = self.table.choices[path]
         return commands.of_program(
             "select_candidate.py",
             self.call.warm(PANDAS),
             *["--config", self.folder.config(self.config)],
             *["--selection", path],
-            *["--metric", self._metric(path)],
-            *["--made-of", self._made_of(path)],
+            *["--metric", self.metric(selection)],
             *["--output", output],
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 from allcores.campaign import state
 from allcores.files import read_json, write_json
 from allcores.study import fingerprint, identity
+from allcores.study.record import Record
 
 # Folder of the hashes of the files that code consists of, a file for each fingerprint.
 CODE = "code"
@@ -56,11 +57,11 @@ def reasons(current, run):
     if not Path(folder.metrics(run.path)).exists():
         return ["has not been trained, or not to its end"]
     if damaged := folder.damaged_file(run.path):
-        return [f"{damaged} is gone, or is not what the run wrote"]
-    metrics = read_json(folder.metrics(run.path))
-    recorded = metrics["identity"]
+        return [f"{damaged} is gone, or is not what this version writes"]
+    record = Record.read(folder.metrics(run.path))
+    recorded = record.content["identity"]
     before_data = {part: recorded[part] for part in identity.before_data(run)}
-    is_other = current.made_of(run, before_data) != metrics["conditions"]["made_of"]
+    is_other = current.made_of(run, before_data) != record.made_of
     try:
         expected = collect.wanted_identity(run, folder.dataset(""), recorded)
     except ValueError as error:
@@ -69,17 +70,19 @@ def reasons(current, run):
     lines = list(_of_settings(json.loads(recorded["settings"]), json.loads(expected["settings"])))
     if recorded["code"] != expected["code"]:
         lines.append(f"code: {_of_code(folder, run, recorded['code'])}")
-    if edited := fingerprint.changed(metrics["loaded"]):
+    if edited := fingerprint.changed(record.loaded):
         lines.append(f"code: {', '.join(edited)}, which it had loaded")
     if is_other:
         lines.append("data: the dataset is made from other files, or by other options or code, now")
     for part in ("torch", "inputs", "targets", "folds"):
         if recorded.get(part) != expected[part]:
             lines.append(f"{part}: {_short(recorded.get(part))} -> {_short(expected[part])}")
-    conditions = folder.conditions_of(run, table)
-    if conditions.generation > metrics["conditions"]["generation"]:
-        missing = [key for key in ("curves", "exclusive") if getattr(conditions, key)]
+    if not current.has_what_is_asked(run, record):
+        asked = table.conditions[run.path]
+        missing = [key for key in ("curves", "exclusive") if getattr(asked, key)]
         lines.append(f"now with {' and '.join(missing)}")
+    if recipes_differ := current.recipe_differs(run, folder.record(run.path)):
+        lines += _of_settings(*recipes_differ, "recipe.")
     return lines
 
 

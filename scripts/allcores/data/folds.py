@@ -3,11 +3,11 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from allcores.files import write_text
+from allcores.study import fingerprint
+from allcores.study.record import Record
 
 # Instead of a fold: in no part; the first part in time, which is only trained on.
 NOWHERE, FIRST = -1, -2
@@ -141,7 +141,7 @@ def of_run(run, assignable, file=None):
     if file is None:
         fold_of = assign(assignable, run.folds or 0, run.inner_folds, run.seed)
     else:
-        fold_of = read(file, assignable)
+        fold_of = read(file, assignable, run.folds or 0, run.inner_folds or 0, run.seed)
     return fold_of[run.fold or 0] if run.inner_folds else fold_of
 
 
@@ -153,30 +153,32 @@ def assign(assignable, folds, inner, seed):
 
 
 def write(path, assignable, folds, inner, seed):
-    """Save what assign() returns as JSON, with a checksum of it and the Assignable."""
+    """Save what assign() returns as a Record."""
     fold_of = assign(assignable, folds, inner, seed)
-    content = {"sha256": _checksum(fold_of, assignable), "fold_of": fold_of.tolist()}
-    write_text(path, json.dumps(content))
+    made_of = _made_of(assignable, folds, inner, seed)
+    Record(made_of, content={"fold_of": fold_of.tolist()}).write(path)
 
 
-def read(path, assignable):
-    """What write() has saved, int64.
+def read(path, assignable, folds, inner, seed):
+    """What write() has saved with the same arguments, int64.
 
     Raises:
-        ValueError: the file was changed since, or is for another Assignable.
+        ValueError: the file was changed since, or is of other labels, numbers or seeds.
+        OSError: it cannot be read.
     """
-    try:
-        content = json.loads(Path(path).read_text())
-        fold_of = np.array(content["fold_of"], np.int64)
-        is_sound = content["sha256"] == _checksum(fold_of, assignable)
-    except (ValueError, KeyError, TypeError):
-        is_sound = False
-    if not is_sound:
+    record = Record.read(path)
+    if not record.is_current(_made_of(assignable, folds, inner, seed)):
         raise ValueError(
             f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
             "samples to folds again"
         )
-    return fold_of
+    return np.array(record.content["fold_of"], np.int64)
+
+
+def _made_of(assignable, folds, inner, seed):
+    arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in assignable.arrays]
+    numbers = {"folds": folds, "inner": inner, "seed": seed}
+    return json.dumps(numbers | {"code": fingerprint.of_folds(), "arrays": arrays})
 
 
 def assign_inner_folds(assignable, folds, inner, seed):
@@ -222,11 +224,6 @@ def hold_back(assignable, samples, part, seed):
     except ValueError as error:
         raise ValueError(f"no validation part of {part:g} can be held back: {error}") from None
     return samples[~is_held_back], samples[is_held_back]
-
-
-def _checksum(folds, assignable):
-    parts = (array.tobytes() for array in (folds, *assignable.arrays))
-    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def split(info, fold_of, fold, train_size, seed, ordered=False):

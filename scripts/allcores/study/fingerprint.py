@@ -27,9 +27,9 @@ EXCLUDED = (
     f"{PACKAGE}.files",
     f"{PACKAGE}.version",
     f"{PACKAGE}.study.component",
-    f"{PACKAGE}.study.conditions",
     f"{PACKAGE}.study.fingerprint",
     f"{PACKAGE}.study.identity",
+    f"{PACKAGE}.study.record",
     f"{PACKAGE}.study.registry",
     f"{PACKAGE}.study.results_folder",
     f"{PACKAGE}.parallel.failures",
@@ -62,6 +62,11 @@ def of_recipe(run):
 def of_dataset(name):
     """The fingerprint of the code that prepares a dataset."""
     return _digest(_reached(registry.datasets()[name].module, f"{PACKAGE}.data.storage"))
+
+
+def of_folds():
+    """The fingerprint of the code that assigns samples to folds."""
+    return _digest(_reached(f"{PACKAGE}.data.folds"))
 
 
 def of_script(name, *modules):

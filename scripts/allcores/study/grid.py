@@ -5,7 +5,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from allcores.study import candidates, registry, schema
-from allcores.study.conditions import Conditions
+from allcores.study.identity import Conditions
 from allcores.study.run import ADDITIONS, AUTO, Choice, Run
 
 # The key of a study with `auto` for the choices made for it; not a key of config files. Dataset ->

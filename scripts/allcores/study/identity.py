@@ -6,8 +6,8 @@ reruns the made_of() that is known before the data.
 * `torch`: the version of torch;
 * `inputs`, `targets`, `folds`: SHA-256 of the data; `folds` is None for the dataset's test set.
 
-Two things are recorded besides. What is scored (conditions.Conditions.curves) retrains only where
-more is wanted than there is. How it was measured (conditions.Conditions.exclusive, pinning, the
+Two things are recorded besides. What is scored (Conditions.curves) retrains only where
+more is wanted than there is. How it was measured (Conditions.exclusive, pinning, the
 machine, the build of torch) changes no weights: a run that must be timed alone is repeated if it
 was not, and only timings under the same conditions are compared.
 """
@@ -16,8 +16,30 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+from dataclasses import dataclass
 
 from allcores.study import fingerprint
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How a run is to be scored and timed, which changes no weights.
+
+    Attributes:
+        curves: whether the weights after every epoch are scored, not only the last ones.
+        exclusive: whether nothing else runs on the machine at the same time.
+    """
+
+    curves: bool = False
+    exclusive: bool = False
+
+    def are_met_by(self, recorded):
+        """Whether results of a run suffice: asking for less retrains nothing.
+
+        Args:
+            recorded: the Conditions of the results, as a dict.
+        """
+        return self.curves <= recorded["curves"] and self.exclusive <= recorded["exclusive"]
 
 
 def before_data(run):

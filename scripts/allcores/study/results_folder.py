@@ -11,9 +11,10 @@ from itertools import chain
 from pathlib import Path
 
 from allcores import files
-from allcores.files import KeptDigests, read_json, write_text
-from allcores.study import fingerprint
-from allcores.study.conditions import Conditions
+from allcores.files import KeptDigests, write_text
+from allcores.study import fingerprint, registry
+from allcores.study.identity import Conditions
+from allcores.study.record import Record
 from allcores.study.run import PATH, digest
 
 # Other folders in results/.
@@ -75,6 +76,10 @@ class ResultsFolder:
         """The log of a training."""
         return f"{self.path}/logs/train/{run.path}.log"
 
+    def report_log(self, study):
+        """The log of the job that makes the results of a study."""
+        return f"{self.path}/logs/report/{study}.log"
+
     def selection_log(self, path="{selection}"):
         """The log of a choice between candidates, by the path of the Selection."""
         return f"{self.path}/logs/select_candidate/{path}.log"
@@ -90,33 +95,18 @@ class ResultsFolder:
         """Whether the results of a run are there."""
         return all(Path(self.run(path), file).exists() for file in RUN_FILES)
 
-    def damaged_file(self, path):
-        """The first file of a run that is gone or not what it wrote; None: there is none."""
-        metrics = Path(self.metrics(path))
+    def record(self, path):
+        """The Record of the results of a run, with its Conditions and its digest as content; None:
+        there are none, or they are damaged."""
         try:
-            written = self.digests.of(metrics)["files"]
-        except (OSError, ValueError, KeyError, TypeError):
-            return metrics
-        for name in written:
-            file = metrics.with_name(name)
-            try:
-                is_sound = self.digests.of(file) == written[name]
-            except OSError:  # gone, or no file
-                is_sound = False
-            if not is_sound:
-                return file
-        return None
-
-    def recorded_conditions(self, path):
-        """The Conditions of the results of a run; None: there are none, or they are damaged."""
-        try:
-            return Conditions(**self.digests.of(self.metrics(path))["conditions"])
+            return Record(**self.digests.of(self.metrics(path)))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def edited_modules(self, path):
-        """The files of modules that a run with results had loaded and that were edited since."""
-        return fingerprint.changed(self.digests.of(self.metrics(path))["loaded"])
+    def damaged_file(self, path):
+        """The first file of a run that is gone or not what it wrote; None: there is none."""
+        metrics, record = Path(self.metrics(path)), self.record(path)
+        return record.damaged_file(metrics.parent, self.digests.of) if record else metrics
 
     @property
     def digests(self):
@@ -167,10 +157,28 @@ class ResultsFolder:
         """The file of the candidates that a Selection keeps, by its path."""
         return f"{self.path}/selections/{path}.json"
 
+    def made_of_choice(self, selection, metric):
+        """A digest of all that decides what a Selection keeps: the code, the scores, the choice
+        before. All of them are there.
+
+        Args:
+            metric: name of the one that is compared.
+        """
+        code = fingerprint.of_script("select_candidate", registry.metric(metric).module)
+        paths = list(chain(*self.scored_paths(selection).values()))
+        scores = self.digests_of_results(paths)
+        earlier = selection.previous and self.digests.of(self.selection(selection.previous.path))
+        return digest(json.dumps([code, metric, scores, earlier]))
+
+    def digests_of_results(self, paths):
+        """Path -> digest of the results of each run; None: there are none."""
+        records = ((path, self.record(path)) for path in paths)
+        return {path: record and record.content["sha256"] for path, record in records}
+
     def kept_labels(self, selection):
         """The labels of the candidates that a Selection keeps; None: not known yet."""
         try:
-            labels = read_json(self.selection(selection.path))["kept"]
+            labels = Record.read(self.selection(selection.path)).content["kept"]
             return labels if set(labels) <= set(selection.final) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
@@ -187,14 +195,6 @@ class ResultsFolder:
             return selection.inner
         labels = self.kept_labels(selection.previous)
         return labels and {label: selection.inner[label] for label in labels}
-
-    def lost_paths(self, table):
-        """Paths of the runs that Selections need and that have no results any more."""
-        needed = []
-        for selection in table.choices.values():
-            needed += chain(*(self.scored_paths(selection) or {}).values())
-            needed += [self.chosen_path(selection)] if not selection.next_inner else []
-        return [path for path in dict.fromkeys(needed) if path and not self.has(path)]
 
     def wanted_paths(self, table):
         """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
@@ -216,19 +216,6 @@ class ResultsFolder:
         """A tidy CSV or a table of a study."""
         return f"{self.study(study)}/{name}.csv"
 
-    def inputs_of(self, run):
-        """Name -> file of everything that a Run needs before it begins."""
-        files_of_run = {"info": f"{self.data(run)}/dataset.json"}
-        if run.folds_file:
-            files_of_run["folds"] = f"{self.data(run)}/{run.folds_file}"
-        if run.has_auto:
-            files_of_run["recipe"] = self.recipe.format(**run.wildcards, measured=run.measured)
-        return files_of_run
-
-    def conditions_of(self, run, table):
-        """The Conditions for a Run of a grid.Table, with its generation."""
-        return table.conditions[run.path].after(self.recorded_conditions(run.path))
-
 
 @functools.cache
 def _digests(folder):
@@ -239,14 +226,18 @@ def _digests(folder):
 
 
 def _recorded(path):
-    """The digest of a file; of a metrics.json, the digests of the run's other files, its
-    Conditions and the modules of the user's that it had loaded, as it records them."""
+    """The digest of a file; of a metrics.json, what is needed of its Record, as a dict."""
     if Path(path).name != "metrics.json":
         return files.sha256(path)
-    metrics = read_json(path)
+    record = Record.read(path)
     names = [field.name for field in dataclasses.fields(Conditions)]
-    conditions = {name: metrics["conditions"][name] for name in names}
-    return {"files": metrics["files"], "conditions": conditions, "loaded": metrics["loaded"]}
+    content = {
+        "conditions": {name: record.content["conditions"][name] for name in names},
+        "recipe": record.content["recipe"],
+        "processor": record.content["machine"]["processor"],
+        "sha256": files.sha256(path),
+    }
+    return dataclasses.asdict(dataclasses.replace(record, content=content))
 
 
 def name_of(files, project):

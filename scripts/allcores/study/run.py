@@ -44,7 +44,7 @@ class Choice:
 class Run:
     """One training: one combination of a study's grid.
 
-    What is scored and how it is timed is in conditions.Conditions.
+    What is scored and how it is timed is in identity.Conditions.
 
     Attributes:
         batch_size: samples per step over all workers together.

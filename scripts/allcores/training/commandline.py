@@ -170,7 +170,6 @@ def _add_for_workflow(parser):
     add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
     add("--cores-of-call", type=int, metavar="N", help="recorded: the cores that all runs share")
     add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
-    add("--generation", type=int, default=0, metavar="N", help="recorded in metrics.json")
 
 
 def _names(known):

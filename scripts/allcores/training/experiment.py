@@ -14,19 +14,20 @@ import torch
 from allcores.data import folds, storage
 from allcores.data.folds import split
 from allcores.data.scaling import Scaling
-from allcores.files import sha256, write_json
+from allcores.files import sha256
 from allcores.machine import cores, costs, leases, lifetime
 from allcores.parallel import launch, nodes
 from allcores.parallel.failures import DivergedError
 from allcores.study import fingerprint, identity, registry
-from allcores.study.conditions import Conditions
+from allcores.study.identity import Conditions
+from allcores.study.record import Record
 from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Run
 from allcores.training import results
 from allcores.training.checkpoints import Checkpoints, RemoteCheckpoints, rendezvous, save_weights
 from allcores.training.evaluation import evaluate, is_over, shipped
 from allcores.training.loop import train
-from allcores.training.progress import Record
+from allcores.training.progress import EpochFiles
 
 # A pinned run is contended if other processes used more than this share of its cores' time; one
 # that is not pinned, if its threads waited for a core longer than this share of its CPU time.
@@ -89,8 +90,8 @@ def conduct(
             cores that this process may use.
 
     Returns:
-        The content of metrics.json, without the digests of the run's other files. If the run
-        diverged, it says where, and weights.pt is empty.
+        The content of the Record in metrics.json. If the run diverged, it says where, and
+        weights.pt is empty.
 
     Raises:
         ValueError: the data are not what was prepared, the split leaves nothing to train on or to
@@ -101,12 +102,11 @@ def conduct(
     output, execution, request = Path(output), execution or Execution(), request or run
     task = _Task.of(run, data_folder, fold_file)
     info = task.dataset.info
-    made_of = identity.made_of(identity.before_data(request), info["made_from"])
-    conditions = replace(conditions or Conditions(), made_of=made_of)
+    conditions = conditions or Conditions()
     # An exclusive run does not resume from a packed one: their timings do not add up.
     resumed_by = repr((task.resumed_by, conditions.exclusive))
     output.mkdir(parents=True, exist_ok=True)
-    record = Record(output, execution.tensorboard)
+    record = EpochFiles(output, execution.tensorboard)
     with Checkpoints(
         checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
     ) as checkpoints:
@@ -140,10 +140,8 @@ def conduct(
 
         checkpoint = checkpoints.trained()
         identity_of_request = identity.of_run(request, info, task.fold_of)
-        metrics = {
+        content = {
             "identity": task.identity if request == run else identity_of_request,
-            # As they were when the model was loaded; training and scoring may load others.
-            "loaded": fingerprint.loaded() | checkpoint.get("loaded", {}) | task.loaded,
             **results.metrics(request, info, checkpoint, measures, diverged),
             "recipe": run.recipe,
             "train_samples": len(task.samples),
@@ -164,14 +162,17 @@ def conduct(
         }
         record.write(checkpoint.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
+        made_of = identity.made_of(identity.before_data(request), info["made_from"])
         files = {name: sha256(output / name) for name in RUN_FILES if name != "metrics.json"}
+        # As they were when the model was loaded; training and scoring may load others.
+        loaded = fingerprint.loaded() | checkpoint.get("loaded", {}) | task.loaded
         if execution.ends_process:
             # Once metrics.json is there the run has ended: it must not count as stopped.
             lifetime.ignore_requests_to_stop()
-        write_json(output / "metrics.json", metrics | {"files": files})
+        Record(made_of, files, loaded, content).write(output / "metrics.json")
         if not run.stop_after:
             checkpoints.remove()
-    return metrics
+    return content
 
 
 def assist(run, node, data_folder, fold_file, checkpoint_folder, execution):

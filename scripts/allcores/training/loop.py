@@ -27,7 +27,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         samples, validation: positions in the dataset of the samples to train on, and of those to
             validate each epoch on, if any; (n,) int64 each.
         checkpoints: Checkpoints, to resume from and save to.
-        record: progress.Record, used by rank 0.
+        record: progress.EpochFiles, used by rank 0.
         world: world.World: this rank, the others and how to reach them.
 
     Raises:

@@ -17,7 +17,7 @@ INTERVAL = 1.0  # seconds from one writing of epochs.csv to the next
 COLUMNS = ("loss", "validation_loss", "lr")
 
 
-class Record:
+class EpochFiles:
     """Files of the epochs so far, to be read while the run goes on.
 
     `epochs.csv` is rewritten after an epoch, once a second at most; `tensorboard/` has event files,

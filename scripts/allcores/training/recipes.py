@@ -15,6 +15,7 @@ from pathlib import Path
 
 from allcores.files import read_json, write_json
 from allcores.machine import cores
+from allcores.study import fingerprint
 from allcores.study.run import AUTO, digest
 
 # What `auto` chooses from; of equally fast ones the first in this order wins.
@@ -34,7 +35,7 @@ LONGEST_STEP = 0.5
 
 
 def cache_key(run, processor=None):
-    """The cache key of a recipe, a JSON text: the model, its batch, the processor, torch.
+    """The cache key of a recipe, a JSON text: the model, its batch, the processor, torch, code.
 
     Args:
         processor: its name; None: of this machine.
@@ -50,6 +51,7 @@ def cache_key(run, processor=None):
             **run.recipe,
             "processor": processor or cores.processor(),
             "torch": importlib.metadata.version("torch"),
+            "code": fingerprint.of_recipe(run),
         },
         sort_keys=True,
     )
@@ -60,17 +62,19 @@ def file_name(run):
     return f"{run.model.label}_{digest(cache_key(run))}.json"
 
 
+def processor_of(file):
+    """The name of the processor that a recipe file was measured on; None: it is not sound."""
+    content = _read(file)
+    return json.loads(content["cache_key"])["processor"] if content else None
+
+
 def for_this_processor(file):
     """The file, `file` or one beside it, for the recipe measured on this kind of processor.
 
     The nodes of a cluster may have different ones; `file` is from the node that measured first.
     """
     file = Path(file)
-    try:
-        measured_on = json.loads(read_json(file)["cache_key"])["processor"]
-    except (OSError, ValueError, KeyError, TypeError):  # fill_in() will say so
-        return file
-    if measured_on == cores.processor():
+    if processor_of(file) in (None, cores.processor()):  # None: fill_in() will say so
         return file
     return file.with_stem(f"{file.stem}_{digest(cores.processor())}")
 
@@ -141,10 +145,14 @@ def share(source, run, file):
     write_json(file, read_json(source) | {"cache_key": cache_key(run)})
 
 
-def is_of(file, run, available):
-    """Whether a file holds the fastest recipe of a run on this machine, for that many cores."""
+def is_of(file, run, available, processor=None):
+    """Whether a file holds the fastest recipe of a run, for that many cores.
+
+    Args:
+        processor: name of the processor; None: this machine's.
+    """
     content = _read(file)
-    return content.get("cache_key") == cache_key(run) and content["cores"] >= available
+    return content.get("cache_key") == cache_key(run, processor) and content["cores"] >= available
 
 
 def is_sound(file):
