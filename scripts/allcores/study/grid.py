@@ -40,6 +40,7 @@ class Table:
         studies: name of a study -> paths of its runs.
         conditions: path of each run -> its Conditions, the strictest of all studies.
         oversubscribe: paths of the runs that may have more processes than there are cores.
+        families: label of each candidate of a sweep -> that of the swept model.
         missing: name of a study -> paths of the runs or Selections that it lacks.
         selections: Selection.path -> the Selection, on the last rung. Of a study that selects,
             `studies` has the inner runs of the first rung only: which others are trained is known
@@ -50,8 +51,13 @@ class Table:
     studies: dict
     conditions: dict
     oversubscribe: frozenset = frozenset()
+    families: dict = field(default_factory=dict)
     missing: dict = field(default_factory=dict)
     selections: dict = field(default_factory=dict)
+
+    def family(self, run):
+        """The label of the model of a Run in the config: of a candidate, that of its sweep."""
+        return self.families.get(run.model.label, run.model.label)
 
     @property
     def choices(self):
@@ -137,13 +143,14 @@ class Table:
     def wildcards(self):
         """Name of each wildcard in run.PATH -> its values, sorted."""
         values = [run.wildcards for run in self.runs.values()]
-        return {name: sorted({str(v[name]) for v in values}) for name in values[0]}
+        allowed = {name: sorted({str(v[name]) for v in values}) for name in values[0]}
+        return allowed | {"family": sorted({self.family(run) for run in self.runs.values()})}
 
 
 def expand(config):
     """The Table of a config without checks.findings()."""
     runs, studies, selections = {}, {}, {}
-    conditions, oversubscribe = {}, set()
+    conditions, oversubscribe, alone = {}, set(), set()
     for name, study in config["studies"].items():
         study = schema.defaults("studies") | study
         runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
@@ -156,13 +163,29 @@ def expand(config):
             studies[name] = first_paths
             runs_of_study |= inner_runs
         runs |= runs_of_study
+        alone |= set(runs_of_study) if _are_timed(study, runs_of_study) else set()
         oversubscribe |= set(runs_of_study) if study["oversubscribe"] else set()
         for path in runs_of_study:
             combined = conditions.get(path, Conditions())
             conditions[path] = Conditions(
                 combined.curves or study["curves"], combined.exclusive or study["exclusive"]
             )
-    return Table(runs, studies, conditions, frozenset(oversubscribe), selections=selections)
+    runs = {path: _not_stacked(run) if path in alone else run for path, run in runs.items()}
+    families = {label: entry["family"] for label, entry in config.get(schema.SWEPT, {}).items()}
+    return Table(
+        runs, studies, conditions, frozenset(oversubscribe), families, selections=selections
+    )
+
+
+def _are_timed(study, runs):
+    """Whether each run of a study has to be trained alone, not stacked with others: it compares
+    ways of using the cores, or trains in turns what goes on from earlier rungs."""
+    layouts = {(run.strategy.label, run.layout) for run in runs.values()}
+    return len(layouts) > 1 or study["exclusive"] or "halving" in study
+
+
+def _not_stacked(run):
+    return dataclasses.replace(run, stacked=False) if run.processes == 1 else run
 
 
 def _runs_of_study(config, study):

@@ -13,7 +13,7 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{se
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
 # Optional keys of a model's entry, whose values are numbers, or true by default.
-ADDITIONS = ("clip_norm", "decay_biases", "ema", "swa", "validation", "patience")
+ADDITIONS = ("clip_norm", "decay_biases", "ema", "swa", "validation", "patience", "stacked")
 # Fields that are left out of a run's JSON if they are None, as in older versions.
 OPTIONAL = ("inner_folds", "inner_fold", "stop_after", *ADDITIONS)
 # The recipe that always works.
@@ -71,6 +71,7 @@ class Run:
             epoch with the smallest loss on it are shipped; None: the final weights.
         patience: number of epochs without a smaller validation loss after which it ends; None: all
             epochs are trained.
+        stacked: False: it is not trained in a stack of networks; None: it is, if it can be.
         seed: decides folds, initial weights, order of samples and augmentation.
     """
 
@@ -103,6 +104,7 @@ class Run:
     swa: float | None = None
     validation: float | None = None
     patience: int | None = None
+    stacked: bool | None = None
 
     @property
     def trained_epochs(self):
@@ -129,6 +131,11 @@ class Run:
     @property
     def _threads(self):
         return 1 if self.threads_per_worker == AUTO else self.threads_per_worker
+
+    @property
+    def may_be_stacked(self):
+        """Whether it is trained in a stack if its network can be: see stacking/conduct.py."""
+        return self.processes == 1 and self.stacked is None
 
     @property
     def layout(self):

@@ -1,6 +1,7 @@
 """The flags of scripts/train.py, and the Run that they describe."""
 
 import argparse
+import functools
 import json
 from pathlib import Path
 
@@ -20,6 +21,19 @@ def parse(arguments, description):
     Raises:
         SystemExit: help was asked for or a flag is wrong; argparse has printed which.
     """
+    parser = _parser(description)
+    flags = parser.parse_args(arguments)
+    for flag in ("timeout", "checkpoint_minutes"):
+        value = getattr(flags, flag)
+        if not value > 0:
+            parser.error(f"--{flag.replace('_', '-')}: found {value:g}; expected more than 0")
+    if not (flags.job or flags.settings or flags.model):
+        parser.error("--model is missing; try --help")
+    return flags
+
+
+@functools.cache
+def _parser(description):
     parser = argparse.ArgumentParser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -27,14 +41,7 @@ def parse(arguments, description):
     )
     for add_group in (_add_what, _add_how, _add_cores, _add_where, _add_for_workflow):
         add_group(parser)
-    flags = parser.parse_args(arguments)
-    for flag in ("timeout", "checkpoint_minutes"):
-        value = getattr(flags, flag)
-        if not value > 0:
-            parser.error(f"--{flag.replace('_', '-')}: found {value:g}; expected more than 0")
-    if not flags.settings and not flags.model:
-        parser.error("--model is missing; try --help")
-    return flags
+    return parser
 
 
 def _add_what(parser):
@@ -155,6 +162,7 @@ def _add_for_workflow(parser):
         help="the run's settings, as in metrics.json; of the flags above only --curves, "
         "--no-pinning, --timeout, --checkpoint-minutes, --output and --tensorboard count, too",
     )
+    add("--job", type=Path, metavar="FILE", help="several runs: for each, flags such as these")
     add("--data", type=Path, metavar="DIR", help="the prepared dataset")
     add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
     add("--recipe", type=Path, metavar="FILE", help="the measured values of `auto`")

@@ -50,9 +50,18 @@ def of_run(run, dataset, samples):
     return build(run.loss.name, run.loss.options, classes, labels)
 
 
-def _balanced(make, options, classes, labels):
+def class_weights(labels, classes):
+    """The weights of classes that make each count as much, (classes,) float32: see build().
+
+    Args:
+        labels: of the training samples, (n,) int64.
+    """
     counts = torch.bincount(torch.from_numpy(labels), minlength=classes)
-    weight = len(labels) / (classes * counts.clamp(min=1))
+    return len(labels) / (classes * counts.clamp(min=1))
+
+
+def _balanced(make, options, classes, labels):
+    weight = class_weights(labels, classes)
     # torch divides by the sum of the weights in a batch, which differs between the workers' parts.
     loss = make(**options | {"weight": weight}, reduction="none")
     return lambda scores, targets: loss(scores, targets).mean()

@@ -139,12 +139,6 @@ def take_over(source, run, available, file):
     return True
 
 
-def share(source, run, file):
-    """Copy the recipe file of another run, as one for this run."""
-    Path(file).parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, read_json(source) | {"cache_key": cache_key(run)})
-
-
 def is_of(file, run, available, processor=None):
     """Whether a file holds the fastest recipe of a run, for that many cores.
 

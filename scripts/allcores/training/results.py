@@ -9,7 +9,6 @@ import numpy as np
 from allcores.files import write_text
 from allcores.study.results_folder import RUN_FILES
 from allcores.training import checkpoints, evaluation
-from allcores.training import metrics as scoring
 
 
 def metrics(run, info, checkpoint, measures, diverged):
@@ -33,7 +32,7 @@ def metrics(run, info, checkpoint, measures, diverged):
         }
         for number, record in enumerate(done)
     ]
-    names = scoring.OF_NUMBERS if info["classes"] is None else scoring.OF_CLASSES
+    names = evaluation.OF_NUMBERS if info["classes"] is None else evaluation.OF_CLASSES
     no_measures = dict.fromkeys((*names, "loss"))
     return {
         "settings": json.loads(run.to_json()),

@@ -1,0 +1,264 @@
+"""Which runs are stacked, and what a stack of them comes to: their results, one by one.
+
+Whether a run is stacked depends on nothing but itself, so that it does not matter which others
+there are: a network that stands alone is a stack of one.
+"""
+
+import functools
+import os
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from allcores.data import folds, storage
+from allcores.machine import costs
+from allcores.stacking import losses, optimizers
+from allcores.stacking.loop import train
+from allcores.stacking.networks import traced
+from allcores.study import registry
+from allcores.study.identity import Conditions
+from allcores.study.run import Run
+from allcores.training import models, results
+from allcores.training.checkpoints import save_weights
+from allcores.training.evaluation import shipped
+from allcores.training.experiment import Execution
+from allcores.training.progress import EpochFiles
+from allcores.training.task import Findings, Task, costs_of_node, diverged_at_last
+
+# Networks with more weights gain nothing. Work is weights times samples times epochs; a run with
+# more (some seconds) needs checkpoints, which a stack has not.
+MOST_WEIGHTS, MOST_WORK = 20_000, 1e10
+# How many networks stand together at most, and how much work: a stack that is killed begins again.
+MOST, MOST_WORK_TOGETHER = 50, 4e10
+
+_graphs = {}  # see _graph_of()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The arguments of experiment.conduct(): a run that may be stacked."""
+
+    run: Run
+    data_folder: Path
+    fold_file: Path | None
+    checkpoint_folder: Path
+    output: Path
+    request: Run
+    execution: Execution
+    conditions: Conditions
+    cores_of_call: int | None
+
+
+def train_all(entries, begin=lambda entry: None, end=lambda entry: None):
+    """Train those of these entries that can be stacked, and write their results.
+
+    Args:
+        entries: list of Entry.
+        begin, end: called with an Entry when its training begins, and when its results are written.
+
+    Returns:
+        [(an Entry that cannot be stacked, why), ...]
+    """
+    stacks, others = defaultdict(list), []
+    for entry in entries:
+        try:
+            task, model, code = _prepared(entry)
+        except Exception as error:  # of a module of the user's: alone, it will say so again
+            others.append((entry, str(error)))
+        else:
+            stacks[_key(task, model, code)].append((entry, task, model))
+    for members in stacks.values():
+        work = max(_work(task, model) for _, task, model in members)
+        count = max(1, min(MOST, int(MOST_WORK_TOGETHER / work)))
+        for start in range(0, len(members), count):
+            _train(members[start : start + count], begin, end)
+    return others
+
+
+def problem(run):
+    """Why a Run cannot be stacked, as far as its settings tell, in words; None: nothing is known.
+
+    It needs no model, and nothing that would have to be imported before torch.
+    """
+    strategy = registry.strategies()[run.strategy.name]
+    if run.stacked is False:
+        return "the config says so"
+    if run.processes > 1 or run.threads_per_worker != 1 or strategy.constants.get("asynchronous"):
+        return "it has several processes or threads"
+    if run.strategy.options or run.stop_after:
+        return "its strategy has options" if run.strategy.options else "another run goes on from it"
+    if run.precision != "fp32" or run.crop or run.flip:
+        return "it computes in bf16" if run.precision != "fp32" else "its samples are augmented"
+    return optimizers.problem(run)
+
+
+def _prepared(entry):
+    """The Task of an Entry, the model that it begins with, and what its forward() computes.
+
+    Raises:
+        ValueError: it cannot be stacked, or not be trained at all.
+    """
+    run = entry.run
+    if found := problem(run):
+        raise ValueError(found)
+    dataset, assigned = _data(entry.data_folder, entry.fold_file, *_folds_of(run))
+    if found := losses.problem(run, dataset.classes):
+        raise ValueError(found)
+    fold_of = assigned[run.fold or 0] if run.inner_folds else assigned
+    task = Task.with_folds(run, dataset, fold_of)
+    torch.manual_seed(run.seed)
+    model = models.build(run, task.dataset.shape, task.dataset.outputs)
+    code, has_batch_norm = _graph_of(run, task.dataset.shape, model)
+    if _weights(model) > MOST_WEIGHTS or _work(task, model) > MOST_WORK:
+        raise ValueError("its network or its training is too large to gain by it")
+    if has_batch_norm and len(task.samples) % run.batch_size == 1:
+        raise ValueError("batch norm has no statistics of a batch of one sample")
+    return task, model, code
+
+
+def _graph_of(run, shape, model):
+    """(The code of a model's graph, whether it has batch norm); of equal models it is traced once.
+
+    Raises:
+        ValueError: see networks.traced().
+    """
+    key = run.model.name, repr(run.model.options), shape
+    if key not in _graphs:
+        graph = traced(model)
+        has_batch_norm = any(isinstance(m, torch.nn.BatchNorm1d) for m in graph.modules())
+        _graphs[key] = graph.code, has_batch_norm
+    return _graphs[key]
+
+
+def _weights(model):
+    return sum(value.numel() for value in model.parameters())
+
+
+def _work(task, model):
+    return _weights(model) * len(task.samples) * task.run.epochs
+
+
+def _folds_of(run):
+    return run.folds, run.inner_folds, run.seed
+
+
+@functools.cache
+def _data(folder, fold_file, count, inner, seed):
+    """The opened dataset, and the fold of each sample, or of each outer fold; None: no folds."""
+    dataset = storage.open_dataset(folder)
+    if count is None and not inner:
+        if dataset.info["train"] == dataset.info["shape"][0]:
+            raise ValueError("its dataset has no test set of its own")
+        return dataset, None
+    assignable = folds.Assignable.of(dataset)
+    if fold_file is None:
+        return dataset, folds.assign(assignable, count or 0, inner, seed)
+    return dataset, folds.read(fold_file, assignable, count or 0, inner or 0, seed)
+
+
+def _key(task, model, code):
+    """What the runs of a stack have in common."""
+    run = task.run
+    shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
+    loss = run.loss.to_json()
+    parts = run.dataset.label, run.batch_size, run.optimizer.name, loss, shapes
+    return repr((*parts, code, str(model), task.dataset.unseen))
+
+
+def _train(members, begin, end):
+    """Train a stack and write the results of its runs."""
+    entries, tasks, networks = zip(*members, strict=True)
+    for entry, task in zip(entries, tasks, strict=True):
+        begin(entry)
+        for note in task.notes:
+            print(note, flush=True)
+        entry.output.mkdir(parents=True, exist_ok=True)
+    first, share = entries[0], 1 / len(entries)
+    watch = costs.Watch(os.devnull)
+    best, measures, scored = {}, [{} for _ in tasks], {}
+
+    def after_epoch(k, epochs, weights):
+        if len(tasks[k].validation):
+            epochs[-1]["validation_loss"] = tasks[k].validation_loss(weights)
+        is_best = shipped(epochs) == len(epochs) - 1
+        if is_best:
+            best[k] = weights
+        if entries[k].conditions.curves:
+            measures[k][len(epochs) - 1], scores = tasks[k].scores(weights)
+            if is_best:
+                scored[k] = scores
+
+    with first.execution.leased(first.run) as watch.cores:
+        if watch.cores:
+            os.sched_setaffinity(0, watch.cores)
+        watch.start()
+        outcomes = train(tasks, networks, after_epoch)
+        began = time.perf_counter()
+        for k, (epochs, diverged) in enumerate(outcomes):
+            if diverged is None and k not in scored:
+                measures[k][shipped(epochs)], scored[k] = tasks[k].scores(best[k])
+            if diverged is None:
+                last = measures[k][shipped(epochs)]
+                outcomes[k] = epochs, diverged_at_last(last, epochs)
+        evaluation_seconds = share * (time.perf_counter() - began)
+        watch.finish()
+    whole = costs_of_node(watch)
+    for k, (entry, task) in enumerate(zip(entries, tasks, strict=True)):
+        epochs, diverged = outcomes[k]
+        found = Findings(
+            _as_checkpoint(epochs, networks[k], watch),
+            {} if diverged else measures[k],
+            diverged,
+            evaluation_seconds,
+            [_slice(whole, k, len(entries))],
+            stacked=True,
+        )
+        _write(entry, task, found, {} if diverged else best[k], scored.get(k))
+        end(entry)
+
+
+def _as_checkpoint(epochs, model, watch):
+    """What a lone run's last checkpoint says, see resuming.py."""
+    start_up = watch.sessions[-1].trace[0][0]
+    return {
+        "epochs": epochs,
+        "parameters": _weights(model),
+        "start_up_seconds": max(0.0, start_up - watch.sessions[-1].started),
+        "threads": 1,
+    }
+
+
+def _slice(whole, number, count):
+    """The costs of one of the runs of a stack: an equal part, as if one came after the other."""
+    (session,) = whole["sessions"]
+    seconds = (session["ended"] - session["started"]) / count
+    started = session["started"] + number * seconds
+    of_run = session | {
+        "started": started,
+        "ended": started + seconds,
+        "cpu_seconds": session["cpu_seconds"] / count,
+        "waited_seconds": session["waited_seconds"] / count,
+        "stopped_seconds": session["stopped_seconds"] / count,
+    }
+    others = whole["others_seconds"]
+    return whole | {
+        "sessions": [of_run],
+        "waited_seconds": whole["waited_seconds"] / count,
+        "others_seconds": others and others / count,
+    }
+
+
+def _write(entry, task, found, weights, scores):
+    """Write the results of a run, metrics.json last."""
+    output = entry.output
+    save_weights(weights, output / "weights.pt")
+    task.write_predictions(output / "predictions.parquet", None if found.diverged else scores)
+    EpochFiles(output).write(found.checkpoint["epochs"])
+    (session,) = found.costs[0]["sessions"]
+    trace = [(session["started"], 0.0), (session["ended"], session["cpu_seconds"])]
+    results.write_trace(output / "utilisation.csv", [costs.Session(trace)])
+    record = task.record(entry.request, found, entry.conditions, entry.cores_of_call, output)
+    record.write(output / "metrics.json")

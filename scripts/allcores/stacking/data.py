@@ -1,0 +1,170 @@
+"""What the loop of stacked networks reads: samples, order, learning rates, averages, time."""
+
+import functools
+import time
+
+import numpy as np
+import torch
+
+from allcores.data.batches import ORDER, Batches
+from allcores.study.run import Choice
+from allcores.training.schedules import Schedule
+
+
+class Samples:
+    """The inputs and targets of the tasks of a stack.
+
+    Args:
+        tasks: experiment.Task of each of K networks, of one dataset.
+    """
+
+    def __init__(self, tasks):
+        self.inputs = tasks[0].dataset.inputs
+        sources = [Batches(self.inputs, task.scaling.mean, task.scaling.std) for task in tasks]
+        self.mean, self.scale = (
+            torch.stack([getattr(source, name) for source in sources]).unsqueeze(1)
+            for name in ("mean", "scale")
+        )
+        self.may_be_missing = sources[0].may_be_missing
+        targets = [torch.from_numpy(task.scaling.scaled(task.dataset.targets)) for task in tasks]
+        self.targets = torch.stack(targets)
+
+    def of(self, positions):
+        """Inputs (K, B, ...) float32 and targets (K, B) of positions (K, B) in the dataset."""
+        inputs = torch.from_numpy(self.inputs[positions.numpy()]).to(torch.float32, copy=True)
+        # As batches.Batches does it for a network alone.
+        inputs.sub_(self.mean).mul_(self.scale)
+        if self.may_be_missing:
+            inputs.nan_to_num_(nan=0.0)
+        return inputs, self.targets.gather(1, positions)
+
+
+def orders(tasks, epochs, steps, width):
+    """The samples of each network at each step of its next epoch, in the order of batches.shards().
+
+    Args:
+        epochs: number of the epoch of each of K tasks, from 0; None: it takes no part.
+        steps: the most steps of an epoch.
+        width: places for the samples of a batch.
+
+    Returns:
+        (positions in the dataset, (K, steps, width) int64; which of the places hold samples, bool)
+    """
+    positions = np.zeros((len(tasks), steps, width), np.int64)
+    present = np.zeros((len(tasks), steps, width), bool)
+    for k, (task, epoch) in enumerate(zip(tasks, epochs, strict=True)):
+        if epoch is None:
+            continue
+        size = task.run.batch_size
+        order = np.random.default_rng([task.run.seed, ORDER, epoch]).permutation(task.samples)
+        for step, start in enumerate(range(0, len(order), size)):
+            batch = order[start : start + size]
+            positions[k, step, : len(batch)] = batch
+            present[k, step, : len(batch)] = True
+    return torch.from_numpy(positions), torch.from_numpy(present)
+
+
+class Rates:
+    """The learning rate of the next batch of a run, as schedules.Schedule; rates that are known
+    before the training are computed once for all networks.
+
+    Args:
+        run: the Run.
+        steps: batches in the whole training.
+    """
+
+    def __init__(self, run, steps):
+        self.schedule = Schedule(run.schedule, run.optimizer.options["lr"], steps)
+        self.step, self.known = 0, None
+        if not self.schedule.per_epoch:
+            self.known = _rates(run.schedule.to_json(), run.optimizer.options["lr"], steps)
+
+    @property
+    def lr(self):
+        return self.schedule.lr if self.known is None else self.known[self.step]
+
+    def end_batch(self):
+        self.step += 1
+
+    def end_epoch(self, loss):
+        self.schedule.end_epoch(loss)
+
+
+@functools.cache
+def _rates(choice, lr, steps):
+    schedule = Schedule(Choice.from_json(choice), lr, steps)
+    rates = []
+    for _ in range(steps):
+        rates.append(schedule.lr)
+        schedule.end_batch()
+    return [*rates, schedule.lr]
+
+
+class Averages:
+    """The averages of the weights of stacked networks, as optimizers.WeightAverage.
+
+    Args:
+        runs: the Runs of the networks.
+        batches: batches in an epoch of each.
+        stack: networks.Stack.
+    """
+
+    def __init__(self, runs, batches, stack):
+        self.stack, self.runs, self.taken = stack, runs, [0] * len(runs)
+        self.begin = [
+            round((run.swa or 0) * run.epochs * count)
+            for run, count in zip(runs, batches, strict=True)
+        ]
+        self.has_average = [bool(run.ema) or run.swa is not None for run in runs]
+        if any(self.has_average):
+            self.weights = stack.weights.clone()
+            self.buffers = {name: values.clone() for name, values in stack.buffers.items()}
+
+    @torch.no_grad()
+    def take(self, rows, steps):
+        """Take in the weights after a step.
+
+        Args:
+            rows: numbers of the networks that have taken it.
+            steps: of each network, counted from 1 over the whole training.
+        """
+        for k in rows:
+            if self.has_average[k] and steps[k] > self.begin[k]:
+                ema = self.runs[k].ema
+                rate = 1 - ema if ema else 1 / (self.taken[k] + 1)
+                self._move(k, rate if self.taken[k] else 1.0)
+                self.taken[k] += 1
+
+    def _move(self, k, rate):
+        self.weights[k].lerp_(self.stack.weights[k], rate)
+        for name, values in self.buffers.items():
+            if values.dtype.is_floating_point:
+                values[k].lerp_(self.stack.buffers[name][k], rate)
+            else:
+                values[k] = self.stack.buffers[name][k]
+
+    def shipped(self, k):
+        """The state_dict that a network ships now: of its average, if there is one."""
+        if self.taken[k]:
+            return self.stack.state_dict(k, self.weights, self.buffers)
+        return self.stack.state_dict(k, self.stack.weights, self.stack.buffers)
+
+
+class Phases:
+    """Seconds in each phase of the loop, an equal share for each network."""
+
+    def __init__(self, networks):
+        self.networks, self.seconds, self.phase = networks, {}, None
+
+    def enter(self, phase):
+        """From here on time counts as a phase; None: as none."""
+        now = time.perf_counter()
+        if self.phase:
+            self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self.since
+        self.phase, self.since = phase, now
+
+    def take(self):
+        """Phase -> seconds since the last call."""
+        self.enter(None)
+        seconds, self.seconds = self.seconds, {}
+        return {phase: spent / self.networks for phase, spent in seconds.items()}

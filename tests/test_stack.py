@@ -1,0 +1,274 @@
+"""Stacked networks are the lone ones, each with its own options, however many stand together."""
+
+import dataclasses
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from conftest import vary
+
+from allcores.files import read_json
+from allcores.stacking import conduct as stacking
+from allcores.study.identity import Conditions
+from allcores.study.run import Choice
+from allcores.training import experiment
+
+TABLE = Choice("wine", "wine", {})
+NUMBERS = Choice("diabetes", "diabetes", {})
+MLP = Choice("mlp", "mlp", {"hidden": [9]})
+PLAIN = vary(
+    dataset=TABLE,
+    model=MLP,
+    batch_size=16,
+    epochs=3,
+    crop=0,
+    flip=False,
+    folds=3,
+    fold=0,
+    optimizer=Choice("Adam", "Adam", {"lr": 0.01}),
+    loss=Choice("CrossEntropyLoss", "CrossEntropyLoss", {}),
+    schedule=Choice("constant", "constant", {}),
+    strategy=Choice("serial", "serial", {}),
+    workers=1,
+)
+OWN = """
+import numpy as np
+import torch
+from torch import nn
+
+
+class Skipping(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.first, self.norm = nn.Linear(shape[0], 12), nn.LayerNorm(12)
+        self.second, self.act = nn.Linear(12, 12, bias=False), nn.GELU()
+        self.drop, self.last = nn.Dropout(0.3), nn.Linear(12, classes)
+
+    def forward(self, x):
+        x = self.norm(torch.relu(self.first(x.flatten(1))))
+        return self.last(self.drop(x + self.act(self.second(x))))
+
+
+class Normed(nn.Sequential):
+    def __init__(self, shape, classes):
+        layers = nn.Linear(shape[0], 10, bias=False), nn.BatchNorm1d(10), nn.Tanh(), nn.Dropout(0.2)
+        super().__init__(nn.Flatten(), *layers, nn.Linear(10, classes))
+
+
+class Convolving(nn.Sequential):
+    def __init__(self, shape, classes):
+        super().__init__(nn.Unflatten(1, (1, -1)), nn.Conv1d(1, 2, 3), nn.Flatten())
+        self.append(nn.LazyLinear(classes))
+
+
+class Looking(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.last = nn.Linear(shape[0], classes)
+
+    def forward(self, x):
+        return self.last(x) if x.sum() > 0 else -self.last(-x)
+
+
+class Noisy(Normed):
+    def forward(self, x):
+        return super().forward(x + np.random.rand())
+
+
+class Counting(Normed):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x)
+"""
+
+
+def options(name, **values):
+    return {"optimizer": Choice(name, name, {"lr": 0.02} | values)}
+
+
+def schedule(name, **values):
+    return {"schedule": Choice(name, name, values)}
+
+
+CASES = {
+    "plain": {},
+    "sgd": options("SGD"),
+    "momentum": options("SGD", momentum=0.9),
+    "nesterov": options("SGD", momentum=0.8, nesterov=True, weight_decay=0.01),
+    "adam with decay": options("Adam", weight_decay=0.02, betas=[0.8, 0.95], eps=1e-6),
+    "adamw": options("AdamW", weight_decay=0.1),
+    "adamw without a word on decay": options("AdamW"),
+    "biases spared": options("AdamW", weight_decay=0.2) | {"decay_biases": False},
+    "cosine": schedule("cosine", warm_up=0.2),
+    "restarts": schedule("warm_restarts"),
+    "plateau": schedule("plateau", patience=0, threshold=0.5),
+    "one cycle": schedule("onecycle"),
+    "clipped": {"clip_norm": 0.05},
+    "ema": {"ema": 0.9},
+    "swa": {"swa": 0.5},
+    "validation": {"validation": 0.25},
+    "patience": {"validation": 0.3, "patience": 1, "epochs": 8} | options("Adam", lr=0.3),
+    "seed": {"seed": 7},
+    "another fold": {"fold": 2},
+    "an inner fold": {"inner_folds": 2, "inner_fold": 1},
+    "a part of the samples": {"train_size": 33},
+    "one batch": {"batch_size": 500},
+    "batches of one": {"batch_size": 1, "epochs": 1},
+    "two layers": {"model": Choice("mlp", "mlp", {"hidden": [5, 6]})},
+    "no hidden layer": {"model": Choice("mlp", "mlp", {"hidden": []})},
+    "balanced": {"loss": Choice("CrossEntropyLoss", "CrossEntropyLoss", {"weight": "balanced"})},
+    "numbers": {"dataset": NUMBERS, "loss": Choice("MSELoss", "MSELoss", {})},
+    "numbers by huber": {
+        "dataset": NUMBERS,
+        "loss": Choice("HuberLoss", "HuberLoss", {"delta": 0.5}),
+    },
+    "skips": {"model": Choice("skipping", "of_stack:Skipping", {})},
+    "batch norm": {"model": Choice("normed", "of_stack:Normed", {})},
+    "batch norm with ema": {"model": Choice("normed", "of_stack:Normed", {}), "ema": 0.8},
+    "the whole training part": {
+        "dataset": Choice("fake", "synthetic", {"count": 50, "test": 20, "size": 4, "classes": 3})
+    }
+    | {"folds": None, "fold": None},
+}
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    (tmp_path / "of_stack.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+
+
+def entry(laboratory, run, name, **conditions):
+    return stacking.Entry(
+        run,
+        laboratory.data(run.dataset),
+        None,
+        laboratory.checkpoints(name),
+        laboratory.folder / "stacked" / name,
+        run,
+        experiment.Execution(pinning=False),
+        Conditions(**conditions),
+        None,
+    )
+
+
+def stack(laboratory, runs, **conditions):
+    """What metrics.json says and the weights, of each run; and those that were not stacked."""
+    entries = [entry(laboratory, run, str(k), **conditions) for k, run in enumerate(runs)]
+    others = stacking.train_all(entries)
+    torch.set_num_threads(1)
+    refused = [one for one, _ in others]
+    return [
+        (read_json(one.output / "metrics.json"), torch.load(one.output / "weights.pt"))
+        for one in entries
+        if one not in refused
+    ], [why for _, why in others]
+
+
+def difference(weights, others):
+    assert list(weights) == list(others)
+    return max(
+        float((weights[name].double() - others[name].double()).abs().max()) for name in weights
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_network_of_a_stack_is_the_lone_one(laboratory, modules, case):
+    run = vary(PLAIN, **CASES[case])
+    lone, weights = laboratory.conduct(run)
+    # Among others, which differ in what each may have of its own.
+    rate = run.optimizer.options | {"lr": 0.001}
+    others = [
+        vary(run, optimizer=dataclasses.replace(run.optimizer, options=rate)),
+        vary(run, seed=run.seed + 1),
+    ]
+    (stacked, of_stack), *_ = stack(laboratory, [run, *others])[0]
+    assert difference(of_stack, weights) < 1e-5
+    assert stacked["stacked"] and not lone["stacked"]
+    assert stacked["shipped_epoch"] == lone["shipped_epoch"]
+    assert len(stacked["epochs"]) == len(lone["epochs"])
+    for mine, other in zip(stacked["epochs"], lone["epochs"], strict=True):
+        assert mine["loss"] == pytest.approx(other["loss"], rel=1e-4)
+        assert mine["lr"] == other["lr"]
+    assert stacked["loss"] == pytest.approx(lone["loss"], rel=1e-4)
+    same = ("settings", "identity", "train_samples", "held_out_samples", "scaling", "parameters")
+    assert {key: stacked[key] for key in same} == {key: lone[key] for key in same}
+    assert lone.keys() == stacked.keys() - {"made_of", "files", "loaded"}
+
+
+def test_how_many_stand_together_decides_no_bit(laboratory, modules, monkeypatch):
+    model = Choice("skipping", "of_stack:Skipping", {})
+    runs = [
+        vary(
+            PLAIN,
+            model=model,
+            seed=seed % 5,
+            fold=seed % 3,
+            **options("AdamW", lr=0.001 * (1 + seed)),
+        )
+        for seed in range(50)
+    ]
+    results = {}
+    for most in (1, 2, 7, 50):
+        monkeypatch.setattr(stacking, "MOST", most)
+        results[most] = stack(laboratory, runs)[0]
+    for most in (1, 2, 7):
+        for (_, weights), (_, others) in zip(results[most], results[50], strict=True):
+            assert difference(weights, others) == 0
+
+
+def test_curves_are_scored_after_each_epoch(laboratory):
+    lone, _ = laboratory.conduct(PLAIN, curves=True)
+    ((stacked, _),), _ = stack(laboratory, [PLAIN], curves=True)
+    assert [e["accuracy"] for e in stacked["epochs"]] == [e["accuracy"] for e in lone["epochs"]]
+
+
+def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
+    wild = vary(PLAIN, **options("SGD", lr=1e12))
+    calm = vary(PLAIN, **options("SGD"))
+    ((alone, weights),), _ = stack(laboratory, [calm])
+    ((bad, none), (good, same)), _ = stack(laboratory, [wild, calm])
+    lone, _ = laboratory.conduct(wild)
+    assert bad["diverged"] == lone["diverged"]
+    assert none == {} and bad["loss"] is None
+    assert difference(weights, same) == 0
+    assert good["loss"] == alone["loss"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"model": Choice("c", "of_stack:Convolving", {})}, "Unflatten"),
+        ({"model": Choice("c", "of_stack:Looking", {})}, "cannot be traced"),
+        ({"model": Choice("c", "of_stack:Noisy", {})}, "the same each time"),
+        ({"model": Choice("c", "of_stack:Counting", {})}, "changes attributes"),
+        ({"model": Choice("c", "of_stack:Normed", {}), "batch_size": 117}, "a batch of one sample"),
+        ({"model": Choice("mlp", "mlp", {"hidden": [3000]})}, "too large"),
+        (options("Adagrad"), "Adagrad"),
+        (options("Adam", amsgrad=True), "amsgrad"),
+        ({"stacked": False}, "the config says so"),
+        ({"precision": "bf16"}, "bf16"),
+        ({"threads_per_worker": 2}, "threads"),
+        ({"stop_after": 1}, "goes on"),
+        ({"loss": Choice("l", "CrossEntropyLoss", {"label_smoothing": 0.1})}, "label_smoothing"),
+    ],
+)
+def test_what_cannot_be_stacked_says_why(laboratory, modules, changes, why):
+    results, reasons = stack(laboratory, [vary(PLAIN, **changes)])
+    assert results == []
+    assert why in reasons[0]
+
+
+def test_the_costs_of_a_stack_are_those_of_its_runs(laboratory):
+    runs = [vary(PLAIN, seed=seed) for seed in range(4)]
+    results, _ = stack(laboratory, runs)
+    ended = [(metrics["started"], metrics["ended"]) for metrics, _ in results]
+    assert all(abs(ended[k][1] - ended[k + 1][0]) < 1e-6 for k in range(3))
+    folder = laboratory.folder / "stacked" / "0"
+    assert len(pd.read_csv(folder / "utilisation.csv")) == 2
+    assert len(pd.read_csv(folder / "epochs.csv")) == PLAIN.epochs
+    assert (Path(folder) / "predictions.parquet").exists()
