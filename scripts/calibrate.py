@@ -20,10 +20,7 @@ def main(flags):
     cores.set_thread_variables(flags.cores)
     lean_torch.import_torch()
     run, available = Run.from_json(flags.settings), min(flags.cores, cores.allowed())
-    if flags.share:
-        recipes.share(flags.share, run, flags.output)
-        print(f"taken from {flags.share}")
-    elif flags.known and recipes.take_over(flags.known, run, available, flags.output):
+    if flags.known and recipes.take_over(flags.known, run, available, flags.output):
         print(f"measured before, in {flags.known}")
     else:
         recipes.calibrate(run, flags.data, available, flags.output)
@@ -39,7 +36,6 @@ if __name__ == "__main__":
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the recipe")
     add("--known", type=Path, metavar="FILE", help="copy to reuse, or to write")
-    add("--share", type=Path, metavar="FILE", help="recipe of a candidate to copy instead")
     add("--cores", required=True, type=int, metavar="N", help="how many it may use")
     flags = parser.parse_args()
     try:

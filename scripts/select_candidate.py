@@ -13,7 +13,7 @@ from pathlib import Path
 
 from allcores.analysis import metrics, selection
 from allcores.study import fingerprint, grid
-from allcores.study.record import Record
+from allcores.study.identity import Record
 from allcores.study.results_folder import ResultsFolder
 
 
@@ -34,11 +34,11 @@ def main(flags):
     table = grid.expand(json.loads(flags.config.read_text()))
     choice = table.choices[flags.selection]
     inner_paths = folder.scored_paths(choice)
-    folders = {label: [folder.run(path) for path in paths] for label, paths in inner_paths.items()}
+    runs = {label: list(map(folder.run_files, paths)) for label, paths in inner_paths.items()}
     made_of = folder.made_of_choice(choice, flags.metric)
     metric = metrics.Metric.of(flags.metric)
     try:
-        result = selection.choose(folders, choice.keeps, len(choice.rungs), metric)
+        result = selection.choose(runs, choice.keeps, len(choice.rungs), metric)
     except ValueError:  # all have diverged
         discard(folder, table, choice, inner_paths, [])
         raise

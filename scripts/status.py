@@ -3,6 +3,7 @@
 python scripts/status.py --configfile config/mine.yaml            runs done, running, failed
 python scripts/status.py --configfile config/mine.yaml --watch    the same, until all is done
 python scripts/status.py --configfile config/mine.yaml --why      which runs would run again, why
+python scripts/status.py --configfile config/mine.yaml --unused   what the config asks for no more
 """
 
 import os
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 def main(flags):
     from allcores.campaign import config as configs
     from allcores.campaign import journal, why
-    from allcores.campaign.status import Status
+    from allcores.campaign.status import Status, unused
     from allcores.planning import choose
     from allcores.study import grid, results_folder
 
@@ -39,7 +40,12 @@ def main(flags):
     table = grid.expand(config)
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")
-    if flags.why:
+    if flags.unused or flags.remove_unused:
+        call = journal.read_call(folder)
+        if flags.remove_unused and call is not None and call.is_going_on:
+            raise ValueError("a call of snakemake is going on here; nothing was removed")
+        print(*unused(folder, table, config, flags.remove_unused), sep="\n")
+    elif flags.why:
         print(*why.lines(folder, table), sep="\n")
     else:
         show(Status(folder, table), flags)
@@ -58,6 +64,8 @@ if __name__ == "__main__":
     add = parser.add_argument
     add("--watch", action="store_true", help="look again every second, until the call ends")
     add("--why", action="store_true", help="say which runs would be trained again, and why")
+    add("--unused", action="store_true", help="list results that the config asks for no more")
+    add("--remove-unused", action="store_true", help="list and delete them")
     try:
         main(parser.parse_args())
         print(end="", flush=True)  # there may be no sys.stdout

@@ -21,10 +21,12 @@ if __name__ == "__main__":
 import faulthandler
 import os
 import signal
+import traceback
 from pathlib import Path
 
 from allcores.data import preparation
 from allcores.machine import cores, lean_torch
+from allcores.stacking.several import SharedJob
 from allcores.study.identity import Conditions
 from allcores.study.run import AUTO
 from allcores.training import commandline, recipes
@@ -43,13 +45,13 @@ def main(flags):
         # Loading may compute with torch; ranks cannot be forked from a process with its threads.
         cores.set_thread_variables(1)
         preparation.prepare(dataset, "results/downloads", data_folder)
-    if flags.scratch:
-        data_folder = preparation.local_copy(data_folder, os.path.expandvars(flags.scratch))
+    data_folder = data_of(flags) or data_folder
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()
-    from allcores.training import metrics, results, sanity
-    from allcores.training.experiment import Execution, assist, conduct
+    from allcores.stacking import conduct as stacking
+    from allcores.training import evaluation, results, sanity
+    from allcores.training.experiment import assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
         sanity.check_in_child(request.plain, data_folder, flags.timeout)
@@ -63,11 +65,40 @@ def main(flags):
     if needed > cores.allowed():
         print(f"{needed} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
 
+    entry = entry_of(flags, run, request, data_folder)
+    node = node_of(run)
+    if node:
+        assist(run, node, data_folder, flags.fold_of, entry.checkpoint_folder, entry.execution)
+        return
+    if not flags.settings:  # the folders of the workflow's results are its own
+        results.refuse_foreign(entry.output, entry.checkpoint_folder)
+    elif not stacking.train_all([entry]):
+        return
+    result = conduct(*vars(entry).values())
+    if result["diverged"]:
+        print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {entry.output}")
+    else:
+        print(
+            f"{evaluation.in_words(result)} on {result['held_out_samples']:,} held-out "
+            f"samples; {result['training_seconds']:.2f} s of training; results in {entry.output}"
+        )
+
+
+def data_of(flags):
+    """The folder of the prepared dataset that --data gives, or its copy on this machine."""
+    if not flags.scratch:
+        return flags.data
+    return preparation.local_copy(flags.data, os.path.expandvars(flags.scratch))
+
+
+def entry_of(flags, run, request, data_folder):
+    """The stacking.Entry of the run that the flags describe."""
+    from allcores.stacking.conduct import Entry
+    from allcores.training.experiment import Execution
+
     # One folder per set of settings, so that two runs by hand never share one.
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
     name += "_curves" if flags.curves else ""
-    checkpoints = flags.checkpoints or BY_HAND / "checkpoints" / name
-    output = flags.output or BY_HAND / name
     execution = Execution(
         not flags.no_pinning,
         flags.timeout,
@@ -76,30 +107,17 @@ def main(flags):
         flags.tensorboard,
         ends_process=True,
     )
-    node = node_of(run)
-    if node:
-        assist(run, node, data_folder, flags.fold_of, checkpoints, execution)
-        return
-    if not flags.settings:  # the folders of the workflow's results are its own
-        results.refuse_foreign(output, checkpoints)
-    result = conduct(
+    return Entry(
         run,
         data_folder,
         flags.fold_of,
-        checkpoints,
-        output,
+        flags.checkpoints or BY_HAND / "checkpoints" / name,
+        flags.output or BY_HAND / name,
         request,
         execution,
         Conditions(flags.curves, flags.exclusive),
         flags.cores_of_call,
     )
-    if result["diverged"]:
-        print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {output}")
-    else:
-        print(
-            f"{metrics.in_words(result)} on {result['held_out_samples']:,} held-out "
-            f"samples; {result['training_seconds']:.2f} s of training; results in {output}"
-        )
 
 
 def node_of(run):
@@ -138,14 +156,69 @@ def stop(number, frame):
     raise KeyboardInterrupt(signal.Signals(number).name if is_sent else "a signal")
 
 
-if __name__ == "__main__":
-    faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
+def several(file, cores_of_job):
+    """Train the runs of a job that several share; returns an exit status."""
+    given = [] if cores_of_job is None else ["--cores", str(cores_of_job)]
+    job = SharedJob(file)
+    first = parsed(next(iter(job.to_train.values())), [])
+    cores.set_thread_variables(commandline.run_of(first).plain.threads_per_worker)
+    lean_torch.import_torch()
+    from allcores.stacking import (
+        conduct as stacking,  # before forking; it imports what a run needs, too
+    )
+
+    def stack(job):
+        entries = {}
+        for path, arguments in job.to_train.items():
+            flags = parsed(arguments, given)
+            request, data_folder = commandline.run_of(flags), data_of(flags)
+            run = with_recipe(request, flags, data_folder) if request.has_auto else request
+            entries[path] = entry_of(flags, run, request, data_folder)
+        path_of = {entry.output: path for path, entry in entries.items()}
+        others = stacking.train_all(
+            entries.values(),
+            begin=lambda entry: job.begin(path_of[entry.output]),
+            end=lambda entry: job.end(path_of[entry.output], entry.output),
+        )
+        for entry, why in others:
+            print(f"{path_of[entry.output]} is trained alone: {why}", flush=True)
+        return [path_of[entry.output] for entry, _ in others]
+
+    failed = job.train(
+        stack,
+        train_one=lambda arguments: one(parsed(arguments, given)),
+        output_of=lambda arguments: parsed(arguments, given).output,
+        program=program,
+    )
+    if failed:
+        print(f"train.py: {len(failed)} runs of this job failed", file=sys.stderr)
+        return 1
+    file.with_suffix(".done").touch()
+    return 0
+
+
+def parsed(arguments, given):
+    """The flags of a run of a job, and what all of the job's runs are given."""
+    return commandline.parse(arguments + given, __doc__)
+
+
+def one(flags):
+    """Train the run that the flags describe; returns an exit status."""
+    main(flags)
+    return 0
+
+
+def program(train, *arguments):
+    """Call a function in a process that ends with it, and say what stopped it.
+
+    Returns:
+        An exit status.
+    """
     status = 1
     try:
         for number in (*lifetime.signals_to_stop(), signal.SIGALRM):
             signal.signal(number, stop)
-        main(commandline.parse(sys.argv[1:], __doc__))
-        status = 0
+        status = train(*arguments)
     except (ValueError, OSError, failures.RankFailedError) as error:
         print(f"train.py: {error}", file=sys.stderr)
     except KeyboardInterrupt as error:
@@ -156,9 +229,18 @@ if __name__ == "__main__":
             f"train.py: stopped by {error}; the same call goes on from the last checkpoint",
             file=sys.stderr,
         )
+    except BaseException:
+        traceback.print_exc()
     finally:
         lifetime.end_descendants()
-    # Everything is written; tearing down torch's modules would take another 0.7 s of every run.
     sys.stdout.flush()
     sys.stderr.flush()
+    return status
+
+
+if __name__ == "__main__":
+    faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
+    flags = commandline.parse(sys.argv[1:], __doc__)
+    status = program(several, flags.job, flags.cores) if flags.job else program(one, flags)
+    # Everything is written; tearing down torch's modules would take another 0.7 s of every run.
     os._exit(status)

@@ -30,6 +30,7 @@ studies:
     strategies: [serial, ddp]
     workers: [2]
 recipe: fixed
+runs_per_job: 1
 """
 # For each model serial and ddp, two folds.
 RUNS = 8

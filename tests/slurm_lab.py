@@ -110,7 +110,8 @@ def slow_model(folder, seconds, epochs):
     folder.mkdir(exist_ok=True)
     (folder / "slow.py").write_text(SLOW.replace("SECONDS", str(seconds)))
     optimizer = {"name": "sgd", "lr": 0.05}
-    return {"import": "slow:Net", "batch_size": 4, "epochs": epochs, "optimizer": optimizer}
+    entry = {"import": "slow:Net", "batch_size": 4, "epochs": epochs, "optimizer": optimizer}
+    return entry | {"stacked": False}  # which would not wait
 
 
 def by_profile(slurm, project, *arguments):
@@ -122,7 +123,7 @@ def by_profile(slurm, project, *arguments):
     command += ["--configfile", project.config, "--jobs", "8"]
     # The machine is small and the jobs are short: ask for less, and look for their end sooner.
     command += ["--default-resources", "mem_mb=500", "runtime=60"]
-    command += ["--set-resources", "train:mem_mb=900", *arguments]
+    command += ["--set-resources", "train:mem_mb=900", "train_several:mem_mb=900", *arguments]
     command += ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     call = subprocess.Popen(command, cwd=project.folder, env=slurm, text=True, **pipes)

@@ -15,7 +15,7 @@ from allcores.campaign.events import Events
 from allcores.campaign.run_jobs import RunJobs
 from allcores.data import preparation
 from allcores.study import fingerprint, grid, identity, results_folder
-from allcores.study.record import Record
+from allcores.study.identity import Record
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 STUDY = """
@@ -33,7 +33,8 @@ def expanded(seed=0):
 
 
 def failed(rule, title, log=""):
-    return journal.JobRecord(rule, title, journal.FAILED, time.time(), time.time(), 1, log)
+    runs, now = [title] if rule == "train" else [], time.time()
+    return journal.JobRecord(rule, title, journal.FAILED, now, now, 1, log, runs=runs)
 
 
 def ended(folder, told_to_stop):
@@ -44,12 +45,12 @@ def ended(folder, told_to_stop):
     (folder / "earlier").write_text("epoch 1/2\n")
     os.utime(folder / "earlier", (1, 1))
     titles = {"choose": "choose", silent: "silent", earlier: "earlier"}
-    events = Events(of_call, lambda rule, wildcards: wildcards, lambda job: None)
+    events = Events(of_call, lambda rule, wildcards: list(wildcards.values()), lambda job: None)
     events.is_told_to_stop = told_to_stop
     titles |= {stopped: "stopped", raised: "raised"}
     for number, (title, log) in enumerate(titles.items()):
         rule = "choose" if title == "choose" else "train"
-        of_job = {"rule_name": rule, "wildcards": title, "jobid": number, "threads": 1}
+        of_job = {"rule_name": rule, "wildcards": {"": title}, "jobid": number, "threads": 1}
         of_job |= {"log": [folder / log], "rule_msg": ""}
         events.emit(SimpleNamespace(event=LogEvent.JOB_INFO, **of_job))
     (folder / "stopped").write_text("epoch 1/2\ntrain.py: stopped; the same call goes on\n")

@@ -57,7 +57,7 @@ studies:
     assert ordered.index(("lenet", None, 1)) < ordered.index(("longer", None, 1))
     assert seconds["lenet", None, 1] == pytest.approx(2 * 50_000 * 0.001, abs=5)
     assert ordered[-2:] == [("vgg11", None, 2), ("vgg11", None, 1)]
-    assert all(60 * estimates.minutes(run) > 2.9 * estimates.seconds(run) for run in runs)
+    assert all(60 * estimates.minutes([run]) > 2.9 * estimates.seconds(run) for run in runs)
     memory_mb = {(r.train_size, r.workers): estimates.memory_mb(r) for r in table.of("two")}
     assert memory_mb[None, 2] > estimates.memory_mb(table.of("few")[0])
 
@@ -78,7 +78,7 @@ def test_what_a_plan_has_extrapolated_is_asked_of_a_cluster(tmp_path, monkeypatc
         assert predicted.extrapolated
         assert unknown.seconds(run) != pytest.approx(predicted.seconds_among(0.0))
         assert estimates.seconds(run) == pytest.approx(predicted.seconds_among(0.0))
-        assert 2.5 <= 60 * estimates.minutes(run) / predicted.seconds_among(0.0) <= 3
+        assert 2.5 <= 60 * estimates.minutes([run]) / predicted.seconds_among(0.0) <= 3
         assert 1 <= estimates.memory_mb(run) * 1e6 / max(predicted.memory, 80e6 * run.workers) < 1.5
 
 

@@ -27,6 +27,7 @@ ARROWS = {
     "strategies": {"parallel"},
     "training": {"study", "machine", "data", "parallel"},
     "analysis": {"study", "machine", "data"},
+    "stacking": {"study", "machine", "data", "parallel", "training"},
     "serving": {"study", "data", "datasets", "training"},
     "campaign": {"study", "machine", "data", "planning", "analysis", "training"},
     "planning": {"study", "machine", "data", "parallel", "training"},

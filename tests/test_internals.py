@@ -30,7 +30,7 @@ internals.ignore_damaged_records()
 
 
 def check(wildcards):
-    print("dry", internals.is_dry_run(workflow), file=sys.stderr)
+    print("executes", internals.executes(workflow), file=sys.stderr)
     print("forced", internals.forced_rules(workflow), file=sys.stderr)
     if "FORCE" in os.environ:
         internals.force(workflow, ["made"])
@@ -118,13 +118,13 @@ def test_what_a_call_was_given(call):
     assert "values {'one': 1, 'two': {'c': '2'}}" in said, (
         "numbers inside of what it gave are texts"
     )
-    assert "dry True" in said
+    assert "executes False" in said
     assert internals.parsed_pairs(["one=1", "two={c: 2}"]) == {"one": 1, "two": {"c": "2"}}
 
 
 def test_jobs_are_packed_by_memory_and_run_by_priority(call):
     said = call()
-    assert "dry False" in said
+    assert "executes True" in said
     assert "to run ['all', 'another', 'make']" in said
     assert "told False" in said
     # With room for one of them: `another` fails if it is not the second.

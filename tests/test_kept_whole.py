@@ -165,7 +165,7 @@ def test_damaged_data_are_made_again_and_train_nothing(project, name, how):
     made = {"2folds_seed0.json", *(() if name.endswith("0.json") else DATA)}
     assert decisions.data == {f"results/mine/data/mine/{file}" for file in made}
     assert decisions.runs == set()
-    assert all(set(inputs.values()) <= decisions.data for inputs in decisions.inputs.values())
+    assert all(set(inputs) <= decisions.data for inputs in decisions.inputs.values())
 
 
 def test_a_call_makes_damaged_data_again_as_they_were(project):
@@ -216,6 +216,16 @@ def test_a_damaged_result_is_trained_again(project, name, how):
     file = next((project.results / "runs").rglob(name))
     spoil(file, how)
     assert {Path(path).parts[-2] for path in Decisions(project).runs} == {file.parts[-3]}
+
+
+def test_results_of_an_earlier_version_are_trained_again_with_one_sentence(project):
+    for file in (project.results / "runs").rglob("metrics.json"):
+        content = read_json(file)
+        del content["made_of"]
+        write_json(file, content)
+    decisions = Decisions(project)
+    assert len(decisions.runs) == 2
+    assert all("an earlier version of allcores" in text for text in decisions.told)
 
 
 def test_a_folder_in_the_place_of_a_result_is_damage(project):
@@ -327,7 +337,7 @@ def test_results_of_another_run_are_refused(project):
     """Of other data, behind Snakemake's back; of other conditions; of damaged data."""
     table = grid.expand(yaml.safe_load(project.config.read_text()))
     run, folder = next(iter(table.runs.values())), ResultsFolder("results/mine")
-    read = functools.partial(collect.read, f"{folder.run(run.path)}/metrics.json", run)
+    read = functools.partial(collect.read, folder.run_files(run.path), run)
     assert read(folder.dataset(""), Conditions())["train_samples"] == 20
     with pytest.raises(ValueError, match="different: exclusive"):
         read(folder.dataset(""), Conditions(exclusive=True))
@@ -362,7 +372,7 @@ def test_a_program_that_cannot_write_says_so_in_a_line(tmp_path):
     project = copy(tmp_path)
     project.config.write_text(SWEEP)
     choice = "selections/nested/tiny/mlp/constant/serial/w1t1/fold0of2/nall_seed0.json"
-    folds, recipe = "data/tiny/2folds_seed0_inner2.json", "recipes/tiny/mlp-lr0.01_all.json"
+    folds, recipe = "data/tiny/2folds_seed0_inner2.json", "recipes/tiny/mlp_all.json"
     files = {"assign_folds.py": folds, "calibrate.py": recipe, "select_candidate.py": choice}
     for programs in (("assign_folds.py", "calibrate.py"), ("select_candidate.py",)):
         obstacles = [project.results / f"{files[program]}.part" for program in programs]

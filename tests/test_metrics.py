@@ -17,6 +17,7 @@ from allcores.campaign.study_jobs import SelectionJobs
 from allcores.files import read_json
 from allcores.study import checks, grid, sweeps
 from allcores.study.results_folder import ResultsFolder
+from allcores.study.run_files import RunFolder
 
 TABLES = """
 models:
@@ -140,11 +141,11 @@ def test_predictions_that_were_edited_are_refused(laboratory):
     place = laboratory.folder / "run"
     record, file = read_json(place / "metrics.json"), place / "predictions.parquet"
     wanted = [Metric.of("macro_f1")]
-    assert 0 <= metrics.measured(record, place, wanted)["macro_f1"] <= 1
+    assert 0 <= metrics.measured(record, RunFolder(place), wanted)["macro_f1"] <= 1
     predictions = pd.read_parquet(file)
     predictions.assign(predicted=predictions["true"]).to_parquet(file)
     with pytest.raises(ValueError, match="is not what the run wrote"):
-        metrics.measured(record, place, wanted)
+        metrics.measured(record, RunFolder(place), wanted)
 
 
 def test_another_leading_metric_makes_choices_anew():

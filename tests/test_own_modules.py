@@ -11,7 +11,7 @@ from conftest import ROOT, vary
 from project import copy
 
 from allcores.study import component, fingerprint
-from allcores.study.record import Record
+from allcores.study.identity import Record
 from allcores.study.run import Choice
 
 MODEL_SOURCES = {

@@ -12,6 +12,7 @@ from project import MINIATURE, RUNS
 from allcores.study import fingerprint, grid, identity, registry
 
 NONE, HALF, ALL = 0, RUNS // 2, RUNS
+STACKING = ("conduct", "data", "loop", "losses", "networks", "optimizers")
 # Module of the library, or folder for all others in it -> how many of the miniature study's runs an
 # edit of everything that it defines trains again. Half of the runs are lenet's, half are ddp's.
 MODULES = {
@@ -39,6 +40,7 @@ MODULES = {
     "training": ALL,
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
     **dict.fromkeys((f"training/{name}" for name in ("commandline", "recipes", "sanity")), NONE),
+    "stacking": NONE,  # see below
     "planning": NONE,
     "campaign": NONE,
     "serving": NONE,
@@ -117,6 +119,17 @@ def test_an_edit_changes_the_identity_of_runs_that_reach_it(library, module):
     after = identities()
     expected = sum(module in of_run for of_run in reached())
     assert sum(after[path] != before[path] for path in before) == expected
+
+
+def test_an_edit_of_what_stacks_trains_runs_that_may_be_stacked():
+    config = copying.deepcopy(CONFIG)
+    config["studies"]["first"] |= {"strategies": ["serial"]}
+    for run in grid.expand(config).runs.values():
+        covered = fingerprint.files_of_run(run)
+        assert {f"allcores.stacking.{name}" for name in STACKING} <= covered.keys()
+    config["studies"]["first"] |= {"exclusive": True}
+    for run in grid.expand(config).runs.values():
+        assert "allcores.stacking.networks" not in fingerprint.files_of_run(run)
 
 
 def test_no_module_is_listed_that_is_gone():

@@ -20,7 +20,6 @@ from allcores.data import storage
 from allcores.files import read_json
 from allcores.machine import costs, lifetime
 from allcores.study import identity
-from allcores.study import record as study_record
 from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Choice
 from allcores.training import checkpoints, experiment, results
@@ -345,12 +344,12 @@ def test_a_run_that_is_told_to_stop_at_its_very_end_has_ended(laboratory, monkey
 
 def test_results_that_were_half_written_are_written_again(laboratory, monkeypatch):
     """The run was killed between its weights and its metrics."""
-    write_json = study_record.write_json
-    monkeypatch.setattr(study_record, "write_json", lambda *_: (_ for _ in ()).throw(MemoryError))
+    write_json = identity.write_json
+    monkeypatch.setattr(identity, "write_json", lambda *_: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(MemoryError):
         laboratory.conduct(RUN)
     assert (laboratory.folder / "run" / "weights.pt").exists()
-    monkeypatch.setattr(study_record, "write_json", write_json)
+    monkeypatch.setattr(identity, "write_json", write_json)
     metrics, _ = laboratory.conduct(RUN)
     assert len(metrics["sessions"]) == 2
 

@@ -13,7 +13,7 @@ from allcores.data import storage
 from allcores.serving import ensemble, output, samples
 from allcores.serving.predictor import Predictor
 from allcores.study.run import Choice
-from allcores.training import metrics
+from allcores.training import evaluation
 
 CHANNELS_LAST = {"memory_format": "channels_last"}
 
@@ -49,7 +49,7 @@ def test_a_network_says_again_what_it_said_when_it_was_scored(laboratory, recipe
     assert np.array_equal(predictions["predicted"], scores.argmax(axis=1))
     assert np.array_equal(predictions["true"], dataset.targets[predictions["sample"]])
     pairs = predictions["true"].to_numpy(), predictions["predicted"].to_numpy()
-    measures = metrics.of_classes(*pairs, len(predictor.classes))
+    measures = evaluation.of_classes(*pairs, len(predictor.classes))
     assert measures["confusion"] == record["confusion"]
     assert len(predictions) == record["held_out_samples"]
 
@@ -111,7 +111,7 @@ def test_a_run_that_diverged_is_left_out_of_others(laboratory):
     lost = RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30})
     laboratory.conduct(vary(RUN, optimizer=lost), "runs/lost")
     predictors = ensemble.read(laboratory.folder / "runs")
-    assert [predictor.folder.name for predictor in predictors] == ["good"]
+    assert [predictor.files.place.name for predictor in predictors] == ["good"]
     images = opened(laboratory).inputs[:1] + 1
     (note,) = ensemble.notes(predictors, images, laboratory.folder / "runs")
     assert note.endswith("runs/lost is left out: it diverged")

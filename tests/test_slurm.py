@@ -15,6 +15,8 @@ from slurm_lab import (
     slow_model,
 )
 
+from allcores.study import run_files
+
 pytestmark = pytest.mark.slurm
 
 
@@ -42,6 +44,19 @@ def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
     assert states.count("COMPLETED 2 2") == 2, "two nodes of one CPU"
     assert all(state.startswith("COMPLETED") for state in states)
     assert ends_like_a_local_call(project, tmp_path / "here")
+
+
+def test_short_runs_share_jobs(slurm, tmp_path):
+    project = copy(tmp_path / "there")
+    project.configure(lambda config: config.pop("runs_per_job"))
+    call = by_profile(slurm, project)
+    said, _ = call.communicate()
+    assert call.returncode == 0, said
+    assert "8 runs trained, 0 of them diverged; 0 missing" in said
+    assert len(run_files.below(project.results)) == 8
+    logs = list(project.results.glob("calls/*/*.log"))
+    assert len(logs) == 4, "of each model and strategy the two folds"
+    assert not list((project.results / "logs" / "train").rglob("*.log"))
 
 
 def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path):

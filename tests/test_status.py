@@ -150,7 +150,7 @@ def test_the_time_left_follows_what_has_been_seen(tmp_path, pace, monkeypatch):
     # Two of 10 s each at a time; two are done, two are half done.
     paths, began = list(runs), now - 15 * pace
     of_runs = [RunState(path, DONE) for path in paths[:2]]
-    of_runs += [RunState(path, RUNNING, now - 5, 1) for path in paths[2:4]]
+    of_runs += [RunState(path, RUNNING, now - 5, 1, folder.log(runs[path])) for path in paths[2:4]]
     of_runs += [RunState(path, WAITING) for path in paths[4:]]
     for path in paths[2:4]:
         log = Path(folder.log(runs[path]))
@@ -166,7 +166,9 @@ def test_the_time_left_follows_what_has_been_seen(tmp_path, pace, monkeypatch):
 
 
 def job(rule, title, of_state, log=""):
-    return journal.JobRecord(rule, title, of_state, time.time() - 5, time.time(), 1, log)
+    runs = [title] if rule == "train" else []
+    now = time.time()
+    return journal.JobRecord(rule, title, of_state, now - 5, now, 1, log, runs=runs)
 
 
 def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
@@ -208,8 +210,8 @@ def test_the_time_left_never_jumps(tmp_path, epochs, monkeypatch):
         of_runs = []
         for place, (path, run) in enumerate(runs.items()):
             known = DONE if place // 2 < turn else RUNNING if place // 2 == turn else WAITING
-            of_runs.append(RunState(path, known, 1000.0 + 60 * turn, 1))
             log = Path(folder.log(run))
+            of_runs.append(RunState(path, known, 1000.0 + 60 * turn, 1, log))
             log.parent.mkdir(parents=True, exist_ok=True)
             done = of_turn * epochs // 60 if known == RUNNING else 0
             log.write_text("".join(f"epoch {n + 1}/{epochs}  loss 0.1\n" for n in range(done)))
@@ -306,7 +308,7 @@ def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
     run, seconds = table.of("five")[0], []
     for pace in (100, 200):
-        file = Path(folder.recipe.format(**run.wildcards, measured=run.measured))
+        file = Path(folder.recipe_of(run, table))
         file.parent.mkdir(parents=True, exist_ok=True)
         timing = {"threads_per_worker": 1, "images_per_second": pace}
         write_json(file, {"timings": [timing]})

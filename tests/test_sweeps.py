@@ -24,8 +24,9 @@ from allcores.data import folds
 from allcores.data.batches import shards
 from allcores.datasets import digits
 from allcores.files import read_json, write_json
-from allcores.study import candidates, checks, grid, schema, sweeps
+from allcores.study import candidates, checks, grid, run_files, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
+from allcores.study.run_files import RunFolder
 
 CONFIG = """
 models:
@@ -99,7 +100,7 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
         assert np.argmax(of_fold["score"]) == np.argmax(scores) == np.argmax(of_fold["chosen"])
         assert runs["accuracy"].iloc[fold] == pytest.approx(score, abs=2e-3)
     # Each candidate on two inner folds of each fold, and the final runs.
-    trained = list((project.results / "runs").rglob("metrics.json"))
+    trained = run_files.below(project.results)
     assert len(trained) == len(RATES) * OUTER * INNER + OUTER
     said = (results / "verdict.rst").read_text()
     assert "* mlp: chosen on the training part alone, of 3 candidates in 2 choices (one for" in said
@@ -109,7 +110,7 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
     # A candidate more is trained, and nothing else.
     project.edit("mine.yaml", "0.03]", "0.03, 0.01]")
     planned = project.planned()
-    assert planned["train"] == OUTER * INNER
+    assert planned["train"] == OUTER * INNER, "a dry run times no model, to share jobs by"
     assert planned["select_candidate"] == OUTER
     project.edit("mine.yaml", "0.03, 0.01]", "0.03]")
     assert project.trains() == 0
@@ -223,11 +224,11 @@ def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
     assert selection.choose({"only": []}) == {"kept": ["only"], "candidates": {}}
     folders = {}
     for label, scores in inner.items():
-        folders[label] = [tmp_path / f"{label}{n}" for n in range(len(scores))]
+        folders[label] = [RunFolder(tmp_path / f"{label}{n}") for n in range(len(scores))]
         for folder, score in zip(folders[label], scores, strict=True):
-            folder.mkdir()
+            folder.place.mkdir()
             record = {"accuracy": score, "diverged": score is None, "cpu_seconds": 1.5}
-            write_json(folder / "metrics.json", record | {"epochs": []})
+            write_json(folder.place / "metrics.json", record | {"epochs": []})
     choice = selection.choose(folders)
     assert choice["kept"] == ["first"]
     assert selection.choose(folders, keeps=4)["kept"] == ["first", "equal", "worse"]
@@ -379,11 +380,9 @@ def test_all_candidates_compute_alike(tmp_path):
     fewer = HALVING.replace("[0.001, 0.5, 0.01, 0.1]", "[0.5, 0.01, 0.1]")
     project.config.write_text(fewer.replace("recipe: fixed\n", ""))
     project.call("--until", "train")
-    logs = [log.read_text() for log in (project.results / "logs/calibrate").rglob("*.log")]
-    assert sorted(log.startswith("taken from results/") for log in logs) == [False, True, True]
-    recipes = (project.results / "recipes").rglob("*.json")
-    one, *others = [read_json(recipe)["timings"] for recipe in recipes]
-    assert others == [one, one]
+    (recipe,) = (project.results / "recipes").rglob("*.json")
+    assert recipe.name == "mlp_all.json"
+    assert len(run_files.below(project.results)) > 3
 
 
 def test_it_is_told_when_all_candidates_diverge(tmp_path):

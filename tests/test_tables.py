@@ -15,7 +15,7 @@ from allcores.analysis import html_table, occupancy, products, report_page, tidy
 from allcores.analysis.metrics import Metric
 from allcores.analysis.words import methods
 from allcores.study.run import Choice
-from allcores.training import metrics
+from allcores.training import evaluation
 
 ALONE = ("serial", "ddp", "ring")
 FACTS = products.Facts(
@@ -34,6 +34,7 @@ def made(strategy, workers, fold, accuracy, seconds):
     return {
         "settings": json.loads(run.to_json()),
         "recipe": run.recipe,
+        "stacked": False,
         "classes": ["0", "1"],
         "accuracy": accuracy,
         "loss": 0.5,
@@ -222,7 +223,7 @@ def test_classes_may_be_called_like_columns(tmp_path):
 
 
 def test_the_confusion_of_classes_has_true_ones_in_rows():
-    measures = metrics.of_classes(np.array([0, 0, 1]), np.array([0, 2, 1]), 3)
+    measures = evaluation.of_classes(np.array([0, 0, 1]), np.array([0, 2, 1]), 3)
     assert measures == {"accuracy": 2 / 3, "confusion": [[1, 0, 1], [0, 1, 0], [0, 0, 0]]}
 
 

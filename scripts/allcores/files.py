@@ -50,6 +50,11 @@ def sha256(path):
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def sha256_of(content):
+    """The same of bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def checksum(content):
     """The SHA-256 of content that JSON can hold; the order of its keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
@@ -68,8 +73,17 @@ def read_json(path):
         ValueError: the file is damaged, or was changed since.
         OSError: it cannot be read.
     """
+    return parse_json(Path(path).read_bytes(), path)
+
+
+def parse_json(text, path):
+    """The same of the text of a file.
+
+    Args:
+        path: named in the message of the ValueError.
+    """
     try:
-        content = json.loads(Path(path).read_text())
+        content = json.loads(text)
         is_sound = content.pop(CHECKSUM) == checksum(content)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         is_sound = False
@@ -133,6 +147,7 @@ class KeptDigests:
                     path: entry for path, entry in self.entries.items() if Path(path).exists()
                 }
                 write_json(self.file, existing)
+                self.is_new = False
 
 
 def _state(path):

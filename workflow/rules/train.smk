@@ -27,7 +27,7 @@ rule calibrate:
     output:
         CALL.folder.recipe,
     log:
-        "<results>/logs/calibrate/{dataset}/{model}_{measured}.log",
+        "<results>/logs/calibrate/{dataset}/{family}_{measured}.log",
     priority: 1e9
     conda:
         "../../environment.yml"
@@ -40,14 +40,14 @@ rule calibrate:
     params:
         command=RUNS.calibrate_command,
     message:
-        "Measure how {wildcards.model} is fastest"
+        "Measure how {wildcards.family} is fastest"
     shell:
         f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_on_node} > {{log:q}} 2>&1"
 
 
 rule train:
     input:
-        unpack(RUNS.inputs),
+        RUNS.inputs,
     output:
         # Written last; it has the digests of the run's other files.
         f"<results>/runs/{PATH}/metrics.json",
@@ -65,4 +65,27 @@ rule train:
         "Train {wildcards.model} with {wildcards.strategy}, see {log}"
     shell:
         # exec, so that killing Snakemake ends the training and not a shell around it.
+        f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_on_node} > {{log:q}} 2>&1"
+
+
+# Runs of seconds share a job: planning/dealing.py says which. Not their results are declared, which
+# Snakemake would delete if one of them failed, but a mark, whose name no call has had before.
+rule train_several:
+    input:
+        RUNS.inputs,
+    output:
+        CALL.folder.shared_job("{call}", "{number}", "done"),
+    log:
+        CALL.folder.shared_job("{call}", "{number}", "log"),
+    priority: RUNS.priority
+    conda:
+        "../../environment.yml"
+    threads: RUNS.threads
+    resources:
+        **RUNS.cluster_resources,
+    params:
+        command=RUNS.command_of_shared,
+    message:
+        "Train short runs, one after the other, see {log}"
+    shell:
         f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_on_node} > {{log:q}} 2>&1"

@@ -1,22 +1,23 @@
 """Gather the results of a study's runs, and refuse those of other runs."""
 
+import io
 from pathlib import Path
 
 import pandas as pd
 
-from allcores.analysis import metrics, tidy
+from allcores.analysis import tidy
 from allcores.data import folds, storage
-from allcores.files import read_json
-from allcores.study import fingerprint, identity
+from allcores.study import fingerprint, identity, run_files
 
 # Datasets and folds of samples, which many runs share, by the folder that they come from.
 _datasets, _folds = {}, {}
 
 
-def read(path, run, data_folder, conditions):
-    """The metrics in a file.
+def read(files, run, data_folder, conditions):
+    """The metrics of a run.
 
     Args:
+        files: run_files.RunFolder or StoredRun.
         run: the Run to which they should belong.
         data_folder: where the prepared datasets are.
         conditions: the Conditions required by the study.
@@ -26,7 +27,7 @@ def read(path, run, data_folder, conditions):
             when something changes; this catches what it cannot see, such as copied results or a
             deleted `.snakemake`.
     """
-    metrics = read_json(path)
+    metrics = run_files.metrics(files)
     actual = metrics["identity"]
     different = identity.differences(actual, wanted_identity(run, data_folder, actual))
     different += fingerprint.changed(metrics["loaded"])
@@ -36,7 +37,7 @@ def read(path, run, data_folder, conditions):
         different.append("exclusive")
     if different:
         raise ValueError(
-            f"{path} is of another run than the config's; different: {', '.join(different)}. "
+            f"{files} is of another run than the config's; different: {', '.join(different)}. "
             "Delete it to train again"
         )
     return metrics
@@ -73,17 +74,17 @@ def _dataset_and_folds(run, folder):
 
 
 def of_all(runs, read):
-    """What read(run, folder) gives of all runs, a frame, with columns that name the run.
+    """What read(run, files) gives of all runs, a frame, with columns that name the run.
 
     Args:
-        runs: [(metrics.json, folder), ...].
+        runs: [(metrics, files), ...], as of read().
     """
     return pd.concat(
-        pd.DataFrame(tidy.identify(run), index=[0]).merge(read(run, folder), how="cross")
-        for run, folder in runs
+        pd.DataFrame(tidy.identify(run), index=[0]).merge(read(run, files), how="cross")
+        for run, files in runs
     )
 
 
-def utilisation(run, folder):
+def utilisation(run, files):
     """CPU seconds over time of a run."""
-    return pd.read_csv(metrics.checked_file(run, folder, "utilisation.csv"))
+    return pd.read_csv(io.BytesIO(run_files.checked(files, run, "utilisation.csv")))

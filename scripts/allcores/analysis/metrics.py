@@ -1,13 +1,13 @@
 """How good predictions are, by the metrics in measures.py or a user's."""
 
+import io
 import math
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import numpy as np
 
-from allcores.files import sha256
 from allcores.study import fit, registry
+from allcores.study.run_files import checked
 
 # The metrics of a study that lists none: by whether its targets are numbers.
 DEFAULTS = {False: ("accuracy",), True: ("r2", "rmse", "mae")}
@@ -115,42 +115,27 @@ def columns(table):
     return [Metric.of(name) for name in table if name in names or ":" in name]
 
 
-def predictions(run, folder):
+def predictions(run, files):
     """The predictions of a run: a frame of sample, true, predicted, and scores if of classes.
 
     Args:
         run: its metrics.json.
-        folder: the folder of its results.
+        files: its run_files.RunFolder or StoredRun.
 
     Raises:
         ValueError: the file was changed since it was written.
     """
     import pandas as pd  # here, since the workflow only asks for names
 
-    return pd.read_parquet(checked_file(run, folder, "predictions.parquet"))
+    return pd.read_parquet(io.BytesIO(checked(files, run, "predictions.parquet")))
 
 
-def checked_file(run, folder, name):
-    """The path of a file in a run's results, once it is known to be what the run wrote.
-
-    Args:
-        run, folder: see predictions().
-
-    Raises:
-        ValueError: it was changed since it was written.
-    """
-    file = Path(folder) / name
-    if sha256(file) != run["files"][name]:
-        raise ValueError(f"{file} is not what the run wrote. Delete {folder} to train again")
-    return file
-
-
-def measured(run, folder, metrics):
+def measured(run, files, metrics):
     """Name -> value of each Metric of a run; NaN where it diverged or the value is undefined.
 
     Args:
         run: its metrics.json.
-        folder: the folder of its predictions, read only for metrics that are not in its record.
+        files: see predictions(); read only for metrics that are not in its record.
         metrics: Metrics, the leading one first, as in the result.
     """
     names = [metric.name for metric in metrics]
@@ -159,7 +144,7 @@ def measured(run, folder, metrics):
     values = {name: run[name] for name in names if name in run}
     missing = [metric for metric in metrics if metric.name not in values]
     if missing:
-        frame = predictions(run, folder)
+        frame = predictions(run, files)
         arguments = frame["true"].to_numpy(), frame["predicted"].to_numpy(), probabilities(frame)
         values |= {metric.name: metric.measure(*arguments) for metric in missing}
     return {name: math.nan if values[name] is None else values[name] for name in names}

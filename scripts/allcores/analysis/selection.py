@@ -3,14 +3,12 @@
 import json
 import math
 import statistics
-from pathlib import Path
 
 import pandas as pd
 
 from allcores.analysis import metrics, tidy
-from allcores.files import read_json
-from allcores.study import schema
-from allcores.study.record import Record
+from allcores.study import run_files, schema
+from allcores.study.identity import Record
 
 # Prefix of the name of each swept key where those are columns.
 SWEPT = "swept_"
@@ -22,7 +20,7 @@ def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
     As in scikit-learn's GridSearchCV, inside each outer fold: the held-out part is not used.
 
     Args:
-        inner: candidate -> folders of its inner runs.
+        inner: candidate -> run_files.RunFolder or StoredRun of each of its inner runs.
         keeps: how many to choose; candidates that diverged are never chosen.
         rung: of successive halving, from 1.
         metric: metrics.Metric of the scores.
@@ -39,10 +37,10 @@ def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
         (only,) = inner
         return {"kept": [only], "candidates": {}}
     candidates = {}
-    for label, folders in inner.items():
-        runs = [read_json(Path(folder, "metrics.json")) for folder in folders]
-        pairs = zip(runs, folders, strict=True)
-        scores = [metrics.measured(run, folder, [metric])[metric.name] for run, folder in pairs]
+    for label, all_files in inner.items():
+        runs = [run_files.metrics(files) for files in all_files]
+        pairs = zip(runs, all_files, strict=True)
+        scores = [metrics.measured(run, files, [metric])[metric.name] for run, files in pairs]
         candidates[label] = {
             "scores": [None if math.isnan(score) else score for score in scores],
             "mean": None if any(map(math.isnan, scores)) else statistics.fmean(scores),

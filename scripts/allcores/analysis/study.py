@@ -11,7 +11,7 @@ from allcores.analysis import products
 from allcores.data import storage
 from allcores.files import sha256
 from allcores.study import fingerprint, fit, registry, schema, sweeps
-from allcores.study.record import Record
+from allcores.study.identity import Record
 from allcores.study.run import digest
 
 # The file in which a study notes what the others were made of.

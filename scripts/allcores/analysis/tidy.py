@@ -67,6 +67,7 @@ def runs(all_metrics, measured):
             "threads_used": metrics["recipe"]["threads_per_worker"],
             "precision": metrics["recipe"]["precision"],
             "memory_format": metrics["recipe"]["memory_format"],
+            "stacked": metrics["stacked"],
             "loss": metrics["loss"],
             "train_samples": metrics["train_samples"],
             "held_out_samples": metrics["held_out_samples"],
@@ -179,6 +180,7 @@ def _below_each_other(parts, columns):
 def conditions(runs):
     """The conditions under which each run was timed, in words; only equal ones compare."""
     alone = np.where(runs["exclusive"].astype(bool), "alone", "packed")
+    alone = np.where(runs["stacked"].astype(bool), "stacked", alone)
     return [
         f"{how}, {processor}, torch {torch}"
         for how, processor, torch in zip(

@@ -21,22 +21,20 @@ from allcores.analysis.words import verdict
 def _collected(job):
     """Name -> frame of each tidy CSV of a study, made from the results of its runs, and
     `predictions`: a frame of what they have predicted."""
-    all_metrics, folders, missing = [], [], list(job.missing)
+    all_metrics, all_files, missing = [], [], list(job.missing)
     for run in job.runs:
-        place = job.folder.run(run.path)
+        files = job.folder.run_files(run.path)
         try:
-            run_metrics = collect.read(
-                f"{place}/metrics.json", run, job.data, job.table.conditions[run.path]
-            )
-            all_metrics.append(run_metrics)
-            folders.append(place)
+            conditions = job.table.conditions[run.path]
+            all_metrics.append(collect.read(files, run, job.data, conditions))
+            all_files.append(files)
         except ValueError as error:
             if not job.missing:
                 raise
             print(error)
             missing.append(run.path)
-    pairs = list(zip(all_metrics, folders, strict=True))
-    measured = [metrics.measured(run, place, job.facts.metrics) for run, place in pairs]
+    pairs = list(zip(all_metrics, all_files, strict=True))
+    measured = [metrics.measured(run, files, job.facts.metrics) for run, files in pairs]
     names = ("epochs", "staleness", "classes", "confusion")
     frames = {name: getattr(tidy, name)(all_metrics) for name in names} | {
         "runs": tidy.runs(all_metrics, measured),

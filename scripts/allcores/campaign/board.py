@@ -52,8 +52,8 @@ class CallProgress:
 
     def notice(self, job):
         """Take in a journal.JobRecord that has changed its state."""
-        if job.rule == "train" and job.state == journal.FINISHED:
-            self.finished.add(job.title)
+        if job.state == journal.FINISHED:
+            self.finished.update(job.runs)
         if job.rule == "calibrate" and job.state == journal.FINISHED:
             self.is_news = True
 
@@ -66,9 +66,10 @@ class CallProgress:
             self.learned, self.is_news = len(self.finished), False
             self.estimates.read_again()
             self.journal.expect(self.expected())
-        if self.available is None and time.monotonic() - self.asked > ASKING:
-            self.queue, self.asked = state.queue(self.folder, self.table), time.monotonic()
         jobs = list(self.journal.jobs.values())
+        if self.available is None and time.monotonic() - self.asked > ASKING:
+            self.queue = state.queue(self.folder, self.table, jobs)
+            self.asked = time.monotonic()
         run_states = list(
             state.states(self.folder, self.table, jobs, self.is_done, queue=self.queue)
         )
@@ -89,32 +90,32 @@ def lines(run_states, jobs, folder, table, call, available, is_over=False):
     """
     counts = Counter(run_state.state for run_state in run_states)
     training = [run_state for run_state in run_states if run_state.state == RUNNING]
-    others = [job for job in jobs if job.state == journal.RUNNING and job.rule != "train"]
+    others = [job for job in jobs if job.state == journal.RUNNING and not job.runs]
     others = [] if is_over else others
     busy = sum(run_state.cores for run_state in training) + sum(job.cores for job in others)
     parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
     parts += [f"{counts[UNREACHABLE]} {UNREACHABLE}"] if counts[UNREACHABLE] else []
-    failed = [job for job in jobs if job.state == journal.FAILED and job.rule != "train"]
+    failed = [job for job in jobs if job.state == journal.FAILED and not job.runs]
     parts += [f"{' of '.join(filter(None, (job.rule, job.title)))} failed" for job in failed]
     line = ", ".join(parts)
     line += f"; {min(busy, available)} of {available} cores busy" if available else ""
     if call and call.expected and counts[RUNNING] + counts[WAITING] and not is_over:
-        began = min([job.began for job in jobs if job.rule == "train"], default=time.time())
+        began = min([job.began for job in jobs if job.runs], default=time.time())
         began = began if available else None
         cores = available or max(1, busy)
         seconds = state.seconds_left(run_states, folder, table, call, cores, began)
         line += f"; about {duration(seconds + AFTER)} left"
     yield line
-    shown = [_training(run_state, folder, table) for run_state in training]
+    shown = [_training(run_state, table) for run_state in training]
     shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in others]
     yield from shown[:MOST_JOBS]
     if len(shown) > MOST_JOBS:
         yield f"  and {len(shown) - MOST_JOBS} more"
 
 
-def _training(run_state, folder, table):
+def _training(run_state, table):
     run = table.runs[run_state.path]
-    epochs, loss = state.epochs_of(folder.log(run))
+    epochs, loss = state.epochs_of(run_state.log)
     loss_text = f", loss {loss}" if loss else ""
     epoch = f"epoch {epochs} of {run.trained_epochs}"
     return f"  {epoch}{loss_text}, {duration(run_state.elapsed)}: {run_state.path}"

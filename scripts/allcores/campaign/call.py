@@ -9,14 +9,15 @@ import logging
 import os
 import re
 import signal
-import subprocess
 import sys
+import time
 from pathlib import Path
 
+from snakemake.iocontainers import Wildcards
 from snakemake.utils import update_config
 
 from allcores import programs
-from allcores.campaign import closing, commands, journal, slurm_jobs, why
+from allcores.campaign import closing, commands, journal, slurm_jobs, study_jobs, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, CallProgress
 from allcores.campaign.closing import stop_at, unusable
@@ -25,13 +26,12 @@ from allcores.campaign.events import Events, Quiet
 from allcores.campaign.run_jobs import RunJobs
 from allcores.campaign.study_jobs import SelectionJobs, StudyJob
 from allcores.files import write_text
-from allcores.machine import lifetime, memory, slurm, warm_start
+from allcores.machine import memory, slurm, warm_start
 from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
 from allcores.study import checks, fit, grid, registry, results_folder, schema, sweeps, yamlfile
 from allcores.study.results_folder import ResultsFolder
-from allcores.study.run import PATH
 
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
@@ -70,7 +70,8 @@ class Call:
         self.local_cores = internals.local_cores(workflow)
         self.launcher = os.environ.get(LAUNCHER, "")
         self.open, self.journal, self.events = contextlib.ExitStack(), None, None
-        self.goes_on = False
+        self.name = f"{time.time_ns():x}"  # that no other call has had
+        self.goes_on, self.told = False, set()
         self.given = (
             internals.given_files(workflow),
             internals.given_pairs(workflow),
@@ -155,7 +156,8 @@ class Call:
             name: "|".join(re.escape(str(value)) for value in allowed)
             for name, allowed in values.items()
         }
-        return patterns | {"folds": "[0-9]+", "inner": "[0-9]+"}
+        numbers = dict.fromkeys(("folds", "inner", "number"), "[0-9]+")
+        return patterns | numbers | {"call": "[0-9a-f]+"}
 
     def warm(self, process):
         """The name of a warm process, where there is one: see machine/warm_start.py."""
@@ -187,7 +189,7 @@ class Call:
         results and data that were lost once the studies were finished."""
         if self.undecided:
             return [self.folder.plan_file(choose.FILE)]
-        paths = dict.fromkeys((*self.table.required, *self.selections.known_paths()))
+        paths = dict.fromkeys((*self.table.required, *self._known_paths()))
         data = {file for path in paths for file in self.data.files(self.table.runs[path]).values()}
         files = [file for job in self.studies for file in job.files]
         return [*self.runs.results(paths), *sorted(data), *files]
@@ -197,13 +199,18 @@ class Call:
         forced = internals.forced_rules(self.workflow)
         return forced is None or rule in forced
 
+    def _known_paths(self):
+        return self.selections.known_paths(self.table.selections.values())
+
     def make_again(self, files):
         """Have the jobs of these files run, whether or not the files are there."""
         internals.force(self.workflow, files)
 
     def tell(self, problem):
-        """Say why something is made again; without what to do about it."""
-        print(f"{str(problem).partition('. Delete')[0]}: it is made again", file=sys.stderr)
+        """Say once why something is made again; without what to do about it."""
+        if str(problem) not in self.told:
+            self.told.add(str(problem))
+            print(f"{str(problem).partition('. Delete')[0]}: it is made again", file=sys.stderr)
 
     def choosing(self, wildcards):
         """No input; what was chosen for other settings is chosen again."""
@@ -238,7 +245,6 @@ class Call:
         internals.choose_among_first(self.workflow, MOST_TO_WEIGH)
         if self.local_cores is not None:
             internals.start_at_once(self.workflow)
-            self._warm_up()
         jobs = internals.jobs_to_run(self.workflow)
         submitted = internals.submitted_to_slurm(self.workflow, jobs)
         if submitted:
@@ -251,19 +257,34 @@ class Call:
             files = " ".join(os.path.relpath(file) for file in self.files)
             plan = f"{programs.plan()} --configfile {files} --cores N"
             stop_at([f"`strategies: [auto]`: first call {plan}, with N the cores of a node"])
-        command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
-        tried_out = self.folder.tried_out
-        stop_at(preflight.findings(self.config, self.table, self.files, tried_out, command))
-        self.estimates.read_again()  # the models have been timed now
+        self.try_out_models()
         stop_at(list(self.runs.too_large()), "These runs have no room in memory")
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         internals.forget_resources(submitted)
+        self.folder.forget_calls(self.name)
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)
         self._watch(jobs, logger)
         is_submitting = self.local_cores is None
         internals.finish_by_signals(self.workflow, is_submitting, self._note_stop)
+
+    @functools.cache  # noqa: B019
+    def try_out_models(self):
+        """Try out and time each model, unless the call is none that trains: a dry run."""
+        if not (self.is_main and self.executes):
+            return
+        if self.local_cores is not None:
+            self._warm_up()
+        command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
+        tried_out = self.folder.tried_out
+        stop_at(preflight.findings(self.config, self.table, self.files, tried_out, command))
+        self.estimates.read_again()  # the models have been timed now
+
+    @property
+    def executes(self):
+        """Whether jobs are going to run; known while Snakemake builds its graph, not before."""
+        return internals.executes(self.workflow)
 
     def _note_stop(self):
         """Note that the call is told to end: jobs that end badly from now on have not failed."""
@@ -271,8 +292,14 @@ class Call:
             self.events.is_told_to_stop = True
 
     def _has_results(self, job):
-        """Whether the results of a job of the rule train are there, and are what is asked for."""
-        return job.rule.name == "train" and self.runs.current(PATH.format(**job.wildcards))
+        """Whether the results of a job's runs are there, and are what is asked for."""
+        paths = self._paths_of(job.rule.name, job.wildcards)
+        return bool(paths) and all(map(self.runs.current, paths))
+
+    def _paths_of(self, rule, wildcards):
+        """Paths of the runs that a job trains."""
+        is_training = rule in ("train", "train_several")
+        return self.runs.paths_of_job(Wildcards(fromdict=dict(wildcards))) if is_training else []
 
     def _warm_up(self):
         # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
@@ -282,7 +309,8 @@ class Call:
         warm_start.start(PANDAS, f"{logs}_{PANDAS}.log", at_once=prepares)
 
     def _watch(self, jobs, logger):
-        paths = {PATH.format(**job.wildcards) for job in jobs if job.rule.name == "train"}
+        of_jobs = (self._paths_of(job.rule.name, job.wildcards) for job in jobs)
+        paths = {path for of_job in of_jobs for path in of_job}
         for selection in self.table.choices.values():  # some of them will go on
             if not self.folder.kept_labels(selection):
                 paths |= {path for path in selection.next_paths if not self.folder.has(path)}
@@ -295,7 +323,7 @@ class Call:
         self.journal = progress.journal = journal.Journal(self.folder, record)
         self.open.callback(self.journal.close)
         notice = functools.partial(self._notice, progress, logger)
-        self.events = Events(self.journal, self._title, notice)
+        self.events = Events(self.journal, self._paths_of, notice)
         logger.addHandler(self.events)
         self.open.callback(logger.removeHandler, self.events)
         notes = [note for name in self.table.studies for note in fit.notes(self.config, name)]
@@ -315,12 +343,6 @@ class Call:
         progress.notice(job)
         if job.state == journal.FAILED and not internals.is_verbose(self.workflow):
             logger.error("\n".join(closing.failure(job)))
-
-    def _title(self, rule, wildcards):
-        """The title of a job, see journal.JobRecord."""
-        if rule == "train":
-            return PATH.format(**wildcards)
-        return " ".join(map(str, wildcards.values()))
 
     def end(self):
         """After the last job."""
@@ -356,8 +378,8 @@ class Call:
         if is_left:
             internals.cancel_submitted_jobs(self.workflow)
         is_stopped = is_left or internals.is_told_to_finish(self.workflow)
-        if not is_stopped:
-            self._make_tables_of_the_others()
+        if not is_stopped and self.is_main and not self.undecided:
+            study_jobs.make_without_missing(self)
         self._say_goodbye()
 
     def _say_goodbye(self):
@@ -365,29 +387,6 @@ class Call:
             lines = closing.lines(self.folder, self.table, self.journal)
             with contextlib.suppress(OSError):  # of a terminal that was closed
                 print(*lines, sep="\n", file=sys.stderr)
-
-    def _make_tables_of_the_others(self):
-        """Make the tables and figures of the runs that have results; the others are marked."""
-        if not self.is_main or self.undecided or not any(map(self.folder.has, self.table.runs)):
-            return
-        table = self.folder.without_missing(self.table)
-        jobs = [StudyJob(self, name, table) for name in table.studies]
-        outdated = [job for job in jobs if job.is_outdated]
-        if outdated:
-            print("Tables and figures of the runs that have results are made", file=sys.stderr)
-        for job in sorted(outdated, key=lambda job: bool(job.csvs_of_other)):
-            log = Path(self.folder.report_log(job.name))
-            log.parent.mkdir(parents=True, exist_ok=True)
-            arguments = map(str, job.arguments(commands.again(*self.given)))
-            with log.open("w") as output:
-                made = subprocess.run(
-                    [sys.executable, registry.LIBRARY.parent / "report.py", *arguments],
-                    preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                )
-            if made.returncode:
-                print(*closing.last_lines(log), sep="\n", file=sys.stderr)
 
 
 def _flag(cores):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from allcores.campaign import journal, state
-from allcores.files import read_json
+from allcores.study import run_files
 
 MOST = 5  # lines of a kind
 # Lines that do not say why: empty ones, and those in which Python marks a part of the line before.
@@ -30,16 +30,17 @@ def lines(folder, table, call_journal):
     if call_journal is None:
         return
     jobs = list(call_journal.jobs.values())
-    trained = [job for job in jobs if job.rule == "train" and job.state == journal.FINISHED]
+    trained = [path for job in jobs for path in _trained(job)]
     failed = [job for job in jobs if job.state == journal.FAILED]
     is_current = state.Current(folder, table)
     missing = [path for path in folder.wanted_paths(table) if not is_current(path)]
-    diverged = [job.title for job in trained if _has_diverged(folder, job.title)]
+    diverged = [path for path in trained if _has_diverged(folder, path)]
     yield f"\n{len(trained)} runs trained, {len(diverged)} of them diverged; {len(missing)} missing"
     yield from _listed([f"  diverged: {path}" for path in diverged])
     yield from _listed(["\n".join(failure(job)) for job in failed])
-    stopped = [job for job in jobs if job.state == journal.STOPPED and job.rule == "train"]
-    yield from _listed([f"  stopped: {job.title}" for job in stopped])
+    stopped = [job for job in jobs if job.state == journal.STOPPED]
+    paths = [path for job in stopped for path in job.runs if path not in _trained(job)]
+    yield from _listed([f"  stopped: {path}" for path in paths])
     pages = {name: Path(folder.study(name), "report.html") for name in table.studies}
     if missing:
         yield "The same call goes on with the missing runs."
@@ -51,9 +52,17 @@ def lines(folder, table, call_journal):
             yield f"Report of {name}{'' if is_new else ', of an earlier call'}: {page}"
 
 
+def _trained(job):
+    """Paths of the runs that a job has trained: of several, also if it has failed."""
+    if job.state == journal.FINISHED:
+        return job.runs
+    told = state.told(job.log) if len(job.runs) > 1 else {}
+    return [path for path in job.runs if told.get(path) == state.DONE]
+
+
 def _has_diverged(folder, path):
     try:
-        return bool(read_json(folder.metrics(path))["diverged"])
+        return bool(run_files.metrics(folder.run_files(path))["diverged"])
     except (OSError, ValueError):  # reported by whatever reads it next
         return False
 
@@ -66,7 +75,10 @@ def _listed(parts):
 
 def failure(job):
     """Lines on a failed journal.JobRecord: which, why, the end of its log, and where that is."""
+    told = state.told(job.log) if len(job.runs) > 1 else {}
+    failed = [path for path in job.runs if told.get(path) == state.FAILED]
     yield f"  failed: {job.rule} {job.title}"
+    yield from _listed([f"    its run {path}" for path in failed])
     yield from (f"    {line[:LONGEST]}" for line in job.message.splitlines()[:1])
     lines = last_lines(job.log)
     yield from (f"    {line}" for line in lines)

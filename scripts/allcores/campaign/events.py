@@ -28,26 +28,27 @@ class Events(logging.Handler):
 
     Args:
         journal: journal.Journal.
-        title: function of a rule's name and wildcards that returns a job's title.
+        paths: function of a rule's name and wildcards: the paths of the runs that a job trains.
         notice: called with a JobRecord after its state has changed.
 
     Attributes:
         is_told_to_stop: set when the call is told to end: jobs that then end badly have not failed.
     """
 
-    def __init__(self, journal, title, notice):
+    def __init__(self, journal, paths, notice):
         super().__init__()
         self.is_told_to_stop = False
-        self.journal, self.title, self.notice = journal, title, notice
+        self.journal, self.paths, self.notice = journal, paths, notice
         self.jobs = {}  # by their numbers; some may not have begun yet
 
     def emit(self, record):
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
             log, now = str(record.log[0]) if record.log else "", time.time()
-            title = self.title(record.rule_name, record.wildcards)
+            rule, paths = record.rule_name, self.paths(record.rule_name, record.wildcards)
+            title = paths[0] if len(paths) == 1 else " ".join(map(str, record.wildcards.values()))
             self.jobs[record.jobid] = JobRecord(
-                record.rule_name, title, RUNNING, now, now, record.threads, log
+                rule, title, RUNNING, now, now, record.threads, log, runs=paths
             )
             self._note(record.jobid, RUNNING, record.rule_msg or "")
         elif event == LogEvent.JOB_FINISHED:
@@ -63,7 +64,7 @@ class Events(logging.Handler):
         if not log or Path(job.log).stat().st_mtime < job.began:
             return self.is_told_to_stop
         has_error = ERROR.match(log.rpartition("\n")[2])
-        return self.is_told_to_stop and job.rule != "train" and not has_error
+        return self.is_told_to_stop and not job.runs and not has_error
 
     def _note(self, number, state_of_job, message=""):
         if number in self.jobs:

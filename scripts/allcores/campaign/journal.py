@@ -9,7 +9,7 @@ import json
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from allcores.files import write_text
@@ -69,12 +69,13 @@ class JobRecord:
 
     Attributes:
         rule: the name of its rule.
-        title: what it makes; the path of the run, for rule train.
+        title: what it makes: the path of its run, or else its wildcards.
         state: RUNNING, FINISHED, FAILED or STOPPED.
         began, since: when it began, and when its state changed last, in seconds since 1970.
         cores: number of cores that it occupies.
         log: its log file; "": it has none.
         message: what it does; where it failed, why, by the system that ran it, or "".
+        runs: paths of the runs that it trains.
     """
 
     rule: str
@@ -85,6 +86,7 @@ class JobRecord:
     cores: int
     log: str
     message: str = ""
+    runs: list = field(default_factory=list)
 
 
 class Journal:

@@ -1,16 +1,21 @@
 """What the rules of train.smk call: what each run is made from, and the resources it takes."""
 
+import math
 import os
 import sys
+from pathlib import Path
 
 from allcores.campaign import commands, state
+from allcores.files import read_json, write_json
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
-from allcores.study import registry, sweeps
+from allcores.planning import dealing
+from allcores.study import registry
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
 PROGRAM = registry.LIBRARY.parent / "train.py"
+EARLIER = "runs/ has results of an earlier version of allcores, whose records say less"
 # Set by profiles/allocation.sh: the memory of the largest of its nodes.
 NODE_MB = "ALLCORES_NODE_MB"
 
@@ -27,28 +32,19 @@ class RunJobs:
         self.estimates, self.cores = call.estimates, call.cores_of_a_run
         self.turns = call.table.turns()
         self.current, self.valid = state.Current(call.folder, call.table), {}
-        self.run_of_recipe, self.first_of_family = {}, {}
+        self.shared = {}  # number of a job of several runs -> its Runs
+        self.mark_of = {}  # path of a run that this call trains -> see results()
+        self.run_of_recipe = {}  # file of a recipe -> the first run that is trained with it
         for run in call.table.runs.values():
             if run.has_auto:
-                self.run_of_recipe.setdefault(_recipe_of(run.wildcards, run.measured), run)
-            family = sweeps.family_of(call.config, run.model.label), run.dataset.label
-            self.first_of_family.setdefault(family, run.model.label)
+                self.run_of_recipe.setdefault(self._recipe_file(run), run)
 
     def run(self, wildcards):
         return self.table.runs[PATH.format(**wildcards)]
 
     def with_recipe(self, wildcards):
-        """A run that is trained with the recipe of these wildcards."""
-        return self.run_of_recipe[_recipe_of(wildcards, wildcards.measured)]
-
-    def run_to_share(self, wildcards):
-        """A run of the first candidate of a model's sweep, whose recipe all candidates share, so
-        that they differ only in what varies; None: there is no sweep, or this is the first."""
-        family = sweeps.family_of(self.config, wildcards.model)
-        first = self.first_of_family[family, wildcards.dataset]
-        if first == wildcards.model:
-            return None
-        return self.run_of_recipe[wildcards.dataset, first, wildcards.measured]
+        """The run for which the recipe of these wildcards is measured."""
+        return self.run_of_recipe[self.folder.recipe.format(**wildcards)]
 
     def cores_of_recipe(self, wildcards):
         """As many as were measured before, if that is enough, so that nothing is measured again."""
@@ -64,17 +60,16 @@ class RunJobs:
         return max(needed, min(2 * needed, int(os.environ.get(NODE_MB, 10**9))))
 
     def minutes_of_recipe(self, wildcards, attempt):
-        return attempt * self.estimates.minutes(self.with_recipe(wildcards))
+        return attempt * self.estimates.minutes([self.with_recipe(wildcards)])
 
     def calibrate_command(self, wildcards, input, output):
         """The call of scripts/calibrate.py, for the shell."""
-        run, share = self.with_recipe(wildcards), self.run_to_share(wildcards)
+        run = self.with_recipe(wildcards)
         return commands.quoted(
             *self._call(PROGRAM.with_name("calibrate.py")),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *["--known", self._copy_of_recipe(run)],
-            *(["--share", self._recipe_file(share)] if share else []),
             *["--output", output[0]],
         )
 
@@ -105,29 +100,89 @@ class RunJobs:
         return "--exclusive" if self.is_exclusive(wildcards) else ""
 
     def nodes(self, wildcards):
-        return self.run(wildcards).nodes
+        return self._members(wildcards)[0].nodes
 
     def launcher(self, wildcards):
         """What starts a program on all nodes of a cluster's job; "": there is only one node."""
         return "srun" if self.nodes(wildcards) > 1 else ""
 
     def is_exclusive(self, wildcards):
-        return self.table.conditions[self.run(wildcards).path].exclusive
+        return self.table.conditions[self._members(wildcards)[0].path].exclusive
 
     def inputs(self, wildcards):
-        """Name -> file of what this call makes before a run begins.
+        """The files that this call makes before the runs of a job begin.
 
         Results that are there, but not valid any more, are made again.
         """
         if not self.call.is_main:  # all of it is there
-            return {}
-        run = self.run(wildcards)
-        self.results([run.path])
-        return self.call.data.files(run) | self._recipe(run)
+            return []
+        files = {}
+        for run in self._members(wildcards):
+            self._is_valid(run.path)
+            made = self.call.data.files(run) | self._recipe(run)
+            files |= {file: file for file in made.values()}
+        return list(files)
 
     def results(self, paths):
-        """The files of the runs at these paths that this call trains; the others are valid."""
-        return [self.folder.metrics(path) for path in paths if not self._is_valid(path)]
+        """Of the runs at these paths that this call trains, the files that say that they are: the
+        metrics of one with a job of its own, the mark of a job of several. The others are valid."""
+        to_train = [path for path in paths if not self._is_valid(path)]
+        if new := [path for path in to_train if path not in self.mark_of]:
+            self._deal(new)
+        return list(dict.fromkeys(self.mark_of[path] for path in to_train))
+
+    def are_valid(self, paths):
+        """Whether the results of the runs at these paths are there and valid."""
+        return all(map(self._is_valid, paths))
+
+    def _deal(self, paths):
+        """Decide which of these runs share jobs."""
+        self.call.try_out_models()
+        runs = [self.table.runs[path] for path in paths]
+        self.mark_of |= {path: self.folder.metrics(path) for path in paths}
+        short = [
+            run
+            for run in runs
+            if dealing.is_short(run, self.estimates.work(run), self.table.conditions[run.path])
+            and not self.config["logs"]  # which have a folder for each run
+        ]
+        cores = self.call.local_cores
+        wanted = dealing.LOCAL if cores else dealing.SUBMITTED
+        wanted = dealing.STEP if self.call.launcher else wanted
+        groups = dealing.deal(
+            short, self.estimates.work, cores, wanted, self.config.get("runs_per_job")
+        )
+        for group in groups:
+            if len(group) > 1:
+                self._share(group)
+
+    def _share(self, group):
+        """Have Runs share a job, and write down which for the process that trains them."""
+        number = str(len(self.shared))
+        self.shared[number] = group
+        mark = self.folder.shared_job(self.call.name, number, "done")
+        self.mark_of |= {run.path: mark for run in group}
+        if self.call.executes:
+            file = Path(self.folder.shared_job(self.call.name, number, "json"))
+            file.parent.mkdir(parents=True, exist_ok=True)
+            runs = {
+                run.path: list(map(str, self._arguments(run, file.with_suffix("") / str(place))))
+                for place, run in enumerate(group)
+            }
+            write_json(file, {"results": self.folder.path, "runs": runs})
+
+    def _members(self, wildcards):
+        """The Runs of a job."""
+        if not hasattr(wildcards, "number"):
+            return [self.run(wildcards)]
+        if not self.call.is_main:
+            file = self.folder.shared_job(wildcards.call, wildcards.number, "json")
+            return [self.table.runs[path] for path in read_json(file)["runs"]]
+        return self.shared[wildcards.number]
+
+    def paths_of_job(self, wildcards):
+        """Paths of the runs of a job of rule train or train_several, for those who watch."""
+        return [run.path for run in self._members(wildcards)]
 
     def _is_valid(self, path):
         if path not in self.valid:
@@ -135,7 +190,8 @@ class RunJobs:
             if not self.valid[path]:
                 self.call.make_again([self.folder.metrics(path)])
                 if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):
-                    self.call.tell(f"{damaged} is not what the run wrote")
+                    is_older = self.folder.is_of_an_earlier_version(path)
+                    self.call.tell(EARLIER if is_older else f"{damaged} is not what the run wrote")
         return self.valid[path]
 
     def recipe_inputs(self, wildcards):
@@ -144,9 +200,7 @@ class RunJobs:
         if not self.call.is_main:
             return {}
         self._recipe(self.with_recipe(wildcards))
-        share = self.run_to_share(wildcards)
-        first = self._recipe(share) if share else {}
-        return self.call.data.dataset_files(wildcards.dataset) | first
+        return self.call.data.dataset_files(wildcards.dataset)
 
     def _recipe(self, run):
         """{"recipe": file} if the recipe of a Run is not valid yet, else {}."""
@@ -154,6 +208,7 @@ class RunJobs:
             return {}
         file = self._recipe_file(run)
         if file not in self.valid:
+            run = self.run_of_recipe[file]
             # On a cluster any node may measure it.
             processor = recipes.processor_of(file) if self.call.is_on_cluster else None
             is_valid = recipes.is_of(file, run, self._cores_measured(run), processor)
@@ -163,7 +218,7 @@ class RunJobs:
         return {} if self.valid[file] else {"recipe": file}
 
     def _recipe_file(self, run):
-        return self.folder.recipe.format(**run.wildcards, measured=run.measured)
+        return self.folder.recipe_of(run, self.table)
 
     def _copy_of_recipe(self, run):
         """The copy of a Run's recipe, whose name has a digest of its cache key."""
@@ -172,7 +227,7 @@ class RunJobs:
     def threads(self, wildcards, input):
         """The cores of a run: on all nodes if Snakemake packs them, else on one. An exclusive run
         claims every core, even if it uses fewer."""
-        run = self.run(wildcards)
+        run = self._members(wildcards)[0]  # of several, all occupy as many
         recipe = self._recipe_file(run)
         if run.threads_per_worker == AUTO and recipes.is_sound(recipe):
             run = recipes.fill_in(run, recipe, self.call.most_cores)
@@ -183,11 +238,13 @@ class RunJobs:
     def priority(self, wildcards):
         """Exclusive runs come first, in turns, so that the others can then keep all cores busy; of
         the others the longest come first."""
-        run = self.run(wildcards)
-        return 1e8 - self.turns[run.path] if run.path in self.turns else self.estimates.seconds(run)
+        runs = self._members(wildcards)
+        if runs[0].path in self.turns:
+            return 1e8 - self.turns[runs[0].path]
+        return math.fsum(map(self.estimates.seconds, runs))
 
     def memory_mb(self, wildcards, attempt):
-        return self._memory_mb(self.run(wildcards), attempt)
+        return max(self._memory_mb(run, attempt) for run in self._members(wildcards))
 
     def _memory_mb(self, run, attempt):
         needed = self.estimates.memory_mb(run)
@@ -209,14 +266,23 @@ class RunJobs:
             )
 
     def minutes(self, wildcards, attempt):
-        return attempt * self.estimates.minutes(self.run(wildcards))
+        return attempt * self.estimates.minutes(self._members(wildcards))
 
-    def command(self, wildcards, input, resources):
-        """The call of scripts/train.py, for the shell."""
+    def command(self, wildcards, resources):
+        """The call of scripts/train.py for a run, for the shell."""
         run = self.run(wildcards)
+        call = _srun(run, resources) if self._submits(run) else self._call(PROGRAM)
+        return commands.quoted(*call, *self._arguments(run, self.folder.run(run.path)))
+
+    def command_of_shared(self, wildcards):
+        """The call of scripts/train.py for the runs that share a job, for the shell."""
+        file = self.folder.shared_job(wildcards.call, wildcards.number, "json")
+        return commands.quoted(*self._call(PROGRAM), "--job", file)
+
+    def _arguments(self, run, output):
+        """The flags by which scripts/train.py trains a Run, with the results in a folder."""
         asked = self.table.conditions[run.path]
-        return commands.quoted(
-            *(_srun(run, resources) if self._submits(run) else self._call(PROGRAM)),
+        return [
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *(["--fold-of", f"{self.folder.data(run)}/{run.folds_file}"] if run.folds_file else []),
@@ -231,15 +297,10 @@ class RunJobs:
             *["--timeout", self.config["timeout"]],
             *["--checkpoint-minutes", self.config["checkpoint_minutes"]],
             *(["--tensorboard"] if "tensorboard" in self.config["logs"] else []),
-            *["--output", self.folder.run(run.path)],
+            *["--output", output],
             # Not an output: a failed job's outputs are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],
-        )
-
-
-def _recipe_of(wildcards, measured):
-    """The key of the recipe that a run with these wildcards is trained with."""
-    return wildcards["dataset"], wildcards["model"], measured
+        ]
 
 
 def _srun(run, resources):

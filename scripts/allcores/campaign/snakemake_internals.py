@@ -31,12 +31,12 @@ def is_main_process(workflow):
     return workflow.is_main_process
 
 
-def is_dry_run(workflow):
-    """Whether nothing is to be run; known while the graph of jobs is built, not before.
+def executes(workflow):
+    """Whether jobs are to be run; known while the graph of jobs is built, not before.
 
-    Without it a dry run would try out models.
+    Without it a dry run would try out models, and --summary and the like, too.
     """
-    return workflow.dryrun
+    return workflow.executor_plugin is not None and not workflow.dryrun
 
 
 def config_files(workflow):

@@ -18,6 +18,9 @@ UNREACHABLE = "not reached"  # something that the run needs has failed
 TRUST = 0.05
 # What a run that was told to stop says in its log.
 GOES_ON = "the same call goes on"
+# What a job of several runs says of each: see stacking/several.py.
+TOLD = re.compile(r"^(begun|trained|failed): (\S+)", re.MULTILINE)
+STATE_TOLD = {"begun": RUNNING, "trained": DONE, "failed": FAILED}
 ANY_THREADS = {"threads_per_worker": None}
 EPOCH = re.compile(r"^epoch (\d+)/(\d+)  loss (\S+)", re.MULTILINE)
 
@@ -31,12 +34,14 @@ class RunState:
         state: DONE, RUNNING, FAILED, WAITING or UNREACHABLE.
         began: when it began, in seconds since 1970; 0: that is not known.
         cores: number of cores that it occupies while it is running.
+        log: the log of its job; "": there is none.
     """
 
     path: str
     state: str
     began: float = 0.0
     cores: int = 0
+    log: str = ""
 
     @property
     def elapsed(self):
@@ -55,37 +60,48 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
         queue: path -> SLURM's state, of the runs that are jobs in its queue; None: SLURM is not in
             use or cannot be asked, and what the call has started counts as running.
     """
-    job_of = {job.title: job for job in jobs if job.rule == "train"}
+    job_of = {path: job for job in jobs for path in job.runs}
+    told_by = {job.log: told(job.log) for job in jobs if len(job.runs) > 1}
     failed = {(job.rule, job.title) for job in jobs if job.state == journal.FAILED}
     for path in folder.wanted_paths(table):
         job = job_of.get(path)
+        own = told_by.get(job.log, {}).get(path, WAITING) if job and len(job.runs) > 1 else None
         if queue and path in queue:
             began, cores = (job.since, job.cores) if job else (0.0, table.runs[path].cores)
             is_waiting = queue[path] in ("PENDING", "CONFIGURING", "REQUEUED")
-            yield RunState(path, WAITING if is_waiting else RUNNING, began, cores)
+            yield RunState(path, WAITING if is_waiting else own or RUNNING, began, cores, _log(job))
         elif job and job.state == journal.RUNNING and not is_over and queue is None:
-            yield RunState(path, RUNNING, job.began, job.cores)
-        elif is_done(path):
+            yield RunState(path, own or RUNNING, job.began, job.cores, job.log)
+        elif own == DONE or is_done(path):
             yield RunState(path, DONE)
-        elif job and job.state == journal.FAILED:
+        elif job and job.state == journal.FAILED and own != WAITING:
             yield RunState(path, FAILED, job.began)
-        elif not failed.isdisjoint(_needed_by(table.runs[path])):
+        elif not failed.isdisjoint(_needed_by(table, table.runs[path])):
             yield RunState(path, UNREACHABLE)
         else:
             yield RunState(path, WAITING)
 
 
-def _needed_by(run):
+def _log(job):
+    return job.log if job else ""
+
+
+def told(log):
+    """Path -> RUNNING, DONE or FAILED, of the runs that the job with this log has begun."""
+    return {path: STATE_TOLD[word] for word, path in TOLD.findall(text_of(log))}
+
+
+def _needed_by(table, run):
     """(rule, title) of each job, as in journal.JobRecord, without which a Run cannot begin."""
     label, seed = run.dataset.label, run.seed
     yield "choose", ""
     yield "prepare_dataset", label
     yield "assign_folds", f"{label} {run.folds} {seed}"
     yield "assign_inner_folds", f"{label} {run.folds} {seed} {run.inner_folds}"
-    yield "calibrate", f"{label} {run.model.label} {run.measured}"
+    yield "calibrate", f"{label} {table.family(run)} {run.measured}"
 
 
-def queue(folder, table):
+def queue(folder, table, jobs):
     """Path -> SLURM's state, of the runs that it has as jobs; None: it cannot be asked."""
     in_queue = slurm.states(os.path.realpath(folder.slurm_logs))
     if in_queue is None:
@@ -94,6 +110,9 @@ def queue(folder, table):
         path: slurm.comment("train", map(str, run.wildcards.values()))
         for path, run in table.runs.items()
     }
+    for job in jobs:
+        if len(job.runs) > 1:
+            comments |= dict.fromkeys(job.runs, slurm.comment(job.rule, job.title.split()))
     return {path: in_queue[text] for path, text in comments.items() if text in in_queue}
 
 
@@ -106,6 +125,7 @@ class Current:
 
     def __init__(self, folder, table):
         self.folder, self.table = folder, table
+        folder.store.read_again()
         self.made_from = {}  # label of a dataset -> what it is made from
 
     def __call__(self, path):
@@ -138,7 +158,7 @@ class Current:
         else None. The number of threads does not count: it depends on the cores of a call."""
         if not run.has_auto:
             return None
-        file = Path(self.folder.recipe.format(**run.wildcards, measured=run.measured))
+        file = Path(self.folder.recipe_of(run, self.table))
         files = [file, *file.parent.glob(f"{file.stem}_{'[0-9a-f]' * 8}.json")]
         before = record.content["recipe"] | ANY_THREADS
         recipes_now = [
@@ -158,7 +178,7 @@ def was_stopped(job):
 
 def epochs_of(log):
     """(number of whole epochs, loss of the last one as a text), from a log."""
-    matches = EPOCH.findall(text_of(log))
+    matches = EPOCH.findall(TOLD.split(text_of(log))[-1])  # of several runs, of the latest
     return (int(matches[-1][0]), matches[-1][2]) if matches else (0, "")
 
 
@@ -185,7 +205,7 @@ def seconds_left(run_states, folder, table, call, available, began):
         if table.conditions[run_state.path].exclusive:
             claimed = available
         if run_state.state == RUNNING:
-            epochs = epochs_of(folder.log(run))[0]
+            epochs = epochs_of(run_state.log)[0]
             # Of the epoch that it is in, as much as its time lets expect.
             share = run_state.elapsed / expected if expected else 0.0
             share = min(max(share, epochs / run.trained_epochs), (epochs + 1) / run.trained_epochs)

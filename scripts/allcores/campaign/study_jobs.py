@@ -1,10 +1,18 @@
 """What the rules of report.smk call: choices between candidates, and the reports of studies."""
 
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 from allcores.analysis import metrics
 from allcores.analysis.study import Study
-from allcores.campaign import commands
+from allcores.campaign import closing, commands
+from allcores.machine import lifetime
 from allcores.machine.warm_start import PANDAS
-from allcores.study.record import Record
+from allcores.study import registry
+from allcores.study.identity import Record
 
 
 class StudyJob(Study):
@@ -31,6 +39,8 @@ class StudyJob(Study):
         for label in self.config["studies"][self.name]["datasets"]:
             files += self.call.data.dataset_files(label).values()
         if self.selections:
+            # All at once, so that the runs of all selections may share jobs.
+            self.call.runs.results(self.call.selections.known_paths(self.selections))
             files += self.call.selections.files(self.selections)
         else:
             files += self.call.runs.results(self.paths)
@@ -113,7 +123,7 @@ class SelectionJobs:
     def _is_current(self, selection):
         if selection.previous and not self._is_valid(selection.previous):
             return False
-        if self.call.runs.results(self._inner(selection)):
+        if not self.call.runs.are_valid(self._inner(selection)):
             return False
         made_of = self.folder.made_of_choice(selection, self.metric(selection))
         try:
@@ -122,9 +132,10 @@ class SelectionJobs:
             return False
         return record.is_current(made_of) and self.folder.kept_labels(selection)
 
-    def known_paths(self):
-        """Paths of the runs that are known to be needed, as far as choices are made."""
-        for selection in self.table.choices.values():
+    def known_paths(self, selections):
+        """Paths of the runs that Selections on the last rung are known to need, as far as choices
+        are made."""
+        for selection in (rung for last in selections for rung in last.rungs):
             if not selection.previous or self._is_valid(selection.previous):
                 yield from self._inner(selection)
             if not selection.next_inner and self._is_valid(selection):
@@ -149,3 +160,31 @@ class SelectionJobs:
             *["--metric", self.metric(selection)],
             *["--output", output],
         )
+
+
+def make_without_missing(call):
+    """Make the tables and figures of the runs that have results, in which the others are marked.
+
+    Args:
+        call: call.Call, of which some jobs have failed.
+    """
+    if not any(map(call.folder.has, call.table.runs)):
+        return
+    table = call.folder.without_missing(call.table)
+    jobs = [StudyJob(call, name, table) for name in table.studies]
+    outdated = [job for job in jobs if job.is_outdated]
+    if outdated:
+        print("Tables and figures of the runs that have results are made", file=sys.stderr)
+    for job in sorted(outdated, key=lambda job: bool(job.csvs_of_other)):
+        log = Path(call.folder.report_log(job.name))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        arguments = map(str, job.arguments(commands.again(*call.given)))
+        with log.open("w") as output:
+            made = subprocess.run(
+                [sys.executable, registry.LIBRARY.parent / "report.py", *arguments],
+                preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        if made.returncode:
+            print(*closing.last_lines(log), sep="\n", file=sys.stderr)

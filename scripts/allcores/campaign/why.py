@@ -6,8 +6,7 @@ from pathlib import Path
 
 from allcores.campaign import state
 from allcores.files import read_json, write_json
-from allcores.study import fingerprint, identity
-from allcores.study.record import Record
+from allcores.study import fingerprint, identity, run_files
 
 # Folder of the hashes of the files that code consists of, a file for each fingerprint.
 CODE = "code"
@@ -54,12 +53,12 @@ def reasons(current, run):
     from allcores.analysis import collect  # not at the top: snakemake would import pandas
 
     folder, table = current.folder, current.table
-    if not Path(folder.metrics(run.path)).exists():
+    if not (Path(folder.metrics(run.path)).exists() or folder.has(run.path)):
         return ["has not been trained, or not to its end"]
     if damaged := folder.damaged_file(run.path):
         return [f"{damaged} is gone, or is not what this version writes"]
-    record = Record.read(folder.metrics(run.path))
-    recorded = record.content["identity"]
+    record = folder.record(run.path)
+    recorded = run_files.metrics(folder.run_files(run.path))["identity"]
     before_data = {part: recorded[part] for part in identity.before_data(run)}
     is_other = current.made_of(run, before_data) != record.made_of
     try:
@@ -81,7 +80,7 @@ def reasons(current, run):
         asked = table.conditions[run.path]
         missing = [key for key in ("curves", "exclusive") if getattr(asked, key)]
         lines.append(f"now with {' and '.join(missing)}")
-    if recipes_differ := current.recipe_differs(run, folder.record(run.path)):
+    if recipes_differ := current.recipe_differs(run, record):
         lines += _of_settings(*recipes_differ, "recipe.")
     return lines
 

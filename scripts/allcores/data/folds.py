@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from allcores.study import fingerprint
-from allcores.study.record import Record
+from allcores.study.identity import Record
 
 # Instead of a fold: in no part; the first part in time, which is only trained on.
 NOWHERE, FIRST = -1, -2

@@ -20,6 +20,8 @@ ENDED_BADLY = {
     "REVOKED",
 }
 NO_NODE = "node configuration is not available"  # sbatch says so of drained nodes, too
+# How the comments of jobs begin that several runs share.
+SHARED = "rule_train_several_"
 # A time limit as sinfo writes it: [days-]hours:minutes:seconds, or minutes:seconds.
 LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
@@ -193,7 +195,7 @@ def still_there(jobs, logs):
     """Yield lines on jobs of an earlier call that do the same as these.
 
     They go on when snakemake is killed, and two at once would train the same run twice. An array
-    may hold any of them, but has the comment of only one.
+    may hold any of them, but has the comment of only one; one that several runs share, any runs.
 
     Args:
         logs: the folder into which only this config's jobs write.
@@ -202,7 +204,8 @@ def still_there(jobs, logs):
     active = [
         (number, f"job {number}, {state}: {text}")
         for number, state, log, text in _jobs()
-        if log.startswith(f"{logs}/") and (text in comments or "_" in number)
+        if log.startswith(f"{logs}/")
+        and (text in comments or "_" in number or text.startswith(SHARED))
     ]
     if active:
         yield from (line for _, line in active)

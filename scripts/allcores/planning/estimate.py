@@ -14,14 +14,15 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
-from allcores.files import read_json
 from allcores.machine import cores
 from allcores.planning import plan, preflight
 from allcores.planning.prediction import FORKED_MB, claimed
 from allcores.planning.workload import Sizes, Workload
+from allcores.study import run_files
 from allcores.training import recipes
 
 START_UP, FORKED_START_UP = 3.0, 0.5  # seconds
+LEAST_WORK = 0.02  # seconds: loading, scoring and writing of the smallest run
 SCALING = 0.7  # n cores are worth n ** SCALING
 # For a model or a dataset about which nothing is known.
 UNKNOWN = {"seconds": 0.1, "activation_bytes": 4e6, "weight_bytes": 4e7}
@@ -60,6 +61,7 @@ class Estimates:
 
     def read_again(self):
         """Read everything again, after something has been measured."""
+        self.folder.store.read_again()
         self.counts = preflight.counts(self.folder.tried_out)
         self.planner = plan.Planner(self.folder, self.available)
         self.expected = functools.cache(self._expected)
@@ -70,11 +72,16 @@ class Estimates:
         """Expected duration of a Run in seconds."""
         return self.expected(_kind(run)).seconds
 
-    def minutes(self, run):
-        """A generous time limit for a Run: a cluster ends what exceeds it."""
-        expected = self.expected(_kind(run))
-        factor, least = LIMITS[expected.measured]
-        return max(least, math.ceil(factor * expected.seconds / 60))
+    def work(self, run):
+        """The same without the start of a process: what it takes in a job of several."""
+        start_up = FORKED_START_UP if self.forked else START_UP
+        return max(LEAST_WORK, self.seconds(run) - start_up)
+
+    def minutes(self, runs):
+        """A generous time limit for Runs, one after the other: a cluster ends what exceeds it."""
+        expected = [self.expected(_kind(run)) for run in runs]
+        factor, least = LIMITS[all(one.measured for one in expected)]
+        return max(least, math.ceil(factor * math.fsum(one.seconds for one in expected) / 60))
 
     def memory_mb(self, run):
         """Expected peak memory of a Run on each of its nodes in megabytes, generously: a cluster
@@ -113,7 +120,7 @@ class Estimates:
         sizes = Sizes.of(run, self.folder.data(run))
         train = sizes.train if sizes else run.train_size or UNKNOWN_IMAGES
         images = train * run.trained_epochs
-        recipe = self.folder.recipe.format(**run.wildcards, measured=run.measured)
+        recipe = self.folder.recipe_of(run, self.table)
         pace = run.has_auto and recipes.pace(recipe)
         work = images / pace if pace else images * counts["seconds"]
         activations = ACTIVATION_FACTOR * counts["activation_bytes"] * run.batch_size
@@ -142,7 +149,7 @@ class Estimates:
             if not self.folder.has(path):
                 continue
             try:
-                metrics = read_json(self.folder.metrics(path))
+                metrics = run_files.metrics(self.folder.run_files(path))
             except (OSError, ValueError):  # reported when it is collected
                 continue
             settings = json.loads(self.table.runs[path].to_json())

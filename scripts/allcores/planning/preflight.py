@@ -105,9 +105,9 @@ def trial(run):
         "classes": metadata.classes,
         "examples": metadata.examples,
     }
-    # The strategy does not decide whether a model fits.
     settings = json.loads(minimal.to_json())
-    del settings["strategy"]
+    # Neither strategy nor learning rate decides whether a model fits, nor its label.
+    del settings["strategy"], settings["optimizer"]["options"]["lr"], settings["model"]["label"]
     parts = [settings, *(request[key] for key in ("shape", "classes", "examples"))]
     parts += [fingerprint.of_recipe(run), identity.version_of_torch()]
     return digest(json.dumps(parts)), request

@@ -1,14 +1,13 @@
 """Several trained runs that predict together: the mean of their predictions."""
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 
 from allcores.data import folds, storage
 from allcores.data.folds import Assignable
-from allcores.files import read_json
 from allcores.serving.predictor import Predictor
+from allcores.study import run_files
 
 
 def read(folder, model=None):
@@ -22,11 +21,10 @@ def read(folder, model=None):
     Raises:
         ValueError: there is no run, or they have different datasets, columns or targets.
     """
-    folder = Path(folder)
-    folders = sorted(file.parent for file in folder.rglob("metrics.json")) or [folder]
-    diverged = set(_diverged(folder))
-    sound_folders = [path for path in folders if path not in diverged]
-    predictors = [Predictor(path) for path in sound_folders or folders]
+    found = run_files.below(folder) or [run_files.RunFolder(folder)]
+    diverged = set(map(str, _diverged(folder)))
+    sound = [files for files in found if str(files) not in diverged]
+    predictors = [Predictor(files) for files in sound or found]
     outer = [predictor for predictor in predictors if not predictor.run.inner_folds]
     predictors = outer or predictors
     labels = dict.fromkeys(predictor.run.model.label for predictor in predictors)
@@ -43,17 +41,17 @@ def read(folder, model=None):
         ):
             if value != first_value:
                 raise ValueError(
-                    f"{folder}: its runs have different {part}: {first.folder} and {other.folder} "
+                    f"{folder}: its runs have different {part}: {first.files} and {other.files} "
                     f"({first.run.dataset.label}, {other.run.dataset.label}); expected the same"
                 )
     return predictors
 
 
 def _diverged(folder):
-    """Yield the folders of the runs that diverged, in a folder and its subfolders."""
-    for file in sorted(Path(folder).rglob("metrics.json")):
-        if read_json(file)["diverged"]:
-            yield file.parent
+    """Yield the files of the runs that diverged, in a folder and its subfolders."""
+    for files in run_files.below(folder):
+        if run_files.metrics(files)["diverged"]:
+            yield files
 
 
 def mean(predictors, inputs):
@@ -65,7 +63,7 @@ def description(predictors):
     """Which runs the prediction is made by, in words."""
     counts = Counter(predictor.run.model.label for predictor in predictors)
     if len(predictors) == 1:
-        return f"by the run {predictors[0].folder}"
+        return f"by the run {predictors[0].files}"
     listed = ", ".join(f"{count} of {label}" for label, count in counts.items())
     return f"averaged over {len(predictors)} runs ({listed})"
 
@@ -85,8 +83,8 @@ def notes(predictors, inputs, folder):
             f"{count:,} of {len(inputs):,} samples have a category that some run has not seen: to "
             "that run it is none"
         )
-    for path in _diverged(folder):
-        yield f"{path} is left out: it diverged"
+    for files in _diverged(folder):
+        yield f"{files} is left out: it diverged"
     trained = np.zeros(len(inputs), bool)
     for predictor in predictors:
         trained |= _is_trained(predictor, inputs)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from allcores.training import metrics
+from allcores.training import evaluation
 
 # The start of every written file.
 BEGIN = "sample,predicted"
@@ -52,6 +52,6 @@ def _of_numbers(samples, predicted):
     if samples.true is None:
         return table, ""
     table["true"] = samples.true
-    measures = metrics.of_numbers(samples.true, predicted)
+    measures = evaluation.of_numbers(samples.true, predicted)
     r2 = "undefined" if measures["r2"] is None else f"{measures['r2']:.3f}"
     return table, f"; R2 {r2}, RMSE {measures['rmse']:.4g}, MAE {measures['mae']:.4g}"

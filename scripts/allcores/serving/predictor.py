@@ -1,6 +1,7 @@
 """The network of a trained run, ready for new samples."""
 
 import dataclasses
+import io
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import torch
 
 from allcores.data.batches import Batches
 from allcores.data.scaling import Scaling
-from allcores.files import read_json, sha256
+from allcores.study import run_files
 from allcores.study.run import Run
 from allcores.training import evaluation, models
 
@@ -18,7 +19,8 @@ class Predictor:
     """A run's network, made from the files in its folder.
 
     Args:
-        folder: with the run's metrics.json and weights.pt.
+        run: its folder, whether its files lie there or in a store; or its run_files.RunFolder or
+            StoredRun.
 
     Attributes:
         run: the Run, without `auto`.
@@ -33,15 +35,18 @@ class Predictor:
         ValueError: there is no such run, its files were changed, or it diverged.
     """
 
-    def __init__(self, folder):
-        record = Path(folder, "metrics.json")
-        if not record.is_file():
-            raise ValueError(f"{folder} holds no results of a run: {record} is missing")
-        metrics = read_json(record)
+    def __init__(self, run):
+        files = run_files.at(run) if isinstance(run, str | Path) else run
+        try:
+            metrics = run_files.metrics(files)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ValueError(
+                f"{files} holds no results of a run: {files}/metrics.json is missing"
+            ) from None
         if metrics["diverged"]:
-            raise ValueError(f"{folder}: the run diverged and has no weights")
+            raise ValueError(f"{files}: the run diverged and has no weights")
         settings = Run.from_json(json.dumps(metrics["settings"]))
-        self.folder, self.metrics = Path(folder), metrics
+        self.files, self.metrics = files, metrics
         self.run = dataclasses.replace(settings, **metrics["recipe"])
         identity = metrics["identity"]
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
@@ -51,29 +56,15 @@ class Predictor:
         self.scaling = Scaling.from_json(metrics["scaling"])
         inputs = self.shape[0] - len(self.unseen), *self.shape[1:]
         self.model = models.build(self.run, inputs, len(self.classes or [None]))
-        weights = self._written("weights.pt")
+        weights = io.BytesIO(run_files.checked(files, metrics, "weights.pt"))
         self.model.load_state_dict(torch.load(weights, weights_only=True))
         self.model.eval()
-
-    def _written(self, name):
-        """The path of a file, which is checked to be as the run wrote it.
-
-        Raises:
-            ValueError: it is gone, or was changed since.
-        """
-        file = self.folder / name
-        if not file.is_file() or sha256(file) != self.metrics["files"][name]:
-            raise ValueError(f"{file} is gone, or is not what the run wrote; make the run again")
-        return file
 
     @property
     def data_folder(self):
         """The folder of its prepared dataset, if the run is in the results of a config."""
-        label = self.run.dataset.label
-        runs_folders = [
-            parent for parent in self.folder.absolute().parents if parent.name == "runs"
-        ]
-        return runs_folders[0].with_name("data") / label if runs_folders else self.folder / "data"
+        place = run_files.results_of(self.files)
+        return place / "data" / self.run.dataset.label if place else self.files.place / "data"
 
     @torch.inference_mode()
     def scores(self, inputs):
@@ -97,7 +88,7 @@ class Predictor:
         except Exception as error:  # of a user's model: a word beyond its vocabulary, say
             text = f"{type(error).__name__}: {error}"
             raise ValueError(
-                f"{self.folder}: its model does not take these samples ({text})"
+                f"{self.files}: its model does not take these samples ({text})"
             ) from None
         return torch.cat([scores for _, scores in parts]).numpy()
 

@@ -29,7 +29,6 @@ EXCLUDED = (
     f"{PACKAGE}.study.component",
     f"{PACKAGE}.study.fingerprint",
     f"{PACKAGE}.study.identity",
-    f"{PACKAGE}.study.record",
     f"{PACKAGE}.study.registry",
     f"{PACKAGE}.study.results_folder",
     f"{PACKAGE}.parallel.failures",
@@ -50,7 +49,8 @@ def files_of_run(run):
     """Module -> hash of every file that the fingerprint of a Run covers."""
     parts = registry.strategies()[run.strategy.name], registry.schedules()[run.schedule.name]
     modules = {part.module for part in (*parts, registry.model(run.model.name))}
-    return _reached(f"{PACKAGE}.training.experiment", *sorted(modules))
+    stacking = [f"{PACKAGE}.stacking.conduct"] if run.may_be_stacked else []
+    return _reached(f"{PACKAGE}.training.experiment", *stacking, *sorted(modules))
 
 
 def of_recipe(run):
@@ -86,16 +86,23 @@ def loaded():
     Neither this project's modules count nor installed ones, whose version identifies them. Files
     in the working directory, or beside it, are named relative to it; a link by its own name.
     """
-    places = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
-    users = {Path(place).absolute() for place in places if place and place.endswith(".py")}
-    scripts = registry.LIBRARY.parent.resolve()
-    hashes = {
-        os.path.relpath(file) if file.is_relative_to(Path.cwd().parent) else str(file): _hash(file)
-        for file in sorted(users)
-        if file.is_file() and not _is_installed(file) and not file.resolve().is_relative_to(scripts)
-    }
+    files = _users_files(frozenset(sys.modules), Path.cwd())
+    hashes = {name: _hash(file) for name, file in files.items() if file.is_file()}
     _cache().save()
     return hashes
+
+
+@functools.lru_cache(maxsize=8)
+def _users_files(modules, folder):
+    """Name -> file, as in loaded(), of modules by their names; those of torch are thousands."""
+    places = {getattr(sys.modules[name], "__file__", None) for name in modules}
+    users = {Path(place).absolute() for place in places if place and place.endswith(".py")}
+    scripts = registry.LIBRARY.parent.resolve()
+    return {
+        os.path.relpath(file) if file.is_relative_to(folder.parent) else str(file): file
+        for file in sorted(users)
+        if not _is_installed(file) and not file.resolve().is_relative_to(scripts)
+    }
 
 
 def changed(loaded_files):

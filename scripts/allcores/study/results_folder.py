@@ -1,11 +1,13 @@
 """Paths in the results of a config, and what is there."""
 
 import atexit
+import contextlib
 import dataclasses
 import functools
 import json
 import os
 import re
+import shutil
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,9 +15,9 @@ from pathlib import Path
 from allcores import files
 from allcores.files import KeptDigests, write_text
 from allcores.study import fingerprint, registry
-from allcores.study.identity import Conditions
-from allcores.study.record import Record
+from allcores.study.identity import Conditions, Record
 from allcores.study.run import PATH, digest
+from allcores.study.run_files import METRICS, RunFolder, Store, StoredRun, stored
 
 # Other folders in results/.
 RESERVED = ("bench", "by_hand", "default", "downloads")
@@ -30,6 +32,7 @@ PARTS = (
     "recipes",
     "runs",
     "selections",
+    "short_runs",
     "studies",
 )
 # The file in a results folder that names the config files it belongs to.
@@ -61,8 +64,14 @@ class ResultsFolder:
 
     @property
     def recipe(self):
-        """The file of the measured recipe of runs with `auto`, with wildcards."""
-        return f"{self.path}/recipes/{{dataset}}/{{model}}_{{measured}}.json"
+        """The file of the measured recipe of runs with `auto`, with wildcards. All candidates of a
+        sweep share one, so that they compute alike and differ only in what varies."""
+        return f"{self.path}/recipes/{{dataset}}/{{family}}_{{measured}}.json"
+
+    def recipe_of(self, run, table):
+        """The file of the recipe of a Run of a grid.Table."""
+        names = {"dataset": run.dataset.label, "family": table.family(run)}
+        return self.recipe.format(**names, measured=run.measured)
 
     def plan_file(self, name):
         """A file or folder of the plan that is made before runs are trained."""
@@ -71,6 +80,22 @@ class ResultsFolder:
     def call_file(self, name):
         """A file or folder that a call of snakemake writes about itself."""
         return f"{self.path}/calls/{name}"
+
+    def shared_job(self, call, number, suffix):
+        """A file of a job of several runs: its runs (json), its log (log), the mark that they are
+        trained (done). The name of the call makes that of the mark new, so that it has to be made.
+
+        Args:
+            call: name of the call of snakemake that trains them.
+            number: of the job in that call.
+        """
+        return f"{self.path}/calls/{call}/{number}.{suffix}"
+
+    def forget_calls(self, name):
+        """Delete what earlier calls than that of this name have written about their jobs."""
+        for place in Path(self.call_file("")).glob("*"):
+            if place.is_dir() and re.fullmatch("[0-9a-f]{12,}", place.name) and place.name != name:
+                shutil.rmtree(place)
 
     def log(self, run):
         """The log of a training."""
@@ -93,11 +118,20 @@ class ResultsFolder:
 
     def has(self, path):
         """Whether the results of a run are there."""
-        return all(Path(self.run(path), file).exists() for file in RUN_FILES)
+        is_there = all(Path(self.run(path), file).exists() for file in RUN_FILES)
+        return is_there or path in self.store.runs
+
+    def run_files(self, path):
+        """The run_files.RunFolder or StoredRun of a run; the former if there is neither."""
+        own = RunFolder(self.run(path))
+        return own if (own.place / METRICS).exists() else self.store.runs.get(path, own)
 
     def record(self, path):
         """The Record of the results of a run, with its Conditions and its digest as content; None:
         there are none, or they are damaged."""
+        run_files = self.run_files(path)
+        if isinstance(run_files, StoredRun):
+            return run_files.record
         try:
             return Record(**self.digests.of(self.metrics(path)))
         except (OSError, ValueError, KeyError, TypeError):
@@ -105,8 +139,28 @@ class ResultsFolder:
 
     def damaged_file(self, path):
         """The first file of a run that is gone or not what it wrote; None: there is none."""
+        run_files = self.run_files(path)
+        if isinstance(run_files, StoredRun):
+            is_there = run_files.file.is_file()
+            return self.digests.of(run_files.file).get(path) if is_there else run_files.file
         metrics, record = Path(self.metrics(path)), self.record(path)
         return record.damaged_file(metrics.parent, self.digests.of) if record else metrics
+
+    def is_of_an_earlier_version(self, path):
+        """Whether a run's metrics.json is sound, but not as this version writes it."""
+        with contextlib.suppress(OSError, ValueError):
+            return "made_of" not in files.read_json(self.metrics(path))
+        return False
+
+    @property
+    def store(self):
+        """The run_files.Store of its short runs."""
+        return _store(self.path)
+
+    def keep(self, name, path, folder):
+        """Move the files of a short run from a folder into the store; see Store.add()."""
+        self.store.add(name, path, folder, lambda record: _at_hand(record, Path(folder, METRICS)))
+        shutil.rmtree(self.run(path), ignore_errors=True)  # of an earlier run with a job of its own
 
     @property
     def digests(self):
@@ -225,11 +279,25 @@ def _digests(folder):
     return digests
 
 
+@functools.cache
+def _store(folder):
+    return Store(Path(folder) / "short_runs")
+
+
 def _recorded(path):
-    """The digest of a file; of a metrics.json, what is needed of its Record, as a dict."""
-    if Path(path).name != "metrics.json":
+    """The digest of a file; of a metrics.json, what is needed of its Record, as a dict; of a store,
+    the first damaged file of each run."""
+    path = Path(path)
+    if path.suffix == ".bin":
+        return {run.path: run.damaged_file() for run in stored(path.with_suffix(".jsonl"))}
+    if path.name != METRICS:
         return files.sha256(path)
-    record = Record.read(path)
+    return dataclasses.asdict(_at_hand(Record.read(path), path))
+
+
+def _at_hand(record, path):
+    """The Record of a run in a metrics.json, with what of its content decides whether it is
+    valid."""
     names = [field.name for field in dataclasses.fields(Conditions)]
     content = {
         "conditions": {name: record.content["conditions"][name] for name in names},
@@ -237,7 +305,7 @@ def _recorded(path):
         "processor": record.content["machine"]["processor"],
         "sha256": files.sha256(path),
     }
-    return dataclasses.asdict(dataclasses.replace(record, content=content))
+    return dataclasses.replace(record, content=content)
 
 
 def name_of(files, project):

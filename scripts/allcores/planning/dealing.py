@@ -1,0 +1,62 @@
+"""Which short runs share a job: a job of its own would cost them more than their training."""
+
+import itertools
+import math
+from collections import defaultdict
+
+# Seconds that a run takes at most to share a job.
+SHORT = 10.0
+# Seconds that a job should take: where cores of this machine wait for it; as a step on the nodes of
+# an allocation; as a job that is submitted to a cluster.
+LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
+JOBS_PER_CORE = 4  # at least, where there are enough runs: no core shall be idle at the end
+
+
+def is_short(run, seconds, conditions):
+    """Whether a Run may share a job: short, on one node, and not to be timed alone.
+
+    Args:
+        seconds: that it is expected to take.
+        conditions: its Conditions.
+    """
+    return seconds < SHORT and run.nodes == 1 and not conditions.exclusive
+
+
+def deal(runs, seconds_of, cores, wanted, runs_per_job=None):
+    """Groups of Runs that share a job, of about equal expected seconds.
+
+    The runs of a group have one model, dataset, strategy and layout, so that they occupy equally
+    many cores; those with networks of the same shape stand next to each other, to be stacked.
+
+    Args:
+        runs: list of Run.
+        seconds_of: function of a Run: the seconds that it is expected to take.
+        cores: number of cores of the call; None: on a cluster.
+        wanted: seconds that a job should take, at least.
+        runs_per_job: number of runs of a job; None: as many as take that long.
+
+    Returns:
+        list of lists of Run.
+    """
+    kinds = defaultdict(list)
+    for run in runs:
+        # One model in a job: what another one's file imports is no part of what a run is made of.
+        key = run.dataset.label, run.model.name, run.strategy.label, run.layout, run.has_auto
+        kinds[key].append(run)
+    work = {key: math.fsum(map(seconds_of, members)) for key, members in kinds.items()}
+    groups = []
+    for key, members in kinds.items():
+        at_once = cores // members[0].cores_on_node if cores else 0
+        fewest = math.ceil(JOBS_PER_CORE * at_once * work[key] / math.fsum(work.values()))
+        count = min(len(members), max(1, fewest, math.ceil(work[key] / wanted)))
+        if runs_per_job:
+            count = math.ceil(len(members) / runs_per_job)
+        members.sort(key=lambda run: (repr(run.model.options), run.path))
+        groups += _equal_parts(members, count)
+    return groups
+
+
+def _equal_parts(members, count):
+    """A list cut into parts whose lengths differ by one at most."""
+    bounds = [len(members) * part // count for part in range(count + 1)]
+    return [members[low:high] for low, high in itertools.pairwise(bounds)]

@@ -1,0 +1,118 @@
+"""The runs of a job that several share.
+
+Those that can be stacked are trained together, in a process forked from this one; the others one
+after the other, each in a process of its own. This one has imported what they need. So one that
+fails takes no other with it, and which runs share a job decides nothing.
+"""
+
+import json
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+from allcores.files import read_json
+from allcores.machine import lifetime
+from allcores.study.results_folder import ResultsFolder
+
+# What is said of each run, for those who watch: see campaign/state.py.
+BEGUN, TRAINED, FAILED = "begun", "trained", "failed"
+
+
+class SharedJob:
+    """A job of several runs; what it had trained before it was stopped is not trained again.
+
+    Args:
+        file: JSON file of the job: the `results` folder that stores its runs, and the `runs`: path
+            of each -> flags of scripts/train.py. Its place is CALL/NUMBER.json.
+
+    Attributes:
+        to_train: path -> flags of the runs that are not trained yet.
+    """
+
+    def __init__(self, file):
+        self.done_file = Path(file).with_suffix(".trained")
+        done = self.done_file.read_text().splitlines() if self.done_file.exists() else []
+        job = read_json(file)
+        self.folder, self.name = ResultsFolder(job["results"]), f"{file.parent.name}_{file.stem}"
+        self.to_train = {path: flags for path, flags in job["runs"].items() if path not in done}
+
+    def begin(self, path):
+        print(f"{BEGUN}: {path}", flush=True)
+
+    def end(self, path, output):
+        """Store the results of a run, which it has written into a folder."""
+        self.folder.keep(self.name, path, output)
+        with self.done_file.open("a") as file:
+            file.write(f"{path}\n")
+        print(f"{TRAINED}: {path}", flush=True)
+
+    def train(self, stack, train_one, output_of, program):
+        """Train the runs.
+
+        Args:
+            stack: function of self; trains those runs that can be stacked and returns the paths of
+                the others.
+            train_one: function of the flags of a run; returns 0.
+            output_of: function of the flags of a run; returns the folder of its results.
+            program: calls a function in a process that ends with it; returns an exit status.
+
+        Returns:
+            Paths of the runs that failed.
+        """
+        from pyarrow import parquet  # noqa: F401 - before forking, or each run would import it
+
+        alone, failed = self._stacked(stack, program), []
+        for path in self.to_train:
+            if path in alone:
+                self.begin(path)
+                if _in_child(partial(program, train_one, self.to_train[path])) == 0:
+                    self.end(path, output_of(self.to_train[path]))
+                    continue
+            elif path in self.done_file.read_text().splitlines():
+                continue
+            failed.append(path)
+            print(f"{FAILED}: {path}", flush=True)
+        return failed
+
+    def _stacked(self, stack, program):
+        """Train what can be stacked; returns the paths of the other runs."""
+        self.done_file.touch()
+        read, write = os.pipe()
+
+        def train():
+            os.close(read)
+            with os.fdopen(write, "w") as answer:
+                json.dump(stack(self), answer)
+            return 0
+
+        status = _in_child(partial(program, train), before_waiting=partial(os.close, write))
+        with os.fdopen(read) as answer:
+            return set(json.load(answer)) if status == 0 else set()
+
+
+def _in_child(target, before_waiting=lambda: None):
+    """The exit status of target() in a process forked from this one.
+
+    Raises:
+        KeyboardInterrupt: this process was told to stop, and has told the other one to.
+    """
+    child = os.fork()
+    if not child:
+        # A group of its own: what a terminal sends comes by this process, once.
+        os.setpgid(0, 0)
+        lifetime.die_with_parent()
+        os._exit(target())
+    before_waiting()
+    try:
+        return _status(child)
+    except KeyboardInterrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.kill(child, signal.SIGTERM)
+        _status(child)
+        raise
+
+
+def _status(child):
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,289 @@
+"""Short runs share a job, and lie in a store: each is trained once, whatever happens to others."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import patience
+import pytest
+from conftest import ENVIRONMENT, ROOT
+from project import GOING, Project, copy
+
+from allcores.planning import dealing
+from allcores.study import grid, run_files, schema
+
+CONFIG = """
+models:
+  lenet: {width: 0.5, batch_size: 16, epochs: 2, optimizer: {name: adam, lr: 0.003}}
+  mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
+datasets:
+  tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
+recipe: fixed
+runs_per_job: 3
+studies:
+  first: {datasets: [tiny], folds: 4, models: [lenet, mlp]}
+"""
+SLOW = """
+import time
+
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), nn.LazyLinear(classes))
+        self.steps = 0
+
+    def forward(self, images):
+        self.steps += 1
+        if self.training and self.steps > 3 and FAILS:
+            raise RuntimeError("out of order")
+        time.sleep(SECONDS if self.training and self.steps > 3 else 0)
+        return super().forward(images)
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    project = copy(tmp_path_factory.mktemp("several"))
+    project.config.write_text(CONFIG)
+    project.output = project.call()
+    return project
+
+
+@pytest.fixture
+def project(finished, tmp_path, monkeypatch):
+    folder = tmp_path / "moved"
+    shutil.copytree(finished.folder, folder, symlinks=True, ignore=GOING)
+    monkeypatch.chdir(folder)
+    return Project(folder)
+
+
+def weights():
+    """Path -> weights.pt of each run, wherever they lie."""
+    found = run_files.below("results/mine")
+    return {
+        getattr(run, "path", str(run).partition("/runs/")[2]): run.read("weights.pt")
+        for run in found
+    }
+
+
+def store():
+    """Of the project where this process is."""
+    return run_files.Store("results/mine/short_runs")
+
+
+def table(project):
+    import yaml
+
+    return grid.expand(schema.defaults() | yaml.safe_load(project.config.read_text()))
+
+
+def test_runs_share_jobs_and_files(finished):
+    assert re.search(r"^train_several +4$", finished.output, re.MULTILINE), "4 of each model"
+    assert "8 runs trained, 0 of them diverged; 0 missing" in finished.output
+    assert not list((finished.results / "runs").rglob("*.json"))
+    files = sorted(file.name for file in (finished.results / "short_runs").iterdir())
+    assert len(files) == 8
+    lines = [
+        pd.read_json(file, lines=True) for file in (finished.results / "short_runs").glob("*.jsonl")
+    ]
+    assert len(pd.concat(lines)["accuracy"]) == 8
+    assert finished.planned() == {}
+
+
+def test_how_many_share_a_job_trains_nothing_again_and_changes_no_bit(project):
+    before = weights()
+    project.configure(lambda config: config.update(runs_per_job=2))
+    assert project.planned() == {}
+    shutil.rmtree(project.results / "short_runs")
+    shutil.rmtree(project.folder / ".snakemake")
+    assert "8 runs trained" in project.call("--until", "train", "train_several")
+    assert weights() == before
+    # Alone, each in a job of its own.
+    shutil.rmtree(project.results / "short_runs")
+    project.configure(lambda config: config.update(runs_per_job=1))
+    project.call("--until", "train", "train_several")
+    assert store().runs == {}
+    assert weights() == before
+
+
+def damage(project, what):
+    """Damage the store; returns how many runs that costs."""
+    index = sorted((project.results / "short_runs").glob("*.jsonl"))[0]
+    blobs, lines = index.with_suffix(".bin"), index.read_text().splitlines()
+    content = bytearray(blobs.read_bytes())
+    if what == "a bit of the files":
+        first, count = json.loads(lines[0])["at"]["weights.pt"]
+        content[first + count // 2] ^= 1
+        blobs.write_bytes(content)
+        return 1
+    if what == "the files cut":
+        blobs.write_bytes(content[: json.loads(lines[-1])["at"]["epochs.csv"][0]])
+        return 1
+    if what == "a bit of a line":
+        index.write_text("\n".join([lines[0].replace("1", "2", 1), *lines[1:], ""]))
+        return 1
+    if what == "the last line cut":
+        index.write_text("\n".join(lines)[:-9])
+        return 1
+    (index if what == "no lines" else blobs).unlink()
+    return len(lines)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        *("a bit of the files", "the files cut", "a bit of a line", "the last line cut"),
+        *("no lines", "no files"),
+    ],
+)
+def test_what_is_damaged_is_trained_again_and_nothing_else(project, what):
+    before = weights()
+    lost = damage(project, what)
+    said = project.call()
+    assert f"{lost} runs trained, 0 of them diverged; 0 missing" in said
+    assert weights() == before
+    assert project.planned() == {}
+
+
+def test_a_setting_trains_the_runs_that_it_changes(project):
+    project.configure(lambda config: config["models"]["mlp"].update(epochs=3))
+    said = project.call()
+    assert "4 runs trained" in said
+    assert project.planned() == {}
+    assert "2 runs" not in said
+    assert project.planned("--forcerun", "train_several") == {}, "the rule has no name of theirs"
+    assert (
+        project.trains("--forcerun", "train")
+        + 3 * project.planned("--forcerun", "train").get("train_several", 0)
+        >= 8
+    )
+
+
+def test_a_run_of_a_store_can_be_asked_for_by_its_path(project):
+    (path, *_) = table(project).runs
+    target = f"results/mine/runs/{path}/metrics.json"
+    assert project.trains(target) == 1
+    project.call(target)
+    assert (project.folder / target).exists()
+    assert project.planned().get("train", 0) == 0
+
+
+def test_one_that_fails_takes_no_other_with_it(tmp_path):
+    project = copy(tmp_path)
+    (tmp_path / "slow.py").write_text(SLOW.replace("FAILS", "True").replace("SECONDS", "0"))
+    project.config.write_text(CONFIG.replace("runs_per_job: 3", "runs_per_job: 12"))
+    entry = {"import": "slow:Net", "batch_size": 16, "epochs": 2}
+    entry |= {"optimizer": {"name": "sgd", "lr": 0.1}}
+    project.configure(lambda config: config["models"].update(slow=entry))
+    project.configure(lambda config: config["studies"]["first"]["models"].append("slow"))
+    said = project.call(expect=1)
+    assert "8 runs trained, 0 of them diverged; 4 missing" in said
+    assert said.count("its run tiny/slow/") >= 4
+    assert "out of order" in said
+    command = [sys.executable, ROOT / "scripts" / "status.py", "--configfile", project.config]
+    told = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
+    assert told.stdout.startswith("8 done, 0 running, 4 failed, 0 to go"), told.stdout
+    assert told.stdout.count("again: ") == 4
+    project.edit("slow.py", "True", "False")
+    assert "4 runs trained, 0 of them diverged; 0 missing" in project.call()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_job_that_is_ended_keeps_what_it_has_trained(tmp_path, how, monkeypatch):
+    project = copy(tmp_path)
+    (tmp_path / "slow.py").write_text(SLOW.replace("FAILS", "False").replace("SECONDS", "0.04"))
+    project.config.write_text(CONFIG.replace("runs_per_job: 3", "runs_per_job: 12"))
+    entry = {"import": "slow:Net", "batch_size": 16, "epochs": 10}
+    entry |= {"optimizer": {"name": "sgd", "lr": 0.1}}
+    project.configure(lambda config: config["models"].update(slow=entry))
+    project.configure(lambda config: config["studies"]["first"]["models"].append("slow"))
+    monkeypatch.chdir(tmp_path)
+    with project.snakemake() as call:
+
+        def trained():
+            logs = project.results.glob("calls/*/*.log")
+            return sum(log.read_text().count("\ntrained: ") for log in logs)
+
+        patience.wait_for(lambda: trained() >= 9)
+        call.send_signal(how)
+        call.communicate()
+    kept = len(store().runs)
+    assert 9 <= kept <= 12
+    if how == signal.SIGTERM:
+        return
+    time.sleep(0.1)
+    project.call("--unlock")
+    assert f"{12 - kept} runs trained" in project.call()
+    assert project.planned() == {}
+
+
+def test_jobs_are_as_many_as_keep_the_cores_busy():
+    config = schema.defaults() | {
+        "models": {"mlp": {"batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}},
+        "studies": {
+            "a": {"datasets": ["digits"], "folds": 5, "models": ["mlp"], "seeds": [*range(8)]}
+        },
+        "recipe": "fixed",
+    }
+    runs = list(grid.expand(config).runs.values())
+    assert len(runs) == 40
+    for cores, seconds, wanted, per_job, expected in [
+        (2, 0.01, 10, None, 8),  # four for each core
+        (48, 0.01, 10, None, 40),  # no more than runs
+        (2, 5.0, 10, None, 20),  # as many as take ten seconds
+        (None, 0.1, 600, None, 1),  # of a cluster
+        (2, 0.01, 10, 7, 6),
+    ]:
+        groups = dealing.deal(runs, lambda run, s=seconds: s, cores, wanted, per_job)
+        assert len(groups) == expected
+        assert sorted(run.path for group in groups for run in group) == sorted(
+            run.path for run in runs
+        )
+        assert max(map(len, groups)) - min(map(len, groups)) <= 1
+
+
+def test_a_store_that_was_cut_in_a_line_goes_on_with_a_new_one(tmp_path):
+    """As where a machine was switched off."""
+    ours = run_files.Store(tmp_path / "store")
+    names = "made_of", "files", "loaded"
+    for number in range(2):
+        folder = tmp_path / "run"
+        folder.mkdir()
+        content = {"conditions": {}, "recipe": {}, "machine": {"processor": ""}, "loss": 1.0}
+        run_files.Record("a", {}, {}, content).write(folder / "metrics.json")
+        ours.add("1_0", f"path{number}", folder, lambda record: record)
+        index = tmp_path / "store" / "1_0.jsonl"
+        if number == 0:
+            index.write_text(index.read_text()[:-20])
+    ours.read_again()
+    assert list(ours.runs) == ["path1"]
+    assert all(hasattr(ours.runs["path1"].record, name) for name in names)
+
+
+def test_what_the_config_asks_for_no_more_is_listed_and_removed(project):
+    def status(*flags):
+        command = [sys.executable, ROOT / "scripts" / "status.py", "--configfile", project.config]
+        run = subprocess.run(
+            [*command, *flags], cwd=project.folder, env=ENVIRONMENT, text=True, capture_output=True
+        )
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+    assert status("--unused") == "the config asks for all that is there\n"
+    project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
+    said = status("--unused")
+    assert "results/mine/short_runs: 4 of 8 files" in said
+    assert "see --remove-unused" in said
+    before = weights()
+    assert "MB removed" in status("--remove-unused")
+    assert weights() == {path: value for path, value in before.items() if "/mlp/" in path}
+    project.call()
+    assert "the config asks for all that is there" in status("--remove-unused")
+    assert project.planned() == {}
