@@ -13,6 +13,7 @@ ALL = (
     "input_pipeline",
     "start_up",
     "campaign",
+    "nested",
     "dry_run",
     "packing",
     "ring",

@@ -1,11 +1,13 @@
 """The campaign that is disturbed in a drill, and what must not depend on what was done to it."""
 
+import io
+
 import numpy as np
 import pandas as pd
 import torch
 import yaml
 
-from allcores.files import read_json
+from allcores.study import run_files
 
 CONFIG = """
 models:
@@ -18,6 +20,12 @@ models:
     batch_size: 16
     epochs: 4
     optimizer: {name: sgd, lr: [0.001, 0.5, 0.01, 0.1]}
+  small:
+    name: mlp
+    hidden: [[8], [6, 5]]
+    batch_size: 16
+    epochs: 6
+    optimizer: {name: adam, lr: [0.01, 0.1]}
 datasets:
   tiny: {name: synthetic, count: 200, test: 0, size: 8, classes: 3}
   costs: {name: table, path: costs.csv, target: cost, task: regression, time: day}
@@ -46,6 +54,8 @@ studies:
   mine: {datasets: [tiny], folds: 2, models: [own], strategies: [serial, ddp], workers: [2]}
   sweep: {datasets: [tiny], folds: 2, models: [swept], select: 2, halving: 2}
   auto: {datasets: [tiny], folds: 2, models: [mlp], strategies: [auto], candidates: [serial, ring]}
+  stacked: {datasets: [tiny], folds: 2, models: [small], select: 3}
+  shared: {datasets: [tiny], folds: 3, models: [lenet], schedules: [cosine], seeds: [1, 2]}
 recipe: fixed
 """
 # In every way that `auto` may have chosen, so that what it trained can be compared.
@@ -121,12 +131,11 @@ def differences(project, twins, versions):
         twins: version -> the Project that was left alone with data and model of that version.
         versions: {"data": version, "model": version} that the project has.
     """
-    runs = project.results / "runs"
-    for file in sorted(runs.rglob("metrics.json")):
-        path = str(file.parent.relative_to(runs))
+    for path, files in _runs(project).items():
         changing = "data" if path.startswith("costs/") else "model" if "/own/" in path else None
         twin = twins[versions[changing] if changing else VERSIONS[0]]
-        if not _equal_runs(file.parent, twin.results / "runs" / path):
+        theirs = _runs(twin).get(path)
+        if theirs is None or not _equal_runs(path, files, theirs):
             yield path
     for study in yaml.safe_load(CONFIG)["studies"]:
         twin = twins[versions[CHANGING[study]] if study in CHANGING else VERSIONS[0]]
@@ -138,19 +147,28 @@ def differences(project, twins, versions):
             yield from _different_tables(*folders)
 
 
-def _equal_runs(one, other):
-    weights, their_weights = (torch.load(folder / "weights.pt") for folder in (one, other))
-    metrics, their_metrics = (read_json(folder / "metrics.json") for folder in (one, other))
+def _runs(project):
+    """Path -> run_files.RunFolder or StoredRun of each run."""
+    found = run_files.below(project.results)
+    runs = project.results / "runs"
+    return {
+        getattr(files, "path", None) or str(files.place.relative_to(runs)): files for files in found
+    }
+
+
+def _equal_runs(path, *both):
+    weights, their_weights = (torch.load(io.BytesIO(one.read("weights.pt"))) for one in both)
+    metrics, their_metrics = map(run_files.metrics, both)
     counted = ("train_samples", "held_out_samples", "diverged")
     if any(metrics[key] != their_metrics[key] for key in counted):
         return False
-    if any(name in str(one) for name in BY_CHANCE):
+    if any(name in path for name in BY_CHANCE):
         return all(torch.isfinite(tensor).all() for tensor in weights.values())
     epochs, their_epochs = (
         [[epoch.get(key) for key in LEARNING] for epoch in of_run["epochs"]]
         for of_run in (metrics, their_metrics)
     )
-    predictions = [pd.read_parquet(folder / "predictions.parquet") for folder in (one, other)]
+    predictions = [pd.read_parquet(io.BytesIO(one.read("predictions.parquet"))) for one in both]
     return (
         all(torch.equal(weights[key], their_weights[key]) for key in weights | their_weights)
         and epochs == their_epochs

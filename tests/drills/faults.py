@@ -111,6 +111,8 @@ FILES = {
     "utilisation.csv": "results/mine/runs/**/utilisation.csv",
     "predictions.parquet": "results/mine/runs/**/predictions.parquet",
     "weights.pt": "results/mine/runs/**/weights.pt",
+    "lines of a store": "results/mine/short_runs/*.jsonl",
+    "files of a store": "results/mine/short_runs/*.bin",
     "dataset.json": "results/mine/data/*/dataset.json",
     "an array of data": "results/mine/data/*/*.npy",
     "folds": "results/mine/data/*/*folds*.json",

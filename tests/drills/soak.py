@@ -119,6 +119,9 @@ class Campaign:
         runs = sorted((self.project.results / "runs").rglob("metrics.json"))
         for file in chance.sample(runs, chance.randint(1, min(8, len(runs)))):
             shutil.rmtree(file.parent)
+        stores = sorted(self.project.results.glob("short_runs/*"))
+        for file in chance.sample(stores, min(1, len(stores))):
+            file.unlink()
 
     def disturb(self, name, chance):
         """Do a fault, let the campaign come to its end, and compare.
