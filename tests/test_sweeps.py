@@ -277,6 +277,7 @@ datasets:
 studies:
   nested: {datasets: [tiny], folds: 2, models: [mlp], schedules: [cosine], select: 2, halving: 2}
 recipe: fixed
+runs_per_job: 1
 """
 
 
