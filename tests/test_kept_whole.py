@@ -91,12 +91,8 @@ class Decisions:
             **{"config": config, "merged_config": config, "table": self.table},
             **{"folder": self.folder, "is_main": True, "is_on_cluster": False},
             **{"estimates": Estimates(self.table, self.folder, 2, False), "cores_of_a_run": None},
-            **{
-                "make_again": made.update,
-                "tell": self.told.append,
-                "is_forced": {}.get,
-                "most_cores": 2,
-            },
+            **{"make_again": made.update, "tell": self.told.append, "most_cores": 2},
+            is_forced=lambda *rules: False,
         )
         call.data, call.runs = DataJobs(call), RunJobs(call)
         self.inputs = {

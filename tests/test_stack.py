@@ -9,6 +9,7 @@ import torch
 from conftest import vary
 
 from allcores.files import read_json
+from allcores.machine import costs
 from allcores.stacking import conduct as stacking
 from allcores.study.identity import Conditions
 from allcores.study.run import Choice
@@ -248,11 +249,14 @@ def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
         ({"model": Choice("c", "of_stack:Counting", {})}, "changes attributes"),
         ({"model": Choice("c", "of_stack:Normed", {}), "batch_size": 117}, "a batch of one sample"),
         ({"model": Choice("mlp", "mlp", {"hidden": [3000]})}, "too large"),
+        ({"epochs": 10_000}, "needs checkpoints"),
         (options("Adagrad"), "Adagrad"),
         (options("Adam", amsgrad=True), "amsgrad"),
         ({"stacked": False}, "the config says so"),
         ({"precision": "bf16"}, "bf16"),
         ({"threads_per_worker": 2}, "threads"),
+        ({"strategy": Choice("gpu", "accelerator", {"device": "cpu"})}, "of its own"),
+        ({"strategy": Choice("data_parallel", "data_parallel", {})}, "of its own"),
         ({"stop_after": 1}, "goes on"),
         ({"loss": Choice("l", "CrossEntropyLoss", {"label_smoothing": 0.1})}, "label_smoothing"),
     ],
@@ -263,11 +267,15 @@ def test_what_cannot_be_stacked_says_why(laboratory, modules, changes, why):
     assert why in reasons[0]
 
 
-def test_the_costs_of_a_stack_are_those_of_its_runs(laboratory):
+@pytest.mark.parametrize("most", [4, 2, 1])
+def test_the_costs_of_a_stack_are_those_of_its_runs(laboratory, monkeypatch, most):
+    """Of several stacks, too, one after the other in a process."""
+    monkeypatch.setattr(stacking, "MOST", most)
     runs = [vary(PLAIN, seed=seed) for seed in range(4)]
     results, _ = stack(laboratory, runs)
     ended = [(metrics["started"], metrics["ended"]) for metrics, _ in results]
     assert all(abs(ended[k][1] - ended[k + 1][0]) < 1e-6 for k in range(3))
+    assert sum(metrics["cpu_seconds"] for metrics, _ in results) <= costs.cpu_seconds()
     folder = laboratory.folder / "stacked" / "0"
     assert len(pd.read_csv(folder / "utilisation.csv")) == 2
     assert len(pd.read_csv(folder / "epochs.csv")) == PLAIN.epochs

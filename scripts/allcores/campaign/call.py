@@ -194,10 +194,10 @@ class Call:
         files = [file for job in self.studies for file in job.files]
         return [*self.runs.results(paths), *sorted(data), *files]
 
-    def is_forced(self, rule):
-        """Whether --forcerun or --forceall asks for all jobs of a rule."""
+    def is_forced(self, *rules):
+        """Whether --forcerun or --forceall asks for all jobs of one of these rules."""
         forced = internals.forced_rules(self.workflow)
-        return forced is None or rule in forced
+        return forced is None or not forced.isdisjoint(rules)
 
     def _known_paths(self):
         return self.selections.known_paths(self.table.selections.values())
@@ -262,7 +262,9 @@ class Call:
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         internals.forget_resources(submitted)
-        self.folder.forget_calls(self.name)
+        earlier = journal.read_call(self.folder)
+        if earlier is None or earlier.is_going_on is False:
+            self.folder.forget_calls(self.name)
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)
         self._watch(jobs, logger)

@@ -77,7 +77,8 @@ class DataJobs:
         if key not in self.valid_folds:
             file = f"{self.folder.dataset(label)}/{folds_file(count, seed, inner)}"
             dataset = self.dataset(label)
-            if dataset and self._are_valid(file, dataset, key):
+            is_forced = self.call.is_forced("assign_inner_folds" if inner else "assign_folds")
+            if dataset and not is_forced and self._are_valid(file, dataset, key):
                 self.valid_folds[key] = []
             else:
                 self.call.make_again([file])

@@ -186,7 +186,9 @@ class RunJobs:
 
     def _is_valid(self, path):
         if path not in self.valid:
-            self.valid[path] = not self.call.is_forced("train") and self.current(path)
+            self.valid[path] = self.current(path) and not self.call.is_forced(
+                "train", "train_several"
+            )
             if not self.valid[path]:
                 self.call.make_again([self.folder.metrics(path)])
                 if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):

@@ -115,7 +115,8 @@ class SelectionJobs:
 
     def _is_valid(self, selection):
         if selection.path not in self.valid:
-            self.valid[selection.path] = self._is_current(selection)
+            is_forced = self.call.is_forced("select_candidate")
+            self.valid[selection.path] = not is_forced and self._is_current(selection)
             if not self.valid[selection.path]:
                 self.call.make_again([self.folder.selection(selection.path)])
         return self.valid[selection.path]

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from allcores.data import folds, storage
+from allcores.data.batches import count_batches
 from allcores.machine import costs
 from allcores.stacking import losses, optimizers
 from allcores.stacking.loop import train
@@ -23,14 +24,14 @@ from allcores.study.identity import Conditions
 from allcores.study.run import Run
 from allcores.training import models, results
 from allcores.training.checkpoints import save_weights
-from allcores.training.evaluation import shipped
+from allcores.training.evaluation import in_words, shipped
 from allcores.training.experiment import Execution
 from allcores.training.progress import EpochFiles
 from allcores.training.task import Findings, Task, costs_of_node, diverged_at_last
 
 # Networks with more weights gain nothing. Work is weights times samples times epochs; a run with
-# more (some seconds) needs checkpoints, which a stack has not.
-MOST_WEIGHTS, MOST_WORK = 20_000, 1e10
+# more of it, or more steps (some seconds of either) needs checkpoints, which a stack has not.
+MOST_WEIGHTS, MOST_WORK, MOST_STEPS = 20_000, 1e10, 20_000
 # How many networks stand together at most, and how much work: a stack that is killed begins again.
 MOST, MOST_WORK_TOGETHER = 50, 4e10
 
@@ -70,26 +71,26 @@ def train_all(entries, begin=lambda entry: None, end=lambda entry: None):
             others.append((entry, str(error)))
         else:
             stacks[_key(task, model, code)].append((entry, task, model))
+    spent = costs.Session([(costs.program_start("self"), 0.0)])
     for members in stacks.values():
         work = max(_work(task, model) for _, task, model in members)
         count = max(1, min(MOST, int(MOST_WORK_TOGETHER / work)))
         for start in range(0, len(members), count):
-            _train(members[start : start + count], begin, end)
+            spent = _train(members[start : start + count], spent, begin, end)
     return others
 
 
 def problem(run):
-    """Why a Run cannot be stacked, as far as its settings tell, in words; None: nothing is known.
-
-    It needs no model, and nothing that would have to be imported before torch.
-    """
-    strategy = registry.strategies()[run.strategy.name]
+    """Why a Run cannot be stacked, as far as its settings tell, in words; None: it may be."""
+    strategy = registry.strategies()[run.strategy.name].load()
     if run.stacked is False:
-        return "the config says so"
-    if run.processes > 1 or run.threads_per_worker != 1 or strategy.constants.get("asynchronous"):
+        return "the config says so, or its study compares ways of using the cores"
+    if run.processes > 1 or run.threads_per_worker != 1:
         return "it has several processes or threads"
-    if run.strategy.options or run.stop_after:
-        return "its strategy has options" if run.strategy.options else "another run goes on from it"
+    if not strategy.is_alone(run.processes, run.strategy.options):
+        return f"{run.strategy.label} does something of its own with one worker"
+    if run.stop_after:
+        return "another run goes on from it"
     if run.precision != "fp32" or run.crop or run.flip:
         return "it computes in bf16" if run.precision != "fp32" else "its samples are augmented"
     return optimizers.problem(run)
@@ -112,8 +113,11 @@ def _prepared(entry):
     torch.manual_seed(run.seed)
     model = models.build(run, task.dataset.shape, task.dataset.outputs)
     code, has_batch_norm = _graph_of(run, task.dataset.shape, model)
-    if _weights(model) > MOST_WEIGHTS or _work(task, model) > MOST_WORK:
-        raise ValueError("its network or its training is too large to gain by it")
+    if _weights(model) > MOST_WEIGHTS:
+        raise ValueError("its network is too large to gain by it")
+    steps = run.epochs * count_batches(len(task.samples), run.batch_size)
+    if _work(task, model) > MOST_WORK or steps > MOST_STEPS:
+        raise ValueError("its training takes so long that it needs checkpoints")
     if has_batch_norm and len(task.samples) % run.batch_size == 1:
         raise ValueError("batch norm has no statistics of a batch of one sample")
     return task, model, code
@@ -168,8 +172,15 @@ def _key(task, model, code):
     return repr((*parts, code, str(model), task.dataset.unseen))
 
 
-def _train(members, begin, end):
-    """Train a stack and write the results of its runs."""
+def _train(members, before, begin, end):
+    """Train a stack and write the results of its runs.
+
+    Args:
+        before: costs.Session of what this process had spent when the stack before this one ended.
+
+    Returns:
+        The costs.Session of what it has spent now.
+    """
     entries, tasks, networks = zip(*members, strict=True)
     for entry, task in zip(entries, tasks, strict=True):
         begin(entry)
@@ -195,6 +206,7 @@ def _train(members, begin, end):
         if watch.cores:
             os.sched_setaffinity(0, watch.cores)
         watch.start()
+        ready = time.time()
         outcomes = train(tasks, networks, after_epoch)
         began = time.perf_counter()
         for k, (epochs, diverged) in enumerate(outcomes):
@@ -205,30 +217,42 @@ def _train(members, begin, end):
                 outcomes[k] = epochs, diverged_at_last(last, epochs)
         evaluation_seconds = share * (time.perf_counter() - began)
         watch.finish()
+    (spent,) = watch.sessions
+    watch.sessions = [_since(before, spent)]
     whole = costs_of_node(watch)
     for k, (entry, task) in enumerate(zip(entries, tasks, strict=True)):
         epochs, diverged = outcomes[k]
         found = Findings(
-            _as_checkpoint(epochs, networks[k], watch),
+            {
+                "epochs": epochs,
+                "parameters": _weights(networks[k]),
+                "start_up_seconds": share * (ready - before.ended),
+                "threads": 1,
+            },
             {} if diverged else measures[k],
             diverged,
             evaluation_seconds,
             [_slice(whole, k, len(entries))],
             stacked=True,
         )
-        _write(entry, task, found, {} if diverged else best[k], scored.get(k))
+        record = _write(entry, task, found, {} if diverged else best[k], scored.get(k))
+        if diverged:
+            print(f"diverged: {diverged}", flush=True)
+        else:
+            print(
+                f"{in_words(record)} on {record['held_out_samples']:,} held-out samples; "
+                f"{record['training_seconds']:.2f} s of training, a share of {len(entries)}",
+                flush=True,
+            )
         end(entry)
+    return spent
 
 
-def _as_checkpoint(epochs, model, watch):
-    """What a lone run's last checkpoint says, see resuming.py."""
-    start_up = watch.sessions[-1].trace[0][0]
-    return {
-        "epochs": epochs,
-        "parameters": _weights(model),
-        "start_up_seconds": max(0.0, start_up - watch.sessions[-1].started),
-        "threads": 1,
-    }
+def _since(before, session):
+    """The costs.Session of what a process has spent since another one of it."""
+    trace = [(before.ended, 0.0), (session.ended, session.cpu - before.cpu)]
+    waited = session.waited - before.waited
+    return costs.Session(trace, waited, session.peak_memory, session.stopped)
 
 
 def _slice(whole, number, count):
@@ -252,7 +276,7 @@ def _slice(whole, number, count):
 
 
 def _write(entry, task, found, weights, scores):
-    """Write the results of a run, metrics.json last."""
+    """Write the results of a run, metrics.json last; returns what that says."""
     output = entry.output
     save_weights(weights, output / "weights.pt")
     task.write_predictions(output / "predictions.parquet", None if found.diverged else scores)
@@ -262,3 +286,4 @@ def _write(entry, task, found, weights, scores):
     results.write_trace(output / "utilisation.csv", [costs.Session(trace)])
     record = task.record(entry.request, found, entry.conditions, entry.cores_of_call, output)
     record.write(output / "metrics.json")
+    return record.content

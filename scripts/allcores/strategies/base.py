@@ -202,5 +202,9 @@ class Strategy:
 class Alone(Strategy):
     """Apply the gradient to the weights. Sends nothing."""
 
+    @classmethod
+    def is_alone(cls, processes, options):
+        return processes == 1
+
     def __init__(self, model, make_optimizer, world):
         super().__init__(model, make_optimizer(model.parameters()), world)
