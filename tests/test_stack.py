@@ -201,8 +201,10 @@ def test_a_network_of_a_stack_is_the_lone_one(laboratory, modules, case):
     assert lone.keys() == stacked.keys() - {"made_of", "files", "loaded"}
 
 
-def test_how_many_stand_together_decides_no_bit(laboratory, modules, monkeypatch):
-    model = Choice("skipping", "of_stack:Skipping", {})
+@pytest.mark.parametrize(
+    "model", [MLP, Choice("skipping", "of_stack:Skipping", {})], ids=["mlp", "skips"]
+)
+def test_how_many_stand_together_decides_no_bit(laboratory, modules, monkeypatch, model):
     runs = [
         vary(
             PLAIN,
