@@ -1,6 +1,7 @@
 """Stacked networks are the lone ones, each with its own options, however many stand together."""
 
 import dataclasses
+import importlib
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ from conftest import vary
 from allcores.files import read_json
 from allcores.machine import costs
 from allcores.stacking import conduct as stacking
+from allcores.stacking import networks
 from allcores.study.identity import Conditions
 from allcores.study.run import Choice
 from allcores.training import experiment
@@ -70,6 +72,21 @@ class Looking(nn.Module):
 
     def forward(self, x):
         return self.last(x) if x.sum() > 0 else -self.last(-x)
+
+
+class Deep(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.first, self.last = nn.Linear(shape[-1], 4), nn.Linear(4, classes)
+
+    def forward(self, x):
+        return self.last(torch.flatten(self.first(x), 1))
+
+
+class Hooked(Normed):
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self[1].register_forward_hook(lambda module, inputs, output: 2 * output)
 
 
 class Noisy(Normed):
@@ -248,6 +265,7 @@ def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
         ({"model": Choice("c", "of_stack:Convolving", {})}, "Unflatten"),
         ({"model": Choice("c", "of_stack:Looking", {})}, "cannot be traced"),
         ({"model": Choice("c", "of_stack:Noisy", {})}, "the same each time"),
+        ({"model": Choice("c", "of_stack:Hooked", {})}, "hooks"),
         ({"model": Choice("c", "of_stack:Counting", {})}, "changes attributes"),
         ({"model": Choice("c", "of_stack:Normed", {}), "batch_size": 117}, "a batch of one sample"),
         ({"model": Choice("mlp", "mlp", {"hidden": [3000]})}, "too large"),
@@ -267,6 +285,15 @@ def test_what_cannot_be_stacked_says_why(laboratory, modules, changes, why):
     results, reasons = stack(laboratory, [vary(PLAIN, **changes)])
     assert results == []
     assert why in reasons[0]
+
+
+def test_a_layer_that_gets_other_shapes_is_not_stacked(modules):
+    """A linear layer of a signal, which has a dimension more."""
+    model = importlib.import_module("of_stack").Deep((1, 6), 3)
+    networks.traced(model)
+    networks.check(model, (6,))
+    with pytest.raises(ValueError, match="cannot be computed in a stack"):
+        networks.check(model, (1, 6))
 
 
 @pytest.mark.parametrize("most", [4, 2, 1])

@@ -18,7 +18,7 @@ from allcores.data.batches import count_batches
 from allcores.machine import costs
 from allcores.stacking import losses, optimizers
 from allcores.stacking.loop import train
-from allcores.stacking.networks import traced
+from allcores.stacking.networks import check, traced
 from allcores.study import registry
 from allcores.study.identity import Conditions
 from allcores.study.run import Run
@@ -127,11 +127,12 @@ def _graph_of(run, shape, model):
     """(The code of a model's graph, whether it has batch norm); of equal models it is traced once.
 
     Raises:
-        ValueError: see networks.traced().
+        ValueError: see networks.traced() and check().
     """
     key = run.model.name, repr(run.model.options), shape
     if key not in _graphs:
         graph = traced(model)
+        check(model, shape)
         has_batch_norm = any(isinstance(m, torch.nn.BatchNorm1d) for m in graph.modules())
         _graphs[key] = graph.code, has_batch_norm
     return _graphs[key]

@@ -7,6 +7,7 @@ front, and a linear layer is one batched product. How many stand together decide
 Shapes: K networks, B samples of each, F features.
 """
 
+import copy
 import operator
 
 import torch
@@ -62,10 +63,43 @@ def traced(model):
         raise ValueError("its weights are not float32")
     if not all(value.requires_grad for value in model.parameters()):
         raise ValueError("some of its weights are not trained")
+    if any(_has_hooks(part) for part in (*model.modules(), *model.parameters())):
+        raise ValueError("it has hooks")
     names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
     if sorted(names) != sorted(model.state_dict()) or set(names) != set(graph.state_dict()):
         raise ValueError("it has weights that it shares, or does not use")
     return graph
+
+
+def _has_hooks(part):
+    """Whether something is called beside the forward() of a module, or on a gradient."""
+    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(part, name, None) for name in names)
+
+
+def check(model, shape):
+    """Compare a stack of a copy of a model with the model itself, on random samples.
+
+    Args:
+        shape: of a sample.
+
+    Raises:
+        ValueError: they do not compute the same, as where a layer gets other shapes than expected.
+    """
+    alone = copy.deepcopy(model)
+    inputs, random = torch.randn(2, *shape), torch.default_generator.get_state()
+    with torch.no_grad():
+        try:
+            stack = Stack([copy.deepcopy(model)])
+            present, dropout = torch.ones(1, 2, dtype=torch.bool), torch.Generator()
+            dropout.set_state(random)
+            stacked = stack.scores(inputs.unsqueeze(0), present, [dropout]).squeeze(0)
+        except Exception as error:  # of shapes, whatever torch makes of them
+            raise ValueError(f"it cannot be computed in a stack: {error}") from None
+        torch.default_generator.set_state(random)
+        scores = alone(inputs)
+    if scores.shape != stacked.shape or not torch.allclose(scores, stacked, atol=1e-4):
+        raise ValueError("a stack of it does not compute the same")
 
 
 def _attributes(model):

@@ -6,6 +6,7 @@ other, compressed. So there are files for each job, and not for each run.
 """
 
 import json
+import re
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from allcores.files import CHECKSUM, checksum, parse_json, sha256_of
 from allcores.study.identity import Record
 
 METRICS = "metrics.json"
+NAME = re.compile("[0-9a-f]+_[0-9]+")  # of a store: call and number of the job
 # What a line of a store says of the scores, for those who read it as a table.
 SHOWN = ("accuracy", "r2", "loss", "training_seconds", "train_samples", "held_out_samples")
 
@@ -158,7 +160,8 @@ class Store:
     def runs(self):
         """Path -> StoredRun, as of the last read_again(); of several, the one written last."""
         if self._runs is None:
-            indices = sorted(self.folder.glob("*.jsonl"), key=lambda file: _place(file.stem))
+            indices = [file for file in self.folder.glob("*.jsonl") if NAME.fullmatch(file.stem)]
+            indices.sort(key=lambda file: _place(file.stem))
             self._runs = {run.path: run for file in indices for run in stored(file)}
         return self._runs
 
