@@ -272,11 +272,8 @@ def test_one_candidate_in_so_many_goes_on(count, factor, counts):
 HALVING = """
 models:
   mlp:
-    hidden: [8]
-    batch_size: 16
-    epochs: 4
-    optimizer: {name: sgd, lr: [0.001, 0.5, 0.01, 0.1]}
-    stacked: false
+    {hidden: [8], batch_size: 16, epochs: 4, stacked: false,
+     optimizer: {name: sgd, lr: [0.001, 0.5, 0.01, 0.1]}}
 datasets:
   tiny: {name: synthetic, count: 300, test: 0, size: 8, classes: 10}
 studies:
