@@ -56,6 +56,7 @@ def main(flags):
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
         sanity.check_in_child(request.plain, data_folder, flags.timeout)
     run = with_recipe(request, flags, data_folder) if request.has_auto else request
+    cores.set_thread_variables(run.threads_per_worker)
     needed = run.cores_on_node
     if flags.cores is not None and flags.cores < needed and not flags.oversubscribe:
         raise ValueError(
@@ -144,7 +145,6 @@ def with_recipe(request, flags, data_folder):
         print("measuring the fastest recipe for this model on this machine", flush=True)
         recipes.calibrate(request, data_folder, cores.allowed(), file)
     run = recipes.fill_in(request, file, flags.cores or cores.allowed())
-    cores.set_thread_variables(run.threads_per_worker)
     print(f"fastest: {', '.join(map(str, run.recipe.values()))} thread(s)", flush=True)
     return run
 

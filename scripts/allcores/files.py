@@ -60,9 +60,9 @@ def checksum(content):
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_json(path, content):
+def write_json(path, content, indent=1):
     """Write a mapping as JSON with its checksum, so that damage and edits are noticed."""
-    text = json.dumps(content | {CHECKSUM: checksum(content)}, indent=1, allow_nan=False)
+    text = json.dumps(content | {CHECKSUM: checksum(content)}, indent=indent, allow_nan=False)
     write_text(path, text)
 
 

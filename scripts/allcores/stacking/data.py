@@ -19,7 +19,7 @@ class Samples:
     """
 
     def __init__(self, tasks):
-        self.inputs = tasks[0].dataset.inputs
+        self.inputs = np.asarray(tasks[0].dataset.inputs)  # which numpy.memmap slows down
         sources = [Batches(self.inputs, task.scaling.mean, task.scaling.std) for task in tasks]
         self.mean, self.scale = (
             torch.stack([getattr(source, name) for source in sources]).unsqueeze(1)
@@ -55,12 +55,11 @@ def orders(tasks, epochs, steps, width):
     for k, (task, epoch) in enumerate(zip(tasks, epochs, strict=True)):
         if epoch is None:
             continue
-        size = task.run.batch_size
+        size, count = task.run.batch_size, len(task.samples)
         order = np.random.default_rng([task.run.seed, ORDER, epoch]).permutation(task.samples)
-        for step, start in enumerate(range(0, len(order), size)):
-            batch = order[start : start + size]
-            positions[k, step, : len(batch)] = batch
-            present[k, step, : len(batch)] = True
+        order.resize(steps * size, refcheck=False)  # with zeros, where there are no samples left
+        positions[k, :, :size] = order.reshape(steps, size)
+        present[k, :, :size] = np.arange(steps * size).reshape(steps, size) < count
     return torch.from_numpy(positions), torch.from_numpy(present)
 
 

@@ -5,6 +5,8 @@ loss, samples of the batch. A network that has no batch, as its fold is smaller,
 is over, keeps its weights while the others go on.
 """
 
+from functools import partial
+
 import torch
 
 from allcores.data.batches import count_batches, dropout_seed
@@ -22,8 +24,8 @@ def train(tasks, models, after_epoch):
     Args:
         tasks: experiment.Task of each, of one dataset; with one batch size, loss and optimizer.
         models: the networks, of one shape, with the weights that they begin with.
-        after_epoch: function of the number of a network, its epochs so far and the weights that it
-            ships as a state_dict; may add to the record of the last epoch.
+        after_epoch: function of the number of a network, its epochs so far and a function that
+            gives the weights that it ships, a state_dict; may add to the record of the last epoch.
 
     Returns:
         [(the epochs of a network as in loop.train(), the DivergedError that ended it or None), ...]
@@ -54,7 +56,7 @@ def train(tasks, models, after_epoch):
             lr = torch.tensor([[rate.lr] for rate in rates], dtype=torch.float64)
             clock.enter("compute")
             losses = criterion(stack.scores(inputs, is_sample, random), target, is_sample)
-            losses.nan_to_num(0.0, 0.0, 0.0).sum().backward()
+            stack.differentiate(losses.nan_to_num(0.0, 0.0, 0.0).sum())
             clock.enter("update")
             for k in (~losses.isfinite()).nonzero().flatten().tolist():
                 diverged[k] = DivergedError(epoch + 1, step + 1, rates[k].lr)
@@ -72,5 +74,5 @@ def train(tasks, models, after_epoch):
                 loss = float(total_losses[k]) / len(tasks[k].samples)
                 rates[k].end_epoch(loss)
                 epochs[k].append({"loss": loss, "lr": first_rates[k], "phases": dict(phases)})
-                after_epoch(k, epochs[k], averages.shipped(k))
+                after_epoch(k, epochs[k], partial(averages.shipped, k))
     return list(zip(epochs, diverged, strict=True))

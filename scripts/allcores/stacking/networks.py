@@ -166,8 +166,9 @@ class Stack(fx.Interpreter):
         for name, values in self.parameters.items():
             given = torch.stack([one[name].detach() for one in named])
             values[..., : given.shape[-1]] = given
-        for name, gradient in self._views(self.gradients).items():
-            self.parameters[name].requires_grad_().grad = gradient
+        for values in self.parameters.values():
+            values.requires_grad_()
+        self._of_parameters = list(self._views(self.gradients).values())
         self.is_vector = torch.cat(
             [
                 torch.full((padded(_places(shape)),), len(shape) < 2)
@@ -200,6 +201,12 @@ class Stack(fx.Interpreter):
         if present is not None:
             self.counts = present.sum(dim=1).tolist()
         return self.run(inputs)
+
+    def differentiate(self, loss):
+        """Set the gradients to those of the sum of the networks' losses."""
+        found = torch.autograd.grad(loss, list(self.parameters.values()))
+        for gradient, value in zip(self._of_parameters, found, strict=True):
+            gradient.copy_(value)
 
     def call_module(self, target, args, kwargs):
         module, (inputs,) = self.fetch_attr(target), args

@@ -53,7 +53,7 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def step(self, lr, rows):
-        """Update the weights and clear the gradients.
+        """Update the weights.
 
         Args:
             lr: learning rate of each network, (K, 1) float64.
@@ -69,7 +69,6 @@ class StackedOptimizer:
             self.stack.weights[rows] = weights
             for moment, of_rows in zip(self.moments, moments, strict=True):
                 moment[rows] = of_rows
-        self.stack.gradients.zero_()
 
     def _clip(self, gradients, rows):
         if self.norms.isinf().all():

@@ -95,8 +95,13 @@ def loaded():
 @functools.lru_cache(maxsize=8)
 def _users_files(modules, folder):
     """Name -> file, as in loaded(), of modules by their names; those of torch are thousands."""
-    places = {getattr(sys.modules[name], "__file__", None) for name in modules}
-    users = {Path(place).absolute() for place in places if place and place.endswith(".py")}
+    places = {getattr(sys.modules[name], "__file__", None) or "" for name in modules}
+    # Before they are made paths, as nearly all of them are installed.
+    users = {
+        Path(place).absolute()
+        for place in places
+        if place.endswith(".py") and not _is_installed(place)
+    }
     scripts = registry.LIBRARY.parent.resolve()
     return {
         os.path.relpath(file) if file.is_relative_to(folder.parent) else str(file): file

@@ -57,8 +57,8 @@ class Record:
         except KeyError as error:
             raise ValueError(f"{path} has no {error}. Delete it to make it again") from None
 
-    def write(self, path):
-        write_json(path, {part: getattr(self, part) for part in PARTS} | self.content)
+    def write(self, path, indent=1):
+        write_json(path, {part: getattr(self, part) for part in PARTS} | self.content, indent)
 
     def is_current(self, made_of):
         """Whether it was made of this, and no module of the user's was edited since."""

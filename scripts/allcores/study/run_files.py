@@ -183,7 +183,7 @@ class Store:
         record, at = Record.read(folder / METRICS), {}
         with index.with_suffix(".bin").open("ab") as blobs:
             for file in sorted(folder.iterdir()):
-                content = zlib.compress(file.read_bytes())
+                content = zlib.compress(file.read_bytes(), level=1)
                 at[file.name] = [blobs.tell(), len(content)]
                 blobs.write(content)
         shown = {key: record.content[key] for key in SHOWN if key in record.content}
