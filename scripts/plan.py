@@ -56,6 +56,13 @@ def main(flags):
     command = sys.executable, preflight.PROGRAM
     if problems := preflight.findings(config, table, flags.configfile, folder.tried_out, command):
         raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
+    wide = planner.too_wide(table)
+    missing = (
+        f"Not known here: {len(wide)} of {len(table.runs)} runs take more cores than the "
+        f"{cores.allowed()} of this machine. Call this where they will run."
+    )
+    if len(wide) == len(table.runs):
+        raise ValueError(missing)
     planned_runs = planner.of(table)
     packed = plan.pack(planned_runs, table, flags.cores, room)
     runs = summary.of_runs(planned_runs, packed, table, flags.cores)
@@ -72,6 +79,8 @@ def main(flags):
     for note in dict.fromkeys(note for name in table.studies for note in fit.notes(config, name)):
         print(f"NOTE: {note}")
     print(*choose.report_lines(config), sep="\n")
+    if wide:
+        print(missing, end="\n\n")
     print(*summary.report_lines(runs, ways, studies, flags.cores, cores.allowed()), sep="\n")
 
 
@@ -107,7 +116,7 @@ if __name__ == "__main__":
         type=int,
         default=cores.allowed(),
         metavar="N",
-        help="how many to plan for; beyond this machine's, times are extrapolated (default: all)",
+        help="how many to plan for; runs wider than this machine are left out (default: all)",
     )
     add(
         "--memory-mb",

@@ -6,7 +6,6 @@ import pytest
 import yaml
 from conftest import ROOT, RUN
 from project import MINIATURE
-from test_plan import work_of
 
 from allcores.files import read_json, write_json
 from allcores.planning import measuring, plan, preflight
@@ -62,38 +61,12 @@ studies:
     assert memory_mb[None, 2] > estimates.memory_mb(table.of("few")[0])
 
 
-def test_what_a_plan_has_extrapolated_is_asked_of_a_cluster(tmp_path, monkeypatch):
-    """As config/full/cores.yaml is planned for a node with more cores than the login node has."""
-    monkeypatch.setattr(measuring, "measure", lambda workload, sizes, copies: work_of(workload.run))
-    config = yaml.safe_load(MINIATURE) | {"recipe": "fixed"}
-    config["models"]["mlp"].update(batch_size=640, epochs=20_000)
-    study = {"datasets": ["tiny"], "folds": "test", "models": ["mlp"], "exclusive": True}
-    config["studies"] = {"wide": study | {"strategies": ["ring"], "workers": [64, 320]}}
-    folder, table = ResultsFolder(str(tmp_path)), grid.expand(config)
-    unknown = Estimates(table, folder, 320, forked=False)
-    planned = {item.run.workers: item for item in plan.Planner(folder, 320, say=str).of(table)}
-    estimates = Estimates(table, folder, 320, forked=False)
-    for run in table.runs.values():
-        predicted = planned[run.workers].prediction
-        assert predicted.extrapolated
-        assert unknown.seconds(run) != pytest.approx(predicted.seconds_among(0.0))
-        assert estimates.seconds(run) == pytest.approx(predicted.seconds_among(0.0))
-        assert 2.5 <= 60 * estimates.minutes([run]) / predicted.seconds_among(0.0) <= 3
-        assert 1 <= estimates.memory_mb(run) * 1e6 / max(predicted.memory, 80e6 * run.workers) < 1.5
-
-
 def test_what_is_for_two_machines_is_not_measured_on_one(tmp_path, monkeypatch):
-    workloads = []
-
-    def measure(workload, sizes, copies):
-        workloads.append(workload)
-        return work_of(workload.run)
-
-    monkeypatch.setattr(measuring, "measure", measure)
+    monkeypatch.setattr(measuring, "measure", lambda *_: pytest.fail("it was measured"))
     config = yaml.safe_load(MINIATURE) | {"recipe": "fixed"}
     study = {"datasets": ["tiny"], "folds": 2, "models": ["mlp"], "strategies": ["ddp"]}
     study |= {"nodes": 2, "workers": [1], "exclusive": True, "oversubscribe": True}
     config["studies"] = {"wide": study}
-    planned = plan.Planner(ResultsFolder(str(tmp_path)), 2, say=str).of(grid.expand(config))
-    assert all(item.prediction.extrapolated for item in planned)
-    assert {workload.run.nodes for workload in workloads} == {1}
+    planner, table = plan.Planner(ResultsFolder(str(tmp_path)), 2, say=str), grid.expand(config)
+    assert planner.too_wide(table) == list(table.runs)
+    assert planner.of(table) == []

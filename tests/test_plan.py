@@ -16,7 +16,7 @@ from patience import wait_for
 from project import MINIATURE, RUNS, copy
 from test_strategies import alive
 
-from allcores.planning import choose, measuring, packing, plan, prediction, scaling
+from allcores.planning import choose, measuring, packing, plan, prediction
 from allcores.planning.prediction import Measurement, Prediction
 from allcores.planning.workload import Sizes, Workload
 from allcores.study import grid
@@ -113,16 +113,6 @@ def work_of(run):
     return dataclasses.replace(MEASUREMENT, **changes, slower=1.0)
 
 
-def test_more_workers_than_cores_are_extrapolated():
-    wide = vary(batch_size=64, workers=16, strategy=RUN.strategy.__class__("ring", "ring", {}))
-    estimate = scaling.extrapolate(wide, 4, work_of)
-    assert estimate.extrapolated
-    assert estimate.step_seconds == pytest.approx(work_of(wide).step_seconds, rel=0.01)
-    threads = vary(batch_size=64, threads_per_worker=16)
-    estimate = scaling.extrapolate(threads, 4, work_of)
-    assert work_of(threads).step_seconds < estimate.step_seconds < work_of(RUN).step_seconds * 6.4
-
-
 class ByLaw:
     """A planner that measures nothing: every run takes as long as work_of() says."""
 
@@ -197,7 +187,7 @@ def test_a_plan_is_made_once_and_stands_beside_what_is_measured(tmp_path):
     assert "measuring 1 of 4: mlp serial w1t1" in progress
     assert f"first: {RUNS // 2} runs" in said
     assert "2 workers, 2 cores" in said
-    assert "xtrapolated" not in said
+    assert "Not known here" not in said
     predicted = pd.read_csv(project.results / "plan" / "predicted.csv")
     assert len(predicted) == RUNS / 2
     assert (predicted["seconds"] > predicted["training_seconds"]).all()
@@ -218,13 +208,17 @@ def test_a_plan_is_made_once_and_stands_beside_what_is_measured(tmp_path):
     assert "made before training from a few seconds" in (results / "report.html").read_text()
     assert project.planned() == {}
 
-    # What it would be with more cores than this machine has.
-    project.configure(lambda config: config["studies"]["first"].update(workers=[300]))
+    # With more cores than this machine has.
+    project.configure(lambda config: config["studies"]["first"].update(workers=[1, 300]))
     project.configure(lambda config: config["models"]["mlp"].update(batch_size=300))
     said, _ = call(project, "--cores", 300)
+    assert f"Not known here: {RUNS // 2} of {RUNS} runs take more cores than" in said
     assert "This machine has" in said
     ways = pd.read_csv(project.results / "plan" / "ways.csv")
-    assert set(ways.loc[ways["extrapolated"], "workers"]) == {300}
+    assert set(ways["workers"]) == {1}
+    project.configure(lambda config: config["studies"]["first"].update(workers=[300]))
+    _, said = call(project, "--cores", 300, expect=1)
+    assert "plan.py: Not known here" in said
 
 
 def test_what_cannot_be_planned_is_said(tmp_path):

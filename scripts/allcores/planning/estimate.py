@@ -130,7 +130,7 @@ class Estimates:
         return Expected(seconds, activations + copies, measured=False)
 
     def _from_plan(self, run):
-        """By what a plan has measured or extrapolated; None: it has not."""
+        """By what a plan has measured; None: it has not."""
         if not self.planner.measurements.by_key:
             return None
         run_with_recipe = self.planner.with_known_recipe(run)

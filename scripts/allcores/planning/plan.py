@@ -7,8 +7,8 @@ from pathlib import Path
 
 from allcores import programs
 from allcores.files import read_json, write_json
-from allcores.machine import cores, lean_torch
-from allcores.planning import packing, prediction, scaling
+from allcores.machine import cores
+from allcores.planning import packing, prediction
 from allcores.planning.prediction import Measurement
 from allcores.planning.workload import Sizes, Workload
 from allcores.study.run import AUTO
@@ -18,7 +18,6 @@ from allcores.training import recipes
 GAP = 0.02
 # How often each workload is measured; once, if that takes longer than so many seconds.
 TURNS, LONG = 2, 8.0
-EXTRAPOLATED = "extrapolated_"  # before the key of a Measurement
 
 
 class Measurements:
@@ -41,13 +40,12 @@ class Measurements:
         return self.by_key.get(_key(workload))
 
     def known(self, workload):
-        """The Measurement of a workload by any machine with this processor, or its extrapolation
-        where that had too few cores; None: there is neither."""
-        keys = _key(workload), workload.key, EXTRAPOLATED + workload.key
+        """The Measurement of a workload by any machine with this processor; None: there is none."""
+        keys = _key(workload), workload.key
         return next((self.by_key[key] for key in keys if key in self.by_key), None)
 
     def keep(self, workload, measurement):
-        key = EXTRAPOLATED + workload.key if measurement.extrapolated else _key(workload)
+        key = _key(workload)
         if self.by_key.get(key) == measurement:
             return
         self.by_key[key] = measurement
@@ -98,25 +96,31 @@ class Planner:
         self.measurements, self.planned = Measurements(folder.plan_file("measurements.json")), {}
 
     def of(self, table):
-        """The list of Planned for the runs of a grid.Table; measures what is not known yet.
+        """The list of Planned for those runs of a grid.Table that can be measured here, see
+        too_wide(); measures what is not known yet.
 
         Raises:
             ValueError: a run cannot be trained, or a dataset is unknown until it is prepared.
         """
-        keys = {path: (path, table.conditions[path]) for path in table.runs}
-        new = [path for path in table.runs if keys[path] not in self.planned]
+        wide = set(self.too_wide(table))
+        keys = {path: (path, table.conditions[path]) for path in table.runs if path not in wide}
+        new = [path for path in keys if keys[path] not in self.planned]
         runs = {path: self._with_recipe(table.runs[path]) for path in new}
-        self._measure(
-            run for path, run in runs.items() if _has_room(run) or _is_crowded(path, run, table)
-        )
+        self._measure(runs.values())
         for path, run in runs.items():
             self.planned[keys[path]] = self._planned(path, run, table)
         return [self.planned[key] for key in keys.values()]
 
+    def too_wide(self, table):
+        """Paths of runs that take more cores than this machine has, so that nothing is known."""
+        return [
+            path
+            for path, run in table.runs.items()
+            if not _has_room(run) and not _is_crowded(path, run, table)
+        ]
+
     def _planned(self, path, run, table):
-        sizes = self.sizes(run)
-        is_crowded = _is_crowded(path, run, table)
-        measurement = self._measured_once(run) if is_crowded else self.measurement(run)
+        sizes, measurement = self.sizes(run), self.measurement(run)
         return Planned(
             path,
             run,
@@ -127,15 +131,6 @@ class Planner:
         )
 
     def measurement(self, run):
-        """The Measurement for a run, extrapolated if this machine has no room for it."""
-        if _has_room(run):
-            return self._measured_once(run)
-        lean_torch.import_torch()  # to ask the strategy how its exchange grows
-        measurement = scaling.extrapolate(run, cores.allowed(), self._measured_once)
-        self.measurements.keep(Workload.of(run, self.sizes(run)), measurement)  # for Estimates
-        return measurement
-
-    def _measured_once(self, run):
         """The Measurement for a run, measured if it is not known, however few cores there are."""
         sizes = self.sizes(run)
         workload = Workload.of(run, sizes)
@@ -145,8 +140,15 @@ class Planner:
         return self.measurements.of(workload)
 
     def measure(self, runs):
-        """Measure the workloads of runs that have not been measured yet."""
-        self._measure(run for run in map(self._with_recipe, runs) if _has_room(run))
+        """Measure the workloads of runs that have not been measured yet.
+
+        Raises:
+            ValueError: one takes more cores than there are, or cannot be trained.
+        """
+        for run in runs:
+            if not _has_room(run):
+                raise ValueError(f"it takes {run.cores} cores; here are {cores.allowed()}")
+        self._measure(map(self._with_recipe, runs))
 
     def _measure(self, runs):
         """Measure workloads that are not known, in TURNS rounds: the machine's speed drifts."""

@@ -36,7 +36,6 @@ class Measurement:
         memory_bytes: peak memory of all its processes together.
         weights_bytes: of the model.
         end_seconds: from the end of its record until its memory and checkpoints are gone.
-        extrapolated: whether it follows from other measurements instead of its own.
         contended: whether others used the cores meanwhile, as of a run.
     """
 
@@ -50,7 +49,6 @@ class Measurement:
     memory_bytes: int
     weights_bytes: int
     end_seconds: float
-    extrapolated: bool = False
     contended: bool = False
 
     def prediction(self, run, sizes, curves=False):
@@ -71,8 +69,7 @@ class Measurement:
             other += run.trained_epochs * validation_scoring
         data = (sizes.train + sizes.held_out) * math.prod(sizes.shape)  # bytes of images
         memory = self.memory_bytes + (data if len(sizes.shape) == 3 else 4 * data)
-        made = self.extrapolated, self.contended
-        return Prediction(training, other, self.end_seconds, self.slower, memory, *made)
+        return Prediction(training, other, self.end_seconds, self.slower, memory, self.contended)
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ class Prediction:
         end: seconds after that until its cores are free.
         slower: factor, from 1, by which runs at work on all other cores slow down training.
         memory: bytes.
-        extrapolated, contended: see Measurement.
+        contended: see Measurement.
     """
 
     training: float
@@ -93,7 +90,6 @@ class Prediction:
     end: float
     slower: float
     memory: int
-    extrapolated: bool
     contended: bool = False
 
     def training_among(self, share):

@@ -45,7 +45,6 @@ def _row(item, packed, table, available, studies):
         "training_seconds": packed.training[item.path],
         "samples_per_second": item.images / packed.training[item.path],
         "memory_mb": item.prediction.memory / 1e6,
-        "extrapolated": item.prediction.extrapolated,
         "contended": item.prediction.contended,
     }
 
@@ -76,7 +75,6 @@ def of_setups(runs):
         seconds=("seconds", "mean"),
         samples_per_second=("samples_per_second", "mean"),
         memory_mb=("memory_mb", "max"),
-        extrapolated=("extrapolated", "any"),
         contended=("contended", "any"),
     )
     setups = setups.reset_index()
@@ -102,6 +100,8 @@ def of_studies(planned, table, available, memory):
         parts["all together"] = set(table.runs)
     for study, paths in parts.items():
         items = [item for item in planned if item.path in paths]
+        if not items:
+            continue
         packed = plan.pack(items, table, available, memory)
         durations = {path: end - start for path, (start, end) in packed.times.items()}
         longest = max(items, key=lambda item: durations[item.path])
@@ -142,8 +142,7 @@ def report_lines(runs, setups, studies, available, cores_here):
         yield ""
         yield f"{model} on {dataset}{'' if size == 'all' else f', {size} samples'}:"
         for _, row in group.iterrows():
-            marks = [mark for mark in ("extrapolated", "contended") if row[mark]]
-            mark = f"  {', '.join(marks)}" if marks else ""
+            mark = "  contended" if row["contended"] else ""
             yield (
                 f"    {row['strategy']:24} {_processes(row):26} "
                 f"{row['samples_per_second']:12,.1f} samples/s "
@@ -159,8 +158,7 @@ def report_lines(runs, setups, studies, available, cores_here):
     if available > cores_here:
         yield (
             f"This machine has {cores_here} core{'s' if cores_here > 1 else ''}: the time on "
-            f"{available}, and values marked as extrapolated, assume that memory gets faster in "
-            "proportion to the number of cores."
+            f"{available} assumes that runs slow each other down as much there as here."
         )
 
 

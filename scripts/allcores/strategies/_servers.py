@@ -35,10 +35,6 @@ class ServedStrategy(Strategy):
         parts = [part for _, part in self.flat.cut(mine, self.gradient)]
         super().__init__(model, make_optimizer(parts, self._add_up_slices), world)
 
-    @staticmethod
-    def exchange(workers, servers):
-        return 2 * workers / servers, 2 * workers / servers
-
     def state(self):
         return {
             "model": self.module.state_dict(),

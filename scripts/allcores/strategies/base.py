@@ -126,16 +126,6 @@ class Strategy:
         leave such a weight alone."""
         return None
 
-    @staticmethod
-    def exchange(workers, servers):
-        """How the exchange in a step grows with the number of workers, for predictions.
-
-        Returns:
-            (messages, vectors): how many messages come one after the other, and how many times the
-            model's weights pass through the busiest process. Only ratios count.
-        """
-        return 1, 1
-
     def step(self, lr):
         """Gradient in, next weights out: update with learning rate lr and clear the gradient.
 

@@ -80,10 +80,6 @@ class DDP(Strategy):
     def option_for_missing_gradients(cls, *, find_unused_parameters=False, **options):
         return None if find_unused_parameters else "expected find_unused_parameters: true"
 
-    @staticmethod
-    def exchange(workers, servers):
-        return 2 * (workers - 1), 2 * (workers - 1) / workers  # gloo's is a ring, too
-
 
 def _hook(name, rank):
     """The state and the function of one of torch's communication hooks."""

@@ -33,10 +33,6 @@ class LocalSGD(LocalStrategy):
         self.every, self.post_local = every, post_local
         self.steps = 0
 
-    @staticmethod
-    def exchange(workers, servers):
-        return 2 * (workers - 1), 2 * (workers - 1) / workers  # gloo's all-reduce
-
     def step(self, lr):
         self.update(lr)
         self.flat.gradient.zero_()

@@ -111,10 +111,6 @@ class Ring(Strategy):
         super().__init__(model, make_optimizer(self.flat.parts), world)
         self.ring = RingAverage(self.flat.gradient, world)
 
-    @staticmethod
-    def exchange(workers, servers):
-        return 2 * (workers - 1), 2 * (workers - 1) / workers
-
     def step(self, lr):
         self.world.clock.enter("reduce_scatter")
         self.ring.reduce_scatter()

@@ -23,7 +23,6 @@ Training Trillion Parameter Models", stage 1, whose all-gather is not needed her
 """
 
 import copy
-import math
 from typing import NamedTuple
 
 import torch
@@ -111,10 +110,6 @@ class SharedMemory(Strategy):
         torch.div(parameter.grad, self.world.workers, out=self.shared_gradients[parameter])
         parameter.grad = None
         self.missing.discard(parameter)
-
-    @staticmethod
-    def exchange(workers, servers):
-        return math.log2(workers), 1  # barriers; each adds up its slice of all gradients
 
     def step(self, lr):
         for parameter in self.missing:  # backward() gave it no gradient

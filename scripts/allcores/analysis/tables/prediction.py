@@ -17,7 +17,7 @@ Predictions of ``scripts/plan.py``, made before training from a few seconds of e
 measurements. *training*: seconds of training of a run; *seconds*: from its start to its end,
 scoring included; *memory*: the peak of all its processes. Means over runs that differ in schedule,
 fold or seed. *training error* and *error*: predicted divided by measured, minus one. In the last
-row: the makespan of the study's runs. *extrapolated*: the machine that planned had fewer cores.
+row: the makespan of the study's runs.
 """
 # Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("predicted_seconds", "measured_seconds", "error", "training_error")
@@ -53,11 +53,11 @@ def table(runs, predicted):
     shown = [f"{kind}_{name}" for name in PAIRS for kind in ("predicted", "measured")]
     groups = both.groupby([*tidy.SPEED_SETTINGS, "cores"], sort=False)
     means = groups[shown].mean()
-    table = means.assign(runs=groups.size(), extrapolated=groups["extrapolated"].any())
+    table = means.assign(runs=groups.size())
     table = table.reset_index()
     if len(table):
         start, end = both["start"].min(), (both["start"] + both["predicted_seconds"]).max()
-        total = {"model": ALL, "runs": len(both), "extrapolated": both["extrapolated"].any()}
+        total = {"model": ALL, "runs": len(both)}
         total |= {"predicted_seconds": end - start, "measured_seconds": occupancy.makespan(both)}
         table = pd.concat([table, pd.DataFrame([total])], ignore_index=True)
     return table.assign(
@@ -80,10 +80,9 @@ def sentences(prediction_table, facts):
     total = prediction_table[is_total].iloc[0]
     good = (rows["error"].abs() <= GOOD).sum()
     right, ranked = _order(rows)
-    far = ", extrapolated from fewer cores" if rows["extrapolated"].any() else ""
     order = f", and {right} of {count(ranked, 'pair')} in the right order" if ranked else ""
     yield (
-        f"Predicted before training{far}: {total['predicted_seconds']:,.0f} s for "
+        f"Predicted before training: {total['predicted_seconds']:,.0f} s for "
         f"{count(int(total['runs']), 'run')}; measured {total['measured_seconds']:,.0f} s "
         f"({100 * total['error']:+.0f} %). Of {count(len(rows), 'setup')}, {good} were predicted "
         f"within {100 * GOOD:.0f} %{order}."
