@@ -149,7 +149,7 @@ def test_results_of_other_data_are_not_done(tmp_path):
     for name in RUN_FILES:
         (place / name).touch()
     assert not state.Current(folder, table)(path), "an empty metrics.json"
-    made_of = identity.made_of(identity.before_data(run), preparation.made_from(run.dataset))
+    made_of = identity.made_of(identity.before_data(run), preparation.made_of(run.dataset))
     of_run = {"curves": False, "exclusive": False}
     digests = {"epochs.csv": files.sha256(os.devnull)}
     content = {"conditions": of_run, "recipe": run.recipe, "machine": {"processor": "any"}}

@@ -339,10 +339,10 @@ def test_results_of_another_run_are_refused(project):
         read(folder.dataset(""), Conditions(exclusive=True))
     other = project.folder / "other" / "mine"
     shutil.copytree(folder.dataset("mine"), other)
-    info = storage.read_info(other)
+    record = storage.read_record(other)
     np.save(other / "inputs.npy", 1 - np.load(other / "inputs.npy"))
-    info["sha256"]["inputs.npy"] = sha256(other / "inputs.npy")
-    storage.write_info(other, info)
+    record.files["inputs.npy"] = sha256(other / "inputs.npy")
+    record.write(other / "dataset.json")
     with pytest.raises(ValueError, match="different: the inputs"):
         read(other.parent, Conditions())
     damaged = shutil.copytree(folder.dataset("mine"), project.folder / "damaged" / "mine")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from conftest import LENET, vary
 
-from allcores.files import write_json
 from allcores.parallel import failures
+from allcores.study.identity import Record
 from allcores.study.run import AUTO
 from allcores.training import models, recipes
 
@@ -22,7 +22,7 @@ def answered(file, speeds):
         dict(zip(keys, recipe, strict=True)) | {"images_per_second": speed}
         for recipe, speed in speeds.items()
     ]
-    write_json(file, {"timings": timings})
+    Record("", content={"timings": timings}).write(file)
     return file
 
 
@@ -69,7 +69,7 @@ def test_ways_of_using_the_cores_share_a_recipe_unless_threads_are_asked_for(tmp
 
 def test_each_processor_of_a_cluster_has_a_file_of_its_own(tmp_path, monkeypatch):
     file = tmp_path / "lenet_all.json"
-    write_json(file, {"cache_key": recipes.cache_key(OPEN)})
+    Record(recipes.cache_key(OPEN)).write(file)
     assert recipes.for_this_processor(file) == file
     monkeypatch.setattr(recipes.cores, "processor", lambda: "another one")
     other = recipes.for_this_processor(file)

@@ -126,7 +126,7 @@ def record(epochs):
 
 
 def decisive(laboratory, run=RUN):
-    return identity.of_run(run, storage.read_info(laboratory.data()), None)
+    return identity.of_run(run, storage.read_record(laboratory.data()), None)
 
 
 def resumed_epochs(laboratory, decided, every_epoch=False, epochs=9):

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+from dataclasses import replace
 
 import numpy as np
 import patience
@@ -84,8 +85,8 @@ def test_training_never_opens_the_held_out_fold(laboratory, strategy):
         array = np.array(getattr(opened, name))
         array[held_out] = 255 - array[held_out]
         np.save(folder / f"{name}.npy", array)
-    opened.info["sha256"] = {name: sha256(folder / name) for name in opened.info["sha256"]}
-    storage.write_info(folder, opened.info)
+    digests = {name: sha256(folder / name) for name in opened.record.files}
+    replace(opened.record, files=digests).write(folder / "dataset.json")
 
     _, poisoned = laboratory.conduct(run, "poisoned")
     assert same_weights(clean, poisoned)

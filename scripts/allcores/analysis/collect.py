@@ -57,7 +57,7 @@ def wanted_identity(run, data_folder, actual):
     if not (folder / "dataset.json").exists():
         return actual | identity.before_data(run)
     dataset, fold_of = _dataset_and_folds(run, folder)
-    return identity.of_run(run, dataset.info, fold_of)
+    return identity.of_run(run, dataset.record, fold_of)
 
 
 def _dataset_and_folds(run, folder):

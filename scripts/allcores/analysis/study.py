@@ -140,7 +140,7 @@ class Study:
         infos = {}
         for label in self.config["studies"][self.name]["datasets"]:
             with contextlib.suppress(ValueError):  # not prepared yet
-                infos[label] = storage.read_info(self.folder.dataset(label))
+                infos[label] = storage.read_record(self.folder.dataset(label)).content
         return infos
 
     def log(self, path):

@@ -53,7 +53,7 @@ class DataJobs:
             if any((place / name).exists() for name in FILES):
                 self.call.tell(error)
             return None
-        is_current = dataset.info["made_from"] == preparation.made_from(self.choice(label))
+        is_current = dataset.record.is_current(preparation.made_of(self.choice(label)))
         return dataset if is_current and not self.call.is_forced("prepare_dataset") else None
 
     def files(self, run):

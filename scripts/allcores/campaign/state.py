@@ -126,7 +126,7 @@ class Current:
     def __init__(self, folder, table):
         self.folder, self.table = folder, table
         folder.store.read_again()
-        self.made_from = {}  # label of a dataset -> what it is made from
+        self.data_made_of = {}  # label of a dataset -> what it is made of
 
     def __call__(self, path):
         run, record = self.table.runs[path], self.folder.record(path)
@@ -145,9 +145,9 @@ class Current:
             known: what was known before its data; None: what is known now.
         """
         label = run.dataset.label
-        if label not in self.made_from:
-            self.made_from[label] = preparation.made_from(run.dataset)
-        return identity.made_of(known or identity.before_data(run), self.made_from[label])
+        if label not in self.data_made_of:
+            self.data_made_of[label] = preparation.made_of(run.dataset)
+        return identity.made_of(known or identity.before_data(run), self.data_made_of[label])
 
     def has_what_is_asked(self, run, record):
         """Whether the record.Record of a run's results has its Conditions."""

@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 from allcores import files
@@ -27,7 +28,7 @@ def prepare(choice, downloads, folder):
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         files.hold(lock)
-        before = made_from(choice)
+        before = made_of(choice)
         if not _is_sound(folder, before):
             load = registry.datasets()[choice.name].load()
             samples = load(Path(downloads) / choice.name, **choice.options)
@@ -38,15 +39,15 @@ def prepare(choice, downloads, folder):
 
 def _refuse_changed(choice, before):
     """Raise a ValueError if a dataset is made from something else than before it was loaded."""
-    if made_from(choice) != before:
+    if made_of(choice) != before:
         raise ValueError(
             f"{choice.options.get('path', choice.name)} was changed while it was being read; call "
             "this again"
         )
 
 
-def made_from(choice):
-    """Options, code and files that the dataset of a Choice is made from, as a text."""
+def made_of(choice):
+    """Options, code and files that the dataset of a Choice is made of, as a text."""
     return f"{choice.to_json()} {fingerprint.of_dataset(choice.name)} {sources(choice)}"
 
 
@@ -63,22 +64,23 @@ def local_copy(folder, scratch):
     user_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if user_folder.is_symlink() or user_folder.stat().st_uid != os.getuid():
         raise ValueError(f"{user_folder} belongs to another user; expected a folder of this user")
-    place = user_folder / checksum(storage.read_info(folder))[:16]
+    place = user_folder / checksum(asdict(storage.read_record(folder)))[:16]
     place.mkdir(exist_ok=True)
     with (place / "lock").open("w") as lock:
         files.hold(lock)
         if not _is_sound(place):
-            for name in (*storage.read_info(folder)["sha256"], "dataset.json"):
+            for name in (*storage.read_record(folder).files, "dataset.json"):
                 shutil.copyfile(folder / name, place / f"{name}.part")
                 (place / f"{name}.part").replace(place / name)
             storage.open_dataset(place)
     return place
 
 
-def _is_sound(folder, made_from=None):
+def _is_sound(folder, expected=None):
+    """Whether a dataset is whole, and made of what is expected, if anything is."""
     try:
-        info = storage.open_dataset(folder).info
-        return made_from is None or info.get("made_from") == made_from
+        record = storage.open_dataset(folder).record
+        return expected is None or record.is_current(expected)
     except ValueError:
         return False
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.files import KeptDigests, read_json, sha256, write_json
+from allcores.files import KeptDigests, sha256
+from allcores.study.identity import Record
 
 # Rounding errors that a computed column may have, in steps between floats of its size.
 ROUNDING = 64
@@ -165,8 +166,7 @@ class Dataset:
             None: they are no uint8 images.
         groups: as in Samples, int64.
         times: of the training samples, (train,) int64, from 0 without a gap; None: as in Samples.
-        info: the content of dataset.json: made_from, shape, dtype, train, classes,
-            class_counts, columns, scale, notes, sha256.
+        record: the Record in dataset.json.
         unseen: positions of the columns that inputs lack, see seen_by().
     """
 
@@ -175,8 +175,14 @@ class Dataset:
     pixel_sums: np.ndarray | None
     groups: np.ndarray | None
     times: np.ndarray | None
-    info: dict
+    record: Record
     unseen: tuple = ()
+
+    @property
+    def info(self):
+        """What dataset.json says: shape, dtype, train, classes, class_counts, columns, scale and
+        notes."""
+        return self.record.content
 
     @property
     def shape(self):
@@ -219,7 +225,7 @@ class Dataset:
         return int((self.inputs[np.ix_(samples, columns)] == 1).any(axis=1).sum()) if columns else 0
 
 
-def write(folder, source, made_from="", check=lambda: None):
+def write(folder, source, made_of="", check=lambda: None):
     """Write a dataset: new files first, which then replace the old ones; dataset.json last.
 
     A process that has the old arrays mapped keeps them.
@@ -227,7 +233,7 @@ def write(folder, source, made_from="", check=lambda: None):
     Args:
         folder: is made if need be.
         source: the Samples.
-        made_from: recorded in dataset.json, to tell whether the dataset has to be made again.
+        made_of: recorded in dataset.json, to tell whether the dataset has to be made again.
         check: is called once all is read; what it raises leaves the old dataset.
 
     Raises:
@@ -256,7 +262,6 @@ def write(folder, source, made_from="", check=lambda: None):
             file.unlink(missing_ok=True)
         raise
     info = {
-        "made_from": made_from,
         "shape": list(source.shape),
         "train": source.train,
         "classes": source.classes and [str(name) for name in source.classes],
@@ -265,12 +270,12 @@ def write(folder, source, made_from="", check=lambda: None):
         "class_counts": source.classes and np.bincount(arrays["targets"]).tolist(),
         "notes": source.notes,
         "dtype": np.dtype(source.dtype).name,
-        "sha256": {name: sha256(file) for name, file in parts.items()},
     }
+    digests = {name: sha256(file) for name, file in parts.items()}
     (folder / "dataset.json").unlink(missing_ok=True)
     for name, file in parts.items():
         file.replace(folder / name)
-    write_info(folder, info)
+    Record(made_of, digests, content=info).write(folder / "dataset.json")
 
 
 def _checked_targets(source):
@@ -340,25 +345,21 @@ def open_dataset(folder):
         ValueError: a file is missing, or differs from what was written.
     """
     folder = Path(folder)
-    info = read_info(folder)
-    digests = KeptDigests(folder / "digests.json")
-    for name, expected in info["sha256"].items():
-        digest = digests.of(folder / name) if (folder / name).exists() else "no such file"
-        if digest != expected:
-            raise ValueError(
-                f"{folder / name} is not what was prepared: its SHA-256 should be "
-                f"{expected}, found {digest}. Delete the folder {folder} to prepare the "
-                "dataset again"
-            )
+    record, digests = read_record(folder), KeptDigests(folder / "digests.json")
+    if damaged := record.damaged_file(folder, digests.of):
+        raise ValueError(
+            f"{damaged} is gone, or is not what was prepared. Delete the folder {folder} to "
+            "prepare the dataset again"
+        )
     digests.save()
     return Dataset(
         # Copy-on-write: torch needs writable memory, and nothing may be written to the file.
         inputs=np.load(folder / "inputs.npy", mmap_mode="c"),
         **{
-            name: np.load(folder / f"{name}.npy") if f"{name}.npy" in info["sha256"] else None
+            name: np.load(folder / f"{name}.npy") if f"{name}.npy" in record.files else None
             for name in ("targets", "pixel_sums", "groups", "times")
         },
-        info=info,
+        record=record,
     )
 
 
@@ -382,19 +383,14 @@ def extremes(chunks):
     return np.stack(of(np.stack([sample for chunk in chunks for sample in of(chunk)]))).tolist()
 
 
-def write_info(folder, info):
-    """Write dataset.json."""
-    write_json(Path(folder) / "dataset.json", info)
-
-
-def read_info(folder):
-    """The content of dataset.json.
+def read_record(folder):
+    """The Record in dataset.json.
 
     Raises:
         ValueError: there is none, or it is damaged.
     """
     file = Path(folder) / "dataset.json"
     try:
-        return read_json(file)
+        return Record.read(file)
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{folder} holds no prepared dataset: {file} is missing") from None

@@ -5,7 +5,6 @@ import functools
 import importlib.metadata
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from allcores.data import storage
 from allcores.machine import cores
@@ -38,10 +37,11 @@ class Sizes:
             data_folder: folder of the prepared dataset.
         """
         try:
-            info = json.loads((Path(data_folder) / "dataset.json").read_text())
+            record = storage.read_record(data_folder)
+            info = record.content
             count, *shape = info["shape"]
             classes, train = info["classes"] and len(info["classes"]), info["train"]
-            is_ordered = "times.npy" in info["sha256"]
+            is_ordered = "times.npy" in record.files
             test, examples = count - train, storage.examples(data_folder, info)
         except (OSError, ValueError, KeyError, TypeError):  # not prepared yet
             metadata = registry.metadata(run.dataset)

@@ -103,7 +103,7 @@ def _is_trained(predictor, inputs):
         dataset = storage.open_dataset(predictor.data_folder)
     except (ValueError, OSError):
         return np.zeros(len(inputs), bool)
-    if dataset.info["sha256"]["inputs.npy"] != predictor.data:
+    if dataset.record.files["inputs.npy"] != predictor.data:
         return np.zeros(len(inputs), bool)
     run, ordered = predictor.run, dataset.times is not None
     fold_of = folds.of_run(run, Assignable.of(dataset))

@@ -112,28 +112,28 @@ def before_data(run):
     }
 
 
-def made_of(known, made_from):
+def made_of(known, data_made_of):
     """A digest of all that decides the weights of a Run and is known before its data.
 
     Args:
         known: before_data() of the Run.
-        made_from: data.preparation.made_from() of its dataset.
+        data_made_of: data.preparation.made_of() of its dataset.
     """
-    return hashlib.sha256(_text([known, made_from]).encode()).hexdigest()[:32]
+    return hashlib.sha256(_text([known, data_made_of]).encode()).hexdigest()[:32]
 
 
-def of_run(run, info, fold_of):
+def of_run(run, record, fold_of):
     """The identity of a Run on a dataset.
 
     Args:
-        info: the content of dataset.json, see data.storage.read_info().
+        record: the Record of the dataset, see data.storage.read_record().
         fold_of: the fold of each training sample, (N,) int64; None: the dataset's own test set is
             held out.
 
     Returns:
         {part: str}; `folds` may be None.
     """
-    digests = info["sha256"]
+    digests, info = record.files, record.content
     other_digests = {name: digests.get(f"{name}.npy") for name in ("groups", "times")}
     inputs = {"sha256": digests["inputs.npy"]}
     inputs |= {key: info.get(key) for key in ("train", "columns", "scale")}

@@ -13,9 +13,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from allcores.files import read_json, write_json
 from allcores.machine import cores
 from allcores.study import fingerprint
+from allcores.study.identity import Record
 from allcores.study.run import AUTO, digest
 
 # What `auto` chooses from; of equally fast ones the first in this order wins.
@@ -64,8 +64,8 @@ def file_name(run):
 
 def processor_of(file):
     """The name of the processor that a recipe file was measured on; None: it is not sound."""
-    content = _read(file)
-    return json.loads(content["cache_key"])["processor"] if content else None
+    record = _read(file)
+    return json.loads(record.made_of)["processor"] if record else None
 
 
 def for_this_processor(file):
@@ -111,8 +111,8 @@ def calibrate(run, data_folder, available, file):
 
     Args:
         available: number of cores that a run may use; a worker gets an equal part of them at most.
-        file: where to write the JSON {"cache_key", "cores", "timings": [{precision, ...,
-            images_per_second}, ...]}.
+        file: where to write the Record, made of the cache_key(), with `cores` and `timings`:
+            [{precision, ..., images_per_second}, ...].
     """
     run = _representative(run)
     # Not at the top: the workflow calls cache_key() without torch.
@@ -135,7 +135,7 @@ def take_over(source, run, available, file):
     if not is_of(source, run, available):
         return False
     Path(file).parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, read_json(source))
+    Record.read(source).write(file)
     return True
 
 
@@ -145,8 +145,8 @@ def is_of(file, run, available, processor=None):
     Args:
         processor: name of the processor; None: this machine's.
     """
-    content = _read(file)
-    return content.get("cache_key") == cache_key(run, processor) and content["cores"] >= available
+    record, key = _read(file), cache_key(run, processor)
+    return bool(record) and record.is_current(key) and record.content["cores"] >= available
 
 
 def is_sound(file):
@@ -156,21 +156,24 @@ def is_sound(file):
 
 def cores_measured(file):
     """For how many cores a file holds the fastest recipe; 0: there is none, or it is damaged."""
-    return _read(file).get("cores", 0)
+    record = _read(file)
+    return record.content["cores"] if record else 0
 
 
 def pace(file):
     """Images per second on one core with a file's fastest recipe; None: the file is not usable."""
-    timings = [t for t in _read(file).get("timings", ()) if t["threads_per_worker"] == 1]
+    record = _read(file)
+    found = record.content["timings"] if record else []
+    timings = [timing for timing in found if timing["threads_per_worker"] == 1]
     return _fastest(timings) if timings else None
 
 
 def _read(file):
-    """What calibrate() wrote; {}: there is no such file, or it is damaged."""
+    """The Record that calibrate() wrote; None: there is no such file, or it is damaged."""
     try:
-        return read_json(file)
+        return Record.read(file)
     except (OSError, ValueError):
-        return {}
+        return None
 
 
 def fill_in(run, file, available):
@@ -183,9 +186,10 @@ def fill_in(run, file, available):
     Raises:
         ValueError: the file holds no measurement.
     """
-    if not is_sound(file):
+    record = _read(file)
+    if not record:
         raise ValueError(f"{file} holds no measurement. Delete it to measure again")
-    timings = _read(file)["timings"]
+    timings = record.content["timings"]
     if run.threads_per_worker == AUTO:  # servers take threads, too
         most = max(1, available // -(-run.processes // run.nodes))
         timings = [timing for timing in timings if timing["threads_per_worker"] <= most]
@@ -223,8 +227,7 @@ def _measure_all(run, data_folder, available, most_threads, file, world):
     timings = [recipe | {"images_per_second": count / min(seconds)} for recipe, _, seconds in steps]
     for timing in timings:
         print(f"{_name(timing)}  {timing['images_per_second']:,.0f} samples/s", flush=True)
-    measured = {"cache_key": cache_key(run), "cores": available, "timings": timings}
-    write_json(file, measured)
+    Record(cache_key(run), content={"cores": available, "timings": timings}).write(file)
 
 
 def precisions():

@@ -152,7 +152,7 @@ def check_in_child(run, data_folder, limit):
     Raises:
         ValueError: the run cannot be trained.
     """
-    info = storage.read_info(data_folder)
+    info = storage.read_record(data_folder).content
     classes = info["classes"] and len(info["classes"])
     strategies = [run.strategy] * (run.processes > 1)
     examples = storage.examples(data_folder, info)

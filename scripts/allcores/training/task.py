@@ -105,7 +105,7 @@ class Task:
         samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
         seen = dataset.seen_by(samples)
         identities = [
-            identity.of_run(variant, dataset.info, fold_of)
+            identity.of_run(variant, dataset.record, fold_of)
             for variant in (run, replace(run, stop_after=None))
         ]
         # After its identity: what the model does to sys.path must not change which files are read.
@@ -149,7 +149,7 @@ class Task:
             output: folder with the other results_folder.RUN_FILES.
         """
         info, checkpoint = self.dataset.info, found.checkpoint
-        identity_of_request = identity.of_run(request, info, self.fold_of)
+        identity_of_request = identity.of_run(request, self.dataset.record, self.fold_of)
         content = {
             "identity": self.identity if request == self.run else identity_of_request,
             **results.metrics(request, info, checkpoint, found.measures, found.diverged),
@@ -171,7 +171,7 @@ class Task:
             "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
             "machine": _machine() | {"threads_per_process": checkpoint.get("threads")},
         }
-        made_of = identity.made_of(identity.before_data(request), info["made_from"])
+        made_of = identity.made_of(identity.before_data(request), self.dataset.record.made_of)
         files = {name: sha256(output / name) for name in RUN_FILES if name != "metrics.json"}
         # As they were when the model was loaded; training and scoring may load others.
         loaded = fingerprint.loaded() | checkpoint.get("loaded", {}) | self.loaded
