@@ -43,7 +43,7 @@ def figure(staleness):
     return figure
 
 
-def sentences(staleness, facts):
+def sentences(staleness):
     """The staleness of the updates of each asynchronous setup."""
     for names, group in by_model(staleness):
         for (strategy, workers), rows in group.groupby(["strategy", "workers"], sort=False):

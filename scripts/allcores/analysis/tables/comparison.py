@@ -1,9 +1,8 @@
 """Does the leading metric differ from the baseline's, and by how much at most?"""
 
-from allcores.analysis import comparison, style
+from allcores.analysis import comparison
 from allcores.analysis.html_table import WHOLE, Number, number
 from allcores.analysis.metrics import ACCURACY, Metric
-from allcores.analysis.words.wording import by_model, differences
 
 TITLE = "does {metric} differ?"
 SECTION = "{metric}"
@@ -31,18 +30,6 @@ def table(runs, facts):
     others = runs.drop(index=base.index)
     compared = comparison.compare(others, base, comparison.TRAINED, facts.metric)
     return compared.assign(metric=facts.metric.name)
-
-
-def sentences(comparison_table, facts):
-    """Whether the leading metric differs from the baseline's, and by how much at most."""
-    for names, group in by_model(comparison_table):
-        yield from differences(
-            group,
-            f"{names}: {facts.metric}",
-            f"with {facts.baseline}",
-            lambda row, names=names: f"{names}: {facts.metric} with {style.setup_text(row)}",
-            facts.metric,
-        )
 
 
 def formats(table):

@@ -4,7 +4,6 @@ import pandas as pd
 
 from allcores.analysis import style, tidy
 from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
-from allcores.analysis.words.wording import mark, on_cores
 
 TITLE = "elapsed time"
 SECTION = "speed"
@@ -49,23 +48,6 @@ def table(speed_table, facts):
     table = pd.concat([measured[["model", "setup", *MEASURED]], published], ignore_index=True)
     table["cores"] = table["cores"].astype("Int64")
     return table
-
-
-def sentences(elapsed_table, facts):
-    """Measured times, and those that others have published."""
-    for model, group in elapsed_table.groupby("model", sort=False):
-        published = group["note"] == tidy.PUBLISHED
-        group = group.assign(note=group["note"].mask(published))
-        measured, others = (
-            "; ".join(
-                f"{row['setup']}{on_cores(row['cores'])}: {row['per_1000']:,.1f} s{mark(row)}"
-                for _, row in rows.iterrows()
-            )
-            for rows in (group[~published], group[published])
-        )
-        yield f"{model}, training time per 1,000 samples: {measured}."
-        if others:
-            yield f"{model}, published elsewhere, per 1,000 samples: {others}."
 
 
 def formats(table):

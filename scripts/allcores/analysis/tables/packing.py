@@ -4,7 +4,6 @@ import pandas as pd
 
 from allcores.analysis import comparison, metrics, occupancy, style, tidy
 from allcores.analysis.html_table import TIMES, WHOLE, Number, number, seconds
-from allcores.analysis.words.wording import differences, title_of
 
 TITLE = "packed or one after the other"
 SECTION = "speed"
@@ -85,36 +84,14 @@ def _with_durations(runs):
     )
 
 
-def sentences(packing_table, facts):
+def sentences(packing_table):
     """Packed against one after the other."""
-    is_total = packing_table["over_bound"].notna()
-    total, groups = packing_table[is_total].iloc[0], packing_table[~is_total]
-    speedups = "; ".join(
-        f"{title_of(row, groups)}: {row['speedup']:.2f} x" for _, row in groups.iterrows()
-    )
+    total = packing_table[packing_table["over_bound"].notna()].iloc[0]
     yield (
         f"Packing {total['runs']:.0f} runs onto the cores is {total['speedup']:.2f} x as fast as "
         f"running them one after the other with {total['one_by_one']}: "
-        f"{total['packed_seconds']:,.0f} s against {total['one_by_one_seconds']:,.0f} s "
-        f"({speedups})."
+        f"{total['packed_seconds']:,.0f} s against {total['one_by_one_seconds']:,.0f} s."
     )
-    yield (
-        "Counting training only, without start-up and evaluation, packing is "
-        f"{total['training_speedup']:.2f} x as fast: {total['packed_training']:,.1f} s on all "
-        f"cores against {total['one_by_one_training']:,.1f} s."
-    )
-    yield (
-        f"The packed runs took {total['over_bound']:.2f} x the shortest possible time, which is "
-        "their core-seconds divided by the number of cores; start-up and evaluation count."
-    )
-    for model, group in groups.groupby("model", sort=False):
-        yield from differences(
-            group,
-            f"{model}: {facts.metric} when packed",
-            "when run one after the other",
-            lambda row: f"{title_of(row, groups)}: {facts.metric} when packed",
-            facts.metric,
-        )
 
 
 def formats(table):

@@ -71,7 +71,7 @@ def _column(both, name, side):
     return both[f"{name}_{side}"] if f"{name}_{side}" in both else both[name]
 
 
-def sentences(prediction_table, facts):
+def sentences(prediction_table):
     """How good the prediction was: in total, per setup, and in the order of the setups."""
     is_total = prediction_table["model"] == ALL
     rows = prediction_table[~is_total]

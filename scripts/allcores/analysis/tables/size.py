@@ -3,9 +3,8 @@
 import pandas as pd
 from scipy import stats
 
-from allcores.analysis import style, tidy
+from allcores.analysis import tidy
 from allcores.analysis.html_table import WHOLE, Number, seconds
-from allcores.analysis.words.wording import by_model, signed
 
 TITLE = "epoch time by training-set size"
 SECTION = "speed"
@@ -42,17 +41,6 @@ def table(epochs, runs):
             }
         )
     return pd.DataFrame(rows, columns=[*tidy.SETUP, *FITTED])
-
-
-def sentences(size_table, facts):
-    """The fitted line of each setup."""
-    for names, group in by_model(size_table):
-        listed = "; ".join(
-            f"{style.setup_text(row)} {row['seconds_per_1000']:.3f} s per 1,000 samples "
-            f"{signed(row['intercept_seconds'])} s (R² = {row['r_squared']:.3f})"
-            for _, row in group.iterrows()
-        )
-        yield f"{names}, time of an epoch: {listed}."
 
 
 def formats(table):

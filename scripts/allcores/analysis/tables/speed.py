@@ -3,16 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from allcores.analysis import style, tidy
+from allcores.analysis import tidy
 from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
-from allcores.analysis.words.wording import (
-    base_of,
-    by_model,
-    comparable,
-    count,
-    mark,
-    speedup_of,
-)
 
 TITLE = "speed of every setup"
 SECTION = "speed"
@@ -131,38 +123,8 @@ def phase_shares(epochs):
     return shares.rename(columns=lambda name: name.removesuffix(PHASE)).reset_index()
 
 
-def sentences(speed_table, facts):
-    """Every setup of each model, the fastest first; nothing, where no model has several."""
-    groups = [group for _, group in by_model(speed_table)]
-    if all(len(group) == 1 and base_of(group, facts) is not None for group in groups):
-        return
-    single = []
-    for names, group in by_model(speed_table):
-        group = group.sort_values("samples_per_second", ascending=False)
-        base = base_of(group, facts)
-        if base is None:
-            setups = "; ".join(
-                f"{style.setup_text(row)}: {row['samples_per_second']:,.1f} samples/s{mark(row)}"
-                for _, row in group.iterrows()
-            )
-            yield f"{names}, without the baseline {facts.baseline}: {setups}."
-            continue
-        if len(group) == 1:
-            (row,) = (row for _, row in group.iterrows())
-            speed = f"{row['samples_per_second']:,.1f} samples/s"
-            single.append(f"{names}, {style.setup_text(row)}: {speed}{mark(row)}")
-            continue
-        listed = "; ".join(
-            " ".join(filter(None, (style.setup_text(row), speedup_of(row)))) + mark(row)
-            for _, row in group.drop(index=base.name).iterrows()
-        )
-        yield (
-            f"{names}, samples per second relative to {style.setup_text(base)}{mark(base)} "
-            f"({base['samples_per_second']:,.1f}): {listed}."
-        )
-        yield from _fastest(names, comparable(group, base, facts), facts)
-    if single:
-        yield f"{'; '.join(single)}."
+def sentences(speed_table):
+    """What disturbed the timings."""
     if (speed_table["note"] == tidy.CONTENDED).any():
         yield (
             "Contended: for more than a tenth of the time, other processes used a run's cores, or "
@@ -174,36 +136,6 @@ def sentences(speed_table, facts):
             "cores, a run on all cores was not. This favours setups with many cores; `exclusive: "
             "true` times each run alone."
         )
-
-
-def _fastest(names, group, facts):
-    """The fastest setup against the best of the baseline on as many cores.
-
-    Args:
-        group: the comparable rows of a model, the fastest first.
-    """
-    if group.empty:
-        return
-    best = group.iloc[0]
-    rivals = group[(group["strategy"] == facts.baseline) & (group["cores"] <= best["cores"])]
-    rivals = rivals[rivals["conditions"] == best["conditions"]]
-    if best["strategy"] == facts.baseline or rivals.empty or pd.isna(best["over_best"]):
-        return
-    rival = rivals.iloc[0]
-    doubt = "" if best["slowest"] > rival["fastest"] else " (uncertain: the ranges overlap)"
-    if min(best["runs"], rival["runs"]) == 1:
-        doubt = " (uncertain: too few runs)"
-    yield (
-        f"{names}: {style.setup_text(best)}{mark(best)} is fastest: {best['over_best']:.2f} x the "
-        f"speed of {style.setup_text(rival)}, the fastest {facts.baseline} run on up to "
-        f"{count(best['cores'], 'core')}: {_range(best)} against {_range(rival)}{doubt}."
-    )
-
-
-def _range(row):
-    return (
-        f"{row['slowest']:,.1f} to {row['fastest']:,.1f} samples/s in {count(row['runs'], 'run')}"
-    )
 
 
 def formats(table):

@@ -1,8 +1,7 @@
 """After how many epochs, and how many seconds of training, a run reaches an accuracy."""
 
-from allcores.analysis import style, tidy
+from allcores.analysis import tidy
 from allcores.analysis.html_table import WHOLE, Number, seconds
-from allcores.analysis.words.wording import by_model
 
 TITLE = "epochs and time to an accuracy"
 SECTION = "{metric}"
@@ -46,27 +45,6 @@ def table(epochs, facts):
 
 def _epochs(number):
     return f"{number:g} epoch{'' if number == 1 else 's'}"
-
-
-def sentences(target_table, facts):
-    """Epochs and seconds to the target accuracy."""
-    for names, group in by_model(target_table):
-        successful = group[group["reached"] > 0].sort_values("seconds")
-        listed = "; ".join(
-            f"{style.setup_text(row)} after {_epochs(row['epochs'])}, {row['seconds']:.2f} s"
-            + (
-                ""
-                if row["reached"] == row["runs"]
-                else f" ({row['reached']} of {row['runs']} runs)"
-            )
-            for _, row in successful.iterrows()
-        )
-        if listed:
-            yield f"{names} reaches {facts.target:.1%} held-out accuracy: {listed}."
-        missed = group[group["reached"] == 0]
-        if len(missed):
-            setups = "; ".join(style.setup_text(row) for _, row in missed.iterrows())
-            yield f"{names} never reached {facts.target:.1%} with {setups}."
 
 
 def formats(table):

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from allcores.analysis import comparison, style, tidy
+from allcores.analysis import style, tidy
 
 # A possible difference, or an interval, that covers more of all scores than this says nothing.
 WIDEST = 0.5
@@ -10,10 +10,6 @@ WIDEST = 0.5
 
 def p_value(value):
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
-
-
-def speedup_of(row):
-    return "" if pd.isna(row["speedup"]) else f"{row['speedup']:.2f} x"
 
 
 def comma_separated(values):
@@ -38,21 +34,8 @@ def by_model(table):
         yield style.title(shown, names), group
 
 
-def title_of(row, rows):
-    shown = ["model", *tidy.varying(rows, ["dataset", "schedule", "train_size", "strategy"])]
-    return style.title(shown, [row[column] for column in shown])
-
-
-def on_cores(cores):
-    return "" if pd.isna(cores) else f" on {count(int(cores), 'core')}"
-
-
 def mark(row):
     return "" if pd.isna(row["note"]) else f" ({row['note']})"
-
-
-def signed(value):
-    return f"{'+' if value >= 0 else '-'} {abs(value):.3f}"
 
 
 def base_of(group, facts):
@@ -101,51 +84,3 @@ def left_out(group, base, facts, fastest):
         names = comma_separated(style.setup_text(row) for _, row in others.iterrows())
         parts.append(f"timed under other conditions and left out: {names}")
     return f" ({'; '.join(parts)})" if parts else ""
-
-
-def differences(rows, what, reference, subject, metric):
-    """Sentences on whether a metric differs from a reference's.
-
-    Args:
-        rows: of comparison.compare().
-        what: subject of the sentences about several rows: "mlp: accuracy".
-        reference: what they are compared with: "with serial".
-        subject: function of a row -> subject of the sentence about it alone.
-        metric: metrics.Metric.
-    """
-    for _, row in rows[rows["finding"] == comparison.DIFFERS].iterrows():
-        direction = "higher" if row["difference"] > 0 else "lower"
-        yield (
-            f"{subject(row)} is {metric.points(abs(row['difference']))} {direction} than "
-            f"{reference} (95 % interval {metric.signed(row['low'])} to "
-            f"{metric.signed(row['high'])}, "
-            f"corrected {p_value(row['p_corrected'])})."
-        )
-    similar = rows[rows["finding"] == comparison.NOT_SIGNIFICANT]
-    if len(similar):
-        limit, p = similar["at_most"].max(), similar["p_corrected"].min()
-        pairs = f"{similar['pairs'].min():.0f} pairs of runs"
-        if len(similar) > 1:
-            pairs = f"at least {pairs} in each of {len(similar)} comparisons"
-        yield (
-            f"{_subject(similar, what, subject)} does not differ significantly from that "
-            f"{reference} ({pairs}, {'smallest ' if len(similar) > 1 else ''}corrected "
-            f"{p_value(p)}); {possible(limit, metric)}."
-        )
-    equal = rows[rows["finding"] == comparison.IDENTICAL]
-    if len(equal):
-        rounded = "" if metric.unit else ", up to rounding,"
-        yield (
-            f"{_subject(equal, what, subject)} is identical{rounded} to that {reference} in all "
-            f"{equal['pairs'].sum():.0f} pairs of runs ({count(len(equal), 'comparison')})."
-        )
-    untested = rows[rows["finding"] == comparison.UNKNOWN]
-    if len(untested):
-        yield (
-            f"{what} cannot be tested against that {reference} in "
-            f"{count(len(untested), 'comparison')}: the pairs of runs show no spread."
-        )
-
-
-def _subject(rows, what, subject):
-    return subject(rows.iloc[0]) if len(rows) == 1 else what
