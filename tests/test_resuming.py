@@ -344,7 +344,7 @@ def test_a_run_that_is_told_to_stop_at_its_very_end_has_ended(laboratory, monkey
 
 def test_results_that_were_half_written_are_written_again(laboratory, monkeypatch):
     """The run was killed between its weights and its metrics."""
-    write_json = identity.write_json
+    write_json, _ = identity.write_json, laboratory.data()
     monkeypatch.setattr(identity, "write_json", lambda *_: (_ for _ in ()).throw(MemoryError))
     with pytest.raises(MemoryError):
         laboratory.conduct(RUN)

@@ -311,7 +311,7 @@ def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
         file = Path(folder.recipe_of(run, table))
         file.parent.mkdir(parents=True, exist_ok=True)
         timing = {"threads_per_worker": 1, "images_per_second": pace}
-        write_json(file, {"timings": [timing]})
+        Record("", content={"timings": [timing]}).write(file)
         seconds.append(Estimates(table, folder, 2, forked=True).seconds(run))
     start_up = 2 * seconds[1] - seconds[0]
     assert 0 < start_up < 1
