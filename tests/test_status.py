@@ -24,7 +24,7 @@ from allcores.machine import cores, slurm
 from allcores.planning.estimate import Estimates
 from allcores.study import grid
 from allcores.study.grid import Table
-from allcores.study.identity import Conditions
+from allcores.study.identity import Conditions, Record
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 
 # Fails until there is a file `mended`.
