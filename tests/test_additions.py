@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -112,7 +113,7 @@ def test_the_command_of_the_documentation_trains_it(project):
     page = (ROOT / "docs" / "reading.md").read_text()
     (command,) = re.findall(r"python (scripts/train.py .*sign_sgd.*)", page)
     process = subprocess.run(
-        [sys.executable, *command.split()],
+        [sys.executable, *shlex.split(command)],
         cwd=project.folder,
         env=ENVIRONMENT,
         text=True,

@@ -76,11 +76,11 @@ def mine(tmp_path):
 
 def try_out(folder, path, **options):
     """What train.py says to a model of one's own on 1 x 8 x 8 images; its exit status."""
-    flags = ["--dataset=synthetic", "--dataset-option=size=8", "--dataset-option=channels=1"]
-    flags += ["--dataset-option=count=60", "--folds=0", "--dataset-option=classes=3"]
-    flags += ["--epochs=1", "--dataset-option=test=20"]
-    flags += [f"--option={key}={value}" for key, value in options.items()]
-    flags += ["--precision=fp32", "--memory-format=contiguous"]
+    of_dataset = {"size": 8, "channels": 1, "count": 60, "classes": 3, "test": 20}
+    settings = {f"dataset.{key}": value for key, value in of_dataset.items()} | options
+    settings |= {"folds": "test", "precision": "fp32", "memory_format": "contiguous"}
+    flags = ["--dataset=synthetic", "--epochs=1"]
+    flags += [f"--set={key}={value}" for key, value in settings.items()]
     command = [*train_program(), "--model", path, *flags]
     run = subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
     assert "Traceback" not in run.stderr, run.stderr

@@ -33,7 +33,13 @@ def test_help_names_everything_that_may_be_asked_for(tmp_path):
 
 
 def test_by_hand_it_prints_accuracy_and_seconds(tmp_path):
-    flags = ["--model=lenet", "--train-size=200", "--epochs=2", "--strategy=ddp", "--workers=2"]
+    flags = [
+        "--model=lenet",
+        "--set=train_sizes=200",
+        "--epochs=2",
+        "--strategy=ddp",
+        "--workers=2",
+    ]
     run = train(*flags, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert "epoch 2/2" in run.stdout
@@ -51,16 +57,17 @@ def test_flags_outweigh_the_config():
         return commandline.run_of(commandline.parse(["--model=lenet", *flags], ""))
 
     assert run_of().optimizer.options == {"lr": 0.002}
-    assert run_of("--lr=0.1").optimizer.options == {"lr": 0.1}
-    changed = run_of("--optimizer=sgd", "--epochs=7", "--batch-size=5", "--option=width=0.5")
+    assert run_of("--set=optimizer.lr=0.1").optimizer.options == {"lr": 0.1}
+    settings = ("optimizer.name=sgd", "batch_size=5", "width=0.5")
+    changed = run_of("--epochs=7", *(f"--set={setting}" for setting in settings))
     assert changed.optimizer.name == "SGD"
     assert (changed.epochs, changed.batch_size) == (7, 5)
     assert changed.model.options == {"width": 0.5}
-    assert run_of("--folds=3", "--fold=2").fold == 2
+    assert run_of("--set=folds=3", "--fold=2").fold == 2
 
 
 def test_a_dataset_is_prepared_once(tmp_path):
-    flags = ["--model=mlp", "--train-size=64", "--epochs=1"]
+    flags = ["--model=mlp", "--set=train_sizes=64", "--epochs=1"]
     assert train(*flags, cwd=tmp_path).returncode == 0
     (info,) = tmp_path.glob("results/by_hand/data/digits_*/dataset.json")
     made = info.stat().st_mtime_ns
@@ -89,8 +96,9 @@ def test_loading_by_torch_leaves_no_threads_behind(tmp_path):
     """With such threads, forked ranks would wait for them for ever; torchvision's loaders do so."""
     scripts = ROOT / "scripts"
     program = LOADED_BY_TORCH.format(scripts=str(scripts), program=str(scripts / "train.py"))
-    flags = ["--model=lenet", "--train-size=64", "--epochs=1", "--threads=2"]
-    flags += ["--precision=fp32", "--memory-format=contiguous"]
+    flags = ["--model=lenet", "--set=train_sizes=64", "--epochs=1"]
+    settings = ("threads_per_worker=2", "precision=fp32", "memory_format=contiguous")
+    flags += [f"--set={setting}" for setting in settings]
     command = [sys.executable, "-c", program, *flags]
     run = subprocess.run(
         command,
@@ -113,15 +121,15 @@ def test_it_refuses_to_run_on_fewer_cores_than_it_needs(tmp_path):
 
 
 def test_what_is_auto_is_measured_once_and_kept(tmp_path):
-    flags = ["--model=mlp", "--option=hidden=[8]", "--train-size=100", "--epochs=1"]
-    flags += ["--threads=auto", "--precision=auto", "--memory-format=auto"]
+    flags = ["--model=mlp", "--set=hidden=[8]", "--set=train_sizes=100", "--epochs=1"]
+    flags += [f"--set={key}=auto" for key in ("threads_per_worker", "precision", "memory_format")]
     first = train(*flags, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "measuring the fastest recipe" in first.stdout
     thread_counts = recipes.thread_counts(len(os.sched_getaffinity(0)))
     expected = len(recipes.precisions()) * len(thread_counts)
     assert first.stdout.count("samples/s\n") == expected
-    again = train(*flags, "--seed=1", cwd=tmp_path)
+    again = train(*flags, "--set=seeds=1", cwd=tmp_path)
     assert "measuring" not in again.stdout
     assert first.stdout.partition("fastest: ")[2].splitlines()[0] in again.stdout
     assert len(list(tmp_path.glob("results/by_hand/recipes/mlp_*.json"))) == 1

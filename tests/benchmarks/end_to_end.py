@@ -41,8 +41,8 @@ def ours(folder, name, dataset, batch):
     run = run_of(
         name,
         dataset,
-        *["--strategy=shared_memory", f"--workers={CORES}", f"--batch-size={batch}"],
-        *[f"--epochs={EPOCHS}", "--precision=auto", "--memory-format=auto"],
+        *["--strategy=shared_memory", f"--workers={CORES}", f"--set=batch_size={batch}"],
+        *[f"--epochs={EPOCHS}", "--set=precision=auto", "--set=memory_format=auto"],
     )
     return samples_per_second(conduct(run, folder))
 

@@ -25,7 +25,12 @@ def megabytes(strategy, workers):
     run = run_of(
         MODEL,
         images(2 * BATCH, SIZE),
-        *[f"--strategy={strategy}", f"--workers={workers}", f"--batch-size={BATCH}", "--epochs=3"],
+        *[
+            f"--strategy={strategy}",
+            f"--workers={workers}",
+            f"--set=batch_size={BATCH}",
+            "--epochs=3",
+        ],
     )
     with tempfile.TemporaryDirectory() as folder:
         return conduct(run, folder)["peak_memory_bytes"] / 1e6

@@ -28,8 +28,10 @@ if __name__ == "__main__":
     rows = []
     for label, name, size, batch in CASES:
         dataset = images(batch, size)
-        flags = ["--precision=auto", "--memory-format=auto", "--threads=auto"]
-        run = run_of(name, dataset, f"--batch-size={batch}", *flags)
+        flags = [
+            f"--set={key}=auto" for key in ("precision", "memory_format", "threads_per_worker")
+        ]
+        run = run_of(name, dataset, f"--set=batch_size={batch}", *flags)
         with tempfile.TemporaryDirectory() as folder:
             preparation.prepare(dataset, folder, f"{folder}/data")
             recipes.calibrate(run, f"{folder}/data", CORES, f"{folder}/recipe.json")

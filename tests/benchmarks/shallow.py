@@ -20,9 +20,9 @@ WAYS = [("serial", 1), ("shared_memory", 1), ("shared_memory", 2)]
 
 
 def measure(strategy, workers):
-    flags = [f"--strategy={strategy}", f"--workers={workers}", "--batch-size=8", "--epochs=2"]
+    flags = [f"--strategy={strategy}", f"--workers={workers}", "--set=batch_size=8", "--epochs=2"]
     with tempfile.TemporaryDirectory() as folder:
-        run = run_of("mlp", images(*sized((64, 224), (16, 16))), *flags, "--precision=fp32")
+        run = run_of("mlp", images(*sized((64, 224), (16, 16))), *flags, "--set=precision=fp32")
         return samples_per_second(conduct(run, folder))
 
 

@@ -23,7 +23,7 @@ REPEATS = 7
 
 
 def run_of(*flags):
-    flags = commandline.parse(["--model=lenet", "--train-size=64", "--epochs=1", *flags], "")
+    flags = commandline.parse(["--model=lenet", "--set=train_sizes=64", "--epochs=1", *flags], "")
     return commandline.run_of(flags)
 
 

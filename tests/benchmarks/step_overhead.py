@@ -34,7 +34,7 @@ def ours():
 
 
 def seconds_of_a_run(epochs):
-    flags = [f"--batch-size={BATCH}", f"--epochs={epochs}", "--precision=fp32"]
+    flags = [f"--set=batch_size={BATCH}", f"--epochs={epochs}", "--set=precision=fp32"]
     run = dataclasses.replace(
         run_of("mlp", TABLE, *flags),
         model=Choice("mlp", "mlp", {"hidden": [64]}),

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).parents[2]
-TRAINING = ["--model=lenet", "--dataset=synthetic", "--dataset-option=count=203", "--epochs=3"]
-TRAINING += ["--dataset-option=test=50", "--dataset-option=size=16", "--folds=3", "--fold=1"]
-TRAINING += ["--optimizer=adamw", "--batch-size=16", "--curves"]
+TRAINING = ["--model=lenet", "--dataset=synthetic", "--epochs=3", "--fold=1", "--curves"]
+TRAINING += ["--set=dataset.count=203", "--set=dataset.test=50", "--set=dataset.size=16"]
+TRAINING += ["--set=folds=3", "--set=optimizer.name=adamw", "--set=batch_size=16"]
 # What is fastest may be another recipe each time.
-TRAINING += ["--precision=fp32", "--memory-format=contiguous"]
+TRAINING += ["--set=precision=fp32", "--set=memory_format=contiguous"]
 # Their numbers depend on timing when there are several workers.
 ASYNCHRONOUS = ("hogwild", "async_parameter_server")
 STRATEGIES = ("accelerator", "data_parallel", "ddp", "gossip", "local_sgd", "parameter_server")
@@ -37,8 +37,8 @@ def flags():
         name: [f"--strategy={name}", f"--workers={1 if name in ONE_WORKER else 2}"]
         for name in STRATEGIES
     }
-    by_strategy["accelerator"].append("--strategy-option=device=cpu")
-    return by_strategy | {name: [f"--schedule={name}"] for name in SCHEDULES}
+    by_strategy["accelerator"].append("--set=strategy.device=cpu")
+    return by_strategy | {name: [f"--set=schedules={name}"] for name in SCHEDULES}
 
 
 def train(tree, folder, name, own_flags):

@@ -22,12 +22,15 @@ def properties():
     return _content()["properties"]
 
 
+def keys(section):
+    """Name of each key of an entry in a section of a config -> its schema."""
+    return properties()[section]["additionalProperties"]["properties"]
+
+
 @functools.cache
 def defaults(section=None):
     """Key -> default: of a config, or of an entry in a section of it."""
-    of_keys = properties()
-    if section:
-        of_keys = of_keys[section]["additionalProperties"]["properties"]
+    of_keys = keys(section) if section else properties()
     return {key: schema["default"] for key, schema in of_keys.items() if "default" in schema}
 
 

@@ -1,6 +1,7 @@
 """The flags of scripts/train.py, and the Run that they describe."""
 
 import argparse
+import copy
 import functools
 import json
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 import yaml
 
 from allcores.study import grid, registry, schema
-from allcores.study.run import AUTO, Run
+from allcores.study.run import Run
+from allcores.study.schema import is_integer, mapping
 
 CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
 # For a model without an entry in the config.
@@ -39,35 +41,45 @@ def _parser(description):
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    for add_group in (_add_what, _add_how, _add_cores, _add_where, _add_for_workflow):
+    for add_group in (_add_by_hand, _add_for_workflow):
         add_group(parser)
     return parser
 
 
-def _add_what(parser):
+def _add_by_hand(parser):
     add = parser.add_argument_group("what to train").add_argument
+    models, datasets = registry.models(), registry.datasets()
+    strategies, schedules = registry.strategies(), registry.schedules()
     add(
         "--model",
         metavar="NAME",
-        help=f"{_names(registry.models())}; package.module:Net; or a label in the config",
+        help=f"{_names(models)}; package.module:Net; or a label in the config",
     )
-    _add_options(add, "--option", "the model, such as width=0.5")
     add(
         "--dataset",
         default="digits",
         metavar="NAME",
-        help=f"{_names(registry.datasets())}; or a label in the config (default: digits)",
+        help=f"{_names(datasets)}; or a label in the config (default: digits)",
     )
-    _add_options(add, "--dataset-option", "the dataset, such as path=my_arrays.npz")
     add(
-        "--folds",
-        type=int,
-        default=5,
-        metavar="K",
-        help="hold out one of K folds (default: 5); 0: the dataset's own test set",
+        "--strategy",
+        default="serial",
+        metavar="NAME",
+        help=f"{_names(strategies)}; or a label in the config (default: serial)",
     )
-    add("--fold", type=int, default=0, metavar="I", help="which fold, from 0 (default: 0)")
-    add("--train-size", type=int, metavar="N", help="train on N samples only")
+    add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
+    add("--epochs", type=int, metavar="N", help="default: those of the model's entry in the config")
+    add("--fold", type=int, default=0, metavar="I", help="which of 5 folds, from 0 (default: 0)")
+    add(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a key of docs/config.md: of the model's entry, such as batch_size=16, "
+        "optimizer.lr=0.1 or hidden=[8]; of a study, such as folds=test, seeds=1, train_sizes=200, "
+        f"threads_per_worker=auto or schedules=NAME ({_names(schedules)}); or an option of the "
+        "dataset or the strategy, such as dataset.path=my.npz, strategy.servers=2; may be repeated",
+    )
     add(
         "--config",
         type=Path,
@@ -75,57 +87,10 @@ def _add_what(parser):
         metavar="FILE",
         help="where labels are looked up (default: config/config.yaml)",
     )
-
-
-def _add_how(parser):
-    add = parser.add_argument_group("how (default: the model's entry in the config)").add_argument
-    add("--epochs", type=int, metavar="N")
-    add("--batch-size", type=int, metavar="N", help="samples per step, all workers together")
-    add("--optimizer", metavar="NAME", help="any of torch.optim")
-    add("--lr", type=float, metavar="RATE", help="learning rate where the schedule starts")
-    add(
-        "--schedule",
-        default="constant",
-        metavar="NAME",
-        help=f"{_names(registry.schedules())} (default: constant)",
-    )
-    add(
-        "--seed",
-        type=int,
-        default=0,
-        metavar="N",
-        help="decides folds, initial weights, order, augmentation (default: 0)",
-    )
-    for flag, values in (
-        ("--precision", "fp32, bf16"),
-        ("--memory-format", "contiguous, channels_last"),
-    ):
-        add(flag, metavar="NAME", help=f"{values}, or auto: the fastest one")
+    add("--output", type=Path, metavar="DIR", help="for the results (default: in results/by_hand)")
     add("--curves", action="store_true", help="score the held-out part after every epoch")
-
-
-def _add_cores(parser):
-    add = parser.add_argument_group("on which cores").add_argument
-    add(
-        "--strategy",
-        default="serial",
-        metavar="NAME",
-        help=f"{_names(registry.strategies())}; or a label in the config (default: serial)",
-    )
-    _add_options(add, "--strategy-option", "the strategy, such as servers=2")
-    add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
-    add(
-        "--threads",
-        type=lambda text: text if text == AUTO else int(text),
-        default=1,
-        metavar="N",
-        help="threads per process, or auto: as many as are fastest (default: 1)",
-    )
-    add(
-        "--no-pinning",
-        action="store_true",
-        help="let the system move processes from core to core",
-    )
+    add("--no-pinning", action="store_true", help="let the system move processes between cores")
+    add("--tensorboard", action="store_true", help="write event files for TensorBoard, too")
     add(
         "--timeout",
         type=float,
@@ -141,17 +106,6 @@ def _add_cores(parser):
         help="save a checkpoint after so many minutes, in addition to epochs (default: "
         "%(default)g)",
     )
-
-
-def _add_where(parser):
-    add = parser.add_argument_group("where").add_argument
-    add(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="folder for the results (default: in results/by_hand)",
-    )
-    add("--tensorboard", action="store_true", help="write event files for TensorBoard there, too")
 
 
 def _add_for_workflow(parser):
@@ -184,16 +138,6 @@ def _names(known):
     return ", ".join(known)
 
 
-def _add_options(add, flag, owner):
-    add(
-        flag,
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help=f"an option of {owner}; may be repeated",
-    )
-
-
 def run_of(flags):
     """The Run that the flags describe, checked like a config with that one run.
 
@@ -220,31 +164,16 @@ def run_of(flags):
             f"{', '.join(candidates)}"
         )
     label = flags.model.replace(":", ".")
-    config["models"] = {label: _entry(flags, label, checks.mapping(config.get("models")))}
-    for section, study, options in (
-        ("datasets", flags.dataset, flags.dataset_option),
-        ("strategies", flags.strategy, flags.strategy_option),
-    ):
-        entries = checks.mapping(config.get(section))
-        config[section] = entries | {study: (entries.get(study) or {}) | _options(options)}
-    study = {
-        "datasets": [flags.dataset],
-        "folds": flags.folds or "test",
-        "models": [label],
-        "schedules": [flags.schedule],
-        "strategies": [flags.strategy],
-        "workers": [flags.workers],
-        "threads_per_worker": [flags.threads],
-        "seeds": [flags.seed],
-        "train_sizes": ["all" if flags.train_size is None else flags.train_size],
-    }
-    config["studies"] = {"by_hand": study}
+    config, study = _with_run(config, label, flags)
     problems = checks.findings(config)
     runs = [] if problems else grid.expand(config).of("by_hand")
+    folds = study["folds"] if is_integer(study["folds"]) else 1
     if runs and runs[0].workers != flags.workers:
         problems = [f"--workers: found {flags.workers}; {flags.strategy} takes only one"]
-    if not problems and not 0 <= flags.fold < len(runs):
-        problems = [f"--fold: found {flags.fold}; expected 0..{len(runs) - 1}"]
+    elif runs and len(runs) != folds:
+        problems = [f"--set: found values for {len(runs)} runs; expected those of one on each fold"]
+    elif runs and not 0 <= flags.fold < folds:
+        problems = [f"--fold: found {flags.fold}; expected 0..{folds - 1}"]
     if problems:
         raise ValueError("\n".join(problems))
     settings = {key: value for key, value in config["models"][label].items() if key != "import"}
@@ -252,30 +181,64 @@ def run_of(flags):
     return runs[flags.fold]
 
 
-def _entry(flags, label, models):
-    """The model's entry in the config, overridden by the flags."""
-    entry = DEFAULT_ENTRY | (models.get(label) or {})
+def _with_run(config, label, flags):
+    """The config with a study of the run alone, and that study.
+
+    Args:
+        label: of its model.
+    """
+    models = mapping(config.get("models"))
+    # Copied, as keys are set in it.
+    entry = copy.deepcopy(DEFAULT_ENTRY | (models.get(label) or {}))
     if ":" in flags.model:
         entry["import"] = flags.model
-    for key in ("epochs", "batch_size", "precision", "memory_format"):
-        if getattr(flags, key) is not None:
-            entry[key] = getattr(flags, key)
-    if flags.optimizer:  # the config's options are for another optimizer
-        entry["optimizer"] = {"name": flags.optimizer, "lr": entry["optimizer"]["lr"]}
-    if flags.lr is not None:
-        entry["optimizer"] = entry["optimizer"] | {"lr": flags.lr}
-    return entry | _options(flags.option)
+    if flags.epochs is not None:
+        entry["epochs"] = flags.epochs
+    study = {
+        "datasets": [flags.dataset],
+        "folds": 5,
+        "models": [label],
+        "strategies": [flags.strategy],
+        "workers": [flags.workers],
+    }
+    options = {"dataset": {}, "strategy": {}}
+    for key, value in map(_parsed, flags.set):
+        first, *inner = key.split(".")
+        if first in options and not inner:
+            raise ValueError(f"--set: found {key}; expected {first}.OPTION, or --{first}")
+        if first in options:
+            _set(options[first], inner, value)
+        elif first in schema.keys("studies"):
+            kind = schema.keys("studies")[first]
+            is_list = kind.get("type") == "array" or "$ref" in kind  # of a list of labels
+            study[first] = [value] if is_list and not isinstance(value, list) else value
+        else:
+            _set(entry, [first, *inner], value)
+    parts = {"models": {label: entry}, "studies": {"by_hand": study}}
+    for section, name, given in (
+        ("datasets", flags.dataset, options["dataset"]),
+        ("strategies", flags.strategy, options["strategy"]),
+    ):
+        entries = mapping(config.get(section))
+        parts[section] = entries | {name: mapping(entries.get(name)) | given}
+    return config | parts, study
 
 
-def _options(texts):
-    """KEY=VALUE texts as a dict, with values as YAML reads them."""
-    options = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise ValueError(f"found {text!r}; expected KEY=VALUE")
-        try:
-            options[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise ValueError(f"found {text!r}; its value is no YAML") from None
-    return options
+def _set(entry, keys, value):
+    """Set a key of an entry, or one inside of a key."""
+    *outer, last = keys
+    for key in outer:
+        entry[key] = dict(mapping(entry.get(key)))
+        entry = entry[key]
+    entry[last] = value
+
+
+def _parsed(text):
+    """(key, value) of KEY=VALUE, the value as YAML reads it."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ValueError(f"--set: found {text!r}; expected KEY=VALUE")
+    try:
+        return key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ValueError(f"--set: found {text!r}; its value is no YAML") from None
