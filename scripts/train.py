@@ -73,7 +73,8 @@ def main(flags):
         return
     if not flags.settings:  # the folders of the workflow's results are its own
         results.refuse_foreign(entry.output, entry.checkpoint_folder)
-    elif not stacking.train_all([entry]):
+    elif stacks := stacking.stacks_of([entry])[0]:
+        stacking.train_stacks(stacks)
         return
     result = conduct(*vars(entry).values())
     if result["diverged"]:
@@ -167,7 +168,7 @@ def several(file, cores_of_job):
         conduct as stacking,  # before forking; it imports what a run needs, too
     )
 
-    def stack(job):
+    def stack(job, tell):
         entries = {}
         for path, arguments in job.to_train.items():
             flags = parsed(arguments, given)
@@ -175,14 +176,15 @@ def several(file, cores_of_job):
             run = with_recipe(request, flags, data_folder) if request.has_auto else request
             entries[path] = entry_of(flags, run, request, data_folder)
         path_of = {entry.output: path for path, entry in entries.items()}
-        others = stacking.train_all(
-            entries.values(),
+        stacks, others = stacking.stacks_of(entries.values())
+        for entry, why in others:
+            print(f"{path_of[entry.output]} is trained alone: {why}", flush=True)
+        tell([path_of[entry.output] for entry, _ in others])
+        stacking.train_stacks(
+            stacks,
             begin=lambda entry: job.begin(path_of[entry.output]),
             end=lambda entry: job.end(path_of[entry.output], entry.output),
         )
-        for entry, why in others:
-            print(f"{path_of[entry.output]} is trained alone: {why}", flush=True)
-        return [path_of[entry.output] for entry, _ in others]
 
     failed = job.train(
         stack,

@@ -234,7 +234,7 @@ def test_a_score_that_is_not_defined_has_not_diverged():
 
 
 def test_parameters_of_a_model_are_those_of_its_runs():
-    counts = pd.DataFrame({"min": [97, 5], "max": [193, 5]}, index=["mlp", "swept"])
-    assert methods._of_parameters(counts, "mlp", "mlp") == ", 97 to 193 parameters"
-    assert methods._of_parameters(counts, "swept-lr0.1", "swept") == ", 5 parameters"
-    assert methods._of_parameters(counts, "other", "other") == ""
+    counts = pd.DataFrame({"min": [97, 5], "max": [193, 5]}, index=["mlp", "swept-lr0.1"])
+    assert methods._of_parameters(counts, "mlp") == ", 97 to 193 parameters"
+    assert methods._of_parameters(counts, "swept-lr0.1") == ", 5 parameters"
+    assert methods._of_parameters(counts, "other") == ""

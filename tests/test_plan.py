@@ -118,7 +118,7 @@ class ByLaw:
 
     memory = float("inf")
 
-    def measure(self, runs):
+    def measure(self, table):
         pass
 
     def of(self, table):
@@ -183,7 +183,9 @@ def call(project, *arguments, expect=0):
 def test_a_plan_is_made_once_and_stands_beside_what_is_measured(tmp_path):
     project = copy(tmp_path)
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
+    project.configure(lambda config: config.update(recipe="auto"))
     said, progress = call(project, "--cores", 2)
+    assert "measuring how mlp computes fastest" in progress
     assert "measuring 1 of 4: mlp serial w1t1" in progress
     assert f"first: {RUNS // 2} runs" in said
     assert "2 workers, 2 cores" in said

@@ -14,8 +14,10 @@ import pytest
 from conftest import ENVIRONMENT, ROOT
 from project import GOING, Project, copy
 
+from allcores.campaign import journal
 from allcores.planning import dealing
 from allcores.study import grid, run_files, schema
+from allcores.study.results_folder import ResultsFolder
 
 CONFIG = """
 models:
@@ -152,6 +154,36 @@ def test_what_is_damaged_is_trained_again_and_nothing_else(project, what):
     assert project.planned() == {}
 
 
+def test_damage_beside_a_line_that_was_lost_for_a_while_is_noticed(project):
+    index = sorted((project.results / "short_runs").glob("*.jsonl"))[0]
+    blobs, text = index.with_suffix(".bin"), index.read_text()
+    first, count = json.loads(text.splitlines()[0])["at"]["weights.pt"]
+    content = bytearray(blobs.read_bytes())
+    content[first + count // 2] ^= 1
+    blobs.write_bytes(content)
+    index.write_text("".join(text.splitlines(keepends=True)[1:]))
+    assert project.planned()["train"] == 1
+    index.write_text(text)
+    assert project.planned()["train"] == 1
+
+
+def test_a_call_is_the_last_whatever_the_clock_says(tmp_path):
+    folder = ResultsFolder(str(tmp_path))
+    (tmp_path / "short_runs").mkdir()
+    (tmp_path / "short_runs" / "7fffffffffffffff_3.jsonl").touch()
+    assert journal.new_call(folder) == "8000000000000000"
+
+
+def test_what_another_call_writes_of_its_jobs_is_kept(tmp_path):
+    folder = ResultsFolder(str(tmp_path))
+    names = [f"18eb4ddc9eec9d{number:02}" for number in range(2)]
+    with journal.held(folder, names[0]):
+        journal.forget_calls(folder, names[1])
+        assert (tmp_path / "calls" / names[0]).is_dir()
+    journal.forget_calls(folder, names[1])
+    assert not (tmp_path / "calls" / names[0]).exists()
+
+
 def test_a_setting_trains_the_runs_that_it_changes(project):
     project.configure(lambda config: config["models"]["mlp"].update(epochs=3))
     said = project.call()
@@ -187,6 +219,7 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path):
     assert "8 runs trained, 0 of them diverged; 4 missing" in said
     assert said.count("its run tiny/slow/") >= 4
     assert "out of order" in said
+    assert "Report of first: results/mine/studies/first/report.html" in said
     command = [sys.executable, ROOT / "scripts" / "status.py", "--configfile", project.config]
     told = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
     assert told.stdout.startswith("8 done, 0 running, 4 failed, 0 to go"), told.stdout

@@ -1,9 +1,8 @@
 """Stacked networks are the lone ones, each with its own options, however many stand together."""
 
 import dataclasses
-import importlib
-from pathlib import Path
 
+import of_stack
 import pandas as pd
 import pytest
 import torch
@@ -35,72 +34,6 @@ PLAIN = vary(
     strategy=Choice("serial", "serial", {}),
     workers=1,
 )
-OWN = """
-import numpy as np
-import torch
-from torch import nn
-
-
-class Skipping(nn.Module):
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.first, self.norm = nn.Linear(shape[0], 12), nn.LayerNorm(12)
-        self.second, self.act = nn.Linear(12, 12, bias=False), nn.GELU()
-        self.drop, self.last = nn.Dropout(0.3), nn.Linear(12, classes)
-
-    def forward(self, x):
-        x = self.norm(torch.relu(self.first(x.flatten(1))))
-        return self.last(self.drop(x + self.act(self.second(x))))
-
-
-class Normed(nn.Sequential):
-    def __init__(self, shape, classes):
-        layers = nn.Linear(shape[0], 10, bias=False), nn.BatchNorm1d(10), nn.Tanh(), nn.Dropout(0.2)
-        super().__init__(nn.Flatten(), *layers, nn.Linear(10, classes))
-
-
-class Convolving(nn.Sequential):
-    def __init__(self, shape, classes):
-        super().__init__(nn.Unflatten(1, (1, -1)), nn.Conv1d(1, 2, 3), nn.Flatten())
-        self.append(nn.LazyLinear(classes))
-
-
-class Looking(nn.Module):
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.last = nn.Linear(shape[0], classes)
-
-    def forward(self, x):
-        return self.last(x) if x.sum() > 0 else -self.last(-x)
-
-
-class Deep(nn.Module):
-    def __init__(self, shape, classes):
-        super().__init__()
-        self.first, self.last = nn.Linear(shape[-1], 4), nn.Linear(4, classes)
-
-    def forward(self, x):
-        return self.last(torch.flatten(self.first(x), 1))
-
-
-class Hooked(Normed):
-    def __init__(self, shape, classes):
-        super().__init__(shape, classes)
-        self[1].register_forward_hook(lambda module, inputs, output: 2 * output)
-
-
-class Noisy(Normed):
-    def forward(self, x):
-        return super().forward(x + np.random.rand())
-
-
-class Counting(Normed):
-    calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return super().forward(x)
-"""
 
 
 def options(name, **values):
@@ -146,18 +79,12 @@ CASES = {
     "skips": {"model": Choice("skipping", "of_stack:Skipping", {})},
     "batch norm": {"model": Choice("normed", "of_stack:Normed", {})},
     "batch norm with ema": {"model": Choice("normed", "of_stack:Normed", {}), "ema": 0.8},
+    "told to evaluate": {"model": Choice("evaluating", "of_stack:Evaluating", {})},
     "the whole training part": {
         "dataset": Choice("fake", "synthetic", {"count": 50, "test": 20, "size": 4, "classes": 3})
     }
     | {"folds": None, "fold": None},
 }
-
-
-@pytest.fixture
-def modules(tmp_path, monkeypatch):
-    (tmp_path / "of_stack.py").write_text(OWN)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.chdir(tmp_path)
 
 
 def entry(laboratory, run, name, **conditions):
@@ -177,7 +104,8 @@ def entry(laboratory, run, name, **conditions):
 def stack(laboratory, runs, **conditions):
     """What metrics.json says and the weights, of each run; and those that were not stacked."""
     entries = [entry(laboratory, run, str(k), **conditions) for k, run in enumerate(runs)]
-    others = stacking.train_all(entries)
+    stacks, others = stacking.stacks_of(entries)
+    stacking.train_stacks(stacks)
     torch.set_num_threads(1)
     refused = [one for one, _ in others]
     return [
@@ -195,7 +123,7 @@ def difference(weights, others):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_network_of_a_stack_is_the_lone_one(laboratory, modules, case):
+def test_a_network_of_a_stack_is_the_lone_one(laboratory, case):
     run = vary(PLAIN, **CASES[case])
     lone, weights = laboratory.conduct(run)
     # Among others, which differ in what each may have of its own.
@@ -219,9 +147,11 @@ def test_a_network_of_a_stack_is_the_lone_one(laboratory, modules, case):
 
 
 @pytest.mark.parametrize(
-    "model", [MLP, Choice("skipping", "of_stack:Skipping", {})], ids=["mlp", "skips"]
+    "model",
+    [MLP, *(Choice(name, f"of_stack:{name}", {}) for name in ("Skipping", "Curved"))],
+    ids=["mlp", "skips", "curved"],
 )
-def test_how_many_stand_together_decides_no_bit(laboratory, modules, monkeypatch, model):
+def test_how_many_stand_together_decides_no_bit(laboratory, monkeypatch, model):
     runs = [
         vary(
             PLAIN,
@@ -239,6 +169,29 @@ def test_how_many_stand_together_decides_no_bit(laboratory, modules, monkeypatch
     for most in (1, 2, 7):
         for (_, weights), (_, others) in zip(results[most], results[50], strict=True):
             assert difference(weights, others) == 0
+
+
+def test_a_stack_that_fails_takes_no_other_with_it(laboratory, monkeypatch):
+    wide = vary(PLAIN, model=Choice("mlp", "mlp", {"hidden": [10]}))
+    entries = [entry(laboratory, run, str(k)) for k, run in enumerate((PLAIN, wide))]
+    stacks, _ = stacking.stacks_of(entries)
+    ended, original = [], stacking.train
+
+    def train(tasks, *others):
+        assert tasks[0].run is not PLAIN, "out of order"
+        return original(tasks, *others)
+
+    monkeypatch.setattr(stacking, "train", train)
+    with pytest.raises(AssertionError, match="out of order"):
+        stacking.train_stacks(stacks, end=ended.append)
+    torch.set_num_threads(1)
+    assert ended == entries[1:]
+
+
+def test_a_number_that_is_drawn_is_each_networks_own(laboratory):
+    runs = [vary(PLAIN, model=Choice("d", "of_stack:Drawn", {}), seed=seed) for seed in range(2)]
+    for run, (_, weights) in zip(runs, stack(laboratory, runs)[0], strict=True):
+        assert difference(weights, laboratory.conduct(run, f"seed{run.seed}")[1]) < 1e-5
 
 
 def test_curves_are_scored_after_each_epoch(laboratory):
@@ -267,6 +220,15 @@ def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
         ({"model": Choice("c", "of_stack:Noisy", {})}, "the same each time"),
         ({"model": Choice("c", "of_stack:Hooked", {})}, "hooks"),
         ({"model": Choice("c", "of_stack:Counting", {})}, "changes attributes"),
+        ({"model": Choice("c", "of_stack:Switched", {})}, "cannot be computed in a stack"),
+        ({"model": Choice("c", "of_stack:Frozen", {})}, "a train() of its own"),
+        ({"model": Choice("c", "of_stack:Dropping", {})}, "the same each time"),
+        ({"model": Choice("c", "of_stack:Zeroed", {})}, "drop is a Dropout"),
+        ({"model": Choice("c", "of_stack:Watched", {})}, "hooks"),
+        ({"model": Choice("c", "of_stack:Tied", {})}, "it shares"),
+        ({"model": Choice("c", "of_stack:Unused", {})}, "cannot be computed in a stack"),
+        ({"loss": Choice("l", "MSELoss", {"size_average": True}), "dataset": NUMBERS}, "size_aver"),
+        (options("Adam", eps=0), "eps 0"),
         ({"model": Choice("c", "of_stack:Normed", {}), "batch_size": 117}, "a batch of one sample"),
         ({"model": Choice("mlp", "mlp", {"hidden": [3000]})}, "too large"),
         ({"epochs": 10_000}, "needs checkpoints"),
@@ -281,15 +243,15 @@ def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
         ({"loss": Choice("l", "CrossEntropyLoss", {"label_smoothing": 0.1})}, "label_smoothing"),
     ],
 )
-def test_what_cannot_be_stacked_says_why(laboratory, modules, changes, why):
+def test_what_cannot_be_stacked_says_why(laboratory, changes, why):
     results, reasons = stack(laboratory, [vary(PLAIN, **changes)])
     assert results == []
     assert why in reasons[0]
 
 
-def test_a_layer_that_gets_other_shapes_is_not_stacked(modules):
+def test_a_layer_that_gets_other_shapes_is_not_stacked():
     """A linear layer of a signal, which has a dimension more."""
-    model = importlib.import_module("of_stack").Deep((1, 6), 3)
+    model = of_stack.Deep((1, 6), 3)
     networks.traced(model)
     networks.check(model, (6,))
     with pytest.raises(ValueError, match="cannot be computed in a stack"):
@@ -308,4 +270,4 @@ def test_the_costs_of_a_stack_are_those_of_its_runs(laboratory, monkeypatch, mos
     folder = laboratory.folder / "stacked" / "0"
     assert len(pd.read_csv(folder / "utilisation.csv")) == 2
     assert len(pd.read_csv(folder / "epochs.csv")) == PLAIN.epochs
-    assert (Path(folder) / "predictions.parquet").exists()
+    assert (folder / "predictions.parquet").exists()

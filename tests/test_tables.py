@@ -158,7 +158,7 @@ def test_how_it_was_split_is_said():
         (by_time, {draws: False}),
         (by_group, {groups: True}),
     ):
-        paragraph = " ".join(methods._training(runs_of(rows), [run], FACTS, {}))
+        paragraph = " ".join(methods._training(runs_of(rows), [run], FACTS))
         assert "Learning-rate schedule: warm with warm up 0.25." in paragraph
         assert {text: text in paragraph for text in texts} == texts
 

@@ -45,7 +45,7 @@ def write(study, frames, again):
             {"name": name, "blocks": [block for block in others if block["section"] == name]}
             for name in _section_names(leading, others)
         ],
-        methods=list(methods.paragraphs(frames, study.runs, facts, study.infos, study.families)),
+        methods=list(methods.paragraphs(frames, study.runs, facts, study.infos)),
         config=yaml.safe_dump(study.config_part, sort_keys=False),
         citation=citation.BIBTEX,
         again=again,

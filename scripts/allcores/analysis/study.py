@@ -129,12 +129,6 @@ class Study:
         return list(dict.fromkeys(notes))
 
     @property
-    def families(self):
-        """Label of each candidate of a sweep -> label of the model in the config."""
-        swept = self.config.get(schema.SWEPT, {})
-        return {label: entry["family"] for label, entry in swept.items()}
-
-    @property
     def infos(self):
         """Label -> content of dataset.json, for its datasets that are prepared."""
         infos = {}

@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import sys
-import time
 from pathlib import Path
 
 from snakemake.iocontainers import Wildcards
@@ -57,9 +56,8 @@ class Call:
     """
 
     def __init__(self, workflow, config):
-        # Snakemake keeps every job in memory and none of them is garbage: collecting it less often
-        # saves a large dry run a tenth of its time; not collecting it at exit saves every call
-        # 0.4 s.
+        # Snakemake keeps all jobs in memory, none of them garbage: collecting less often saves a
+        # large dry run a tenth of its time; not collecting at exit saves every call 0.4 s.
         gc.set_threshold(200_000)
         atexit.register(gc.freeze)
         atexit.register(self._go_on)
@@ -70,7 +68,6 @@ class Call:
         self.local_cores = internals.local_cores(workflow)
         self.launcher = os.environ.get(LAUNCHER, "")
         self.open, self.journal, self.events = contextlib.ExitStack(), None, None
-        self.name = f"{time.time_ns():x}"  # that no other call has had
         self.goes_on, self.told = False, set()
         self.given = (
             internals.given_files(workflow),
@@ -84,6 +81,7 @@ class Call:
         except ValueError as error:
             sys.exit(str(error))
         self.folder = ResultsFolder(f"results/{name}")
+        self.name = journal.new_call(self.folder)
         if self.local_cores == 0:  # Snakemake would wait for one for ever
             sys.exit("--cores: found 0; expected a whole number from 1, or `all`")
         if self.is_main:  # for a job of a cluster the call that submitted it has checked
@@ -264,12 +262,17 @@ class Call:
         internals.forget_resources(submitted)
         earlier = journal.read_call(self.folder)
         if earlier is None or earlier.is_going_on is False:
-            self.folder.forget_calls(self.name)
+            journal.forget_calls(self.folder, self.name)
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)
         self._watch(jobs, logger)
         is_submitting = self.local_cores is None
         internals.finish_by_signals(self.workflow, is_submitting, self._note_stop)
+
+    @functools.cache  # noqa: B019
+    def hold(self):
+        """Keep from other calls what it writes about its shared jobs, until it ends."""
+        self.open.enter_context(journal.held(self.folder, self.name))
 
     @functools.cache  # noqa: B019
     def try_out_models(self):
@@ -278,9 +281,9 @@ class Call:
             return
         if self.local_cores is not None:
             self._warm_up()
+        known = self.folder.tried_out
         command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
-        tried_out = self.folder.tried_out
-        stop_at(preflight.findings(self.config, self.table, self.files, tried_out, command))
+        stop_at(preflight.findings(self.config, self.table, self.files, known, command))
         self.estimates.read_again()  # the models have been timed now
 
     @property
@@ -361,15 +364,13 @@ class Call:
             print("The choice for `auto` was not made in this call", file=sys.stderr)
 
     def _stop(self, number, frame):
-        """End at Ctrl-C where no job is running: in good order, and without a traceback."""
+        """End in good order at Ctrl-C where no job is running."""
         self.goes_on = False
         sys.exit(130)
 
     def _go_on(self):
-        """Call snakemake again as this process was called, if self.goes_on; called at exit.
-
-        What was registered first is called last: little of this call is left by then.
-        """
+        """Call snakemake again as this process was called, if self.goes_on; the last at exit, as it
+        was registered first."""
         if self.goes_on:
             os.execv(sys.executable, [sys.executable, "-m", "snakemake", *sys.argv[1:]])
 

@@ -8,14 +8,17 @@ import contextlib
 import json
 import os
 import platform
+import re
+import shutil
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from allcores.files import write_text
+from allcores import files
 from allcores.machine import slurm
 
 CALL, JOBS = "call.json", "jobs.jsonl"
+LOCK = "lock"  # in the folder of a call's shared jobs
 # The states of a job that has begun; STOPPED: the call was told to end before the job had.
 RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 
@@ -95,7 +98,7 @@ class Journal:
     def __init__(self, folder, call):
         self.folder, self.call, self.jobs = folder, call, {}
         Path(folder.call_file(CALL)).parent.mkdir(parents=True, exist_ok=True)
-        write_text(folder.call_file(CALL), json.dumps(asdict(call)))
+        files.write_text(folder.call_file(CALL), json.dumps(asdict(call)))
         # Another member of a group may have written it, and only its owner may write it again.
         Path(folder.call_file(JOBS)).unlink(missing_ok=True)
         self.file = Path(folder.call_file(JOBS)).open("w", buffering=1)
@@ -104,7 +107,7 @@ class Journal:
         """Note how long each run is expected to take now, as CallRecord.expected."""
         self.call = replace(self.call, expected=expected)
         with contextlib.suppress(OSError):  # as in note()
-            write_text(self.folder.call_file(CALL), json.dumps(asdict(self.call)))
+            files.write_text(self.folder.call_file(CALL), json.dumps(asdict(self.call)))
 
     def note(self, number, job):
         """Note the new state of a JobRecord.
@@ -138,3 +141,43 @@ def read_jobs(folder):
                 number, job = json.loads(line)
                 jobs[number] = JobRecord(**job)
     return list(jobs.values())
+
+
+def new_call(folder):
+    """A name for a call of snakemake, larger than those of all earlier ones, whatever the clock
+    says: of several results of a short run, the last call's count."""
+    stores = [file.stem.partition("_")[0] for file in folder.store.files]
+    used = [int(name, 16) for name in (*stores, *(place.name for place in _calls(folder)))]
+    return f"{max([time.time_ns(), *(last + 1 for last in used)]):x}"
+
+
+def _calls(folder):
+    """The folders of what calls have written about their shared jobs."""
+    places = Path(folder.call_file("")).glob("*")
+    return [one for one in places if one.is_dir() and re.fullmatch("[0-9a-f]{12,}", one.name)]
+
+
+def held(folder, name):
+    """The lock of what a call writes about its shared jobs, a file to keep open while it goes on.
+
+    Args:
+        name: of new_call().
+    """
+    place = Path(folder.call_file(name))
+    place.mkdir(parents=True, exist_ok=True)
+    lock = (place / LOCK).open("w")
+    files.hold(lock)
+    return lock
+
+
+def forget_calls(folder, name):
+    """Delete what calls that have ended have written about their shared jobs.
+
+    Args:
+        name: of the call that goes on here.
+    """
+    for place in _calls(folder):
+        if place.name != name:
+            with (place / LOCK).open("w") as lock, contextlib.suppress(BlockingIOError):
+                files.hold(lock, wait=False)
+                shutil.rmtree(place)

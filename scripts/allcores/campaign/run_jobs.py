@@ -164,7 +164,7 @@ class RunJobs:
         self.mark_of |= {run.path: mark for run in group}
         if self.call.executes:
             file = Path(self.folder.shared_job(self.call.name, number, "json"))
-            file.parent.mkdir(parents=True, exist_ok=True)
+            self.call.hold()
             runs = {
                 run.path: list(map(str, self._arguments(run, file.with_suffix("") / str(place))))
                 for place, run in enumerate(group)

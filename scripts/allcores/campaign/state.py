@@ -72,7 +72,7 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
             yield RunState(path, WAITING if is_waiting else own or RUNNING, began, cores, _log(job))
         elif job and job.state == journal.RUNNING and not is_over and queue is None:
             yield RunState(path, own or RUNNING, job.began, job.cores, job.log)
-        elif own == DONE or is_done(path):
+        elif (own == DONE and not is_over) or is_done(path):
             yield RunState(path, DONE)
         elif job and job.state == journal.FAILED and own != WAITING:
             yield RunState(path, FAILED, job.began)

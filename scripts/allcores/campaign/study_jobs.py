@@ -169,6 +169,7 @@ def make_without_missing(call):
     Args:
         call: call.Call, of which some jobs have failed.
     """
+    call.folder.store.read_again()
     if not any(map(call.folder.has, call.table.runs)):
         return
     table = call.folder.without_missing(call.table)

@@ -172,7 +172,7 @@ def _trainable(candidates, part, setups, table_of, planner):
     count = 0
     for setup in candidates:
         try:
-            planner.measure(table_of(setups | {part: setup}).runs.values())
+            planner.measure(table_of(setups | {part: setup}))
             count += 1
             yield setup
         except ValueError as error:  # batch norm, say, with one image for each worker

@@ -133,7 +133,7 @@ class Estimates:
         """By what a plan has measured; None: it has not."""
         if not self.planner.measurements.by_key:
             return None
-        run_with_recipe = self.planner.with_known_recipe(run)
+        run_with_recipe = self.planner.with_known_recipe(run, self.table)
         sizes = run_with_recipe and Sizes.of(run_with_recipe, self.folder.data(run_with_recipe))
         measurement = sizes and self.planner.measurements.known(Workload.of(run_with_recipe, sizes))
         if not measurement:

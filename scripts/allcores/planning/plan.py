@@ -105,7 +105,7 @@ class Planner:
         wide = set(self.too_wide(table))
         keys = {path: (path, table.conditions[path]) for path in table.runs if path not in wide}
         new = [path for path in keys if keys[path] not in self.planned]
-        runs = {path: self._with_recipe(table.runs[path]) for path in new}
+        runs = {path: self._with_recipe(table.runs[path], table) for path in new}
         self._measure(runs.values())
         for path, run in runs.items():
             self.planned[keys[path]] = self._planned(path, run, table)
@@ -139,16 +139,16 @@ class Planner:
             self.measurements.keep(workload, measurement)
         return self.measurements.of(workload)
 
-    def measure(self, runs):
-        """Measure the workloads of runs that have not been measured yet.
+    def measure(self, table):
+        """Measure the workloads of the runs of a grid.Table that have not been measured yet.
 
         Raises:
             ValueError: one takes more cores than there are, or cannot be trained.
         """
-        for run in runs:
-            if not _has_room(run):
-                raise ValueError(f"it takes {run.cores} cores; here are {cores.allowed()}")
-        self._measure(map(self._with_recipe, runs))
+        for path in self.too_wide(table):
+            needed = table.runs[path].cores
+            raise ValueError(f"{path} takes {needed} cores; here are {cores.allowed()}")
+        self._measure(self._with_recipe(run, table) for run in table.runs.values())
 
     def _measure(self, runs):
         """Measure workloads that are not known, in TURNS rounds: the machine's speed drifts."""
@@ -192,23 +192,23 @@ class Planner:
         except ValueError as error:
             raise ValueError(f"{workload.title}: {error}") from None
 
-    def _with_recipe(self, run):
+    def _with_recipe(self, run, table):
         """The run with its recipe filled in, measured now if it is not known."""
-        run_with_recipe = self.with_known_recipe(run)
+        run_with_recipe = self.with_known_recipe(run, table)
         if run_with_recipe:
             return run_with_recipe
         from allcores.planning import measuring
 
         self.say(f"measuring how {run.model.label} computes fastest")
         measuring.calibrate(run, self.sizes(run), self._cores_of_recipe(run), self._recipe(run))
-        return self.with_known_recipe(run)
+        return self.with_known_recipe(run, table)
 
-    def with_known_recipe(self, run):
+    def with_known_recipe(self, run, table):
         """The run with its recipe filled in, as measured by the campaign or a plan; None: neither
         has measured it."""
         if not run.has_auto:
             return run
-        of_campaign = Path(self.folder.recipe.format(**run.wildcards, measured=run.measured))
+        of_campaign = Path(self.folder.recipe_of(run, table))
         for file in (of_campaign, self._recipe(run)):
             if recipes.is_of(file, run, self._cores_of_recipe(run)):
                 return recipes.fill_in(run, file, self.available)

@@ -18,7 +18,7 @@ from allcores.data.batches import count_batches
 from allcores.machine import costs
 from allcores.stacking import losses, optimizers
 from allcores.stacking.loop import train
-from allcores.stacking.networks import check, traced
+from allcores.stacking.networks import attributes, check, traced
 from allcores.study import registry
 from allcores.study.identity import Conditions
 from allcores.study.run import Run
@@ -53,31 +53,51 @@ class Entry:
     cores_of_call: int | None
 
 
-def train_all(entries, begin=lambda entry: None, end=lambda entry: None):
-    """Train those of these entries that can be stacked, and write their results.
+def stacks_of(entries):
+    """Sort out which entries can be stacked, and with which others.
 
     Args:
         entries: list of Entry.
-        begin, end: called with an Entry when its training begins, and when its results are written.
 
     Returns:
-        [(an Entry that cannot be stacked, why), ...]
+        ([[(Entry, its Task, its model), ...] of each stack, ...],
+        [(an Entry that cannot be stacked, why), ...])
     """
-    stacks, others = defaultdict(list), []
+    groups, others = defaultdict(list), []
     for entry in entries:
         try:
             task, model, code = _prepared(entry)
         except Exception as error:  # of a module of the user's: alone, it will say so again
             others.append((entry, str(error)))
         else:
-            stacks[_key(task, model, code)].append((entry, task, model))
-    spent = costs.Session([(costs.program_start("self"), 0.0)])
-    for members in stacks.values():
+            groups[_key(task, model, code)].append((entry, task, model))
+    stacks = []
+    for members in groups.values():
         work = max(_work(task, model) for _, task, model in members)
         count = max(1, min(MOST, int(MOST_WORK_TOGETHER / work)))
-        for start in range(0, len(members), count):
-            spent = _train(members[start : start + count], spent, begin, end)
-    return others
+        stacks += [members[start : start + count] for start in range(0, len(members), count)]
+    return stacks, others
+
+
+def train_stacks(stacks, begin=lambda entry: None, end=lambda entry: None):
+    """Train the stacks of stacks_of(), and write the results of their runs.
+
+    Args:
+        begin, end: called with an Entry when its training begins, and when its results are written.
+
+    Raises:
+        Exception: what a stack has ended with, once the others are trained; an ExceptionGroup, if
+            several have failed.
+    """
+    failures = []
+    spent = costs.Session([(costs.program_start("self"), 0.0)])
+    for members in stacks:
+        try:
+            spent = _train(members, spent, begin, end)
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0] if len(failures) == 1 else ExceptionGroup("stacks failed", failures)
 
 
 def problem(run):
@@ -129,7 +149,7 @@ def _graph_of(run, shape, model):
     Raises:
         ValueError: see networks.traced() and check().
     """
-    key = run.model.name, repr(run.model.options), shape
+    key = run.model.name, repr(run.model.options), shape, repr(attributes(model))
     if key not in _graphs:
         graph = traced(model)
         check(model, shape)

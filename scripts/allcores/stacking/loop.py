@@ -13,7 +13,7 @@ from allcores.data.batches import count_batches, dropout_seed
 from allcores.parallel.failures import DivergedError
 from allcores.stacking import losses as stacked_losses
 from allcores.stacking.data import Averages, Phases, Rates, Samples, orders
-from allcores.stacking.networks import Stack, padded
+from allcores.stacking.networks import ROWS, Stack, padded
 from allcores.stacking.optimizers import StackedOptimizer
 from allcores.training.evaluation import is_over
 
@@ -46,7 +46,7 @@ def train(tasks, models, after_epoch):
         epoch = len(epochs[going[0]])
         random = [torch.Generator().manual_seed(dropout_seed(run.seed, epoch, 0)) for run in runs]
         numbers = [epoch if k in going else None for k in range(len(runs))]
-        order, present = orders(tasks, numbers, max(batches), padded(runs[0].batch_size))
+        order, present = orders(tasks, numbers, max(batches), padded(runs[0].batch_size, ROWS))
         first_rates = [rate.lr for rate in rates]
         total_losses = torch.zeros(len(runs), dtype=torch.float64)
         for step in range(max(batches)):

@@ -18,7 +18,8 @@ def problem(run, classes):
     options = run.loss.options.keys()
     if classes is not None and (run.loss.name != CROSS_ENTROPY or options - {"weight"}):
         return f"its loss is {run.loss.name}" + "".join(f" with {key}" for key in sorted(options))
-    return "its loss has the option reduction" if "reduction" in options else None
+    reductions = sorted(options & {"reduction", "reduce", "size_average"})
+    return f"its loss has the option {reductions[0]}" if reductions else None
 
 
 def of_tasks(tasks):

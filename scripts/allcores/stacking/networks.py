@@ -9,7 +9,9 @@ Shapes: K networks, B samples of each, F features.
 
 import copy
 import operator
+import random
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
@@ -26,12 +28,16 @@ FUNCTIONS = {
     *(F.leaky_relu, F.relu6, F.softplus, F.mish, F.selu),
 }
 LINE = 16  # float32 numbers of a cache line
+# A multiple of what torch's kernels compute at a time; they round the rest otherwise.
+ROWS = 32
+TRACES = 3  # equal ones are taken for what forward() always does
+OF_MODULES = frozenset(vars(nn.Module()))
 METHODS = {"relu", "tanh", "sigmoid", "add", "sub", "mul"}
 
 
-def padded(count):
-    """The next multiple of LINE."""
-    return -(-count // LINE) * LINE
+def padded(count, step=LINE):
+    """The next multiple of a number."""
+    return -(-count // step) * step
 
 
 def _places(shape):
@@ -40,22 +46,33 @@ def _places(shape):
 
 
 def traced(model):
-    """The torch.fx.GraphModule of a model that can be stacked.
+    """The torch.fx.GraphModule of a model that can be stacked, as it is in training.
 
     Raises:
         ValueError: it cannot be; the message says which part.
     """
-    before = _attributes(model)
+    if any(type(module).train is not nn.Module.train for module in model.modules()):
+        raise ValueError("it has a train() of its own")
+    model.train()
+    before = attributes(model), _states_of_random_numbers()
     try:
-        graph, again = fx.symbolic_trace(model), fx.symbolic_trace(model)
+        graphs = [fx.symbolic_trace(model) for _ in range(TRACES)]
     except Exception as error:
         # Whatever a module's forward() does with what is no tensor yet.
         raise ValueError(f"its forward() cannot be traced: {error}") from None
-    if _attributes(model) != before or graph.code != again.code:
+    graph = graphs[0]
+    is_repeated = all(other.code == graph.code for other in graphs)
+    if not is_repeated or before != (attributes(model), _states_of_random_numbers()):
         raise ValueError("its forward() changes attributes, or does not compute the same each time")
     for node in graph.graph.nodes:
         if problem := _problem(graph, node):
             raise ValueError(problem)
+    _refuse_unusual_weights(model, graph)
+    return graph
+
+
+def _refuse_unusual_weights(model, graph):
+    """Raise a ValueError if weights are shared, frozen, watched or not as in the graph."""
     calls = [node.target for node in graph.graph.nodes if node.op == "call_module"]
     if len(calls) > len(set(calls)):
         raise ValueError("it calls a module twice")
@@ -65,49 +82,95 @@ def traced(model):
         raise ValueError("some of its weights are not trained")
     if any(_has_hooks(part) for part in (*model.modules(), *model.parameters())):
         raise ValueError("it has hooks")
-    names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
-    if sorted(names) != sorted(model.state_dict()) or set(names) != set(graph.state_dict()):
+    named = [*model.named_parameters(), *model.named_buffers()]
+    names = [name for name, _ in named]
+    places = {value.untyped_storage().data_ptr() for _, value in named if value.numel()}
+    is_shared = len(places) < sum(value.numel() > 0 for _, value in named)
+    if (
+        is_shared
+        or sorted(names) != sorted(model.state_dict())
+        or set(names) != set(graph.state_dict())
+    ):
         raise ValueError("it has weights that it shares, or does not use")
-    return graph
 
 
 def _has_hooks(part):
     """Whether something is called beside the forward() of a module, or on a gradient."""
-    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    of_modules = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    names = (*of_modules, "_post_accumulate_grad_hooks")
     return any(getattr(part, name, None) for name in names)
 
 
 def check(model, shape):
-    """Compare a stack of a copy of a model with the model itself, on random samples.
+    """Compare a step of a stack of two networks with that of each alone, on random samples and
+    weights: scores, gradients and statistics.
 
     Args:
+        model: as traced() takes it.
         shape: of a sample.
 
     Raises:
-        ValueError: they do not compute the same, as where a layer gets other shapes than expected.
+        ValueError: they do not compute the same, as where a layer gets other shapes than expected,
+            or forward() switches gradients off.
     """
-    alone = copy.deepcopy(model)
-    inputs, random = torch.randn(2, *shape), torch.default_generator.get_state()
-    with torch.no_grad():
+    counts, width = (5, 3), 5
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        networks = [copy.deepcopy(model) for _ in counts]
+        for value in (value for network in networks for value in network.parameters()):
+            # Of some models the last weights begin at 0, which would hide all before them.
+            value.data.normal_(std=0.5)
+        inputs = torch.randn(len(counts), width, *shape)
+        present = torch.arange(width) < torch.tensor(counts).unsqueeze(1)
         try:
-            stack = Stack([copy.deepcopy(model)])
-            present, dropout = torch.ones(1, 2, dtype=torch.bool), torch.Generator()
-            dropout.set_state(random)
-            stacked = stack.scores(inputs.unsqueeze(0), present, [dropout]).squeeze(0)
-        except Exception as error:  # of shapes, whatever torch makes of them
-            raise ValueError(f"it cannot be computed in a stack: {error}") from None
-        torch.default_generator.set_state(random)
-        scores = alone(inputs)
-    if scores.shape != stacked.shape or not torch.allclose(scores, stacked, atol=1e-4):
+            is_same = all(_pairs_agree(networks, inputs, present, counts))
+        except Exception as error:  # of shapes and unused layers, whatever torch makes of them
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f"it cannot be computed in a stack: {reason}") from None
+    if not is_same:
         raise ValueError("a stack of it does not compute the same")
 
 
-def _attributes(model):
-    """What forward() may count or remember, which a traced graph would not do again."""
+def _pairs_agree(networks, inputs, present, counts):
+    """Yield whether what a stack computes is, of each network, what that computes alone.
+
+    Args:
+        inputs: (K, B, ...) float32.
+        present: (K, B) bool: which of the B are samples.
+        counts: how many are, of each network.
+    """
+    stack = Stack([copy.deepcopy(network) for network in networks])
+    dropout = [torch.Generator().manual_seed(k) for k in range(len(networks))]
+    scores = stack.scores(inputs, present, dropout)
+    stack.differentiate(scores[present].square().sum())
+    for k, (network, count) in enumerate(zip(networks, counts, strict=True)):
+        torch.manual_seed(k)
+        alone = network(inputs[k, :count])
+        gradients = torch.autograd.grad(alone.square().sum(), list(network.parameters()))
+        expected = [alone, *gradients, *network.buffers()]
+        found = [scores[k, :count], *stack.gradients_of(k), *stack.buffers_of(k)]
+        yield from map(_is_close, found, expected)
+
+
+def _is_close(found, expected):
+    """Whether two tensors are equal up to rounding."""
+    tolerance = 1e-4 * (1 + float(expected.abs().max())) if expected.numel() else 0.0
+    is_alike = found.shape == expected.shape
+    return is_alike and torch.allclose(found, expected, rtol=0.0, atol=tolerance)
+
+
+def attributes(model):
+    """What forward() may count or remember, which a traced graph would not do again; and the
+    numbers that it computes with, which may have been drawn."""
     return [
-        {name: repr(value) for name, value in vars(module).items() if not name.startswith("_")}
+        {name: repr(value) for name, value in vars(module).items() if name not in OF_MODULES}
         for module in model.modules()
     ]
+
+
+def _states_of_random_numbers():
+    """Of torch, Python and numpy, to notice what forward() draws."""
+    return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
 
 
 def _problem(graph, node):
@@ -138,7 +201,7 @@ def _has_usual_options(module):
         return len(module.normalized_shape) == 1
     if isinstance(module, nn.BatchNorm1d):
         return module.affine and module.track_running_stats and module.momentum is not None
-    return not getattr(module, "inplace", False) or isinstance(module, (nn.ReLU, nn.Dropout))
+    return not getattr(module, "inplace", False) or isinstance(module, nn.ReLU)
 
 
 class Stack(fx.Interpreter):
@@ -224,12 +287,24 @@ class Stack(fx.Interpreter):
             return args[0].flatten(2)
         return super().call_method(target, args, kwargs)
 
+    def gradients_of(self, number):
+        """The gradients of a network, in the order of its parameters."""
+        return [
+            gradient[number][..., : shape[-1]] if shape else gradient[number].reshape(())
+            for gradient, shape in zip(self._of_parameters, self.shapes.values(), strict=True)
+        ]
+
+    def buffers_of(self, number):
+        """The buffers of a network, in their order."""
+        return [values[number] for values in self.buffers.values()]
+
     def _parameter(self, target, name):
         """(K, 1, F) of a vector, (K, out, in) of a matrix; None: the module has none."""
         value = self.parameters.get(f"{target}.{name}")
         return value.unsqueeze(1) if value is not None and value.dim() == 2 else value
 
     def _linear(self, target, module, inputs):
+        _expect_features(module.in_features, inputs)
         weight, bias = (self._parameter(target, name) for name in ("weight", "bias"))
         # So that the product that is the gradient of each network's weights begins at a cache line.
         inputs = F.pad(inputs, (0, weight.shape[2] - inputs.shape[2]))
@@ -242,21 +317,23 @@ class Stack(fx.Interpreter):
             return inputs
         # As torch draws for a network alone: in the shape of its batch.
         keep = torch.zeros_like(inputs)
-        for mine, count, random in zip(keep, self.counts, self.dropout, strict=True):
+        for mine, count, generator in zip(keep, self.counts, self.dropout, strict=True):
             if count:
                 drawn = torch.empty((count, *mine.shape[1:])).bernoulli_(
-                    1 - module.p, generator=random
+                    1 - module.p, generator=generator
                 )
                 mine[:count] = drawn.div_(1 - module.p)
         return inputs * keep
 
     def _layernorm(self, target, module, inputs):
+        _expect_features(*module.normalized_shape, inputs)
         outputs = F.layer_norm(inputs, module.normalized_shape, eps=module.eps)
         weight, bias = (self._parameter(target, name) for name in ("weight", "bias"))
         outputs = outputs if weight is None else outputs * weight
         return outputs if bias is None else outputs + bias
 
     def _batchnorm1d(self, target, module, inputs):
+        _expect_features(module.num_features, inputs)
         mean, variance = (self.buffers[f"{target}.running_{name}"] for name in ("mean", "var"))
         mean, variance = mean.unsqueeze(1), variance.unsqueeze(1)
         if self.present is not None:
@@ -294,3 +371,9 @@ class Stack(fx.Interpreter):
             shape, value = self.shapes.get(name), values[name][0]
             state[name] = (value if shape is None else value[..., : shape[-1]]).clone()
         return state
+
+
+def _expect_features(count, inputs):
+    """Raise a ValueError unless the inputs of a layer are (K, B, count)."""
+    if inputs.dim() != 3 or inputs.shape[2] != count:
+        raise ValueError(f"a layer for {count} features gets {tuple(inputs.shape[2:])}")

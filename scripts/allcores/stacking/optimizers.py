@@ -21,7 +21,10 @@ def problem(run):
         return f"its optimizer is {run.optimizer.name}"
     known = {"lr", "weight_decay", *DEFAULTS[run.optimizer.name]}
     others = sorted(run.optimizer.options.keys() - known)
-    return f"its optimizer has the option {others[0]}" if others else None
+    if others:
+        return f"its optimizer has the option {others[0]}"
+    # The weights by which rows are filled up have no gradient: 0 / 0.
+    return "its optimizer has eps 0" if run.optimizer.options.get("eps") == 0 else None
 
 
 class StackedOptimizer:

@@ -51,8 +51,8 @@ class SharedJob:
         """Train the runs.
 
         Args:
-            stack: function of self; trains those runs that can be stacked and returns the paths of
-                the others.
+            stack: function of self and of a function; trains those runs that can be stacked, after
+                calling the latter with the paths of the others.
             train_one: function of the flags of a run; returns 0.
             output_of: function of the flags of a run; returns the folder of its results.
             program: calls a function in a process that ends with it; returns an exit status.
@@ -82,13 +82,24 @@ class SharedJob:
 
         def train():
             os.close(read)
-            with os.fdopen(write, "w") as answer:
-                json.dump(stack(self), answer)
+            stack(self, partial(_tell, write))
             return 0
 
-        status = _in_child(partial(program, train), before_waiting=partial(os.close, write))
-        with os.fdopen(read) as answer:
-            return set(json.load(answer)) if status == 0 else set()
+        told = []
+
+        def listen():
+            os.close(write)
+            with os.fdopen(read) as answer:
+                told.append(answer.read())
+
+        _in_child(partial(program, train), before_waiting=listen)
+        return set(json.loads(told[0] or "[]"))
+
+
+def _tell(pipe, paths):
+    """Write a list of paths into a pipe, and close it."""
+    with os.fdopen(pipe, "w") as answer:
+        json.dump(paths, answer)
 
 
 def _in_child(target, before_waiting=lambda: None):
@@ -103,8 +114,8 @@ def _in_child(target, before_waiting=lambda: None):
         os.setpgid(0, 0)
         lifetime.die_with_parent()
         os._exit(target())
-    before_waiting()
     try:
+        before_waiting()
         return _status(child)
     except KeyboardInterrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)

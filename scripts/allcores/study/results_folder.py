@@ -91,12 +91,6 @@ class ResultsFolder:
         """
         return f"{self.path}/calls/{call}/{number}.{suffix}"
 
-    def forget_calls(self, name):
-        """Delete what earlier calls than that of this name have written about their jobs."""
-        for place in Path(self.call_file("")).glob("*"):
-            if place.is_dir() and re.fullmatch("[0-9a-f]{12,}", place.name) and place.name != name:
-                shutil.rmtree(place)
-
     def log(self, run):
         """The log of a training."""
         return f"{self.path}/logs/train/{run.path}.log"
@@ -141,8 +135,10 @@ class ResultsFolder:
         """The first file of a run that is gone or not what it wrote; None: there is none."""
         run_files = self.run_files(path)
         if isinstance(run_files, StoredRun):
-            is_there = run_files.file.is_file()
-            return self.digests.of(run_files.file).get(path) if is_there else run_files.file
+            if not run_files.file.is_file():
+                return run_files.file
+            known = self.digests.of(run_files.file)  # of the lines that there were
+            return known[path] if path in known else run_files.damaged_file()
         metrics, record = Path(self.metrics(path)), self.record(path)
         return record.damaged_file(metrics.parent, self.digests.of) if record else metrics
 

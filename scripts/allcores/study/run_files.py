@@ -160,10 +160,14 @@ class Store:
     def runs(self):
         """Path -> StoredRun, as of the last read_again(); of several, the one written last."""
         if self._runs is None:
-            indices = [file for file in self.folder.glob("*.jsonl") if NAME.fullmatch(file.stem)]
-            indices.sort(key=lambda file: _place(file.stem))
+            indices = sorted(self.files, key=lambda file: _place(file.stem))
             self._runs = {run.path: run for file in indices for run in stored(file)}
         return self._runs
+
+    @property
+    def files(self):
+        """The NAME.jsonl of each job that has added runs."""
+        return [file for file in self.folder.glob("*.jsonl") if NAME.fullmatch(file.stem)]
 
     def read_again(self):
         """Forget what was read: other processes have added runs."""

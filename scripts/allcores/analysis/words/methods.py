@@ -1,5 +1,6 @@
 """How a study was made, in two paragraphs that can be pasted into a paper. No torch."""
 
+import numpy as np
 import pandas as pd
 
 from allcores.analysis.selection import SWEPT
@@ -10,19 +11,18 @@ MOST_CLASSES = 12  # that are listed
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
 
 
-def paragraphs(frames, runs, facts, infos, families):
+def paragraphs(frames, runs, facts, infos):
     """What was trained and how it was compared; how it was timed, where, and with what.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
         runs: the study.run.Run objects of the study.
         infos: label of a dataset -> content of its dataset.json.
-        families: label of a candidate -> label of the model in the config.
     """
     yield " ".join(
         [
             *(f"{label}: {_of_data(info)}." for label, info in infos.items()),
-            *_training(frames["runs"], runs, facts, families),
+            *_training(frames["runs"], runs, facts),
             *_selection(frames["candidates"], frames["runs"], runs, facts.metric),
             *_comparison(frames, facts),
         ]
@@ -30,13 +30,13 @@ def paragraphs(frames, runs, facts, infos, families):
     yield " ".join(_timing(frames["runs"]))
 
 
-def _training(rows, runs, facts, families):
+def _training(rows, runs, facts):
     by_label = {run.model.label: run for run in runs}
-    counts = rows.groupby("model")["parameters"].agg(["min", "max"])
-    models = [
-        of_model(run) + _of_parameters(counts, label, families.get(label, label))
-        for label, run in by_label.items()
-    ]
+    # The rows of chosen candidates have the name of the sweep; each has a row, unless some failed.
+    is_whole = len(rows) == len(runs)
+    labels = [run.model.label for run in runs] if is_whole else rows["model"]
+    counts = rows["parameters"].groupby(np.array(labels)).agg(["min", "max"])
+    models = [of_model(run) + _of_parameters(counts, label) for label, run in by_label.items()]
     yield f"Models: {'; '.join(models)}."
     schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in runs)
     setups = dict.fromkeys(map(_setup, runs))
@@ -55,16 +55,15 @@ def _training(rows, runs, facts, families):
     yield f"With {seeds}, there {'was' if len(rows) == 1 else 'were'} {total}."
 
 
-def _of_parameters(counts, label, family):
-    """How many parameters a model has, in words; a candidate that was chosen stands for its family.
+def _of_parameters(counts, label):
+    """How many parameters a model has, in words; "": that is not known.
 
     Args:
         counts: model -> "min" and "max" of its runs.
     """
-    name = label if label in counts.index else family
-    if name not in counts.index or pd.isna(counts["max"][name]):
+    if label not in counts.index or pd.isna(counts["max"][label]):
         return ""
-    return f", {_range(counts.loc[name].astype(int))} parameters"
+    return f", {_range(counts.loc[label].astype(int))} parameters"
 
 
 def _of_data(info):
