@@ -157,3 +157,14 @@ class Evaluating(nn.Module):
     def forward(self, x):
         h = self.first(x.flatten(1))
         return self.last(torch.relu(h) if self.training else h)
+
+
+class Plain(nn.Module):
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.first, self.last = nn.Linear(shape[0], 7), nn.Linear(7, classes)
+        self.norm = nn.LayerNorm(7, elementwise_affine=False)
+        self.act = nn.LeakyReLU(0.2, inplace=False)
+
+    def forward(self, x):
+        return self.last(self.act(self.norm(self.first(torch.flatten(x, 1)))) * 2 - 1)

@@ -79,6 +79,21 @@ CASES = {
     "skips": {"model": Choice("skipping", "of_stack:Skipping", {})},
     "batch norm": {"model": Choice("normed", "of_stack:Normed", {})},
     "batch norm with ema": {"model": Choice("normed", "of_stack:Normed", {}), "ema": 0.8},
+    "layer norm without weights": {"model": Choice("plain", "of_stack:Plain", {})},
+    "curved": {"model": Choice("curved", "of_stack:Curved", {})},
+    "a last batch of one": {"train_size": 49},
+    "multistep": schedule("multistep", milestones=[0.4, 0.8], gamma=0.2),
+    "constant with warm-up": schedule("constant", warm_up=0.5),
+    "images": {"dataset": Choice("digits", "digits", {}), "train_size": 80},
+    "all that ships": {"ema": 0.7, "validation": 0.3, "patience": 2, "clip_norm": 1.0},
+    "skips with momentum": {"model": Choice("skipping", "of_stack:Skipping", {})}
+    | options("SGD", momentum=0.9, weight_decay=0.01),
+    "numbers by l1": {"dataset": NUMBERS, "loss": Choice("L1Loss", "L1Loss", {})},
+    "numbers with ema": {
+        "dataset": NUMBERS,
+        "loss": Choice("SmoothL1Loss", "SmoothL1Loss", {"beta": 0.5}),
+        "ema": 0.8,
+    },
     "told to evaluate": {"model": Choice("evaluating", "of_stack:Evaluating", {})},
     "the whole training part": {
         "dataset": Choice("fake", "synthetic", {"count": 50, "test": 20, "size": 4, "classes": 3})
