@@ -17,8 +17,8 @@ from allcores.data.folds import Assignable
 from allcores.study.run import Choice
 
 FOLDS, HIDDEN, BATCH, LR = 5, 32, 32, 0.005
-# Name -> (epochs, how far apart the means may be: a point of accuracy, 0.02 of R2; whether the folds
-# are trained in a stack).
+# Name -> (epochs, how far apart the means may be: a point of accuracy, 0.02 of R2; whether the
+# folds are trained in a stack).
 CASES = {
     "breast_cancer": (20, 0.01, True),
     "wine": (20, 0.01, False),
