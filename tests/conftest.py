@@ -180,7 +180,6 @@ LONGEST = (
 # -> the ids of parameters with which it is short enough.
 LONG = {
     "test_as_on_another_processor": (),
-    "test_a_table_is_learnt_as_well_as_by_scikit_learns_own_network": ("wine", "diabetes"),
     "test_they_reach_the_accuracy_of_serial_training": ("shared-mlp-momentum-4",),
     "test_pushing_and_pulling_rarely_learns_too": (),
     "test_two_nodes_of_two_workers_train_as_four_workers_and_as_serial": (

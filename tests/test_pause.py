@@ -81,7 +81,7 @@ def test_the_next_pause_begins_when_the_last_is_over_on_every_node():
 
     pause.due(0, 3)
     supervisor._save_or_stop()
-    assert theirs.recv() == messages.Pause(None)
+    assert theirs.recv() == messages.PauseRequest(None)
     say(messages.Reached(7))
     assert theirs.recv() == messages.PauseAfter(7)
     assert [pause.due(0, step) for step in (4, 5, 6, 7)] == [False, False, False, True]
@@ -89,4 +89,4 @@ def test_the_next_pause_begins_when_the_last_is_over_on_every_node():
     supervisor._save_or_stop()
     assert not theirs.poll(), "node 1 is still in the last one"
     say(messages.PauseOver())
-    assert theirs.recv() == messages.Pause(None)
+    assert theirs.recv() == messages.PauseRequest(None)

@@ -19,8 +19,8 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     tables = {
         name for name, known_product in products.by_name().items() if known_product.kind == "table"
     }
-    assert product.made_from
-    for name in (*product.made_from, *(product.sentences_from or ())):
+    assert product.inputs
+    for name in (*product.inputs, *(product.inputs_of_sentences or ())):
         assert name.removeprefix(study.OTHER) in tables | {
             *study.TIDY,
             study.PREDICTED,
@@ -34,7 +34,7 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
 def test_a_table_that_is_drawn_or_spoken_of_comes_with_its_figure():
     """Else a rule would ask for a table that no study of that kind has."""
     for product in products.by_name().values():
-        for name in (*product.made_from, *(product.sentences_from or ())):
+        for name in (*product.inputs, *(product.inputs_of_sentences or ())):
             if name in products.by_name():
                 assert products.by_name()[name].when in (None, product.when)
 

@@ -75,7 +75,7 @@ def test_a_study_ends_with_what_it_asks_for():
 def test_a_verdict_waits_only_for_what_it_speaks_of():
     asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"], "strategies": ["hogwild"]}
     of_study = products.of_study({"studies": {"s": asked}}, "s")
-    names = [product.name for product in of_study if product.sentences_from]
+    names = [product.name for product in of_study if product.inputs_of_sentences]
     assert {"speed_table", "accuracy_table", "staleness_figure"} <= {*names}
     assert not {"phases_figure", "packing_table"} & {*names}
 

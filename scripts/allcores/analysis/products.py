@@ -47,8 +47,8 @@ class Product:
         title, caption, section, order: TITLE, CAPTION, SECTION and ORDER of the file.
         leading: its LEADING, if any.
         when: a key of CONDITIONS or PLANNED; None: every study has it.
-        made_from: names of the arguments of table() or figure().
-        sentences_from: names of the arguments of sentences(); None: it has none.
+        inputs: names of the arguments of table() or figure().
+        inputs_of_sentences: names of the arguments of sentences(); None: it has none.
     """
 
     name: str
@@ -60,8 +60,8 @@ class Product:
     leading: int | None
     when: str | None
     order: int
-    made_from: tuple
-    sentences_from: tuple | None
+    inputs: tuple
+    inputs_of_sentences: tuple | None
 
     @property
     def files(self):
@@ -124,8 +124,8 @@ def by_name():
                     leading=constants.get("LEADING"),
                     when=constants.get("WHEN"),
                     order=constants["ORDER"],
-                    made_from=tuple(arguments[kind]),
-                    sentences_from=names and tuple(names),
+                    inputs=tuple(arguments[kind]),
+                    inputs_of_sentences=names and tuple(names),
                 )
             )
     products.sort(key=lambda product: product.order)

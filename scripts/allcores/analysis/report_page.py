@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from allcores.analysis import html_table, products, tidy
-from allcores.analysis.selection import SWEPT
+from allcores.analysis.selection import SWEPT_COLUMN
 from allcores.analysis.words import citation, methods, verdict
 
 # The page opens with at most so many sentences and figures.
@@ -27,7 +27,7 @@ def write(study, frames, again):
         The sentences of the verdict.
     """
     facts = study.facts
-    names = [product.name for product in study.products if product.sentences_from]
+    names = [product.name for product in study.products if product.inputs_of_sentences]
     sentences = verdict.sentences(frames, names, facts, study.notes)
     lead = verdict.lead(frames, facts)[:LEAD]
     blocks = _blocks(Path(study.place), frames, study.products, facts)
@@ -75,7 +75,7 @@ def _blocks(folder, frames, study_products, facts):
     blocks, shown = [], set()
     for product in study_products:
         if product.kind == "figure":
-            names = {product.name.replace("_figure", "_table"), *product.made_from} & sheets.keys()
+            names = {product.name.replace("_figure", "_table"), *product.inputs} & sheets.keys()
             drawing = _inline((folder / f"{product.name}.svg").read_text(), product.name)
             tables = [sheets[name] for name in sorted(names)]
             blocks.append(described(product, facts) | {"svg": drawing, "tables": tables})
@@ -103,7 +103,7 @@ def _sheet(product, frame, facts):
     compared = getattr(module, "COMPARED", None)
     if compared:
         compared += tuple(metric.name for metric in facts.metrics)
-        swept = [name for name in frame if name.startswith(SWEPT)]
+        swept = [name for name in frame if name.startswith(SWEPT_COLUMN)]
         compared += tuple(tidy.varying(frame, swept))
     return html_table.sheet(frame, module.formats(frame), compared)
 

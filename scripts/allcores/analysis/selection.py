@@ -11,7 +11,7 @@ from allcores.study import run_files, schema
 from allcores.study.identity import Record
 
 # Prefix of the name of each swept key where those are columns.
-SWEPT = "swept_"
+SWEPT_COLUMN = "swept_"
 
 
 def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
@@ -101,7 +101,8 @@ def candidates(job, all_metrics, measured):
 def _values(swept, label):
     values = swept.get(label, {"values": {}})["values"].items()
     return {
-        f"{SWEPT}{key}": str(value) if isinstance(value, list) else value for key, value in values
+        f"{SWEPT_COLUMN}{key}": str(value) if isinstance(value, list) else value
+        for key, value in values
     }
 
 

@@ -153,7 +153,7 @@ class Study:
     def csvs_of_other(self):
         """Argument -> CSV of the study that this one is compared with, or of the plan."""
         other = self.config["studies"][self.name].get("against")
-        names = {name for product in self.products for name in product.made_from}
+        names = {name for product in self.products for name in product.inputs}
         return {
             name: self.folder.csv(other, name.removeprefix(OTHER))
             for name in sorted(names)

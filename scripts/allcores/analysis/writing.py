@@ -50,7 +50,7 @@ def _write_product(product, frames, folder):
     """Write a table as CSV and HTML or a figure as PNG and SVG; returns the table as it is
     read, {name: frame}, or {} for a figure."""
     module, stem = products.load(product.name), folder / product.name
-    inputs = {name: frames[name] for name in product.made_from}
+    inputs = {name: frames[name] for name in product.inputs}
     if product.kind == "table":
         table = module.table(**inputs)
         table.to_csv(f"{stem}.csv", index=False)

@@ -318,7 +318,7 @@ class Call:
         paths = {path for of_job in of_jobs for path in of_job}
         for selection in self.table.choices.values():  # some of them will go on
             if not self.folder.kept_labels(selection):
-                paths |= {path for path in selection.next_paths if not self.folder.has(path)}
+                paths |= {path for path in selection.unlocked_paths if not self.folder.has(path)}
         runs = [self.table.runs[path] for path in self.table.runs if path in paths]
         why.write_code(self.folder, runs)
         progress = CallProgress(self.folder, self.table, runs, self.estimates, self.local_cores)

@@ -119,7 +119,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Pause:
+class PauseRequest:
     """All workers are to save; then they stop, if a signal of that name has asked for it."""
 
     signal: str | None

@@ -165,7 +165,7 @@ class Supervisor:
                 raise error
             case messages.Interrupted(name):
                 self.signal = self.signal or name
-            case messages.Pause(name):
+            case messages.PauseRequest(name):
                 self.signal = self.signal or name
                 self.pausing = {self.nodes.node}
                 self._tell(messages.Reached(self.pause.ask(stop=name is not None)))
@@ -272,7 +272,7 @@ class Supervisor:
         """
         stopping = self.signal is not None
         if not self.pausing and (stopping or self.pause.age > self.save_every):
-            self._tell(messages.Pause(self.signal))
+            self._tell(messages.PauseRequest(self.signal))
             self.pausing = set(range(self.nodes.count))
             self.furthest = {0: self.pause.ask(stopping)}
         if len(self.furthest) == self.nodes.count:

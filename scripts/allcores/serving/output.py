@@ -27,7 +27,7 @@ def of(samples, predictions, classes):
     """(the table to write, the score in words; "" if no true answers are known).
 
     Args:
-        samples: samples.Samples.
+        samples: samples.NewSamples.
         predictions: (n, classes) probabilities, or (n, 1) numbers.
         classes: names of the classes; None: numbers are predicted.
     """

@@ -16,7 +16,7 @@ SHOWN = 5  # values in a message
 
 
 @dataclass(frozen=True)
-class Samples:
+class NewSamples:
     """Samples to predict.
 
     Attributes:
@@ -33,8 +33,8 @@ class Samples:
 
 
 def read(path, predictor, unknown_as_none=False, unseen=()):
-    """The Samples at a path: a .npz with `images` or `inputs` and perhaps `labels` or `targets`, a
-    .npy, a .csv or .parquet, an image, a folder of them, perhaps one per class, or the folder of
+    """The NewSamples at a path: a .npz with `images` or `inputs` and perhaps `labels` or `targets`,
+    a .npy, a .csv or .parquet, an image, a folder of them, perhaps one per class, or the folder of
     a prepared dataset.
 
     Args:
@@ -72,7 +72,7 @@ def _from_dataset(path, predictor):
         raise ValueError(f"{path}: its columns differ from those that the run was trained on")
     names, is_scored = list(range(len(dataset.targets))), dataset.classes == predictor.classes
     notes = () if is_scored else ("it has other classes: predictions are not scored",)
-    return Samples(names, dataset.inputs, dataset.targets if is_scored else None, notes)
+    return NewSamples(names, dataset.inputs, dataset.targets if is_scored else None, notes)
 
 
 def _from_arrays(path, arrays, predictor):
@@ -111,7 +111,7 @@ def _from_arrays(path, arrays, predictor):
             )
     if true is not None and classes is None and not np.isfinite(true).all():
         true, notes = None, (*notes, "the targets have gaps: predictions are not scored")
-    return Samples(list(range(count)), inputs, true, notes)
+    return NewSamples(list(range(count)), inputs, true, notes)
 
 
 def _from_table(path, predictor, unknown_as_none, unseen):
@@ -140,7 +140,7 @@ def _from_table(path, predictor, unknown_as_none, unseen):
         )
         if problem:
             notes += (f"the column {target} {problem}: predictions are not scored",)
-    return Samples(list(range(len(inputs))), inputs, true, notes)
+    return NewSamples(list(range(len(inputs))), inputs, true, notes)
 
 
 def _numbers(values):
@@ -197,4 +197,4 @@ def _from_files(folder, shape, classes):
     elif classes and set(parent_names) & set(classes):
         where = f"in {unknown[0]}, which is no class" if unknown else "in no folder of a class"
         notes = (f"some images are {where} of the run: predictions are not scored",)
-    return Samples(list(map(str, names)), images, true, notes)
+    return NewSamples(list(map(str, names)), images, true, notes)

@@ -11,7 +11,7 @@ from allcores.study.run import Choice
 from allcores.training.schedules import Schedule
 
 
-class Samples:
+class StackedSamples:
     """The inputs and targets of the tasks of a stack.
 
     Args:

@@ -12,7 +12,7 @@ import torch
 from allcores.data.batches import count_batches, dropout_seed
 from allcores.parallel.failures import DivergedError
 from allcores.stacking import losses as stacked_losses
-from allcores.stacking.data import Averages, Phases, Rates, Samples, orders
+from allcores.stacking.data import Averages, Phases, Rates, StackedSamples, orders
 from allcores.stacking.networks import ROWS, Stack, padded
 from allcores.stacking.optimizers import StackedOptimizer
 from allcores.training.evaluation import is_over
@@ -31,7 +31,7 @@ def train(tasks, models, after_epoch):
         [(the epochs of a network as in loop.train(), the DivergedError that ended it or None), ...]
     """
     runs, stack = [task.run for task in tasks], Stack(models)
-    samples, criterion = Samples(tasks), stacked_losses.of_tasks(tasks)
+    samples, criterion = StackedSamples(tasks), stacked_losses.of_tasks(tasks)
     optimizer, clock = StackedOptimizer(runs, stack), Phases(len(runs))
     batches = [count_batches(len(task.samples), task.run.batch_size) for task in tasks]
     totals = [run.epochs * count for run, count in zip(runs, batches, strict=True)]

@@ -44,13 +44,13 @@ class Selection:
         return [*(self.previous.rungs if self.previous else []), self]
 
     @property
-    def first_inner(self):
+    def stand_ins(self):
         """As `inner`, of the first candidates: as many as will be compared on this rung."""
         count = self.previous.keeps if self.previous else len(self.inner)
         return dict(itertools.islice(self.inner.items(), count))
 
     @property
-    def next_paths(self):
+    def unlocked_paths(self):
         """Paths of the runs some of which are trained once the choice is made."""
         if self.next_inner is None:
             return list(self.final.values())

@@ -123,7 +123,7 @@ class Table:
         studies = {name: list(paths) for name, paths in self.studies.items()}
         for selection in self.selections.values():
             for rung in selection.rungs[1:]:
-                studies[selection.study] += itertools.chain(*rung.first_inner.values())
+                studies[selection.study] += itertools.chain(*rung.stand_ins.values())
             studies[selection.study].append(next(iter(selection.final.values())))
         expected = {path for paths in studies.values() for path in paths}
         runs = {path: run for path, run in self.runs.items() if path in expected}

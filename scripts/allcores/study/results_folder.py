@@ -256,7 +256,7 @@ class ResultsFolder:
 
     def _wanted(self, selection):
         for rung in selection.rungs:
-            yield from chain(*(self.scored_paths(rung) or rung.first_inner).values())
+            yield from chain(*(self.scored_paths(rung) or rung.stand_ins).values())
         yield self.chosen_path(selection) or next(iter(selection.final.values()))
 
     def study(self, name):

@@ -7,7 +7,7 @@ from numbers import Real
 import pandas as pd
 
 from allcores.analysis import style
-from allcores.analysis.selection import SWEPT
+from allcores.analysis.selection import SWEPT_COLUMN
 
 TITLE = "{metric} against swept values"
 SECTION = "{metric}"
@@ -27,7 +27,7 @@ halving eliminated before they were trained to the end.
 
 def figure(candidates, facts):
     """A panel for each model and key."""
-    keys = [name for name in candidates if name.startswith(SWEPT)]
+    keys = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
     panels = [
         (model, key, group.dropna(subset=[key, "score"]))
         for model, group in candidates.groupby("model", sort=False)
@@ -47,7 +47,7 @@ def figure(candidates, facts):
             (dots,) = panel.plot(places, scores, ".", alpha=0.5)
             means = scores.groupby(places).mean()
             panel.plot(means.index, means, "-", color=dots.get_color(), label=str(schedule))
-        panel.set_xlabel(key.removeprefix(SWEPT).replace("_", " "))
+        panel.set_xlabel(key.removeprefix(SWEPT_COLUMN).replace("_", " "))
         panel.set_title(str(model), loc="left")
         panel.set_ylabel(facts.metric.axis)
     if candidates["schedule"].nunique() > 1:

@@ -5,7 +5,7 @@ from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from allcores.analysis import style, tidy
 from allcores.analysis.html_table import WHOLE, Number, number
 from allcores.analysis.metrics import ACCURACY, Metric
-from allcores.analysis.selection import SWEPT
+from allcores.analysis.selection import SWEPT_COLUMN
 from allcores.analysis.words.wording import count
 
 TITLE = "candidates of the sweep"
@@ -27,7 +27,7 @@ SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train
 
 def table(candidates, facts):
     """One row per candidate and combination of settings; see CAPTION."""
-    values = [name for name in candidates if name.startswith(SWEPT)]
+    values = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
     groups = candidates.groupby([*SAME, "candidate"], sort=False)
     table = groups.agg(
         **{name: (name, "first") for name in values},
@@ -88,7 +88,7 @@ def formats(table):
     metric = Metric.of(table["metric"].iloc[0]) if len(table) else ACCURACY
     written = dict.fromkeys(("score", "low", "high"), number(metric))
     written |= dict.fromkeys(("folds", "chosen", "workers", "threads"), WHOLE)
-    swept = [name for name in table if name.startswith(SWEPT)]
+    swept = [name for name in table if name.startswith(SWEPT_COLUMN)]
     numbers = [
         name for name in swept if is_numeric_dtype(table[name]) and not is_bool_dtype(table[name])
     ]

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from allcores.analysis.selection import SWEPT
+from allcores.analysis.selection import SWEPT_COLUMN
 from allcores.analysis.words import citation
 from allcores.analysis.words.wording import comma_separated, count
 
@@ -171,8 +171,10 @@ def _selection(candidates, rows, runs, metric):
     """
     chosen = candidates[candidates["chosen"].notna()]
     for (model, dataset), of_model in chosen.groupby(["model", "dataset"], sort=False):
-        keys = [name.removeprefix(SWEPT) for name in of_model if name.startswith(SWEPT)]
-        keys = [key for key in keys if of_model[f"{SWEPT}{key}"].nunique() > 1]
+        keys = [
+            name.removeprefix(SWEPT_COLUMN) for name in of_model if name.startswith(SWEPT_COLUMN)
+        ]
+        keys = [key for key in keys if of_model[f"{SWEPT_COLUMN}{key}"].nunique() > 1]
         folds = of_model["inner_folds"].iloc[0]
         is_ordered = rows.loc[rows["dataset"] == dataset, "ordered"].any()
         inner = (

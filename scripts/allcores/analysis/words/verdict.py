@@ -104,7 +104,7 @@ def sentences(frames, names, facts, notes=()):
     ]
     for name in names:
         inputs = frames | {"facts": facts}
-        arguments = {key: inputs[key] for key in products.by_name()[name].sentences_from}
+        arguments = {key: inputs[key] for key in products.by_name()[name].inputs_of_sentences}
         lines += products.load(name).sentences(**arguments)
     return lines
 
