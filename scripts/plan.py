@@ -23,7 +23,6 @@ from pathlib import Path
 from allcores.campaign import commands
 from allcores.machine import cores, lean_torch, memory
 
-ROOT = Path(__file__).parents[1]
 LEAST_MEMORY = 100  # megabytes of a forked run
 PREFIX = "allcores-plan-"  # of the name of a temporary folder
 
@@ -42,7 +41,7 @@ def main(flags):
     from allcores.study import fit, grid, results_folder
 
     config = configs.read(flags.configfile, flags.cores, flags.config)
-    name = flags.results or f"results/{results_folder.name_of(flags.configfile, ROOT)}"
+    name = flags.results or f"results/{results_folder.name_of(flags.configfile)}"
     folder = results_folder.ResultsFolder(name)
     for finding in [] if flags.results else results_folder.foreign(flags.configfile, name):
         raise ValueError(finding)

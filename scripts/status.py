@@ -13,8 +13,6 @@ from pathlib import Path
 
 from allcores.campaign import commands
 
-ROOT = Path(__file__).parents[1]
-
 
 def main(flags):
     from allcores.campaign import config as configs
@@ -24,7 +22,7 @@ def main(flags):
     from allcores.study import grid, results_folder
 
     config = configs.read(flags.configfile, pairs=flags.config)
-    name = f"results/{results_folder.name_of(flags.configfile, ROOT)}"
+    name = f"results/{results_folder.name_of(flags.configfile)}"
     folder = results_folder.ResultsFolder(name)
     for finding in results_folder.foreign(flags.configfile, name):
         raise ValueError(finding)

@@ -7,7 +7,7 @@ import yaml
 
 from allcores.analysis import products
 from allcores.analysis.study import Study
-from allcores.study import grid, results_folder, schema, sweeps
+from allcores.study import grid, registry, results_folder, schema, sweeps
 from allcores.study.run import Run
 
 CONFIG = yaml.safe_load("""
@@ -125,9 +125,9 @@ def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def name(*files):
-        return results_folder.name_of(files, "/project")
+        return results_folder.name_of(files)
 
-    assert name("/project/config/config.yaml") == "default"
+    assert name(registry.CONFIG) == "default"
     assert name("/project/config/miniature/kfold.yaml") == "miniature/kfold"
     assert name("config/mine.yaml") == name("mine.yml") == name("/project/mine.yaml") == "mine"
     assert name("mine.yaml", "more.yaml") == "mine+more"

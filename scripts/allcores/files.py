@@ -19,15 +19,23 @@ NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
-def write_text(path, text):
-    """Write to a temporary file, then rename it: a reader sees the whole file or none."""
+@contextlib.contextmanager
+def whole(path):
+    """The path of a temporary file to write, which is then renamed: a reader sees the whole file or
+    none."""
     part = Path(f"{path}.part")
     try:
-        part.write_text(text)
+        yield part
     except OSError:  # a full disk, say
         part.unlink(missing_ok=True)
         raise
     replace(part, path)
+
+
+def write_text(path, text):
+    """Write a text as a whole, see whole()."""
+    with whole(path) as part:
+        part.write_text(text)
 
 
 def replace(part, path):

@@ -29,14 +29,13 @@ from allcores.machine import memory, slurm, warm_start
 from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
-from allcores.study import checks, fit, grid, registry, results_folder, schema, sweeps, yamlfile
+from allcores.study import checks, fit, grid, results_folder, schema, sweeps, yamlfile
 from allcores.study.results_folder import ResultsFolder
 
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
 CORE_CPUS = "ALLCORES_CORE_CPUS"  # how many CPUs SLURM counts in a core: its hardware threads
-PROJECT = registry.LIBRARY.parents[1]
 RESTARTS = "SLURM_RESTART_COUNT"
 MOST_TO_WEIGH = 1000  # jobs of which the scheduler chooses those that start next
 
@@ -77,7 +76,7 @@ class Call:
         update_config(config, yamlfile.typed(internals.given_values(workflow)))
         self.merged_config = schema.defaults() | config
         try:
-            name = results_folder.name_of(self.files, PROJECT)
+            name = results_folder.name_of(self.files)
         except ValueError as error:
             sys.exit(str(error))
         self.folder = ResultsFolder(f"results/{name}")

@@ -9,8 +9,6 @@ from allcores import programs
 from allcores.machine import warm_start
 from allcores.study import registry
 
-CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
-
 
 def again(files, pairs, snakefile):
     """The command that makes all of this again, from this folder.
@@ -39,7 +37,7 @@ def quoted(*words):
 
 def of_program(name, warm, *arguments):
     """The call of scripts/NAME, for the shell; see warm_start.command()."""
-    return quoted(*warm_start.command(registry.LIBRARY.parent / name, warm), *arguments)
+    return quoted(*warm_start.command(registry.PROGRAMS / name, warm), *arguments)
 
 
 def config_parser(description):
@@ -54,7 +52,7 @@ def config_parser(description):
         "--configfile",
         nargs="+",
         type=Path,
-        default=[CONFIG],
+        default=[registry.CONFIG],
         metavar="FILE",
         help="as for snakemake (default: config/config.yaml)",
     )

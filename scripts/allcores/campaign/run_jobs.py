@@ -14,7 +14,7 @@ from allcores.study import registry
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
-PROGRAM = registry.LIBRARY.parent / "train.py"
+PROGRAM = registry.PROGRAMS / "train.py"
 EARLIER = "runs/ has results of an earlier version of allcores, whose records say less"
 # Set by profiles/allocation.sh: the memory of the largest of its nodes.
 NODE_MB = "ALLCORES_NODE_MB"

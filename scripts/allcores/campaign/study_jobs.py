@@ -183,7 +183,7 @@ def make_without_missing(call):
         arguments = map(str, job.arguments(commands.again(*call.given)))
         with log.open("w") as output:
             made = subprocess.run(
-                [sys.executable, registry.LIBRARY.parent / "report.py", *arguments],
+                [sys.executable, registry.PROGRAMS / "report.py", *arguments],
                 preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -70,8 +70,8 @@ def local_copy(folder, scratch):
         files.hold(lock)
         if not _is_sound(place):
             for name in (*storage.read_record(folder).files, "dataset.json"):
-                shutil.copyfile(folder / name, place / f"{name}.part")
-                (place / f"{name}.part").replace(place / name)
+                with files.whole(place / name) as part:
+                    shutil.copyfile(folder / name, part)
             storage.open_dataset(place)
     return place
 

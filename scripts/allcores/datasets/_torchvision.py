@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from allcores.data.storage import Samples
+from allcores.files import whole
 
 ATTEMPTS = 3
 PAUSE = 5  # seconds between attempts
@@ -85,9 +86,8 @@ def unpack(folder, contents):
                 f"published content ({published}); delete it or get it again"
             )
         if source is packed:
-            part = file.with_suffix(".part")
-            part.write_bytes(content)
-            part.replace(file)
+            with whole(file) as part:
+                part.write_bytes(content)
 
 
 def extract(folder, archive, unpacked):

@@ -13,7 +13,7 @@ from allcores.planning import plan
 from allcores.study import grid, registry, schema
 from allcores.study.run import AUTO, digest
 
-PROGRAM = registry.LIBRARY.parent / "plan.py"
+PROGRAM = registry.PROGRAMS / "plan.py"
 FILE = "chosen.json"  # in a plan
 # Candidates of a study that lists none: the reference, and strategies with this `equals_serial`,
 # which end with the weights of the reference.

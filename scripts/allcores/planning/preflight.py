@@ -11,7 +11,7 @@ from allcores.machine import lifetime
 from allcores.study import checks, fingerprint, identity, registry, sweeps, yamlfile
 from allcores.study.run import Run, digest
 
-PROGRAM = registry.LIBRARY.parent / "check_models.py"
+PROGRAM = registry.PROGRAMS / "check_models.py"
 
 
 def findings(config, table, files, cache, command):

@@ -304,7 +304,7 @@ def _at_hand(record, path):
     return dataclasses.replace(record, content=content)
 
 
-def name_of(files, project):
+def name_of(files):
     """The name of a config, under which its results lie in results/.
 
     It is the name of its file without the suffix, with the folders below `config`, if it is in a
@@ -315,12 +315,11 @@ def name_of(files, project):
 
     Args:
         files: the config's.
-        project: the folder of the project.
 
     Raises:
         ValueError: the name is reserved, or is not valid for a folder.
     """
-    default = Path(project).resolve() / "config" / "config.yaml"
+    default = registry.CONFIG.resolve()
     if not files or [Path(file).resolve() for file in files] == [default]:
         return "default"
     name = "+".join(_name_of_file(Path(file).absolute()) for file in files)

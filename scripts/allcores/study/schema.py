@@ -8,7 +8,7 @@ import yaml
 
 from allcores.study import registry
 
-FILE = registry.LIBRARY.parents[1] / "workflow" / "schemas" / "config.schema.yaml"
+FILE = registry.PROJECT / "workflow" / "schemas" / "config.schema.yaml"
 # The key of a config for the candidates of its sweeps, which no file has: label of each ->
 # {"family": the label in the file, "values": {key: value}}; see sweeps.py.
 SWEPT = "swept"

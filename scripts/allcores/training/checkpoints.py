@@ -299,7 +299,7 @@ def load(path):
 
 def save_weights(weights, path):
     """Write a state_dict that torch.load() reads, atomically."""
-    buffer, part = io.BytesIO(), Path(f"{path}.part")
+    buffer = io.BytesIO()
     torch.save(weights, buffer)
-    part.write_bytes(buffer.getbuffer())
-    part.replace(path)
+    with files.whole(path) as part:
+        part.write_bytes(buffer.getbuffer())

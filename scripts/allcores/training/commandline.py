@@ -12,7 +12,6 @@ from allcores.study import grid, registry, schema
 from allcores.study.run import Run
 from allcores.study.schema import is_integer, mapping
 
-CONFIG = registry.LIBRARY.parents[1] / "config" / "config.yaml"
 # For a model without an entry in the config.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
 
@@ -83,7 +82,7 @@ def _add_by_hand(parser):
     add(
         "--config",
         type=Path,
-        default=CONFIG,
+        default=registry.CONFIG,
         metavar="FILE",
         help="where labels are looked up (default: config/config.yaml)",
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.files import write_text
+from allcores.files import whole, write_text
 from allcores.study.results_folder import RUN_FILES
 from allcores.training import checkpoints, evaluation
 
@@ -85,9 +85,8 @@ def write_predictions(path, samples, targets, scores, scaling):
     else:
         columns["predicted"] = column(scores.argmax(axis=1))
         columns["scores"] = pa.FixedSizeListArray.from_arrays(column(scores), scores.shape[1])
-    part = Path(f"{path}.part")
-    parquet.write_table(pa.Table.from_arrays([*columns.values()], [*columns]), part)
-    part.replace(path)
+    with whole(path) as part:
+        parquet.write_table(pa.Table.from_arrays([*columns.values()], [*columns]), part)
 
 
 def refuse_foreign(output, checkpoint_folder):

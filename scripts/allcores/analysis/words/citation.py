@@ -6,7 +6,6 @@ import subprocess
 import allcores
 from allcores.study import registry
 
-PROJECT = registry.LIBRARY.parents[1]
 # As CITATION.cff has it.
 BIBTEX = f"""@misc{{allcores,
   author = {{{{The allcores authors}}}},
@@ -25,7 +24,7 @@ def version():
 
 def _commit():
     """With -dirty if files have changed since; "": this is no clone, or there is no git."""
-    if not (PROJECT / ".git").exists() or shutil.which("git") is None:
+    if not (registry.PROJECT / ".git").exists() or shutil.which("git") is None:
         return ""
-    command = ["git", "-C", PROJECT, "describe", "--always", "--dirty"]
+    command = ["git", "-C", registry.PROJECT, "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
