@@ -1,7 +1,7 @@
 """A step of a small network: what our loop adds to a bare loop of torch's, and scikit-learn's step.
 
 An MLP of 30-64-2, Adam, batches of 32, on one core. Ours is what twice as many epochs take longer,
-with shuffling, checks, records and checkpoints.
+with shuffling, checks, records and checkpoints; of a stack the step of all, by their number.
 """
 
 import sys
@@ -20,10 +20,15 @@ import dataclasses  # noqa: E402
 import torch  # noqa: E402
 from conduct import conduct, run_of  # noqa: E402
 
+from allcores.data import preparation  # noqa: E402
+from allcores.stacking import loop  # noqa: E402
 from allcores.study.run import Choice  # noqa: E402
+from allcores.training import models  # noqa: E402
+from allcores.training.task import Task  # noqa: E402
 
 REPEATS = 5
 EPOCHS, BATCH = sized(300, 2), 32
+STACKED, EPOCHS_OF_STACK = 50, sized(50, 1)
 ADAM = {"lr": 0.003}
 TABLE = Choice("breast_cancer", "breast_cancer", {})
 
@@ -33,9 +38,25 @@ def ours():
     return (long - short) / (EPOCHS * batches(len(samples()[0])))
 
 
-def seconds_of_a_run(epochs):
+def in_a_stack():
+    """Of each of the networks that are trained at once."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        preparation.prepare(TABLE, folder, f"{folder}/data")
+        run, data = of_epochs(EPOCHS_OF_STACK), f"{folder}/data"
+        runs = [dataclasses.replace(run, seed=seed) for seed in range(STACKED)]
+        tasks = [Task.of(one, data, None) for one in runs]
+        networks = [models.build(task.run, task.dataset.shape, 2) for task in tasks]
+        began = time.perf_counter()
+        loop.train(tasks, networks, lambda *_: None)
+        seconds = time.perf_counter() - began
+    return seconds / (STACKED * EPOCHS_OF_STACK * batches(len(tasks[0].samples)))
+
+
+def of_epochs(epochs):
+    """The Run of so many epochs."""
     flags = [f"--set=batch_size={BATCH}", f"--epochs={epochs}", "--set=precision=fp32"]
-    run = dataclasses.replace(
+    return dataclasses.replace(
         run_of("mlp", TABLE, *flags),
         model=Choice("mlp", "mlp", {"hidden": [64]}),
         optimizer=Choice("Adam", "Adam", ADAM),
@@ -45,6 +66,10 @@ def seconds_of_a_run(epochs):
         folds=5,
         fold=0,
     )
+
+
+def seconds_of_a_run(epochs):
+    run = of_epochs(epochs)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         conduct(run, folder)
@@ -99,6 +124,7 @@ def with_scikit_learn():
 
 LOOPS = {
     "ours": ours,
+    "ours, of 50 in a stack": in_a_stack,
     "torch": lambda: bare(fused=False),
     "torch, fused": lambda: bare(fused=True),
     "scikit-learn": with_scikit_learn,
