@@ -1,6 +1,7 @@
 """Short runs share a job, and lie in a store: each is trained once, whatever happens to others."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -15,6 +16,7 @@ from conftest import ENVIRONMENT, ROOT
 from project import GOING, Project, copy
 
 from allcores.campaign import journal
+from allcores.files import read_json
 from allcores.planning import dealing
 from allcores.study import grid, run_files, schema
 from allcores.study.results_folder import ResultsFolder
@@ -29,6 +31,13 @@ recipe: fixed
 runs_per_job: 3
 studies:
   first: {datasets: [tiny], folds: 4, models: [lenet, mlp]}
+"""
+SELECTING = """
+models:
+  mlp: {hidden: [4], batch_size: 16, epochs: 1, optimizer: {name: adam, lr: [0.003, 0.05]}}
+recipe: fixed
+studies:
+  nested: {datasets: [wine], folds: 2, models: [mlp], select: 2}
 """
 SLOW = """
 import time
@@ -165,6 +174,30 @@ def test_damage_beside_a_line_that_was_lost_for_a_while_is_noticed(project):
     assert project.planned()["train"] == 1
     index.write_text(text)
     assert project.planned()["train"] == 1
+
+
+def choices(folder, until="select_candidate", epochs=2):
+    """The scores of the candidates of a small sweep in each choice, after a call."""
+    project = Project(folder) if folder.exists() else copy(folder)
+    project.config.write_text(SELECTING.replace("epochs: 1", f"epochs: {epochs}"))
+    project.call("--until", until)
+    files = sorted((project.results / "selections").rglob("*.json"))
+    candidates = {file: read_json(file)["candidates"] for file in files}
+    return {
+        file: {label: candidate["scores"] for label, candidate in of_choice.items()}
+        for file, of_choice in candidates.items()
+    }
+
+
+def test_a_choice_is_made_of_the_scores_that_there_are(tmp_path):
+    """A change is interrupted after the inner runs; the choices of before seem to be newer."""
+    before = choices(tmp_path / "changed", epochs=1)
+    assert choices(tmp_path / "changed", until="train_several") == before
+    for file in before:
+        os.utime(file, (4e9, 4e9))
+    now = choices(tmp_path / "changed")
+    assert now.keys() == before.keys() and now != before
+    assert list(now.values()) == list(choices(tmp_path / "fresh").values())
 
 
 def test_a_call_is_the_last_whatever_the_clock_says(tmp_path):
