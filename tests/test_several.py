@@ -176,11 +176,11 @@ def test_damage_beside_a_line_that_was_lost_for_a_while_is_noticed(project):
     assert project.planned()["train"] == 1
 
 
-def choices(folder, until="select_candidate", epochs=2):
+def choices(folder, *until, epochs=2):
     """The scores of the candidates of a small sweep in each choice, after a call."""
     project = Project(folder) if folder.exists() else copy(folder)
     project.config.write_text(SELECTING.replace("epochs: 1", f"epochs: {epochs}"))
-    project.call("--until", until)
+    project.call("--until", *(until or ["select_candidate"]))
     files = sorted((project.results / "selections").rglob("*.json"))
     candidates = {file: read_json(file)["candidates"] for file in files}
     return {
@@ -192,7 +192,7 @@ def choices(folder, until="select_candidate", epochs=2):
 def test_a_choice_is_made_of_the_scores_that_there_are(tmp_path):
     """A change is interrupted after the inner runs; the choices of before seem to be newer."""
     before = choices(tmp_path / "changed", epochs=1)
-    assert choices(tmp_path / "changed", until="train_several") == before
+    assert choices(tmp_path / "changed", "train", "train_several") == before
     for file in before:
         os.utime(file, (4e9, 4e9))
     now = choices(tmp_path / "changed")
