@@ -64,6 +64,7 @@ def library(tmp_path, monkeypatch):
     folder = tmp_path / "scripts" / "allcores"
     shutil.copytree(registry.LIBRARY, folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(registry, "LIBRARY", folder)
+    monkeypatch.setattr(registry, "PROGRAMS", folder.parent)
 
     def forget():
         for cached in (
