@@ -12,13 +12,14 @@ import time
 import pandas as pd
 import patience
 import pytest
+import yaml
 from conftest import ENVIRONMENT, ROOT
 from project import GOING, Project, copy
 
 from allcores.campaign import journal
 from allcores.files import read_json
 from allcores.planning import dealing
-from allcores.study import grid, run_files, schema
+from allcores.study import grid, run_files, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
 
 CONFIG = """
@@ -90,9 +91,8 @@ def store():
 
 
 def table(project):
-    import yaml
-
-    return grid.expand(schema.defaults() | yaml.safe_load(project.config.read_text()))
+    config = sweeps.expanded(yaml.safe_load(project.config.read_text()))
+    return grid.expand(schema.defaults() | config)
 
 
 def test_runs_share_jobs_and_files(finished):
@@ -176,28 +176,26 @@ def test_damage_beside_a_line_that_was_lost_for_a_while_is_noticed(project):
     assert project.planned()["train"] == 1
 
 
-def choices(folder, *until, epochs=2):
-    """The scores of the candidates of a small sweep in each choice, after a call."""
-    project = Project(folder) if folder.exists() else copy(folder)
-    project.config.write_text(SELECTING.replace("epochs: 1", f"epochs: {epochs}"))
-    project.call("--until", *(until or ["select_candidate"]))
-    files = sorted((project.results / "selections").rglob("*.json"))
-    candidates = {file: read_json(file)["candidates"] for file in files}
-    return {
-        file: {label: candidate["scores"] for label, candidate in of_choice.items()}
-        for file, of_choice in candidates.items()
-    }
-
-
-def test_a_choice_is_made_of_the_scores_that_there_are(tmp_path):
+def test_a_choice_is_made_of_the_scores_that_there_are(tmp_path, monkeypatch):
     """A change is interrupted after the inner runs; the choices of before seem to be newer."""
-    before = choices(tmp_path / "changed", epochs=1)
-    assert choices(tmp_path / "changed", "train", "train_several") == before
-    for file in before:
+    project = copy(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    project.config.write_text(SELECTING)
+    project.call("--until", "select_candidate")
+    files = sorted((project.results / "selections").rglob("*.json"))
+    before = [file.read_bytes() for file in files]
+    project.edit("mine.yaml", "epochs: 1", "epochs: 2")
+    project.call("--until", "train", "train_several")
+    assert [file.read_bytes() for file in files] == before
+    for file in files:
         os.utime(file, (4e9, 4e9))
-    now = choices(tmp_path / "changed")
-    assert now.keys() == before.keys() and now != before
-    assert list(now.values()) == list(choices(tmp_path / "fresh").values())
+    project.call("--until", "select_candidate")
+    folder = ResultsFolder("results/mine")
+    for selection in table(project).choices.values():
+        said = read_json(folder.selection(selection.path))["candidates"]
+        for label, paths in folder.scored_paths(selection).items():
+            runs = [run_files.metrics(folder.run_files(path)) for path in paths]
+            assert said[label]["scores"] == [run["accuracy"] for run in runs]
 
 
 def test_a_call_is_the_last_whatever_the_clock_says(tmp_path):
