@@ -11,10 +11,11 @@ from conftest import vary
 from allcores.files import read_json
 from allcores.machine import costs
 from allcores.stacking import conduct as stacking
-from allcores.stacking import networks
+from allcores.stacking import loop, networks
 from allcores.study.identity import Conditions
 from allcores.study.run import Choice
-from allcores.training import experiment
+from allcores.training import experiment, models
+from allcores.training.task import Task
 
 TABLE = Choice("wine", "wine", {})
 NUMBERS = Choice("diabetes", "diabetes", {})
@@ -166,24 +167,40 @@ def test_a_network_of_a_stack_is_the_lone_one(laboratory, case):
     [MLP, *(Choice(name, f"of_stack:{name}", {}) for name in ("Skipping", "Curved"))],
     ids=["mlp", "skips", "curved"],
 )
-def test_how_many_stand_together_decides_no_bit(laboratory, monkeypatch, model):
+def test_how_many_stand_together_decides_no_bit(laboratory, model):
     runs = [
         vary(
             PLAIN,
             model=model,
+            epochs=2,
             seed=seed % 5,
             fold=seed % 3,
             **options("AdamW", lr=0.001 * (1 + seed)),
         )
         for seed in range(50)
     ]
-    results = {}
-    for most in (1, 2, 7, 50):
-        monkeypatch.setattr(stacking, "MOST", most)
-        results[most] = stack(laboratory, runs)[0]
+    tasks = [Task.of(run, laboratory.data(PLAIN.dataset), None) for run in runs]
+
+    def network(task):
+        torch.manual_seed(task.run.seed)
+        return models.build(task.run, task.dataset.shape, task.dataset.outputs)
+
+    def weights(most):
+        """Of each network, in stacks of so many."""
+        shipped = {}
+        for start in range(0, len(tasks), most):
+            part = tasks[start : start + most]
+
+            def keep(k, epochs, ship, start=start):
+                shipped[start + k] = ship()
+
+            loop.train(part, list(map(network, part)), keep)
+        return shipped
+
+    expected = weights(50)
     for most in (1, 2, 7):
-        for (_, weights), (_, others) in zip(results[most], results[50], strict=True):
-            assert difference(weights, others) == 0
+        found = weights(most)
+        assert all(difference(found[k], expected[k]) == 0 for k in range(50))
 
 
 def test_a_stack_that_fails_takes_no_other_with_it(laboratory, monkeypatch):
