@@ -55,6 +55,15 @@ def test_epochs_are_whole_and_two_classes_are_legible():
     plt.close(drawn)
 
 
+def test_the_first_of_many_models_are_drawn():
+    confusion = tidy.confusion([made("serial", 1, 0, 0.8, 9.0)])
+    many = [confusion.assign(model=f"m{number:02}") for number in range(style.MOST_PANELS + 1)]
+    drawn = products.load("confusion_figure").figure(pd.concat(many), FACTS)
+    titles = [panel.get_title() for panel in drawn.axes if panel.get_title()]
+    assert titles == [f"m{number:02}" for number in range(style.MOST_PANELS)]
+    plt.close(drawn)
+
+
 def test_a_panel_says_in_its_id_what_it_is_of(tmp_path):
     table = read_back(speeds([*RUNS, *(made("ddp", 4, fold, 0.8, 3.0) for fold in (0, 1))]))
     table = pd.concat([table, table.assign(model="wide")], ignore_index=True)

@@ -17,6 +17,8 @@ PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
 # Of labels that are not the name of a strategy with a look of its own.
 MARKERS = "<sD^vP*Xpo>"
 DASHES = ["-", "--", ":", "-."]
+# Of a figure with a panel for each model: a hundred take minutes to draw, and nobody reads them.
+MOST_PANELS = 24
 HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
 LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
 

@@ -11,6 +11,7 @@ ORDER = 64
 CAPTION = """
 Confusion matrices on the held-out samples: each row shows, in per cent, what the samples of one
 class were predicted to be. Pooled over folds, seeds and schedules of the strategy ``{baseline}``.
+Of more than 24 models the first are shown.
 """
 
 MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their boxes
@@ -20,7 +21,7 @@ def figure(confusion, facts):
     """One panel per dataset and model, of the baseline's runs; each row sums to 100 %."""
     pooled = confusion[confusion["strategy"] == facts.baseline]
     shown = ["model", *tidy.varying(pooled, ["dataset", "train_size"])]
-    groups = list(pooled.groupby(shown, sort=False))
+    groups = list(pooled.groupby(shown, sort=False))[: style.MOST_PANELS]
     figure, axes = style.panels(len(groups), width=4.2, height=3.6, columns=3)
     for panel, (names, group) in zip(axes, groups, strict=True):
         counts = group.pivot_table(

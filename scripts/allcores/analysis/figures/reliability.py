@@ -14,7 +14,8 @@ Reliability of the probabilities: held-out samples, pooled over folds, seeds and
 strategy ``{baseline}``, sorted by the probability of the predicted class into ten parts of equal
 size; for each part the share of correct predictions. On the diagonal the two agree; below it the
 network is too sure. *error*: the mean distance from the diagonal (expected calibration error; Guo
-et al.: On calibration of modern neural networks, ICML 2017).
+et al.: On calibration of modern neural networks, ICML 2017). Of more than 24 models the first are
+shown.
 """
 
 PARTS = 10
@@ -24,7 +25,7 @@ def figure(predictions, facts):
     """One panel per dataset and model."""
     pooled = predictions[predictions["strategy"] == facts.baseline]
     shown = ["model", *tidy.varying(pooled, ["dataset", "train_size"])]
-    groups = list(pooled.groupby(shown, sort=False))
+    groups = list(pooled.groupby(shown, sort=False))[: style.MOST_PANELS]
     figure, axes = style.panels(len(groups), columns=3)
     for panel, (names, group) in zip(axes, groups, strict=True):
         parts = reliability(group)

@@ -14,7 +14,8 @@ ROC and precision-recall curves of held-out samples, of the strategy ``{baseline
 each run, since networks of other folds have other scores, and their mean at each rate. Of two
 classes the positive one is the last; of more, each class is held against all others, a line for
 each. *area*: the mean over runs of the area under the curve, in the right panels the average
-precision. Dashed: guessing, in the right panels of two classes only.
+precision. Dashed: guessing, in the right panels of two classes only. Of more than 24 models the
+first are shown.
 """
 
 GRID = np.linspace(0, 1, 101)
@@ -25,7 +26,7 @@ def figure(predictions, classes, facts):
     """Two panels per dataset and model: ROC, and precision against recall."""
     pooled = predictions[predictions["strategy"] == facts.baseline]
     shown = ["model", *tidy.varying(pooled, ["dataset", "train_size"])]
-    groups = list(pooled.groupby(shown, sort=False))
+    groups = list(pooled.groupby(shown, sort=False))[: style.MOST_PANELS]
     names_of = classes.groupby("dataset", sort=False)["class"].unique()
     figure, axes = style.panels(2 * len(groups), columns=4 if len(groups) > 1 else 2)
     pairs = zip(groups, axes[::2], axes[1::2], strict=True)
