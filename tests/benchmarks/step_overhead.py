@@ -125,9 +125,9 @@ def with_scikit_learn():
 LOOPS = {
     "ours": ours,
     "ours, of 50 in a stack": in_a_stack,
-    "torch": lambda: bare(fused=False),
-    "torch, fused": lambda: bare(fused=True),
     "scikit-learn": with_scikit_learn,
+    "torch, fused": lambda: bare(fused=True),
+    "torch": lambda: bare(fused=False),
 }
 
 if __name__ == "__main__":

@@ -178,6 +178,7 @@ def forget_calls(folder, name):
     """
     for place in _calls(folder):
         if place.name != name:
-            with (place / LOCK).open("w") as lock, contextlib.suppress(BlockingIOError):
+            # That call goes on, is another user's, or another call forgets it at the same time.
+            with contextlib.suppress(OSError), (place / LOCK).open("w") as lock:
                 files.hold(lock, wait=False)
                 shutil.rmtree(place)

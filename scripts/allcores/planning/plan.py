@@ -45,10 +45,9 @@ class Measurements:
         return next((self.by_key[key] for key in keys if key in self.by_key), None)
 
     def keep(self, workload, measurement):
-        key = _key(workload)
-        if self.by_key.get(key) == measurement:
+        if self.of(workload) == measurement:
             return
-        self.by_key[key] = measurement
+        self.by_key[_key(workload)] = measurement
         self.file.parent.mkdir(parents=True, exist_ok=True)
         content = {key: dataclasses.asdict(measurement) for key, measurement in self.by_key.items()}
         write_json(self.file, content)
@@ -145,9 +144,9 @@ class Planner:
         Raises:
             ValueError: one takes more cores than there are, or cannot be trained.
         """
-        for path in self.too_wide(table):
-            needed = table.runs[path].cores
-            raise ValueError(f"{path} takes {needed} cores; here are {cores.allowed()}")
+        if wide := self.too_wide(table):
+            needed = table.runs[wide[0]].cores
+            raise ValueError(f"{wide[0]} takes {needed} cores; here are {cores.allowed()}")
         self._measure(self._with_recipe(run, table) for run in table.runs.values())
 
     def _measure(self, runs):

@@ -151,10 +151,15 @@ def _graph_of(run, shape, model):
     """
     key = run.model.name, repr(run.model.options), shape, repr(attributes(model))
     if key not in _graphs:
-        graph = traced(model)
-        check(model, shape)
-        has_batch_norm = any(isinstance(m, torch.nn.BatchNorm1d) for m in graph.modules())
-        _graphs[key] = graph.code, has_batch_norm
+        try:
+            graph = traced(model)
+            check(model, shape)
+            has_batch_norm = any(isinstance(m, torch.nn.BatchNorm1d) for m in graph.modules())
+            _graphs[key] = graph.code, has_batch_norm
+        except ValueError as error:
+            _graphs[key] = error
+    if isinstance(_graphs[key], ValueError):
+        raise _graphs[key]
     return _graphs[key]
 
 
