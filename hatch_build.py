@@ -1,4 +1,4 @@
-"""What the wheel of allcores depends on: the packages of the group `run` in pyproject.toml."""
+"""What the wheel of allcores depends on: groups of packages in pyproject.toml."""
 
 import tomllib
 from pathlib import Path
@@ -10,5 +10,7 @@ class Dependencies(MetadataHookInterface):
     """Called by hatchling, see [tool.hatch.metadata.hooks.custom]."""
 
     def update(self, metadata):
-        content = tomllib.loads(Path(self.root, "pyproject.toml").read_text())
-        metadata["dependencies"] = content["dependency-groups"]["run"]
+        groups = tomllib.loads(Path(self.root, "pyproject.toml").read_text())["dependency-groups"]
+        metadata["dependencies"] = groups["library"]
+        workflow = [package for package in groups["run"] if isinstance(package, str)]
+        metadata["optional-dependencies"] = {"workflow": workflow}

@@ -20,8 +20,11 @@ from pathlib import Path
 SCRIPTS = Path(__file__).resolve().parent
 sys.path.append(str(SCRIPTS))
 
-from snakemake import cli  # noqa: E402
-from snakemake.exceptions import CliException  # noqa: E402
+try:
+    from snakemake import cli
+    from snakemake.exceptions import CliException
+except ImportError:
+    sys.exit("allcores: the workflow needs more packages: pip install 'allcores[workflow]'")
 
 from allcores.machine import cores  # noqa: E402
 from allcores.study import yamlfile  # noqa: E402

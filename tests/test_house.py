@@ -42,7 +42,13 @@ def pins(lines):
 
 
 def groups():
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    """The groups of packages, each without those that it includes."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    return {name: [line for line in lines if type(line) is str] for name, lines in groups.items()}
+
+
+def all_pins():
+    return pins(groups()["library"] + groups()["run"] + groups()["test"])
 
 
 def test_environment_yml_is_in_step_with_the_pins():
@@ -54,13 +60,13 @@ def test_environment_yml_is_in_step_with_the_pins():
         "seaborn": "seaborn-base",
         "tensorboardX": "tensorboardx",
     }
-    pinned = pins(groups()["run"] + groups()["test"])
+    pinned = all_pins()
     assert conda[0] == "python>=3.11"
     assert pins(conda[1:]) == {names.get(name, name): wanted for name, wanted in pinned.items()}
 
 
 def test_what_is_installed_is_what_is_pinned():
-    for package, pinned in pins(groups()["run"] + groups()["test"]).items():
+    for package, pinned in all_pins().items():
         assert version(package).partition("+")[0] == pinned, package
 
 

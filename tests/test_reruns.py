@@ -9,6 +9,7 @@ import pytest
 import yaml
 from project import MINIATURE, RUNS
 
+from allcores import programs
 from allcores.study import fingerprint, grid, identity, registry
 
 NONE, HALF, ALL = 0, RUNS // 2, RUNS
@@ -64,7 +65,7 @@ def library(tmp_path, monkeypatch):
     folder = tmp_path / "scripts" / "allcores"
     shutil.copytree(registry.LIBRARY, folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(registry, "LIBRARY", folder)
-    monkeypatch.setattr(registry, "PROGRAMS", folder.parent)
+    monkeypatch.setattr(programs, "PROGRAMS", folder.parent)
 
     def forget():
         for cached in (

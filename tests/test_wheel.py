@@ -21,6 +21,17 @@ studies:
 recipe: fixed
 """
 
+IMPORT_ALONE = """
+import sys
+for name in ("snakemake", "pandas", "matplotlib", "yaml", "sklearn", "jsonschema"):
+    sys.modules[name] = None
+import allcores
+from allcores.parallel import launch, world
+from allcores.study import registry
+for component in registry.strategies().values():
+    component.load()
+"""
+
 
 @pytest.fixture(scope="module")
 def allcores(tmp_path_factory):
@@ -33,19 +44,22 @@ def allcores(tmp_path_factory):
     place = folder / "elsewhere"
     place.mkdir()
     (place / "mine.yaml").write_text(STUDY)
-    holds = {name.partition("/")[2] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {"Snakefile", "workflow/Snakefile", "profiles/default/config.yaml"} <= holds
+    holds = set(zipfile.ZipFile(wheel).namelist())
+    project = {"Snakefile", "workflow/Snakefile", "profiles/default/config.yaml"}
+    assert {"allcores/__init__.py"} | {f"allcores_project/{name}" for name in project} <= holds
+    installed = folder / "installed"
     start = "from allcores_project.scripts.command import main; main()"
 
     def call(*arguments):
         return subprocess.run(
             [sys.executable, "-c", start, *arguments],
             cwd=place,
-            env=ENVIRONMENT | {"PYTHONPATH": str(folder / "installed")},
+            env=ENVIRONMENT | {"PYTHONPATH": str(installed)},
             text=True,
             capture_output=True,
         )
 
+    call.place, call.installed = place, installed
     return call
 
 
@@ -55,6 +69,18 @@ def test_a_study_is_trained_where_it_is_called(allcores):
     assert "results/mine/studies/first/report.html" in run.stderr
     status = allcores("status", "--configfile", "mine.yaml")
     assert status.stdout.startswith("2 done, 0 running, 0 failed, 0 to go"), status.stderr
+
+
+def test_the_library_is_imported_without_the_packages_of_the_workflow(allcores):
+    """With no more than what the wheel depends on, and no program beside it."""
+    said = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALONE],
+        cwd=allcores.place,
+        env=ENVIRONMENT | {"PYTHONPATH": str(allcores.installed)},
+        text=True,
+        capture_output=True,
+    )
+    assert said.returncode == 0, said.stderr
 
 
 def test_profiles_of_batch_systems_are_found(allcores):

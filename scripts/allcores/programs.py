@@ -1,9 +1,14 @@
-"""How users call the programs: by those of a clone, or by `allcores` of a wheel."""
+"""Where the programs are, and how users call them: in a clone, or by `allcores` of a wheel."""
 
 import os
 import sys
 from pathlib import Path
 
+LIBRARY = Path(__file__).parent
+# A clone has the library in scripts/; a wheel has it as a package, with the project beside it.
+INSTALLED = LIBRARY.with_name("allcores_project")
+PROJECT = INSTALLED if INSTALLED.is_dir() else LIBRARY.parents[1]
+PROGRAMS = PROJECT / "scripts"
 RUN = "ALLCORES_RUN"  # set by scripts/command.py
 
 

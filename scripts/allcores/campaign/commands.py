@@ -37,7 +37,7 @@ def quoted(*words):
 
 def of_program(name, warm, *arguments):
     """The call of scripts/NAME, for the shell; see warm_start.command()."""
-    return quoted(*warm_start.command(registry.PROGRAMS / name, warm), *arguments)
+    return quoted(*warm_start.command(programs.PROGRAMS / name, warm), *arguments)
 
 
 def config_parser(description):

@@ -5,16 +5,16 @@ import os
 import sys
 from pathlib import Path
 
+from allcores import programs
 from allcores.campaign import commands, state
 from allcores.files import read_json, write_json
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
 from allcores.planning import dealing
-from allcores.study import registry
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
-PROGRAM = registry.PROGRAMS / "train.py"
+PROGRAM = programs.PROGRAMS / "train.py"
 EARLIER = "runs/ has results of an earlier version of allcores, whose records say less"
 # Set by profiles/allocation.sh: the memory of the largest of its nodes.
 NODE_MB = "ALLCORES_NODE_MB"

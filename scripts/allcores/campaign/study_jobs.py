@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from allcores import programs
 from allcores.analysis import metrics
 from allcores.analysis.study import Study
 from allcores.campaign import closing, commands
 from allcores.machine import lifetime
 from allcores.machine.warm_start import PANDAS
-from allcores.study import registry
 from allcores.study.identity import Record
 
 
@@ -183,7 +183,7 @@ def make_without_missing(call):
         arguments = map(str, job.arguments(commands.again(*call.given)))
         with log.open("w") as output:
             made = subprocess.run(
-                [sys.executable, registry.PROGRAMS / "report.py", *arguments],
+                [sys.executable, programs.PROGRAMS / "report.py", *arguments],
                 preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -40,8 +40,8 @@ from allcores.machine.lifetime import (
     die_with_parent,
     end_descendants,
 )
+from allcores.programs import PROGRAMS
 
-PROGRAMS = Path(__file__).parents[2]
 SOCKET = "socket"
 BACKLOG = 1000  # how many connections may wait to be accepted
 # The warm processes, by the library that takes longest to import.

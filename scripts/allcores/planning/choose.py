@@ -8,12 +8,13 @@ take four each.
 import json
 from pathlib import Path
 
+from allcores import programs
 from allcores.files import read_json, write_json
 from allcores.planning import plan
 from allcores.study import grid, registry, schema
 from allcores.study.run import AUTO, digest
 
-PROGRAM = registry.PROGRAMS / "plan.py"
+PROGRAM = programs.PROGRAMS / "plan.py"
 FILE = "chosen.json"  # in a plan
 # Candidates of a study that lists none: the reference, and strategies with this `equals_serial`,
 # which end with the weights of the reference.

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from allcores import programs
 from allcores.files import read_json, write_json
 from allcores.machine import lifetime
 from allcores.study import checks, fingerprint, identity, registry, sweeps, yamlfile
 from allcores.study.run import Run, digest
 
-PROGRAM = registry.PROGRAMS / "check_models.py"
+PROGRAM = programs.PROGRAMS / "check_models.py"
 
 
 def findings(config, table, files, cache, command):

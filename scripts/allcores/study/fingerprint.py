@@ -16,7 +16,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from allcores import files
+from allcores import files, programs
 from allcores.study import component, registry
 
 PACKAGE = "allcores"
@@ -75,7 +75,7 @@ def of_script(name, *modules):
     Args:
         modules: those that it loads by name, which may be the user's.
     """
-    program = _contents(registry.PROGRAMS / f"{name}.py")
+    program = _contents(programs.PROGRAMS / f"{name}.py")
     imported = [module for module in _targets(name, False, program) if _is_ours(module)]
     return _digest(_reached(*sorted({*imported, *modules})) | {name: program["hash"]})
 
@@ -102,11 +102,11 @@ def _users_files(modules, folder):
         for place in places
         if place.endswith(".py") and not _is_installed(place)
     }
-    scripts = registry.PROGRAMS.resolve()
+    ours = programs.PROGRAMS.resolve(), registry.LIBRARY.resolve()
     return {
         os.path.relpath(file) if file.is_relative_to(folder.parent) else str(file): file
         for file in sorted(users)
-        if not _is_installed(file) and not file.resolve().is_relative_to(scripts)
+        if not _is_installed(file) and not any(map(file.resolve().is_relative_to, ours))
     }
 
 
@@ -154,7 +154,7 @@ def _is_ours(module):
 def _file(module):
     """The file of a module of this library or of the user's; None: it is neither."""
     if _is_ours(module):
-        stem = registry.PROGRAMS.joinpath(*module.split("."))
+        stem = registry.LIBRARY.parent.joinpath(*module.split("."))
         candidates = stem.with_suffix(".py"), stem / "__init__.py"
         return next((file for file in candidates if file.is_file()), None)
     file = component.source_of(module)

@@ -12,10 +12,9 @@ import importlib.util
 import json
 from pathlib import Path
 
+from allcores.programs import LIBRARY, PROJECT
 from allcores.study import component
 
-LIBRARY = Path(__file__).parents[1]
-PROGRAMS, PROJECT = LIBRARY.parent, LIBRARY.parents[1]
 CONFIG = PROJECT / "config" / "config.yaml"
 # These need a closure, weights that are matrices, sparse gradients.
 UNUSABLE_OPTIMIZERS = {"LBFGS", "Muon", "SparseAdam"}
@@ -81,7 +80,7 @@ def _functions(kind, paths):
 
 def _module(file):
     """The name by which a file of the library is imported."""
-    return ".".join(file.relative_to(PROGRAMS).with_suffix("").parts)
+    return ".".join(file.relative_to(LIBRARY.parent).with_suffix("").parts)
 
 
 @functools.cache

@@ -6,9 +6,9 @@ import math
 
 import yaml
 
-from allcores.study import registry
+from allcores import programs
 
-FILE = registry.PROJECT / "workflow" / "schemas" / "config.schema.yaml"
+FILE = programs.PROJECT / "workflow" / "schemas" / "config.schema.yaml"
 # The key of a config for the candidates of its sweeps, which no file has: label of each ->
 # {"family": the label in the file, "values": {key: value}}; see sweeps.py.
 SWEPT = "swept"

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 
 import torch
 
+from allcores import programs
 from allcores.data import storage
 from allcores.machine.lifetime import die_with_parent, how_it_ended
 from allcores.study import fingerprint, registry
@@ -62,7 +63,8 @@ def _line_of_user(error):
 
 def _users_line(frames):
     """The last of these (file, line) in code that is neither ours nor installed, in brackets."""
-    known = str(registry.PROGRAMS), *map(sysconfig.get_path, ("purelib", "stdlib"))
+    ours = str(programs.PROGRAMS), str(registry.LIBRARY)
+    known = *ours, *map(sysconfig.get_path, ("purelib", "stdlib"))
     lines = [(file, line) for file, line in frames if not file.startswith((*known, "<"))]
     return " ({}, line {})".format(*lines[-1]) if lines else ""
 

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 
 import allcores
-from allcores.study import registry
+from allcores import programs
 
 # As CITATION.cff has it.
 BIBTEX = f"""@misc{{allcores,
@@ -24,7 +24,7 @@ def version():
 
 def _commit():
     """With -dirty if files have changed since; "": this is no clone, or there is no git."""
-    if not (registry.PROJECT / ".git").exists() or shutil.which("git") is None:
+    if not (programs.PROJECT / ".git").exists() or shutil.which("git") is None:
         return ""
-    command = ["git", "-C", registry.PROJECT, "describe", "--always", "--dirty"]
+    command = ["git", "-C", programs.PROJECT, "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
