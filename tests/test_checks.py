@@ -1,6 +1,7 @@
 """A config's mistakes: all of them, a line each, with place and remedy."""
 
 import copy
+import math
 import re
 
 import pytest
@@ -17,180 +18,166 @@ studies:
 """)
 
 
-def findings_of(change, **options):
+def put(config, place, value):
+    """Put a value where a finding would say that it stands: at "studies.first.workers.0"."""
+    *parents, last = (int(key) if key.isdigit() else key for key in place.split("."))
+    for key in parents:
+        config = config.setdefault(key, {}) if isinstance(config, dict) else config[key]
+    config[last] = value
+
+
+# A place, a mistake there, and what is said of it at that place.
+MISTAKES = [
+    ("studys", {}, "unknown key; known: .*did you mean studies"),
+    ("timeout", "1e400", "found '1e400'; expected a number above 0[^:]*$"),
+    ("models.lenet.patience", 3, "needs `validation`, by which"),
+    ("models.lenet.swa", 1, "found 1"),
+    ("models.lenet.widht", 2, "unknown key; .*did you mean width"),
+    ("models.lenet.width", "1.0", "found the text '1.0'; .*: write 1$"),
+    ("models.lenet.width", "0.5x", "found the text '0.5x'; expected a number"),
+    ("models.lenet", {False: 1}, "found the key False, as YAML reads no, off, yes and on"),
+    ("models.lenet", {}, "lacks batch_size, epochs, optimizer"),
+    ("models.lenet.import", "no.such:Net", "no.such:Net cannot be imported"),
+    ("models.lenet.optimizer.name", "adm", "unknown optimizer 'adm'.*mean Adam"),
+    ("models.lenet.optimizer.lr", "1e-3", "found '1e-3'.*write 0.001"),
+    ("models.lenet.optimizer.lr", -0.1, "found -0.1; expected a number above 0$"),
+    ("models.lenet.optimizer.lr", math.nan, "found nan; expected a number above 0"),
+    ("models.lenet.optimizer.eps", "1e-8", "the text '1e-8'.*write 1e-08"),
+    ("models.lenet.optimizer.beta", 1, "unknown key"),
+    ("models.lenet.loss.name", "entropy", "unknown loss 'entropy'"),
+    ("models.lenet.loss", {"name": "nll", "ignore_index": 1}, "unknown key"),
+    ("models.lenet.augmentation.flop", True, "unknown key.*mean flip"),
+    ("models.lenet.memory_format", "channel_last", "'channel_last'.*mean channels_last"),
+    ("models.lenet.epochs", 0, "found 0"),
+    # Lists of values, to choose from.
+    ("models.lenet.batch_size", [], r"found \[\]; expected a value, or a list"),
+    ("models.lenet.batch_size", [16, 16], r"found \[16, 16\]; nothing may be listed twice"),
+    ("models.lenet.batch_size", [16, 0], "found 0; expected a whole number from"),
+    ("models.lenet.optimizer.name", ["adam", "sgd"], "names cannot be swept over"),
+    ("models.lenet.optimizer.lr", [0.1, "x"], "found 'x'; expected a number"),
+    ("studies.first.select", 1, "found 1; expected a whole number"),
+    ("studies.first.select", 200, "leaves 116 samples to train on: expected that many"),
+    ("studies.first.select", 2, "there is nothing to choose from"),
+    ("studies.first.halving", 2, "needs `select`"),
+    ("studies.first.fold", 3, "unknown key.*did you mean folds"),
+    ("studies.first.folds", 1, "found 1; expected a whole number from 2"),
+    ("studies.first.folds", 175, "found 175; the smallest class of 'digits' has 174 samples"),
+    ("studies.first.folds", "test", "'digits' has no test set of its own"),
+    ("studies.first.workers.0", 0, "found 0; expected a whole number"),
+    ("studies.first.workers", [], "found .*; expected a list"),
+    ("studies.first.seeds", [1, 1], "nothing may be listed twice"),
+    ("studies.first.seeds", [2**32], f"found {2**32}; expected a whole number"),
+    ("studies.first.train_sizes", [1200], "found 1200; 'digits' leaves 1198 samples"),
+    ("studies.first.threads_per_worker", [0], "found 0"),
+    ("studies.first.baseline", "sreial", "found 'sreial'; .*did you mean serial"),
+    ("studies.first.oversubscribe", True, "needs `exclusive: true`"),
+    ("studies.first.target_accuracy", 0.9, "needs `curves: true`"),
+    ("studies.first.target_accuracy", 90, "found 90; expected a number above 0 up to 1"),
+    ("studies.first.against", "secnd", "found 'secnd'; known: none"),
+    ("studies.first.references", [{"model": "lenet"}], "lacks label, seconds"),
+    ("studies.first.models.0", "lent", "unknown model 'lent'; .*did you mean lenet"),
+    ("studies.first.models.0", "mlp", "unknown model 'mlp'; .*give it an entry in `models`"),
+    ("studies.first.datasets.0", "digit", "unknown dataset 'digit'.*did you mean digits"),
+    ("studies.first.schedules", ["cos"], "unknown schedule 'cos'; known: constant, cosine"),
+    ("studies.first.strategies.0", "dpp", "unknown strategy 'dpp'; .*did you mean ddp"),
+    ("strategies.x", {"name": "dp"}, "unknown strategy 'dp'"),
+    ("strategies.ddp.bucket", 1, "unknown key; .*bucket_mb"),
+    ("strategies.ddp.hook", "fp61", "found 'fp61'.*mean fp16"),
+    ("datasets.photos", {"name": "npz"}, "lacks path"),
+    ("datasets.table.drop", "id", r"found 'id'; expected a list like \[\]"),
+    ("datasets", {"a b": {"name": "digits"}}, "found 'a b'; a label has letters"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "said"), MISTAKES)
+def test_each_mistake_is_one_line_that_says_where_and_what_is_allowed(place, value, said):
     config = copy.deepcopy(GOOD)
-    change(config)
-    return checks.findings(config, **options)
+    put(config, place, value)
+    findings = checks.findings(config)
+    assert any(re.search(rf"^{place}(\.\w+)*: .*{said}", line) for line in findings), findings
+    assert all("\n" not in line for line in findings)
 
 
-def put(*path, value):
-    def change(config):
-        for key in path[:-1]:
-            config = config.setdefault(key, {}) if isinstance(config, dict) else config[key]
-        config[path[-1]] = value
+# What changes GOOD -> what is said, with its place.
+CONFLICTS = {
+    "models:": "the config: lacks models",
+    "models: {lenet: {name: lennet}}": "models.lenet: unknown model 'lennet'; .*did you mean lenet",
+    "models: {lenet: {sample: 2}}": "models.lenet.sample: there is no list in this entry",
+    "models: {lenet: {epochs: [1, 2], sample: 3}}": "lenet.sample: found 3; expected a number",
+    "models: {lenet: {epochs: [1, 2], sample: {cuont: 2}}}": "sample: found .*; expected a number",
+    "models: {lenet: {name: mlp, import: 'a.b:Net'}}": "models.lenet.name: conflicts with `import`",
+    "datasets: {p: {name: npz, path: x, scale: maybe}}": "p.scale: found 'maybe'; known: True",
+    "strategies: {ps: {name: parameter_server, servers: 0}}": "ps.servers: found 0; expected",
+    "studies: {first: {workers: [9]}}": "models.0: the batch of 8 of 'lenet' cannot be",
+    "studies: {first: {cores: [2]}}": "studies.first.workers: conflicts with `cores`",
+    "studies: {first: {select: 2, train_sizes: [99]}}": "select: conflicts with `train_sizes`",
+    "studies: {first: {select: 2, strategies: [auto]}}": "select: conflicts with `strategies:",
+    "studies: {first: {threads_per_worker: [2]}}": (
+        "studies.first.workers: ddp with 2 workers x 2 threads needs 4 cores.*; "
+        "this call has 3: give it --cores 4"
+    ),
+    "studies: {first: {references: [{model: lent, label: x, seconds: 1}]}}": (
+        "references.0.model: found 'lent'; .*did you mean lenet"
+    ),
+    "studies: {first: {strategies: [parameter_server], cores: [1, 2], workers: null}}": (
+        "first.cores: parameter_server has 1 servers, which leaves no core"
+    ),
+    "studies: {first: {datasets: [p]}}\ndatasets: {p: {name: npz, path: no.npz}}": (
+        "datasets.p.path: there is no no.npz"
+    ),
+    "studies: {first: {strategies: [serial, ddp, ring]}}\n"
+    "models: {lenet: {optimizer: {name: adafactor}}}": (
+        r"strategies\.2: ring updates each weight separately, which Adafactor of 'lenet'"
+    ),
+    "studies: {first: {against: second}, second: {}}": (
+        "studies.first.against: 'second' needs `exclusive: true`"
+    ),
+    "studies: {first: {against: second}, second: {threads_per_worker: [1, 2]}}": (
+        "studies.first.against: 'second' has 'serial' with several workers"
+    ),
+    "studies: {first: {against: second}, second: {exclusive: true}}": (
+        "studies.first.against: 'first' has 'ddp' with several workers"
+    ),
+}
 
-    return change
+
+def merged(config, change):
+    """The config with a change; studies that are new are like the first, null removes a key."""
+    for key, value in change.items():
+        if value is None:
+            del config[key]
+        elif isinstance(value, dict):
+            like_first = copy.deepcopy(GOOD["studies"]["first"]) if key == "second" else {}
+            merged(config.setdefault(key, like_first), value)
+        else:
+            config[key] = value
+    return config
 
 
-STUDY = ("studies", "first")
-LENET = ("models", "lenet")
+@pytest.mark.parametrize(("change", "line"), CONFLICTS.items(), ids=list(CONFLICTS))
+def test_what_does_not_go_together_is_one_line_that_says_where(change, line):
+    findings = checks.findings(merged(copy.deepcopy(GOOD), yaml.safe_load(change)), cores=3)
+    assert any(re.search(line, finding) for finding in findings), findings
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("change", "cores"),
     [
-        (put(*LENET, "patience", value=3), "models.lenet.patience: needs `validation`, by which"),
-        (put("models", "lenet", "swa", value=1), "models.lenet.swa: found 1"),
-        (put("studys", value={}), "studys: unknown key; known: .*did you mean studies"),
-        (put(*STUDY, "fold", value=3), "studies.first.fold: unknown key.*did you mean folds"),
         (
-            put(*STUDY, "folds", value=1),
-            "studies.first.folds: found 1; expected a whole number from 2",
+            "studies: {first: {threads_per_worker: [2], exclusive: true, oversubscribe: true}}",
+            3,
         ),
-        (
-            put(*STUDY, "folds", value=175),
-            "found 175; the smallest class of 'digits' has 174 samples",
-        ),
-        (put(*STUDY, "folds", value="test"), "'digits' has no test set of its own"),
-        (
-            put(*STUDY, "workers", value=[0]),
-            "studies.first.workers.0: found 0; expected a whole number",
-        ),
-        (put(*STUDY, "workers", value=[]), "studies.first.workers: found .*; expected a list"),
-        (
-            put(*STUDY, "workers", value=[9]),
-            "the batch of 8 of 'lenet' cannot be shared by 9 workers",
-        ),
-        (put(*STUDY, "seeds", value=[1, 1]), "studies.first.seeds: .*nothing may be listed twice"),
-        (put(*STUDY, "train_sizes", value=[1200]), "found 1200; 'digits' leaves 1198 samples"),
-        (put(*STUDY, "baseline", value="sreial"), "found 'sreial'; .*did you mean serial"),
-        (put(*STUDY, "cores", value=[2]), "first.workers: conflicts with `cores`"),
-        (put(*STUDY, "oversubscribe", value=True), "oversubscribe: needs `exclusive: true`"),
-        (put(*STUDY, "target_accuracy", value=0.9), "target_accuracy: needs `curves: true`"),
-        (put(*STUDY, "target_accuracy", value=90), "found 90; expected a number above 0 up to 1"),
-        (put(*STUDY, "against", value="secnd"), "against: found 'secnd'; known: none"),
-        (
-            put(*STUDY, "references", value=[{"model": "lent", "label": "x", "seconds": 1}]),
-            "references.0.model: found 'lent'; .*did you mean lenet",
-        ),
-        (put(*STUDY, "references", value=[{"model": "lenet"}]), "lacks label, seconds"),
-        (put(*STUDY, "models", value=["lent"]), "unknown model 'lent'; .*did you mean lenet"),
-        (
-            put(*STUDY, "models", value=["mlp"]),
-            "unknown model 'mlp'; .*give it an entry in `models`",
-        ),
-        (put(*STUDY, "datasets", value=["digit"]), "unknown dataset 'digit'.*did you mean digits"),
-        (
-            put(*STUDY, "schedules", value=["cos"]),
-            "unknown schedule 'cos'; known: constant, cosine",
-        ),
-        (put(*STUDY, "strategies", value=["dpp"]), "unknown strategy 'dpp'; .*did you mean ddp"),
-        (put("strategies", "x", value={"name": "dp"}), "strategies.x: unknown strategy 'dp'"),
-        (put("strategies", "ddp", value={"bucket": 1}), "strategies.ddp.bucket: .*bucket_mb"),
-        (
-            put("datasets", "photos", value={"name": "npz", "path": "x", "scale": "maybe"}),
-            "datasets.photos.scale: found 'maybe'; known: True, False",
-        ),
-        (put("datasets", "photos", value={"name": "npz"}), "datasets.photos: lacks path"),
-        (
-            lambda config: (
-                put("datasets", "p", value={"name": "npz", "path": "no.npz"})(config),
-                put(*STUDY, "datasets", value=["p"])(config),
-            ),
-            "datasets.p.path: there is no no.npz",
-        ),
-        (put("datasets", "a b", value={"name": "digits"}), "found 'a b'; a label has letters"),
-        (put(*LENET, "widht", value=2), "models.lenet.widht: .*did you mean width"),
-        (put(*LENET, "width", value="1.0"), "found the text '1.0'; .*: write 1$"),
-        (put(*LENET, False, value=1), "found the key False, as YAML reads no, off, yes and on"),
-        (put("timeout", value="1e400"), "found '1e400'; expected a number above 0[^:]*$"),
-        (put(*LENET, "width", value="0.5x"), "found the text '0.5x'; expected a number"),
-        (put(*LENET, "name", value="lennet"), "unknown model 'lennet'; .*did you mean lenet"),
-        (put(*LENET, "import", value="no.such:Net"), "no.such:Net cannot be imported"),
-        (put(*LENET, "optimizer", "name", value="adm"), "unknown optimizer 'adm'.*mean Adam"),
-        (put(*LENET, "optimizer", "lr", value="1e-3"), "found '1e-3'.*write 0.001"),
-        (put(*LENET, "optimizer", "lr", value=-0.1), "found -0.1; expected a number above 0$"),
-        (put(*LENET, "optimizer", "eps", value="1e-8"), "the text '1e-8'.*write 1e-08"),
-        (put(*LENET, "optimizer", "beta", value=1), "models.lenet.optimizer.beta: unknown key"),
-        (put(*LENET, "loss", value={"name": "entropy"}), "unknown loss 'entropy'"),
-        (
-            put(*LENET, "loss", value={"name": "nll", "ignore_index": 1}),
-            "ignore_index: unknown key",
-        ),
-        (
-            lambda config: config["models"]["lenet"].update({"name": "mlp", "import": "a.b:Net"}),
-            "lenet.name: conflicts with `import`; expected one of them",
-        ),
-        (put(*LENET, "augmentation", value={"flop": True}), "flop: unknown key.*mean flip"),
-        (put("strategies", "ddp", value={"hook": "fp61"}), "ddp.hook: found 'fp61'.*mean fp16"),
-        (
-            put("strategies", "ps", value={"name": "parameter_server", "servers": 0}),
-            "strategies.ps.servers: found 0; expected a whole number from 1",
-        ),
-        (
-            lambda config: (
-                put(*LENET, "optimizer", "name", value="adafactor")(config),
-                put(*STUDY, "strategies", value=["serial", "ddp", "ring"])(config),
-            ),
-            r"strategies\.2: ring updates each weight separately, which Adafactor of 'lenet'",
-        ),
-        (put(*LENET, "memory_format", value="channel_last"), "'channel_last'.*mean channels_last"),
-        (put(*LENET, "epochs", value=0), "models.lenet.epochs: found 0"),
-        (lambda config: config["models"]["lenet"].pop("epochs"), "models.lenet: lacks epochs"),
-        (lambda config: config.pop("models"), "the config: lacks models"),
+        ("models: {lenet: {optimizer: {lr: [0.1, 0.2]}}}\nstudies: {first: {select: 2}}", None),
     ],
 )
-def test_each_mistake_is_one_line_that_says_where_and_what_is_allowed(change, line):
-    findings = findings_of(change)
-    assert any(re.search(line, finding) for finding in findings), findings
-    assert all("\n" not in finding for finding in findings)
-
-
-def test_a_cell_that_needs_too_many_cores():
-    (finding,) = findings_of(put(*STUDY, "threads_per_worker", value=[2]), cores=3)
-    assert "studies.first.workers: ddp with 2 workers x 2 threads needs 4 cores" in finding
-    assert "this call has 3: give it --cores 4" in finding
-
-
-def test_a_cell_may_need_more_cores_where_that_is_asked_for():
-    def change(config):
-        put(*STUDY, "threads_per_worker", value=[2])(config)
-        config["studies"]["first"] |= {"exclusive": True, "oversubscribe": True}
-
-    assert not findings_of(change, cores=3)
-
-
-def test_a_study_is_held_against_one_that_is_exclusive():
-    def change(config):
-        config["studies"]["second"] = dict(config["studies"]["first"])
-        put(*STUDY, "against", value="second")(config)
-
-    findings = findings_of(change)
-    assert any("first.against: 'second' needs `exclusive: true`" in line for line in findings)
+def test_what_goes_together_has_no_finding(change, cores):
+    config = merged(copy.deepcopy(GOOD), yaml.safe_load(change))
+    assert checks.findings(config, cores=cores) == []
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda f: f.stem)
 def test_the_configs_that_come_along_have_nothing_to_be_said_against(file):
     assert not checks.findings(yaml.safe_load(file.read_text()), [file], cores=48)
-
-
-def test_a_study_and_the_one_it_is_held_against_have_one_way_each():
-    def change(config):
-        first = config["studies"]["first"]
-        config["studies"]["second"] = first | {"exclusive": True, "threads_per_worker": [1, 2]}
-        put(*STUDY, "against", value="second")(config)
-
-    assert any("'second' has 'serial' with several workers" in line for line in findings_of(change))
-    assert any("'first' has 'ddp' with several workers" in line for line in findings_of(change))
-
-
-def test_cores_that_leave_no_worker():
-    def change(config):
-        del config["studies"]["first"]["workers"]
-        config["studies"]["first"] |= {"strategies": ["parameter_server"], "cores": [1, 2]}
-
-    (finding,) = findings_of(change)
-    assert "first.cores: parameter_server has 1 servers, which leaves no core" in finding
 
 
 def test_all_findings_come_at_once_with_file_and_line(tmp_path):
@@ -213,6 +200,9 @@ studies:
     assert [finding.split(": ")[0] for finding in findings] == [
         f"{file}:{line}" for line in (4, 5, 9, 12)
     ]
+    file.write_text(text.replace("8", "[8, 0]"))
+    (of_candidate, *_) = checks.findings(yaml.safe_load(file.read_text()), [file])
+    assert of_candidate.startswith(f"{file}:3: models.lenet.batch_size: found 0")
 
 
 def test_what_the_command_line_gives_is_typed():
