@@ -38,6 +38,7 @@ MISTAKES = [
     ("models.lenet", {False: 1}, "found the key False, as YAML reads no, off, yes and on"),
     ("models.lenet", {}, "lacks batch_size, epochs, optimizer"),
     ("models.lenet.import", "no.such:Net", "no.such:Net cannot be imported"),
+    ("models.lenet.import", ".:Net", "is no import path"),
     ("models.lenet.optimizer.name", "adm", "unknown optimizer 'adm'.*mean Adam"),
     ("models.lenet.optimizer.lr", "1e-3", "found '1e-3'.*write 0.001"),
     ("models.lenet.optimizer.lr", -0.1, "found -0.1; expected a number above 0$"),
@@ -266,20 +267,20 @@ def test_a_config_is_read_as_snakemake_reads_it(tmp_path, name, text, content):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("name", "content", "said"),
     [
-        ("a: 2020-99-99\n", "month must be in 1..12"),
-        ("[" * 5000, "are nested too deeply"),
-        ("a: &a {b: *a}", "Circular reference"),
+        ("mine.yaml", b"a: 2020-99-99\n", "month must be in 1..12"),
+        ("mine.yaml", b"[" * 5000, "are nested too deeply"),
+        ("mine.yaml", b"a: &a {b: *a}", "Circular reference"),
+        ("mine.yaml", b"models:\n\ta: 1\n", "cannot start any token"),
+        ("mine.yaml", b"models: [1, 2\n", "expected ',' or ']'"),
+        ("mine.yaml", b"- 1\n- 2\n", "found a list; expected keys and values"),
+        ("mine.yaml", b"", "found nothing; expected keys and values"),
+        ("mine.yaml", b"caf\xe9: {}\n", "not UTF-8"),
+        ("mine.json", b'{"a": 1,,}', "Expecting property name"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named(tmp_path, text, said):
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(ValueError, match=rf"mine\.yaml: .*{said}"):
-        yamlfile.read(tmp_path / "mine.yaml")
-
-
-def test_a_damaged_json_is_told_as_one(tmp_path):
-    (tmp_path / "mine.json").write_text('{"a": 1,,}')
-    with pytest.raises(ValueError, match=r"mine\.json: Expecting property name"):
-        yamlfile.read(tmp_path / "mine.json")
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"(?s){re.escape(name)}: .*{said}"):
+        yamlfile.read(tmp_path / name)

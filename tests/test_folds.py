@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import vary
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 from sklearn.model_selection import TimeSeriesSplit
 from test_any_data import MSE, PLAIN, saved
 
@@ -23,6 +25,8 @@ def test_no_group_is_on_both_sides(targets):
         train, held_out = split(info, fold_of, fold, None, 0)
         assert not set(groups[train]) & set(groups[held_out])
         assert len(held_out)
+    for inner_of in assign_inner_folds(Assignable(targets, groups), 5, 2, seed=0):
+        assert all(len(set(inner_of[groups == group])) == 1 for group in range(10))
     with pytest.raises(ValueError, match="groups"):
         Assignable(np.arange(40) % 2, np.zeros(40, int)).folds(2, seed=0)
 
@@ -52,13 +56,17 @@ def test_what_is_held_out_comes_later_than_what_is_trained_on():
         Assignable(np.zeros(6, int), times=np.array([0, 0, 0, 1, 1, 1])).folds(2, seed=0)
 
 
-@pytest.mark.parametrize("sizes", [[10, 1, 1, 1], [1, 1, 1, 10], [1, 10, 1, 1], [1, 9, 1, 9, 1]])
-def test_no_fold_is_empty_as_long_as_there_are_more_times(sizes):
+@given(st.lists(st.integers(1, 10), min_size=3, max_size=9), st.integers(2, 4))
+@example([10, 1, 1, 1], 3)
+@example([1, 1, 1, 10], 3)
+@example([1, 9, 1, 9, 1], 3)
+def test_no_fold_is_empty_as_long_as_there_are_more_times(sizes, count):
+    assume(len(sizes) > count)
     times = np.repeat(np.arange(len(sizes)), sizes)
-    fold_of = Assignable(np.zeros(len(times), int), times=times).folds(3, seed=0)
-    assert list(np.unique(fold_of)) == [FIRST, 0, 1, 2]
+    fold_of = Assignable(np.zeros(len(times), int), times=times).folds(count, seed=0)
+    assert list(np.unique(fold_of)) == [FIRST, *range(count)]
     assert (np.diff(fold_of) >= 0).all()
-    assert all(len(set(fold_of[times == moment])) == 1 for moment in times)
+    assert all(len(set(fold_of[times == moment])) == 1 for moment in range(len(sizes)))
 
 
 def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):

@@ -1,6 +1,5 @@
 """What holds for anything: drawn by hypothesis, the same in each call (see conftest.py)."""
 
-import copy
 import io
 import itertools
 import math
@@ -8,60 +7,17 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn import metrics as of_sklearn
 from sklearn.model_selection import StratifiedKFold
-from test_sweeps import CONFIG
 
 from allcores.analysis import measures
 from allcores.data import folds
 from allcores.data.batches import count_batches, shards
 from allcores.data.folds import Assignable
 from allcores.datasets import table
-from allcores.parallel import flat
-from allcores.study import checks, grid, sweeps
-from allcores.study.run import Run
-
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 10**6) | st.floats() | st.text(max_size=4),
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
-    ),
-    max_leaves=4,
-)
-
-
-def places(value, parents=()):
-    """The path of each value in a config."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, child in inner if isinstance(value, dict | list) else ():
-        yield (*parents, key)
-        if isinstance(child, dict | list):
-            yield from places(child, (*parents, key))
-
-
-STUDIES = yaml.safe_load(CONFIG)
-STUDIES["studies"]["second"] = yaml.safe_load(
-    "{datasets: [wine], folds: 3, models: [mlp], strategies: [serial, ring], workers: [2]}"
-)
-
-
-@given(st.sampled_from(sorted(places(STUDIES), key=str)), ANYTHING)
-def test_whatever_a_config_says_is_checked_and_what_passes_can_be_expanded(path, value):
-    config = copy.deepcopy(STUDIES)
-    inner = config
-    for key in path[:-1]:
-        inner = inner[key]
-    inner[path[-1]] = value
-    findings = checks.findings(config)
-    assert all(isinstance(line, str) and "Traceback" not in line for line in findings)
-    if not findings:
-        expanded = grid.expand(sweeps.expanded(config))
-        for run in itertools.islice(expanded.runs.values(), 3):
-            assert Run.from_json(run.to_json()) == run
+from allcores.study import sweeps
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=9), st.integers(1, 30), st.integers(0, 9))
@@ -73,6 +29,7 @@ def test_candidates_are_drawn_from_grids_of_any_size(sizes, count, seed):
     drawn = sweeps._draw(axes, {"count": count, "seed": seed})
     assert len(set(drawn)) == count
     assert drawn == sorted(drawn), "in the order of the grid"
+    assert drawn == sweeps._draw(axes, {"count": count, "seed": seed})
     if total <= 100:
         every = list(itertools.product(*(range(size) for size in sizes)))
         assert sweeps._draw(axes, None) == every
@@ -80,10 +37,11 @@ def test_candidates_are_drawn_from_grids_of_any_size(sizes, count, seed):
 
 
 @given(st.lists(st.integers(0, 3), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 5))
-def test_folds_are_parts_with_their_share_of_each_class(labels, count, seed):
+def test_folds_are_parts_with_their_share_of_each_class_and_are_cut_in_turn(labels, count, seed):
     targets = np.array(labels)
-    assume(np.bincount(targets)[np.unique(targets)].min() >= count)
-    fold_of = Assignable(targets).folds(count, seed)
+    assume(np.bincount(targets)[np.unique(targets)].min() >= 2 * count)
+    assignable = Assignable(targets)
+    fold_of = assignable.folds(count, seed)
     assert set(fold_of) == set(range(count))
     for one in np.unique(targets):
         sizes = np.bincount(fold_of[targets == one], minlength=count)
@@ -91,30 +49,9 @@ def test_folds_are_parts_with_their_share_of_each_class(labels, count, seed):
     expected = StratifiedKFold(count, shuffle=True, random_state=seed).split(targets, targets)
     for fold, (_, held_out) in enumerate(expected):
         assert set(np.flatnonzero(fold_of == fold)) == set(held_out)
-
-
-@given(st.lists(st.integers(0, 9), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 5))
-def test_groups_stay_together_also_inside(groups, count, seed):
-    groups = np.array(groups)
-    assume(len(np.unique(groups)) >= 2 * count)
-    assignable = Assignable(np.arange(len(groups)) / 7, groups)
-    fold_of = assignable.folds(count, seed)
-    inner_of = folds.assign_inner_folds(assignable, count, 2, seed)
-    for one in np.unique(groups):
-        assert len(set(fold_of[groups == one])) == 1
-        assert all(len(set(inner[groups == one])) == 1 for inner in inner_of)
-    assert set(fold_of) == set(range(count))
-
-
-@given(st.lists(st.integers(0, 12), min_size=10, max_size=60), st.integers(2, 4))
-def test_what_is_trained_on_lies_before_what_is_held_out(times, count):
-    times = np.array(times)
-    assume(len(np.unique(times)) > count)
-    fold_of = Assignable(np.zeros(len(times), int), times=times).folds(count, seed=0)
-    info = {"train": len(times), "shape": [len(times)]}
-    for fold in range(count):
-        trained, held_out = folds.split(info, fold_of, fold, None, 0, ordered=True)
-        assert times[trained].max() < times[held_out].min()
+    for fold, inner_of in enumerate(folds.assign_inner_folds(assignable, count, 2, seed)):
+        assert ((inner_of == folds.NOWHERE) == (fold_of == fold)).all()
+        assert (inner_of[fold_of != fold] == assignable.part(fold_of != fold).folds(2, seed)).all()
 
 
 @given(st.integers(1, 80), st.integers(1, 40), st.integers(1, 6), st.integers(0, 3))
@@ -131,23 +68,6 @@ def test_workers_share_what_one_would_see(count, batch_size, workers, seed):
             assert part.batch == len(batch)
             assert part.weight in (0, workers * len(part.samples) / len(batch))
         assert math.isclose(sum(part.weight for part in parts), workers)
-
-
-@given(
-    st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=5),
-    st.integers(1, 9),
-    st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
-)
-def test_a_flat_vector_is_its_model(shapes, count, dtype):
-    model = torch.nn.ParameterList(torch.randn(shape, dtype=dtype) for shape in shapes)
-    before = [parameter.detach().clone() for parameter in model]
-    one = flat.Flat(model)
-    assert all(torch.equal(*pair) for pair in zip(model, before, strict=True))
-    parts = flat.split(one.weights, count)
-    assert torch.equal(torch.cat(parts), one.weights)
-    one.weights.fill_(3)
-    assert all((parameter == 3).all() for parameter in model)
-    assert sum(parameter.numel() for parameter in model) <= len(one.weights)
 
 
 @given(st.integers(2, 5), st.integers(2, 40), st.integers(0, 10**6))
