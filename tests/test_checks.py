@@ -85,7 +85,6 @@ MISTAKES = [
     ("strategies.ddp.bucket", 1, "unknown key; .*bucket_mb"),
     ("strategies.ddp.hook", "fp61", "found 'fp61'.*mean fp16"),
     ("datasets.photos", {"name": "npz"}, "lacks path"),
-    ("datasets.table.drop", "id", r"found 'id'; expected a list like \[\]"),
     ("datasets", {"a b": {"name": "digits"}}, "found 'a b'; a label has letters"),
 ]
 

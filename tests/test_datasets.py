@@ -42,20 +42,29 @@ OPTIONS = {
     "fake": {"count": 70, "test": 9, "classes": 7, "size": 12},
     "synthetic": {"count": 70, "test": 9, "classes": 7, "size": 12, "channels": 2},
 }
+FILES_NEEDED = {"image_folder", "npz", "table", "cifar10", "cifar100", "mnist", "fashion_mnist"}
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.datasets()) - FILES_NEEDED))
+def test_metadata_are_those_of_what_is_loaded(tmp_path, name):
+    options = OPTIONS.get(name, {})
+    images, said = load(name, tmp_path, **options), registry.metadata(Choice("", name, options))
+    assert (said.train, said.train + said.test) == (images.train, images.shape[0])
+    assert said.shape == images.shape[1:]
+    if images.classes is None:
+        assert said.classes is said.smallest_class is None
+    else:
+        assert said.classes == len(images.classes)
+        assert said.smallest_class == np.bincount(images.targets[: images.train]).min()
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_made_sets(tmp_path, name):
-    options = OPTIONS[name]
-    images = load(name, tmp_path, **options)
-    made = pixels(images)
-    assert images.shape[0] == 79
-    assert images.shape[2:] == (12, 12)
-    metadata = registry.metadata(Choice("", name, options))
-    assert (metadata.train, metadata.test) == (images.train, 79 - images.train) == (70, 9)
-    assert np.bincount(images.targets[:70]).min() == metadata.smallest_class == 10
-    assert np.array_equal(made, pixels(load(name, tmp_path, **options)))
-    assert not np.array_equal(made, pixels(load(name, tmp_path, **options, seed=1)))
+def test_made_sets_depend_on_their_options_and_seed_alone(tmp_path, name):
+    images = load(name, tmp_path, **OPTIONS[name])
+    assert (images.train, images.shape[0], images.shape[2:]) == (70, 79, (12, 12))
+    made, again = pixels(images), pixels(load(name, tmp_path, **OPTIONS[name]))
+    assert np.array_equal(made, again)
+    assert not np.array_equal(made, pixels(load(name, tmp_path, **OPTIONS[name], seed=1)))
 
 
 def write_idx(path, array):
@@ -188,48 +197,71 @@ def test_npz(tmp_path):
     assert (metadata.train, metadata.test, metadata.smallest_class) == (8, 3, 2)
 
 
+PIXELS, ROWS = np.zeros((9, 4, 4), np.uint8), np.arange(12.0).reshape(6, 2)
+IMAGES = {"images": PIXELS, "labels": np.arange(9) % 3}
+CLASSES = {"inputs": ROWS, "labels": np.arange(6) % 2}
+NUMBERS = {"inputs": ROWS, "targets": np.arange(6.0)}
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
         ({"labels": np.zeros(2, int)}, "no array images or inputs; found labels"),
-        ({"images": np.zeros((2, 4, 4)), "labels": np.zeros(2, int)}, "must be uint8"),
-        ({"images": np.zeros((2, 4, 4), np.uint8), "labels": np.zeros(3, int)}, r"\(2,\) integers"),
-        ({"images": np.zeros((0, 4, 4), np.uint8), "labels": np.zeros(0, int)}, "none of it 0"),
-        ({"images": np.zeros((9, 8, 8, 3), np.uint8), "labels": np.arange(9)}, "channels last"),
-        ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.arange(9) % 3 + 1}, "without 0"),
-        ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.full(9, 2**62)}, "for 9 samples"),
-        ({"images": np.zeros((9, 4, 4), np.uint8), "labels": np.zeros(9, int)}, "two at least"),
+        (IMAGES | {"images": PIXELS * 1.0}, "must be uint8"),
+        (IMAGES | {"images": PIXELS[:0]}, "none of it 0"),
+        (IMAGES | {"images": np.zeros((9, 8, 8, 3), np.uint8)}, "channels last"),
+        (IMAGES | {"labels": np.zeros(3, int)}, r"\(9,\) integers"),
+        (IMAGES | {"labels": np.arange(9) % 3 + 1}, "without 0"),
+        (IMAGES | {"labels": np.full(9, 2**62)}, "for 9 samples"),
+        (IMAGES | {"labels": np.zeros(9, int)}, "two at least"),
         (
-            {
-                **{"images": np.zeros((4, 4, 4), np.uint8), "labels": np.arange(4) % 2},
-                **{"test_images": np.zeros((4, 4, 4), np.uint8), "test_labels": np.arange(4)},
-            },
-            "test_labels up to 3; the training samples have 0 to 1",
+            IMAGES | {"test_images": PIXELS, "test_labels": np.arange(9) % 4},
+            "test_labels up to 3; the training samples have 0 to 2",
         ),
+        (CLASSES | {"group": np.arange(6)}, "an array group; expected it to be called groups"),
+        (CLASSES | {"test_input": ROWS}, "an array test_input; expected .* called test_inputs"),
+        (CLASSES | {"images": PIXELS}, "has inputs and images; expected one of them"),
+        ({"inputs": ROWS, "test_targets": ROWS}, "has no array targets"),
+        (NUMBERS | {"inputs": np.zeros(6)}, r"of the shape \(N, \.\.\.\)"),
+        (NUMBERS | {"inputs": np.full((6, 2), np.nan)}, r"inputs\[0, 0\] is nan"),
+        (NUMBERS | {"targets": np.full(6, np.inf)}, r"targets\[0\] is inf"),
+        (NUMBERS | {"inputs": [[1, 2e9 + i] for i in range(6)]}, "in column 1"),
+        (NUMBERS | {"inputs": 2e9 + np.arange(18).reshape(6, 1, 3)}, "hardly tell apart"),
+        (NUMBERS | {"groups": np.zeros(3)}, r"groups must be \(6,\) integers"),
     ],
 )
-def test_npz_that_does_not_fit_is_refused(tmp_path, arrays, message):
+def test_arrays_that_do_not_fit_are_refused(tmp_path, arrays, message):
     np.savez(tmp_path / "mine.npz", **arrays)
+    task = "regression" if {"targets", "test_targets"} & set(arrays) else "classification"
     with pytest.raises(ValueError, match=message):
-        load("npz", None, path=str(tmp_path / "mine.npz"))
+        list(load("npz", None, path=str(tmp_path / "mine.npz"), task=task).chunks)
 
 
-def test_a_truncated_npz_is_refused(tmp_path):
+def test_arrays_that_are_not_used_are_named(tmp_path):
+    np.savez(tmp_path / "mine.npz", **CLASSES, patient=np.arange(6))
+    notes = load("npz", None, path=str(tmp_path / "mine.npz")).notes
+    assert notes == ["not used: the arrays patient"]
+
+
+def test_what_is_wrong_with_the_file_of_a_dataset_is_one_finding(tmp_path):
     path = tmp_path / "mine.npz"
-    np.savez(path, images=np.zeros((9, 4, 4), np.uint8), labels=np.zeros(9, int))
+    np.savez(path, images=PIXELS, labels=np.zeros(9, int))
     path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ValueError, match=r"mine\.npz: not a file that numpy\.savez wrote"):
+    text = f"{path}: not a file that numpy.savez wrote"
+    with pytest.raises(ValueError, match=text):
         load("npz", None, path=str(path))
     config = {
-        "models": {"mlp": {"batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}},
+        "models": {"mlp": {"batch_size": 2, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}},
         "datasets": {"mine": {"name": "npz", "path": str(path)}},
         "studies": {"one": {"datasets": ["mine"], "folds": 2, "models": ["mlp"]}},
     }
     (finding,) = checks.findings(config)
-    assert finding.startswith(f"datasets.mine: {path}: not a file that numpy.savez wrote")
-    path.unlink()
+    assert finding.startswith(f"datasets.mine: {text}")
+    (tmp_path / "mine.csv").write_text("id,x,y\n1,2,0\n2,3,1\n3,4,0\n4,5,1\n")
+    options = {"path": str(tmp_path / "mine.csv"), "target": "y", "drop": "id"}
+    config["datasets"]["mine"] = {"name": "table"} | options
     (finding,) = checks.findings(config)
-    assert finding.startswith("datasets.mine.path: ")
+    assert finding == "datasets.mine.drop: found 'id'; expected a list like []"
 
 
 def test_data_that_change_while_they_are_read_are_not_taken_for_the_new_ones(tmp_path, monkeypatch):
@@ -301,21 +333,6 @@ def test_many_first_calls_at_once_prepare_it_once(tmp_path):
         process.join()
     assert [process.exitcode for process in processes] == [0] * 8
     assert len(inodes) == 1
-
-
-FILES_NEEDED = {"image_folder", "npz", "table", "cifar10", "cifar100", "mnist", "fashion_mnist"}
-
-
-@pytest.mark.parametrize("name", sorted(set(registry.datasets()) - FILES_NEEDED))
-def test_metadata_are_those_of_what_is_loaded(tmp_path, name):
-    images, said = load(name, tmp_path), registry.metadata(Choice("", name, {}))
-    assert (said.train, said.train + said.test) == (images.train, images.shape[0])
-    assert said.shape == images.shape[1:]
-    if images.classes is None:
-        assert said.classes is said.smallest_class is None
-    else:
-        assert said.classes == len(images.classes)
-        assert said.smallest_class == np.bincount(images.targets[: images.train]).min()
 
 
 def test_prepare_keeps_each_download_in_a_folder_of_its_own(tmp_path, monkeypatch):

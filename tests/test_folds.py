@@ -11,7 +11,6 @@ from test_any_data import MSE, PLAIN, saved
 
 from allcores.data import storage
 from allcores.data.folds import FIRST, Assignable, assign_inner_folds, hold_back, split
-from allcores.datasets import table
 from allcores.study import registry
 from allcores.study.run import Choice
 
@@ -89,14 +88,3 @@ def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
     record, _ = laboratory.conduct(run)
     assert (record["train_samples"], record["validation_samples"]) == (15, 5)
     assert record["held_out_samples"] == 6
-    with pytest.raises(ValueError, match="expected one of them"):
-        table.load(None, **(options | {"groups": "x"}))
-    with pytest.raises(ValueError, match="a number is infinite"):
-        endless = frame.assign(day=[np.inf, *range(1, count)])
-        table.load(None, **(options | {"path": saved(tmp_path, endless)}))
-    with pytest.raises(ValueError, match="neither numbers nor dates"):
-        frame["day"] = "soon"
-        table.load(None, **(options | {"path": saved(tmp_path, frame)}))
-    with pytest.raises(ValueError, match=r"\(Time data 31.12.2020 is not ISO8601 format\)$"):
-        frame["day"] = "31.12.2020"
-        table.load(None, **(options | {"path": saved(tmp_path, frame)}))
