@@ -194,25 +194,6 @@ def test_a_run_does_not_go_on_with_edited_modules(loading, laboratory, tmp_path,
     assert "latest.allcores: parts/scale.py was edited" in capfd.readouterr().out
 
 
-def test_an_edit_of_a_module_that_a_run_has_loaded_trains_it_again(tmp_path):
-    write_loading(tmp_path)
-    project = copy(tmp_path)
-    model = {"import": "loading:Net", "batch_size": 30, "epochs": 1}
-    model["optimizer"] = {"name": "sgd", "lr": 0.1}
-
-    def configure(config):
-        config["models"] = {"mine": model}
-        config["studies"]["first"].update(models=["mine"], strategies=["serial"])
-
-    project.configure(configure)
-    project.call()
-    assert project.trains() == 0
-    (tmp_path / "parts" / "shift.py").write_text("ONE = 2\n")
-    assert project.trains() == 2
-    project.call()
-    assert project.trains() == 0
-
-
 METRIC = """
 import importlib, sys
 from pathlib import Path
@@ -226,19 +207,31 @@ def mine(true, predicted, probabilities):
 """
 
 
-def test_a_report_is_made_anew_when_a_module_is_edited_that_a_metric_has_loaded(tmp_path):
+def test_an_edit_reruns_what_has_loaded_the_module(tmp_path):
+    """Runs of a model, or the report with a metric."""
+    write_loading(tmp_path)
     project = copy(tmp_path)
     (tmp_path / "measuring.py").write_text(METRIC)
-    write_loading(tmp_path)
     (tmp_path / "weight.py").write_text("ONE = 1\n")
-    one = {"models": ["mlp"], "strategies": ["serial"], "metrics": ["measuring:mine"]}
-    project.configure(lambda config: config["studies"]["first"].update(one))
+    model = {"import": "loading:Net", "batch_size": 30, "epochs": 1}
+    model["optimizer"] = {"name": "sgd", "lr": 0.1}
+
+    def configure(config):
+        config["models"] = {"mine": model}
+        one = {"models": ["mine"], "strategies": ["serial"], "metrics": ["measuring:mine"]}
+        config["studies"]["first"].update(one)
+
+    project.configure(configure)
     project.call()
     assert project.planned() == {}
     (tmp_path / "weight.py").write_text("ONE = 2\n")
     planned = project.planned()
     assert planned.get("report_first") == 1
     assert "train" not in planned
+    (tmp_path / "parts" / "shift.py").write_text("ONE = 2\n")
+    assert project.trains() == 2
+    project.call()
+    assert project.planned() == {}
 
 
 def test_a_project_in_its_virtual_environment_is_no_installed_package(monkeypatch):

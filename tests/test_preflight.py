@@ -12,53 +12,37 @@ from allcores.study.run import Choice, digest
 from allcores.training import sanity
 from allcores.training.sanity import UnfitPartError
 
-# Each file of a package of the user's; "from torch import nn" stands above.
-MODEL_SOURCES = {
-    "plain": """
+# A model that fits, but for what it holds besides and what it returns.
+NET = """
 class Net(nn.Linear):
     def __init__(self, classes):
         super().__init__(64, classes)
+        BESIDES
 
     def forward(self, x):
-        return super().forward(x.flatten(1))
-""",
-    "inherits": """
-from mine.plain import Net as Base
+        scores = super().forward(x.flatten(1))
+        return SCORES
+"""
 
-class Net(Base):
-    pass
-""",
-    "lazy": """
-class Net(nn.Sequential):
-    def __init__(self, classes):
-        super().__init__(nn.Flatten(), nn.LazyLinear(classes))
-""",
-    "made": """
-def make(classes):
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
 
-Net = make
-""",
-    "vision": """
-import torchvision.models.resnet
-from mine.plain import Net
-""",
+def net(besides="pass", scores="scores"):
+    return NET.replace("BESIDES", besides).replace("SCORES", scores)
+
+
+# Each file of a package of the user's; "from torch import nn" stands above.
+MODEL_SOURCES = {
+    "plain": net(),
+    "inherits": "from mine.plain import Net as Base\n\nclass Net(Base):\n    pass\n",
+    "made": "from mine.plain import Net as Base\n\nNet = Base\n",
+    "vision": "import torchvision.models.resnet\nfrom mine.plain import Net\n",
     "compiler": """
 import torch._dynamo
 from mine.plain import Net
 
 torch._dynamo.config.suppress_errors = True
 """,
-    "starred": """
-from mine.plain import *
-""",
-    "conditional": """
-if True:
-    from mine.plain import Net as Inner
-
-    class Net(Inner):
-        pass
-""",
+    "starred": "from mine.plain import *\n",
+    "conditional": "if True:\n    from mine.plain import Net as Inner\n\n    class Net(Inner): ...\n",
 }
 
 
@@ -95,22 +79,18 @@ def test_any_module_that_can_be_imported_can_be_trained(mine, path):
 
 # What is wrong with a model -> its file, and what is said of it.
 WRONG = {
-    "wide": (
-        """
-class Net(nn.Linear):
-    def __init__(self):
-        super().__init__(8, 9)
-""",
-        "output for 2 samples is (2, 1, 8, 9) in training; expected (2, 3)",
+    "wide": (net(scores="x[..., :3]"), "is (2, 1, 8, 3) in training; expected (2, 3)"),
+    "evaluated": (
+        net(scores="scores if self.training else x.flatten(1)"),
+        "output for 2 samples is (2, 64) in evaluation; expected (2, 3)",
     ),
-    "needs": (
-        """
-class Net(nn.Linear):
-    def __init__(self, size):
-        super().__init__(size, 3)
-""",
-        "lacks size",
+    "complex": (
+        net(scores="scores * 1j"),
+        "the model's output is torch.complex64 in training; expected torch.float32",
     ),
+    "two": (net(scores="(x, x)"), "output for 2 samples is tuple"),
+    "mistaken": (net(scores="self.boddy"), "has no attribute 'boddy' (FOLDER/mine.py, line 10)"),
+    "needs": (net().replace("self, classes", "self, size, classes"), "lacks size"),
     "empty": (
         """
 class Net(nn.Module):
@@ -128,42 +108,6 @@ class Net(nn.Module):
     "broken": ("def Net(:\n", "invalid syntax"),
     "missing": ("import no_such_package\n\nNet = nn.Linear\n", "No module named 'no_such_package'"),
     "other": ("class Nets(nn.Linear):\n    pass\n", "defines no Net; it has nn, Nets"),
-    "evaluated": (
-        """
-class Net(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.body = nn.Linear(64, 2 * classes)
-        self.classes = classes
-
-    def forward(self, x):
-        scores = self.body(x.flatten(1))
-        return scores[:, : self.classes] if self.training else scores
-""",
-        "output for 2 samples is (2, 6) in evaluation; expected (2, 3)",
-    ),
-    "complex": (
-        """
-class Net(nn.Linear):
-    def __init__(self, classes):
-        super().__init__(64, classes)
-
-    def forward(self, x):
-        return super().forward(x.flatten(1)) * 1j
-""",
-        "the model's output is torch.complex64 in training; expected torch.float32",
-    ),
-    "two": (
-        """
-class Net(nn.Linear):
-    def __init__(self):
-        super().__init__(8, 3)
-
-    def forward(self, x):
-        return x, x
-""",
-        "output for 2 samples is tuple",
-    ),
 }
 
 
@@ -173,13 +117,14 @@ def test_a_model_that_does_not_fit_is_told_in_a_line(tmp_path, name):
     (tmp_path / "mine.py").write_text(f"from torch import nn\n{text}")
     status, said = try_out(tmp_path, "mine:Net")
     assert status == 1
-    assert line in said
+    assert line.replace("FOLDER", str(tmp_path)) in said
     assert not list(tmp_path.rglob("metrics.json"))
 
 
 def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
     project = copy(tmp_path)
-    (tmp_path / "mine.py").write_text(f"from torch import nn\n{WRONG['wide'][0]}")
+    flat = "from torch import nn\n\ndef Net():\n    return nn.Linear(8, 9)\n"
+    (tmp_path / "mine.py").write_text(flat)
 
     def change(config):
         config["models"]["own"] = config["models"]["mlp"] | {"import": "mine:Net"}
@@ -202,47 +147,37 @@ def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
     assert not list(tmp_path.rglob("metrics.json"))
 
 
-def sgd(**options):
-    return Choice("SGD", "SGD", {"lr": 0.1} | options)
-
-
-def loss(**options):
-    return Choice("CrossEntropyLoss", "CrossEntropyLoss", options)
-
-
 @pytest.mark.parametrize(
-    ("changes", "line"),
+    ("part", "choice", "place", "line"),
     [
-        (
-            {"batch_size": 2, "workers": 2, "model": MOBILENET},
-            "leaves 2 worker(s) one sample each",
-        ),
-        ({"optimizer": sgd(nesterov=True)}, "Nesterov momentum requires a momentum"),
-        ({"optimizer": sgd(momentum=-1.0)}, "Invalid momentum value"),
-        ({"loss": loss(label_smoothing=2.0)}, "label_smoothing"),
-        ({"schedule": Choice("s", "onecycle", {"warm_up": 3})}, "warm_up 3 of"),
-        ({"schedule": Choice("s", "cosine", {"floor": 2.0})}, "floor 2 is not below"),
-        ({"loss": Choice("NLLLoss", "NLLLoss", {})}, "expected cross_entropy for scores"),
+        ("optimizer", ("SGD", {"nesterov": True}), "models", "Nesterov momentum requires a mom"),
+        ("optimizer", ("SGD", {"momentum": -1.0}), "models", "Invalid momentum value"),
+        ("optimizer", ("Adam", {"betas": [2, 3]}), "models", "Invalid beta parameter"),
+        ("loss", ("CrossEntropyLoss", {"label_smoothing": 2.0}), "models", "label_smoothing"),
+        ("loss", ("NLLLoss", {}), "models", "expected cross_entropy for scores"),
+        ("schedule", ("onecycle", {"warm_up": 3}), "schedules", "warm_up 3 of"),
+        ("schedule", ("cosine", {"floor": 2.0}), "schedules", "floor 2 is not below"),
     ],
 )
-def test_options_that_torch_refuses_are_found(changes, line):
+def test_options_that_do_not_fit_are_told_at_their_place(part, choice, place, line):
+    name, options = choice
+    options |= {"lr": 0.1} if part == "optimizer" else {}
     with pytest.raises(UnfitPartError) as error:
-        sanity.tried_out(vary(**changes), (3, 8, 8), 3)
+        sanity.tried_out(vary(**{part: Choice("mine", name, options)}), (3, 8, 8), 3)
+    assert error.value.place[:2] == (place, "mine" if place == "schedules" else RUN.model.label)
     assert line in error.value.problem
     assert "\n" not in error.value.problem
+
+
+def test_batch_norm_needs_more_than_a_sample():
+    run = vary(batch_size=2, workers=2, model=MOBILENET)
+    with pytest.raises(UnfitPartError, match=r"leaves 2 worker\(s\) one sample each"):
+        sanity.tried_out(run, (3, 8, 8), 3)
     assert sanity.tried_out(RUN, (3, 8, 8), 3)["weight_bytes"] > 0
 
 
-UNUSED = """
-class Net(nn.Linear):
-    def __init__(self, classes):
-        super().__init__(64, classes)
-        self.unused = nn.Linear(3, 3)
-
-    def forward(self, x):
-        return super().forward(x.flatten(1))
-"""
-MIXED = UNUSED.replace("self.unused = nn.Linear(3, 3)", "self.late = nn.Linear(3, 3).double()")
+UNUSED = net(besides="self.unused = nn.Linear(3, 3)")
+MIXED = net(besides="self.late = nn.Linear(3, 3).double()")
 SPARSE = """
 class Net(nn.Module):
     def __init__(self, classes):
@@ -253,8 +188,6 @@ class Net(nn.Module):
         return self.bag((x.flatten(1) > 0).long())
 """
 COMPILED = """
-import torch
-
 def Net(classes):
     return torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(64, classes)))
 """
@@ -271,12 +204,7 @@ def Net(classes):
         (MIXED, "shared_memory", {}, "one vector of all weights, which are float32 and float64"),
         (SPARSE, "ddp", {}, "exchanges dense gradients; the gradient of bag.weight is sparse"),
         (SPARSE, "serial", {}, None),
-        (
-            MODEL_SOURCES["plain"],
-            "accelerator",
-            {"device": "nothing"},
-            "cannot compute on the device 'nothing'",
-        ),
+        (net(), "accelerator", {"device": "nothing"}, "cannot compute on the device 'nothing'"),
         (COMPILED, "serial", {}, "is compiled by TorchScript"),
     ],
 )
@@ -284,7 +212,7 @@ def test_a_strategy_that_cannot_train_a_model_is_told_first(
     mine, monkeypatch, model, strategy, options, problem
 ):
     name = f"mine_{digest(model)}"
-    (mine / f"{name}.py").write_text(f"from torch import nn\n{model}")
+    (mine / f"{name}.py").write_text(f"import torch\nfrom torch import nn\n{model}")
     monkeypatch.syspath_prepend(str(mine))
     component.source_of.cache_clear()
     run = vary(
@@ -308,29 +236,6 @@ def test_a_problem_of_any_length_is_cut():
         raise RuntimeError("x" * 10**6 + " is too much")
     assert len(error.value.problem) < 1100
     assert "[...]" in error.value.problem and "is too much (" in error.value.problem
-
-
-def test_a_mistake_in_a_model_is_told_with_its_line(mine, monkeypatch):
-    mistaken = MODEL_SOURCES["plain"].replace("super().forward(x", "self.boddy(x")
-    (mine / "mistaken.py").write_text(f"from torch import nn\n{mistaken}")
-    monkeypatch.syspath_prepend(str(mine))
-    component.source_of.cache_clear()
-    run = vary(model=Choice("own", "mistaken:Net", {}))
-    with pytest.raises(UnfitPartError, match=r"has no attribute 'boddy' \(.*mistaken.py, line 8\)"):
-        sanity.tried_out(run, (1, 8, 8), 3)
-
-
-@pytest.mark.parametrize(
-    ("part", "choice", "place"),
-    [
-        ("schedule", Choice("mine", "onecycle", {"warm_up": 1.5}), ("schedules", "mine")),
-        ("optimizer", Choice("Adam", "Adam", {"lr": 1.0, "betas": [2, 3]}), ("models", "mlp")),
-    ],
-)
-def test_what_does_not_fit_is_told_at_its_place(part, choice, place):
-    with pytest.raises(UnfitPartError) as error:
-        sanity.tried_out(vary(**{part: choice}), (3, 8, 8), 3)
-    assert error.value.place[:2] == place
 
 
 def test_what_is_installed_is_found_without_importing_it():
