@@ -1,5 +1,7 @@
 """Arrays of any shape, tables, numbers as targets: scaled, trained and scored."""
 
+import math
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,17 +9,22 @@ import pandas as pd
 import pytest
 import torch
 from conftest import DDP, RUN, using, vary
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn import metrics
 
+from allcores.analysis import measures
 from allcores.data import storage
 from allcores.data.batches import Batches
 from allcores.data.scaling import Scaling
 from allcores.datasets import npz, table
+from allcores.planning import measuring, preflight
+from allcores.planning.workload import Sizes
 from allcores.serving import samples
 from allcores.serving.predictor import Predictor
 from allcores.study import registry
-from allcores.study.run import Choice
-from allcores.training import losses
+from allcores.study.run import AUTO, Choice
+from allcores.training import losses, recipes, sanity
 
 MSE = Choice("MSELoss", "MSELoss", {})
 PLAIN = {"crop": 0, "flip": False}
@@ -172,19 +179,13 @@ def test_a_table_is_read_by_the_names_of_its_columns(tmp_path):
     assert samples.read(saved(tmp_path, new.drop(columns="ill"), "x.csv"), predictor).true is None
     with pytest.raises(ValueError, match="has no column age"):
         samples.read(saved(tmp_path, new.drop(columns="age"), "less.csv"), predictor)
-    flags = new.assign(smokes=new["smokes"].astype(int))
-    same = samples.read(saved(tmp_path, flags, "flags.csv"), predictor)
-    assert np.array_equal(same.inputs, given.inputs)
-    # Of one row or of many: a category that no training sample has is refused, or counts as none.
-    rome = new.assign(town=new["town"].mask(new.index == 1, "Rom"))
-    for rows, count in ((rome, "1 of 6"), (rome[1:2], "1 of 1")):
-        file = saved(tmp_path, rows, "rome.csv")
-        expected = rf"the column town holds 'Rom', in {count} rows; known: 'Bonn', 'Kiel', 'Ulm'"
-        with pytest.raises(ValueError, match=expected):
-            samples.read(file, predictor)
-        rome_samples = samples.read(file, predictor, unknown_as_none=True)
-        towns = [column["name"] == "town" for column in predictor.columns]
-        assert not rome_samples.inputs[list(rows.index).index(1), towns].any()
+    # A category that no training sample has is refused, or counts as none.
+    rome = saved(tmp_path, new.assign(town=new["town"].mask(new.index == 1, "Rom")), "rome.csv")
+    expected = r"the column town holds 'Rom', in 1 of 6 rows; known: 'Bonn', 'Kiel', 'Ulm'"
+    with pytest.raises(ValueError, match=expected):
+        samples.read(rome, predictor)
+    towns = [column["name"] == "town" for column in predictor.columns]
+    assert not samples.read(rome, predictor, unknown_as_none=True).inputs[1, towns].any()
     with pytest.raises(ValueError, match="age in 1, first in row 2"):
         gap = new.assign(age=new["age"].where(new.index != 2))
         samples.read(saved(tmp_path, gap, "gap.csv"), predictor)
@@ -244,6 +245,47 @@ def test_a_class_is_read_as_it_was_trained_on(tmp_path, trained_on, written, exp
     assert bool(new_samples.notes) == (expected is None)
 
 
+@given(st.integers(2, 5), st.integers(2, 40), st.integers(0, 10**6))
+def test_metrics_are_scikit_learns(classes, count, seed):
+    random = np.random.default_rng(seed)
+    true = random.integers(0, classes, count)
+    probabilities = random.dirichlet(np.ones(classes), count)
+    predicted, certain = probabilities.argmax(axis=1), np.eye(classes)[true]
+    scores = {
+        name: getattr(measures, name)(true, predicted, probabilities)
+        for name in (
+            *("accuracy", "balanced_accuracy", "macro_f1", "log_loss", "brier", "roc_auc"),
+            *("sensitivity", "specificity", "f1", "pr_auc"),
+        )
+    }
+    if len(np.unique(true)) == classes:
+        recalled = metrics.recall_score(true, predicted, average=None, zero_division=0.0)
+        assert scores["sensitivity"] == pytest.approx(np.mean(recalled[1 if classes == 2 else 0 :]))
+        if classes == 2:
+            assert scores["specificity"] == pytest.approx(recalled[0])
+            assert scores["f1"] == pytest.approx(metrics.f1_score(true, predicted))
+        else:
+            assert scores["f1"] == pytest.approx(scores["macro_f1"])
+            others = [(predicted[true != k] != k).mean() for k in range(classes)]
+            assert scores["specificity"] == pytest.approx(np.mean(others))
+        areas = metrics.average_precision_score(certain, probabilities, average=None)
+        assert scores["pr_auc"] == pytest.approx(np.mean(areas[1 if classes == 2 else 0 :]))
+    else:
+        assert all(math.isnan(scores[name]) for name in ("sensitivity", "f1", "pr_auc"))
+    assert scores["accuracy"] == (true == predicted).mean()
+    recalls = [(predicted[true == one] == one).mean() for one in np.unique(true)]
+    assert scores["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+    assert scores["log_loss"] == pytest.approx(
+        -np.log((probabilities * certain).sum(axis=1)).mean()
+    )
+    distance = ((probabilities - certain) ** 2).sum(axis=1).mean()
+    assert scores["brier"] == pytest.approx(distance / 2 if classes == 2 else distance)
+    assert math.isnan(scores["roc_auc"]) == (len(np.unique(true)) < classes)
+    if classes == 2 and not math.isnan(scores["roc_auc"]):
+        brier = metrics.brier_score_loss(true, probabilities[:, 1])
+        assert scores["brier"] == pytest.approx(brier)
+
+
 def test_rare_classes_can_count_as_much_as_others():
     labels = np.array([0] * 6 + [1] * 2)
     loss = losses.build("CrossEntropyLoss", {"weight": "balanced"}, 2, labels)
@@ -268,3 +310,65 @@ def test_files_of_images_are_for_what_was_trained_on_such(tmp_path, shape):
     (tmp_path / "one.png").touch()
     with pytest.raises(ValueError, match="not on files of images"):
         samples.read(tmp_path, SimpleNamespace(shape=shape, classes=None))
+
+
+TOKENS = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.words = nn.EmbeddingBag(50, classes)
+
+    def forward(self, x):
+        return self.words(x.long())
+"""
+
+
+def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch):
+    inputs = np.random.default_rng(0).integers(0, 50, (40, 7))
+    np.savez(tmp_path / "mine.npz", inputs=inputs, labels=np.arange(40) % 2)
+    path = str(tmp_path / "mine.npz")
+    (note,) = npz.load(None, path=path).notes
+    assert "whole numbers (int64) and are scaled as measurements are" in note
+    made = npz.load(None, path=path, scale=False)
+    assert made.notes == []
+    choice = Choice("mine", "npz", {"path": path, "scale": False})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "tokens.py").write_text(TOKENS)
+    run = vary(dataset=choice, model=Choice("tokens", "tokens:Net", {}), folds=2, fold=0, **PLAIN)
+    metadata = registry.metadata(choice)
+    ends = [inputs[row.argmin() // 7] for row in (inputs, -inputs)]
+    assert metadata.examples == np.array(ends).tolist()
+    # Real samples: random ones are no words.
+    said = sanity.answer(run, metadata.shape, 2, examples=metadata.examples)
+    assert said["problem"] is None
+    assert sanity.answer(run, metadata.shape, 2)["problem"] is not None
+    laboratory.conduct(run)
+    scaling = Scaling.of(storage.open_dataset(laboratory.data(choice)), np.arange(20))
+    assert (scaling.mean.tolist(), scaling.std.tolist()) == ([0] * 7, [1] * 7)
+    auto = vary(run, threads_per_worker=1, precision="fp32", memory_format=AUTO)
+    recipes.calibrate(auto, laboratory.data(choice), 1, tmp_path / "recipe.json")
+    sizes = Sizes.of(auto, laboratory.data(choice))
+    assert sizes.examples == metadata.examples == Sizes.of(auto, tmp_path).examples
+    measuring._write_samples(tmp_path / "written", sizes, 5, 3)
+    assert storage.open_dataset(tmp_path / "written").inputs[4].tolist() == ends[0].tolist()
+    predictor = Predictor(laboratory.folder / "run")
+    with pytest.raises(ValueError, match="its model does not take these samples"):
+        predictor.scores(np.full((1, 7), 79, np.float32))
+
+
+def test_other_words_are_another_trial(tmp_path):
+    """Also in a file of the same shape: an embedding may not take them."""
+    keys = set()
+    for words in (50, 60):
+        inputs = np.zeros((40, 7), int)
+        inputs[30] = words
+        np.savez(tmp_path / f"{words}.npz", inputs=inputs, labels=np.arange(40) % 2)
+        choice = Choice("mine", "npz", {"path": str(tmp_path / f"{words}.npz"), "scale": False})
+        key, trial = preflight.trial(vary(dataset=choice, folds=2, fold=0, **PLAIN))
+        assert trial["examples"] == [[0] * 7, [words] * 7]
+        keys.add(key)
+    assert len(keys) == 2

@@ -161,18 +161,14 @@ def test_what_does_not_go_together_is_one_line_that_says_where(change, line):
 
 
 @pytest.mark.parametrize(
-    ("change", "cores"),
+    "change",
     [
-        (
-            "studies: {first: {threads_per_worker: [2], exclusive: true, oversubscribe: true}}",
-            3,
-        ),
-        ("models: {lenet: {optimizer: {lr: [0.1, 0.2]}}}\nstudies: {first: {select: 2}}", None),
+        "studies: {first: {threads_per_worker: [2], exclusive: true, oversubscribe: true}}",
+        "models: {lenet: {optimizer: {lr: [0.1, 0.2]}}}\nstudies: {first: {select: 2}}",
     ],
 )
-def test_what_goes_together_has_no_finding(change, cores):
-    config = merged(copy.deepcopy(GOOD), yaml.safe_load(change))
-    assert checks.findings(config, cores=cores) == []
+def test_what_goes_together_has_no_finding(change):
+    assert checks.findings(merged(copy.deepcopy(GOOD), yaml.safe_load(change)), cores=3) == []
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda f: f.stem)
@@ -207,13 +203,8 @@ studies:
 
 def test_what_the_command_line_gives_is_typed():
     given = {"epochs": "3", "lr": "0.1", "flip": "true", "name": "adam", "workers": ["1", "2"]}
-    assert yamlfile.typed(given) == {
-        "epochs": 3,
-        "lr": 0.1,
-        "flip": True,
-        "name": "adam",
-        "workers": [1, 2],
-    }
+    typed = {"epochs": 3, "lr": 0.1, "flip": True, "name": "adam", "workers": [1, 2]}
+    assert yamlfile.typed(given) == typed
 
 
 SWEPT = """

@@ -1,4 +1,7 @@
-"""Folds of groups, and of times: nothing of what is held out is known before."""
+"""Folds of classes, groups and times, and which of their samples a worker sees."""
+
+import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -6,13 +9,48 @@ import pytest
 from conftest import vary
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from sklearn.model_selection import TimeSeriesSplit
+from sklearn.model_selection import StratifiedKFold, TimeSeriesSplit
 from test_any_data import MSE, PLAIN, saved
 
 from allcores.data import storage
-from allcores.data.folds import FIRST, Assignable, assign_inner_folds, hold_back, split
+from allcores.data.batches import count_batches, shards
+from allcores.data.folds import FIRST, NOWHERE, Assignable, assign_inner_folds, hold_back, split
 from allcores.study import registry
 from allcores.study.run import Choice
+
+
+@given(st.lists(st.integers(0, 3), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 5))
+def test_folds_are_parts_with_their_share_of_each_class_and_are_cut_in_turn(labels, count, seed):
+    targets = np.array(labels)
+    assume(np.bincount(targets)[np.unique(targets)].min() >= 2 * count)
+    assignable = Assignable(targets)
+    fold_of = assignable.folds(count, seed)
+    assert set(fold_of) == set(range(count))
+    for one in np.unique(targets):
+        sizes = np.bincount(fold_of[targets == one], minlength=count)
+        assert np.ptp(sizes) <= 1
+    expected = StratifiedKFold(count, shuffle=True, random_state=seed).split(targets, targets)
+    for fold, (_, held_out) in enumerate(expected):
+        assert set(np.flatnonzero(fold_of == fold)) == set(held_out)
+    for fold, inner_of in enumerate(assign_inner_folds(assignable, count, 2, seed)):
+        assert ((inner_of == NOWHERE) == (fold_of == fold)).all()
+        assert (inner_of[fold_of != fold] == assignable.part(fold_of != fold).folds(2, seed)).all()
+
+
+@given(st.integers(1, 80), st.integers(1, 40), st.integers(1, 6), st.integers(0, 3))
+def test_workers_share_what_one_would_see(count, batch_size, workers, seed):
+    indices = np.arange(7, 7 + count)
+    alone = [set(batch.samples) for batch in shards(indices, batch_size, seed, 1, 0, 1)]
+    assert sorted(itertools.chain(*alone)) == list(indices)
+    assert len(alone) == count_batches(count, batch_size)
+    shared = [list(shards(indices, batch_size, seed, 1, rank, workers)) for rank in range(workers)]
+    for batch, parts in zip(alone, zip(*shared, strict=True), strict=True):
+        seen = [sample for part in parts if part.weight for sample in part.samples]
+        assert sorted(seen) == sorted(batch)
+        for part in parts:
+            assert part.batch == len(batch)
+            assert part.weight in (0, workers * len(part.samples) / len(batch))
+        assert math.isclose(sum(part.weight for part in parts), workers)
 
 
 @pytest.mark.parametrize("targets", [np.arange(40) % 2, np.arange(40) / 7])

@@ -30,6 +30,10 @@ MODEL_SOURCES = {
     "elsewhere/helpers.py": "import losses\n\n\ndef scaled(x, by):\n    return losses.ONE * x\n",
     "elsewhere/losses.py": "ONE = 1\n",
     "elsewhere/more/utils.py": "TWO = 1\n",
+    "elsewhere/unused.py": "X = 1\n",
+    "a.py": "def f():\n    return 1\n",
+    "b.py": "def f():\n    return 1\n",
+    "stars.py": "from a import *\nfrom b import *\n",
 }
 
 
@@ -57,21 +61,34 @@ def model_fingerprint(tmp_path, monkeypatch):
     return of_model
 
 
+# Ways in which a.py and b.py are imported, one of them by a name that the other binds, too.
+BOTH = {
+    "two star imports": "from a import *\nfrom b import *\n",
+    "either": "try:\n    from a import f\nexcept ImportError:\n    from b import f\n",
+    "in two functions": "def g():\n    from a import f\n\ndef h():\n    from b import f\n",
+    "at second level": "from stars import *\n",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "counts"),
+    ("net", "name", "counts"),
     [
-        ("nets/__init__.py", True),
-        ("nets/parts.py", True),
-        ("nets/net.py", True),
-        ("elsewhere/helpers.py", True),
-        ("elsewhere/losses.py", True),
-        ("nets/unused.py", False),
-        ("elsewhere/more/utils.py", False),
+        (None, "nets/__init__.py", True),
+        (None, "nets/parts.py", True),
+        (None, "nets/net.py", True),
+        (None, "elsewhere/helpers.py", True),
+        (None, "elsewhere/losses.py", True),
+        (None, "nets/unused.py", False),
+        (None, "elsewhere/more/utils.py", False),
+        *((text, name, True) for text in BOTH.values() for name in ("a.py", "b.py")),
+        ("from . import unused\n", "elsewhere/unused.py", False),
     ],
 )
 def test_every_module_counts_that_a_model_of_yours_imports(
-    model_fingerprint, tmp_path, name, counts
+    model_fingerprint, tmp_path, net, name, counts
 ):
+    if net:
+        (tmp_path / "nets" / "net.py").write_text(net)
     before = model_fingerprint()
     file = tmp_path / name
     file.write_text(file.read_text() + "# a comment\n")
@@ -83,50 +100,22 @@ def test_every_module_counts_that_a_model_of_yours_imports(
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(model_fingerprint, tmp_path):
     """Two modules of the same base name are two."""
-    file = tmp_path / "nets" / "losses.py"
-    file.write_text("THREE = 3\n")
     net = tmp_path / "nets" / "net.py"
     net.write_text("from . import losses\n" + net.read_text())
-    code = "import sys; sys.path[:0] = [{!r}, '.', 'elsewhere']\n"
+    (tmp_path / "nets" / "losses.py").write_text("THREE = 3\n")
+    code = f"import sys; sys.path[:0] = [{str(ROOT / 'scripts')!r}, '.', 'elsewhere']\n"
     code += "from allcores.study import fingerprint as f\nprint(f._digest(f._reached('nets')))"
     outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code.format(str(ROOT / "scripts"))],
+        subprocess.check_output(
+            [sys.executable, "-c", code],
             env=os.environ | {"PYTHONHASHSEED": str(seed)},
             cwd=tmp_path,
-            text=True,
-            capture_output=True,
-            check=True,
-        ).stdout
+        )
         for seed in range(6)
     }
     assert len(outputs) == 1
-    model_fingerprint()
     before = model_fingerprint()
-    file.write_text("THREE = 4\n")
-    assert model_fingerprint() != before
-
-
-# Ways in which a.py and b.py are imported, one of them by a name that the other binds, too.
-BOTH = {
-    "two star imports": "from a import *\nfrom b import *\n",
-    "either": "try:\n    from a import f\nexcept ImportError:\n    from b import f\n",
-    "in two functions": "def g():\n    from a import f\n\ndef h():\n    from b import f\n",
-    "at second level": "from stars import *\n",
-}
-
-
-@pytest.mark.parametrize("name", ["a", "b"])
-@pytest.mark.parametrize("text", BOTH.values(), ids=BOTH)
-def test_every_module_counts_that_is_imported_by_the_same_name(
-    model_fingerprint, tmp_path, text, name
-):
-    (tmp_path / "stars.py").write_text("from a import *\nfrom b import *\n")
-    for module in ("a", "b"):
-        (tmp_path / f"{module}.py").write_text("def f():\n    return 1\n")
-    (tmp_path / "nets" / "net.py").write_text(text)
-    before = model_fingerprint()
-    (tmp_path / f"{name}.py").write_text("def f():\n    return 2\n")
+    (tmp_path / "nets" / "losses.py").write_text("THREE = 4\n")
     assert model_fingerprint() != before
 
 

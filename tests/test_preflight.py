@@ -42,7 +42,7 @@ from mine.plain import Net
 torch._dynamo.config.suppress_errors = True
 """,
     "starred": "from mine.plain import *\n",
-    "conditional": "if True:\n    from mine.plain import Net as Inner\n\n    class Net(Inner): ...\n",
+    "conditional": "if True:\n    import mine.plain\n\n    class Net(mine.plain.Net): ...\n",
 }
 
 

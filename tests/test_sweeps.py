@@ -1,5 +1,6 @@
 """Lists in a model's entry, and the choice between their candidates inside of each fold."""
 
+import itertools
 import json
 import shutil
 from functools import partial
@@ -13,6 +14,8 @@ import pytest
 import torch
 import yaml
 from conftest import same_weights
+from hypothesis import given
+from hypothesis import strategies as st
 from project import copy
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_digits
@@ -149,6 +152,22 @@ deep: {name: mlp, hidden: [[16], [16, 8]], batch_size: 8, epochs: 1, optimizer: 
     config = expanded(yaml.safe_dump(long))
     assert len(config["models"]) == 6
     assert all(len(label) <= 60 for label in config["models"])
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=9), st.integers(1, 30), st.integers(0, 9))
+def test_candidates_are_drawn_from_grids_of_any_size(sizes, count, seed):
+    """Also of 10^22 of them, which no machine has room for."""
+    total = prod(sizes)
+    count = min(count, total)
+    axes = [sweeps.Swept((f"key{n}",), list(range(size))) for n, size in enumerate(sizes)]
+    drawn = sweeps._draw(axes, {"count": count, "seed": seed})
+    assert len(set(drawn)) == count
+    assert drawn == sorted(drawn), "in the order of the grid"
+    assert drawn == sweeps._draw(axes, {"count": count, "seed": seed})
+    if total <= 100:
+        every = list(itertools.product(*(range(size) for size in sizes)))
+        assert sweeps._draw(axes, None) == every
+        assert set(drawn) <= set(every)
 
 
 def test_some_of_a_grid_are_drawn_by_a_seed():

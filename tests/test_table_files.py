@@ -1,11 +1,14 @@
 """Tables as people have them: an index written along, codes, seconds since 1970."""
 
+import io
 import warnings
 from decimal import Decimal
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from test_any_data import PEOPLE, saved
 
 from allcores.data import storage
@@ -113,26 +116,15 @@ def test_a_long_column_is_read_as_a_whole(tmp_path):
         (1000 + np.arange(60) / 64, None),
         (np.zeros(60), None),
         (np.arange(60) % 2 == 0, None),
+        # What rounding in float32 leaves of ones; numbers whose offsets their own type cannot hold.
+        (np.float32(1) + np.spacing(np.float32(1)) * np.arange(60, dtype=np.float32), None),
+        (np.array([-128, 127, 0, 5] * 15, np.int8), None),
+        (np.array([-(2**63), 2**63 - 1, 0]), None),
     ],
 )
 def test_what_float32_cannot_serve_is_told(values, why):
-    problem = storage.unfit(np.stack([np.arange(60), values], axis=1))
-    if values.dtype != bool:
-        assert storage.unfit(values[:, None]) == (problem and (0, problem[1]))
-    assert problem is None if why is None else (problem[0], why in problem[1]) == (1, True)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        # What rounding in float32 leaves of ones; numbers whose offsets their own type cannot hold.
-        np.float32(1) + np.spacing(np.float32(1)) * np.arange(60, dtype=np.float32),
-        np.array([-128, 127, 0, 5] * 15, np.int8),
-        np.array([-(2**63), 2**63 - 1, 0]),
-    ],
-)
-def test_numbers_are_judged_as_those_of_their_type(values):
-    assert storage.unfit(values[:, None]) is None
+    problem = storage.unfit(values[:, None])
+    assert problem is None if why is None else why in problem[1]
 
 
 @pytest.mark.parametrize(
@@ -202,6 +194,29 @@ def test_a_comma_at_the_end_of_each_line_names_no_rows(tmp_path):
     (tmp_path / "mine.csv").write_text("a,b\n1,2,\n3,4,\n")
     assert table.read(tmp_path / "mine.csv").to_dict("list") == {"a": [1, 3], "b": [2, 4]}
     assert not _table_notes.has_names(table.read(tmp_path / "mine.csv"))
+
+
+NUMBERS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
+TEXTS = st.text("abXé,\"'", min_size=1, max_size=5)
+
+
+@given(
+    st.lists(st.tuples(NUMBERS, TEXTS, st.booleans()), min_size=2, max_size=12),
+    st.randoms(use_true_random=False),
+)
+def test_a_table_is_encoded_alike_whatever_the_order_of_rows_and_columns(rows, random):
+    frame = pd.DataFrame(rows, columns=["number", "text", "truth"])
+    columns = table.columns_of("it", frame)
+    encoded = table.encoded("it", frame, columns)
+    assert (encoded[:, 0] == frame["number"].to_numpy(np.float32)).all()
+    for position, column in enumerate(columns[1:], 1):
+        values = frame[column["name"]].astype(str)
+        assert (encoded[:, position] == (values == column["category"])).all()
+    order = random.sample(range(len(frame)), len(frame))
+    shuffled = frame.iloc[order][["truth", "number", "text"]]
+    assert np.array_equal(table.encoded("it", shuffled, columns), encoded[order])
+    written = pd.read_csv(io.StringIO(frame.to_csv(index=False)), keep_default_na=False)
+    assert np.array_equal(table.encoded("it", written, columns), encoded)
 
 
 @pytest.mark.parametrize("names", ["xy", "01", "12"])
