@@ -35,6 +35,8 @@ def test_folds_are_parts_with_their_share_of_each_class_and_are_cut_in_turn(labe
     for fold, inner_of in enumerate(assign_inner_folds(assignable, count, 2, seed)):
         assert ((inner_of == NOWHERE) == (fold_of == fold)).all()
         assert (inner_of[fold_of != fold] == assignable.part(fold_of != fold).folds(2, seed)).all()
+    (of_all,) = assign_inner_folds(assignable, 0, 2, seed)  # a test set is held out
+    assert (of_all == assignable.folds(2, seed)).all()
 
 
 @given(st.integers(1, 80), st.integers(1, 40), st.integers(1, 6), st.integers(0, 3))

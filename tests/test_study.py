@@ -31,14 +31,6 @@ studies:
 """)
 
 
-def test_a_study_is_a_grid():
-    table = grid.expand(CONFIG)
-    # serial ignores workers; ddp comes with 1 and 2.
-    assert len(table.studies["one"]) == 3 * (1 + 2)
-    assert len(table.studies["two"]) == 3 * 2 * 2 * 2
-    assert len(table.studies["three"]) == 2
-
-
 def test_cores_are_workers_and_servers_or_threads():
     names = ["serial", "ddp", "parameter_server", "accelerator"]
     asked = {"strategies": names, "cores": [2, 3]}
@@ -91,11 +83,14 @@ def test_repeats_of_an_exclusive_cell_lie_far_apart():
     assert len({run.path.partition("/w")[0] for run in in_order[:4]}) == 4
 
 
-def test_equal_runs_of_two_studies_are_trained_once():
+def test_a_study_is_a_grid_and_equal_runs_of_two_are_trained_once():
     table = grid.expand(CONFIG)
+    # serial ignores workers; ddp comes with 1 and 2.
+    sizes = {"one": 3 * (1 + 2), "two": 3 * 2 * 2 * 2, "three": 2}
+    assert {name: len(paths) for name, paths in table.studies.items()} == sizes
     shared = set(table.studies["one"]) & set(table.studies["two"])
     assert len(shared) == 3, "serial LeNet with seed 0, three folds"
-    assert len(table.runs) == 9 + 24 + 2 - 3
+    assert len(table.runs) == sum(sizes.values()) - 3
     assert all(table.conditions[path].curves for path in shared), (
         "what either study wants is recorded"
     )
@@ -138,13 +133,10 @@ def test_a_config_gives_its_results_a_name(tmp_path, monkeypatch):
             name(file)
 
 
-def test_calls_with_different_configs_write_different_files():
-    folder = results_folder.ResultsFolder("results/mine")
-    assert folder.config({"timeout": 1}) != folder.config({"timeout": 2})
-
-
 def test_two_configs_of_one_name_do_not_meet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    folder = results_folder.ResultsFolder("results/mine")
+    assert folder.config({"timeout": 1}) != folder.config({"timeout": 2})
     assert results_folder.foreign(["mine.yaml"], "results/mine") == []
     results_folder.note_origin(["mine.yaml"], "results/mine")
     assert results_folder.foreign(["mine.yaml"], "results/mine") == []

@@ -339,17 +339,6 @@ def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(halve
     assert not list((halved.results / "checkpoints").rglob("*.allcores"))
 
 
-def test_all_candidates_compute_alike(tmp_path):
-    """One of three is measured."""
-    project = copy(tmp_path)
-    fewer = HALVING.replace("[0.001, 0.5, 0.01, 0.1]", "[0.5, 0.01, 0.1]")
-    project.config.write_text(fewer.replace("recipe: fixed\n", ""))
-    project.call("--until", "train")
-    (recipe,) = (project.results / "recipes").rglob("*.json")
-    assert recipe.name == "mlp_all.json"
-    assert len(run_files.below(project.results)) > 3
-
-
 def test_it_is_told_when_all_candidates_diverge(tmp_path):
     project = copy(tmp_path)
     project.config.write_text(
