@@ -183,20 +183,6 @@ def test_a_damaged_download_is_an_error_that_names_the_folder(tmp_path, monkeypa
         load("cifar10", tmp_path)
 
 
-def test_npz(tmp_path):
-    path = tmp_path / "mine.npz"
-    random = np.random.default_rng(0)
-    images = random.integers(0, 256, (8, 5, 6), np.uint8)
-    labels = np.array([0, 1, 1, 0, 2, 2, 2, 1])
-    np.savez(path, images=images, labels=labels, test_images=images[:3], test_labels=labels[:3])
-    made = load("npz", None, path=str(path))
-    assert made.shape == (11, 1, 5, 6)
-    assert made.train == 8
-    assert np.array_equal(pixels(made)[:8, 0], images)
-    metadata = registry.metadata(Choice("", "npz", {"path": str(path)}))
-    assert (metadata.train, metadata.test, metadata.smallest_class) == (8, 3, 2)
-
-
 PIXELS, ROWS = np.zeros((9, 4, 4), np.uint8), np.arange(12.0).reshape(6, 2)
 IMAGES = {"images": PIXELS, "labels": np.arange(9) % 3}
 CLASSES = {"inputs": ROWS, "labels": np.arange(6) % 2}
@@ -235,6 +221,17 @@ def test_arrays_that_do_not_fit_are_refused(tmp_path, arrays, message):
     task = "regression" if {"targets", "test_targets"} & set(arrays) else "classification"
     with pytest.raises(ValueError, match=message):
         list(load("npz", None, path=str(tmp_path / "mine.npz"), task=task).chunks)
+
+
+def test_images_of_an_archive_have_a_channel_and_perhaps_a_test_set(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (9, 5, 6), np.uint8)
+    of_test = {"test_images": images, "test_labels": 9 * [2]}
+    np.savez(tmp_path / "mine.npz", **IMAGES | {"images": images} | of_test)
+    made = load("npz", None, path=str(tmp_path / "mine.npz"))
+    assert (made.shape, made.train) == ((18, 1, 5, 6), 9)
+    assert np.array_equal(pixels(made)[:9, 0], images)
+    said = registry.metadata(Choice("", "npz", {"path": str(tmp_path / "mine.npz")}))
+    assert (said.train, said.test, said.smallest_class) == (9, 9, 3)
 
 
 def test_arrays_that_are_not_used_are_named(tmp_path):
