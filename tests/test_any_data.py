@@ -127,8 +127,8 @@ def test_a_folder_of_arrays_is_what_an_archive_is(tmp_path, monkeypatch):
         npz.load(None, path=tmp_path / "mine")
 
 
-def signals(tmp_path, count=60, task="classification"):
-    """Noisy waves; the class is their frequency, the number their height."""
+def signals(tmp_path, count=60):
+    """Noisy waves of three frequencies; the number is their height."""
     random = np.random.default_rng(0)
     frequency, height = np.arange(count) % 3, random.uniform(0.5, 2, count)
     time = np.linspace(0, 2 * np.pi, 32)
@@ -137,13 +137,13 @@ def signals(tmp_path, count=60, task="classification"):
     )
     inputs = (waves + 0.1 * random.standard_normal(waves.shape))[:, None]
     file = tmp_path / "waves.npz"
-    np.savez(file, inputs=inputs, labels=frequency, targets=height, groups=np.arange(count) // 4)
-    return Choice("waves", "npz", {"path": str(file), "task": task})
+    np.savez(file, inputs=inputs, targets=height, groups=np.arange(count) // 4)
+    return Choice("waves", "npz", {"path": str(file), "task": "regression"})
 
 
 def test_a_network_learns_numbers_from_signals_and_predicts_in_their_unit(laboratory, tmp_path):
     run = vary(
-        dataset=signals(tmp_path, task="regression"),
+        dataset=signals(tmp_path),
         model=Choice("convnet", "convnet", {"hidden": [8, 16]}),
         loss=MSE,
         optimizer=Choice("Adam", "Adam", {"lr": 0.02}),
