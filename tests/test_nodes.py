@@ -223,7 +223,7 @@ def test_launchers_find_each_other_and_nobody_else(tmp_path):
         rendezvous = {
             "addresses": ["127.0.0.1"],
             "port": stranger.getsockname()[1],
-            "secret": "old",
+            "token": "old",
         }
         file.write_text(json.dumps(rendezvous))
         other = meeting(3, 2, file)

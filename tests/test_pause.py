@@ -11,7 +11,6 @@ from conftest import LENET, RUN, same_weights, using
 from patience import wait_for
 from test_strategies import ALL, by_strategy, is_asynchronous
 
-from allcores.parallel import messages
 from allcores.parallel.heartbeat import Heartbeats
 from allcores.parallel.nodes import Link, Nodes
 from allcores.parallel.pause import Pause
@@ -70,23 +69,23 @@ def test_workers_that_do_not_wait_for_each_other_stop_after_the_same_step(
 
 def test_the_next_pause_begins_when_the_last_is_over_on_every_node():
     ours, theirs = multiprocessing.Pipe()
-    link, pause = Link(ours, 1, "n2"), Pause(1)
+    link, at_node_1, pause = Link(ours, 1, "n2"), Link(theirs, 0, "n1"), Pause(1)
     nodes = Nodes(2, 0, [link], "127.0.0.1")
     supervisor = Supervisor({}, str, Heartbeats(1), pause, nodes, math.inf, save_every=-1)
 
-    def say(message):
-        theirs.send(message)
-        supervisor._take(link, link.receive())
+    def say(*message):
+        at_node_1.send(*message)
+        supervisor._take(link, *link.receive())
         supervisor._save_or_stop()
 
     pause.due(0, 3)
     supervisor._save_or_stop()
-    assert theirs.recv() == messages.PauseRequest(None)
-    say(messages.Reached(7))
-    assert theirs.recv() == messages.PauseAfter(7)
+    assert at_node_1.receive() == ("pause", None)
+    say("reached", 7)
+    assert at_node_1.receive() == ("pause after", 7)
     assert [pause.due(0, step) for step in (4, 5, 6, 7)] == [False, False, False, True]
     assert pause.over(0) is False
     supervisor._save_or_stop()
     assert not theirs.poll(), "node 1 is still in the last one"
-    say(messages.PauseOver())
-    assert theirs.recv() == messages.PauseRequest(None)
+    say("pause over")
+    assert at_node_1.receive() == ("pause", None)

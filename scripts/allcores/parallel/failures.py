@@ -1,5 +1,7 @@
 """How a run of several processes fails."""
 
+from dataclasses import dataclass
+
 
 class RankFailedError(Exception):
     """A process of a run raised, was killed or hangs; the message names its rank and says how."""
@@ -20,3 +22,52 @@ class DivergedError(Exception):
     def __str__(self):
         step = "" if self.step is None else f", step {self.step}"
         return f"the loss is not finite in epoch {self.epoch}{step}, learning rate {self.lr:.3g}"
+
+
+ERRORS = {error.__name__: error for error in (RankFailedError, DivergedError)}
+
+
+def to_plain(error):
+    """One of the ERRORS, as plain values."""
+    return type(error).__name__, error.args
+
+
+def from_plain(name, values):
+    """The error that to_plain() gave."""
+    return ERRORS[name](*values)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rank says at its end, to its launcher.
+
+    Attributes:
+        when: seconds since 1970.
+        cause: why it failed, a text or a DivergedError; None: it did not.
+    """
+
+    when: float
+    cause: object
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a rank failed: a signal outweighs an error, of two errors the earlier one is the cause.
+
+    Attributes:
+        error: the RankFailedError or DivergedError.
+        weight: 0: a signal killed it; 1: its node is gone, or the training diverged; 2: an error.
+        when: seconds since 1970.
+    """
+
+    error: Exception
+    weight: int
+    when: float
+
+    def plain(self):
+        """The same in values that JSON can hold."""
+        return to_plain(self.error), self.weight, self.when
+
+    @classmethod
+    def from_plain(cls, error, weight, when):
+        return cls(from_plain(*error), weight, when)

@@ -16,9 +16,9 @@ import torch.distributed as dist
 from allcores.machine import cores
 from allcores.machine.costs import Clock
 from allcores.machine.lifetime import die_with_parent, signals_to_stop
-from allcores.parallel import messages, supervision
+from allcores.parallel import supervision
 from allcores.parallel.barrier import Barrier
-from allcores.parallel.failures import DivergedError
+from allcores.parallel.failures import DivergedError, Report
 from allcores.parallel.heartbeat import Heartbeats
 from allcores.parallel.nodes import Nodes
 from allcores.parallel.pause import Pause
@@ -138,7 +138,7 @@ def _run_rank(target, world, rendezvous, report, nodes):
         world.join(rendezvous)
         target(world)
         dist.destroy_process_group()
-        report.send(messages.Report(time.time(), None))
+        report.send(Report(time.time(), None))
         _leave(0)
     except DivergedError as error:
         _fail(report, error)
@@ -152,7 +152,7 @@ def _fail(report, cause):
     if isinstance(cause, str) and len(cause) > LONGEST_CAUSE:
         half = LONGEST_CAUSE // 2
         cause = f"{cause[:half]}\n[...]\n{cause[-half:]}"
-    report.send(messages.Report(time.time(), cause))
+    report.send(Report(time.time(), cause))
     _leave(1)
 
 

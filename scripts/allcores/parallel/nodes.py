@@ -2,13 +2,14 @@
 
 On each node a launcher forks that node's ranks and watches over them. Node 0 writes a file, in the
 run's own folder on the file system that all share, with its addresses, a port that the system chose
-and a secret; the others connect to it. Both sides prove that they know the secret (HMAC, RFC 2104),
-so only those who may read the file can join, and a launcher that reads the file of an earlier
-attempt is turned away.
+and a token; the others connect to it and say the token, once. So whoever cannot read the file does
+not join, and a launcher that reads the file of an earlier attempt is turned away. The token and all
+messages, which are JSON, travel in the clear.
+
+torch's TCPStore cannot take the place of these connections: while node 0 hangs, its calls do not
+return, whatever their timeout.
 """
 
-import contextlib
-import hmac
 import json
 import platform
 import secrets
@@ -21,21 +22,21 @@ from pathlib import Path
 import psutil
 
 from allcores.parallel.failures import RankFailedError
-from allcores.parallel.messages import Collected
 
 JOINING = 300.0  # seconds within which all nodes must have joined: Python may start slowly
-ANSWERING = 3.0  # seconds within which the other side must prove who it is
-NONCE = 32  # bytes
+GREETING_WITHIN = 3.0  # seconds that node 0 gives to a caller, before it listens to the next
+ANSWERING = 12.0  # seconds that a caller gives to node 0, which others may keep waiting
+GREETING = 128  # bytes in which each side says the token, its number and the name of its host
 LOOPBACK = "127."
 
 
 @dataclass
 class Link:
-    """The connection to the launcher of another node.
+    """The connection to the launcher of another node; a message is a kind and a value.
 
     Attributes:
         unheard: seconds for which this launcher has looked for a message in vain.
-        signs: messages.Sign of each of its ranks.
+        signs: supervision.Sign of each of its ranks.
         is_done: whether all its ranks have ended well.
     """
 
@@ -50,44 +51,39 @@ class Link:
     def title(self):
         return f"node {self.node} ({self.host})"
 
-    def send(self, message):
-        """Send a message; if the other side is gone, that shows when a message is expected."""
-        with contextlib.suppress(OSError):
-            self.connection.send(message)
-
-    def deliver(self, message):
-        """Send a message that the other side is waiting for.
+    def send(self, kind, value=None):
+        """Send a message.
 
         Raises:
             RankFailedError: the launcher at the other end has ended.
         """
         try:
-            self.connection.send(message)
+            self.connection.send_bytes(json.dumps((kind, value)).encode())
         except OSError:
             raise self._gone() from None
 
     def receive(self):
-        """The next message.
+        """The next message: (kind, value).
 
         Raises:
             RankFailedError: the launcher at the other end has ended.
         """
         try:
-            message = self.connection.recv()
+            kind, value = json.loads(self.connection.recv_bytes())
         except (EOFError, OSError):
             raise self._gone() from None
         self.unheard = 0.0
-        return message
+        return kind, value
+
+    def wait_for(self, awaited):
+        """The value of the next message of that kind; others before it are skipped."""
+        while True:
+            kind, value = self.receive()
+            if kind == awaited:
+                return value
 
     def _gone(self):
         return RankFailedError(f"{self.title} is gone: its launcher has ended")
-
-    def receive_collected(self):
-        """The value that the other side gave to collect(); earlier messages are skipped."""
-        while True:
-            message = self.receive()
-            if isinstance(message, Collected):
-                return message.value
 
 
 @dataclass
@@ -112,15 +108,15 @@ class Nodes:
         return next(name for name, addresses in _addresses().items() if self.address in addresses)
 
     def share(self, value=None):
-        """The `value` of node 0, on every node.
+        """The `value` of node 0, as JSON gives it back, on every node.
 
         Raises:
             RankFailedError: a launcher has ended.
         """
         if self.node:
-            return self.links[0].receive()
+            return self.links[0].wait_for("shared")
         for link in self.links:
-            link.deliver(value)
+            link.send("shared", value)
         return value
 
     def collect(self, value):
@@ -130,9 +126,9 @@ class Nodes:
             RankFailedError: a launcher has ended.
         """
         if self.node:
-            self.links[0].deliver(Collected(value))
+            self.links[0].send("collected", value)
             return None
-        return [value, *(link.receive_collected() for link in self.links)]
+        return [value, *(link.wait_for("collected") for link in self.links)]
 
     def __enter__(self):
         return self
@@ -168,29 +164,27 @@ def meet(count, node, file, interface=None, seconds=JOINING):
 
 def _receive_all(count, file, addresses, deadline):
     """On node 0: publish its addresses and wait for the others."""
-    secret = secrets.token_hex(16)
+    token = secrets.token_hex(16)
     links, address = {}, None
     # If no interface is chosen, it is not known yet at which address the others reach node 0.
     place = addresses[0] if len(addresses) == 1 else ""
     with socket.create_server((place, 0), backlog=count) as listener:
-        content = {"addresses": addresses, "port": listener.getsockname()[1], "secret": secret}
-        _publish(content, file)
+        _publish({"addresses": addresses, "port": listener.getsockname()[1], "token": token}, file)
         try:
             while len(links) < count - 1:
                 listener.settimeout(max(0.01, deadline - time.monotonic()))
-                try:
-                    caller, _ = listener.accept()
-                except TimeoutError:
-                    missing = sorted(set(range(1, count)) - set(links))
-                    raise RankFailedError(
-                        f"node {', '.join(map(str, missing))} of {count} did not come; node 0 "
-                        f"({platform.node()}) was waiting at {', '.join(addresses)}"
-                    ) from None
+                caller, _ = listener.accept()
+                caller.settimeout(GREETING_WITHIN)
                 own_address = caller.getsockname()[0]
-                link = _authenticate(caller, secret, node=0)
+                link = _greet(caller, token, 0)
                 if link:
-                    links[link.node] = link
-                    address = address or own_address
+                    links[link.node], address = link, address or own_address
+        except TimeoutError:
+            missing = sorted(set(range(1, count)) - set(links))
+            raise RankFailedError(
+                f"node {', '.join(map(str, missing))} of {count} did not come; node 0 "
+                f"({platform.node()}) was waiting at {', '.join(addresses)}"
+            ) from None
         finally:
             file.unlink(missing_ok=True)
     return Nodes(count, 0, [links[node] for node in sorted(links)], address)
@@ -210,14 +204,14 @@ def _call(count, node, file, interface, deadline):
     problem = f"there is no {file}"
     source = (_own_addresses(interface)[0], 0) if interface is not None else None
     while time.monotonic() < deadline:
-        for address, port, secret in _read_published(file):
+        for address, port, token in _read_published(file):
             try:
                 caller = socket.create_connection((address, port), ANSWERING, source)
             except OSError as error:
                 problem = f"{address}, port {port}: {error}"
                 continue
             own_address = caller.getsockname()[0]
-            link = _authenticate(caller, secret, node)
+            link = _greet(caller, token, node)
             if link:
                 return Nodes(count, node, [link], own_address)
             problem = f"{address}, port {port}: somebody else is there"
@@ -226,62 +220,37 @@ def _call(count, node, file, interface, deadline):
 
 
 def _read_published(file):
-    """(address, port, secret) of each address in the file; [] while there is none to be read."""
+    """(address, port, token) of each address in the file; [] while there is none to be read."""
     try:
         content = json.loads(file.read_text())
-        port, secret = int(content["port"]), content["secret"]
-        return [(address, port, secret) for address in content["addresses"]]
+        port, token = int(content["port"]), content["token"]
+        return [(address, port, token) for address in content["addresses"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
-def _authenticate(caller, secret, node):
-    """The Link to the other end of a socket, once both sides have proved that they know the secret;
-    None: they did not do so in time.
+def _greet(caller, token, node):
+    """The Link to the other end of a socket; None: it does not say the token in time.
 
     Args:
-        node: number of this node.
+        node: number of this node; the first speaks last, and to those only who know the token.
     """
-    deadline = time.monotonic() + ANSWERING
-    caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    mine = secrets.token_bytes(NONCE)
+    greeting = f"{token} {node} {platform.node()}".encode().ljust(GREETING)
     try:
-        caller.sendall(mine)
-        theirs = _receive_exactly(caller, NONCE, deadline)
-        for_first, for_other = (mine, theirs) if node == 0 else (theirs, mine)
-        proofs = [
-            hmac.digest(secret.encode(), role + for_first + for_other, "sha256")
-            for role in (b"first", b"other")
-        ]
-        caller.sendall(proofs[0 if node == 0 else 1])
-        answer = _receive_exactly(caller, len(proofs[0]), deadline)
-        if not hmac.compare_digest(answer, proofs[1 if node == 0 else 0]):
-            raise ConnectionError("the other side does not know the secret")
+        if node:
+            caller.sendall(greeting)
+        # So few bytes arrive together; those of a stranger need not be waited for.
+        told, number, host = caller.recv(GREETING).decode().split(" ", 2)
+        if told != token or (int(number) == 0) == (node == 0):
+            raise ConnectionError("the other side is somebody else")
+        if node == 0:
+            caller.sendall(greeting)
+        caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         caller.setblocking(True)
-        link = connection.Connection(caller.detach())
-        link.send((node, platform.node()))
-        if not link.poll(ANSWERING):
-            raise ConnectionError("the other side does not say who it is")
-        return Link(link, *link.recv())
-    except (OSError, EOFError):
+        return Link(connection.Connection(caller.detach()), int(number), host.strip())
+    except (OSError, ValueError):
         caller.close()
         return None
-
-
-def _receive_exactly(caller, length, deadline):
-    """Receive `length` bytes from a socket.
-
-    Raises:
-        OSError: they do not come in time.
-    """
-    received = b""
-    while len(received) < length:
-        caller.settimeout(max(0.001, deadline - time.monotonic()))
-        part = caller.recv(length - len(received))
-        if not part:
-            raise ConnectionError("the other side has closed the connection")
-        received += part
-    return received
 
 
 def _own_addresses(interface):

@@ -1,20 +1,37 @@
 """Watch over the ranks of a run: which failed first, or keeps the others waiting?
 
-See messages.py for what the launchers of several nodes tell each other.
+On several nodes each launcher watches over its own ranks; node 0 judges. They send each other:
+
+    message          value, with which a launcher tells node 0
+    ----------------------------------------------------------------------------------------------
+    signs            how its ranks are, every second: a list of Sign
+    done             all its ranks have ended well
+    failed           a rank has failed: the Failure
+    interrupted      the name of the signal by which it was told to stop
+    reached          the answer to `pause`: the first step after which its workers can pause
+    pause over       its workers have saved, and train again
+
+    message          value, with which node 0 tells the others
+    ----------------------------------------------------------------------------------------------
+    alive            every second
+    ended            the run has failed: the error
+    pause            all workers are to save; then they stop, if a signal of that name asks for it
+    pause after      the step after which all workers pause
 """
 
+import contextlib
 import math
 import os
 import platform
 import signal
 import time
+from dataclasses import astuple, dataclass
 from multiprocessing import connection
 from pathlib import Path
 
 from allcores.machine.lifetime import how_it_ended, signals_to_stop
-from allcores.parallel import messages
-from allcores.parallel.failures import DivergedError, RankFailedError
-from allcores.parallel.messages import Failure, Sign
+from allcores.parallel import failures
+from allcores.parallel.failures import DivergedError, Failure, RankFailedError
 from allcores.parallel.nodes import JOINING
 
 # How often a launcher looks for progress (seconds).
@@ -31,6 +48,26 @@ FROM_NODES = 2.0
 SILENCE = 8.0
 # How long workers that are to stop may take to end their step and save (seconds).
 STOPPING = 25.0
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What a launcher sees of a rank that is running.
+
+    Attributes:
+        title: its rank and what it does.
+        pid: of its process.
+        beat: when it entered the phase, as its node counts time; changes while there is progress.
+        silent: seconds since then.
+        is_stopped: whether it has been stopped, by SIGSTOP, say.
+    """
+
+    title: str
+    pid: int
+    phase: str
+    beat: float
+    silent: float
+    is_stopped: bool
 
 
 class Supervisor:
@@ -79,14 +116,14 @@ class Supervisor:
             while self.running or self._waits_for_nodes():
                 self._look()
         except (RankFailedError, DivergedError) as error:
-            self._tell(messages.Ended(error))
+            self._tell("ended", failures.to_plain(error))
             raise
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
             os.close(self.woken)
         if self.nodes.node:
-            self._tell(messages.Done())
+            self._tell("done")
         if self.signal:
             raise KeyboardInterrupt(self.signal)
 
@@ -105,7 +142,7 @@ class Supervisor:
         ready = connection.wait([*self.running, *self.pipes, *links, self.woken], remaining)
         for source in ready:
             if source in links:
-                self._take(links[source], links[source].receive())
+                self._take(links[source], *links[source].receive())
             elif source in self.pipes:
                 self._read(source)
         # A process that a model has started keeps the sentinel of its rank, which may have ended.
@@ -148,80 +185,76 @@ class Supervisor:
         while pipe in self.pipes and pipe.poll():
             self._read(pipe)
 
-    def _tell(self, message):
+    def _tell(self, message, value=None):
+        """Tell node 0, or on node 0 all others; who is gone is noticed when listened to."""
         for link in self.nodes.links:
-            link.send(message)
+            with contextlib.suppress(RankFailedError):
+                link.send(message, value)
 
-    def _take(self, link, message):
+    def _take(self, link, message, value):
         """Handle a message from the launcher of another node."""
         match message:
-            case messages.Signs(signs):
-                link.signs = signs
-            case messages.Done():
+            case "signs":
+                link.signs = [Sign(*sign) for sign in value]
+            case "done":
                 link.is_done, link.signs = True, []
-            case messages.Failed(failure):
-                self._fail(failure)
-            case messages.Ended(error):
-                raise error
-            case messages.Interrupted(name):
-                self.signal = self.signal or name
-            case messages.PauseRequest(name):
-                self.signal = self.signal or name
+            case "failed":
+                self._fail(Failure.from_plain(*value))
+            case "ended":
+                raise failures.from_plain(*value)
+            case "interrupted":
+                self.signal = self.signal or value
+            case "pause":
+                self.signal = self.signal or value
                 self.pausing = {self.nodes.node}
-                self._tell(messages.Reached(self.pause.ask(stop=name is not None)))
-            case messages.Reached(step):
-                self.furthest[link.node] = step
-            case messages.PauseAfter(step):
-                self.pause.answer(step)
-            case messages.PauseOver():
+                self._tell("reached", self.pause.ask(stop=value is not None))
+            case "reached":
+                self.furthest[link.node] = value
+            case "pause after":
+                self.pause.answer(value)
+            case "pause over":
                 self.pausing.discard(link.node)
 
-    def _fail(self, *failures):
+    def _fail(self, *known):
         """End the run with the weightiest failure; the others are complaints about it."""
-        failures = list(failures)
         time.sleep(GRACE)
-        if self.nodes.node == 0:
-            failures += self._complaints()
-        mine = self._own_failure()
-        failures += [mine] if mine else []
-        worst = min(failures, key=lambda failure: (failure.weight, failure.when))
+        complaints = self._complaints() if self.nodes.node == 0 else []
+        found = [*known, *complaints, *self._own_failures()]
+        worst = min(found, key=lambda failure: (failure.weight, failure.when))
         if self.nodes.node:
-            self._tell(messages.Failed(worst))
+            self._tell("failed", worst.plain())
             link, until = self.nodes.links[0], time.monotonic() + SILENCE
             while link.connection.poll(max(0.0, until - time.monotonic())):
-                self._take(link, link.receive())
+                self._take(link, *link.receive())
         raise worst.error
 
-    def _own_failure(self):
-        """The Failure of this node's ranks that weighs most, or None.
+    def _own_failures(self):
+        """The Failure of each rank of this node that has failed.
 
         A killed rank sends nothing; the others then complain about their lost connection.
         """
-        failures = []
         for rank, (process, _) in self.ranks.items():
             self._read_rest(rank)
             failure = _failure(process, self.reports.get(rank), self.title(rank))
-            failures += [failure] if failure else []
-        return min(failures, key=lambda failure: (failure.weight, failure.when), default=None)
+            if failure:
+                yield failure
 
     def _complaints(self):
         """The Failures of other nodes, each of which waits for the complaints of its ranks, too."""
-        failures = []
+        complaints = []
         links = {link.connection: link for link in self.nodes.links}
         deadline = time.monotonic() + FROM_NODES
-        while time.monotonic() < deadline and len(failures) < len(self.nodes.links):
+        while links and time.monotonic() < deadline and len(complaints) < len(self.nodes.links):
             for source in connection.wait(list(links), max(0.0, deadline - time.monotonic())):
                 try:
-                    message = links[source].receive()
+                    message, value = links[source].receive()
                 except RankFailedError as error:  # after its last message
-                    failures.append(Failure(error, 1, time.time()))
+                    complaints.append(Failure(error, 1, time.time()))
                     del links[source]
                     continue
-                if isinstance(message, messages.Failed):
-                    failures.append(message.failure)
-            if not links:
-                break
-        return failures
+                if message == "failed":
+                    complaints.append(Failure.from_plain(*value))
+        return complaints
 
     def _judge(self):
         """Check that some rank has made progress. Counts looks, not seconds: time for which this
@@ -229,9 +262,9 @@ class Supervisor:
         signs = [self._sign(place, rank) for place, rank in enumerate(self.ranks)]
         signs = [sign for sign in signs if sign]
         if self.nodes.node:
-            self._tell(messages.Signs(signs))
+            self._tell("signs", [astuple(sign) for sign in signs])
             return
-        self._tell(messages.Alive())
+        self._tell("alive")
         signs += [sign for link in self.nodes.links for sign in link.signs]
         beats = [(sign.pid, sign.beat) for sign in signs]
         self.idle = 0.0 if self.have_ended or beats != self.before else self.idle + LOOK
@@ -255,13 +288,13 @@ class Supervisor:
             self.stop_until = time.monotonic() + STOPPING
             self.idle = 0.0
             if self.nodes.node:
-                self._tell(messages.Interrupted(self.signal))
+                self._tell("interrupted", self.signal)
         if time.monotonic() > self.stop_until:
             raise KeyboardInterrupt(self.signal)
         if self.nodes.node in self.pausing and not self.pause.is_going_on:
             self.pausing.discard(self.nodes.node)
             if self.nodes.node:
-                self._tell(messages.PauseOver())
+                self._tell("pause over")
         if self.nodes.node == 0:
             self._pause()
 
@@ -272,13 +305,13 @@ class Supervisor:
         """
         stopping = self.signal is not None
         if not self.pausing and (stopping or self.pause.age > self.save_every):
-            self._tell(messages.PauseRequest(self.signal))
+            self._tell("pause", self.signal)
             self.pausing = set(range(self.nodes.count))
             self.furthest = {0: self.pause.ask(stopping)}
         if len(self.furthest) == self.nodes.count:
             furthest = max(self.furthest.values())
             self.furthest = {}
-            self._tell(messages.PauseAfter(furthest))
+            self._tell("pause after", furthest)
             self.pause.answer(furthest)
 
 

@@ -33,7 +33,6 @@ EXCLUDED = (
     f"{PACKAGE}.study.results_folder",
     f"{PACKAGE}.parallel.failures",
     f"{PACKAGE}.parallel.heartbeat",
-    f"{PACKAGE}.parallel.messages",
     f"{PACKAGE}.parallel.supervision",
     f"{PACKAGE}.training.checkpoints",
     f"{PACKAGE}.training.progress",

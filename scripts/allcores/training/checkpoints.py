@@ -82,8 +82,8 @@ class Checkpoints:
 
     @property
     def digest(self):
-        """The digest of the latest checkpoint, bytes; None: there is none."""
-        return _digest(self._latest) if self._latest.exists() else None
+        """The digest of the latest checkpoint, in hexadecimal; None: there is none."""
+        return _digest(self._latest).hex() if self._latest.exists() else None
 
     def _choose(self):
         """Make the newest sound checkpoint the latest; without one, begin with an empty folder."""
@@ -218,7 +218,7 @@ class RemoteCheckpoints:
         self.digest, self._latest = digest, Path(folder) / f"latest{SUFFIX}"
         self.trace = Path(folder) / f"trace_of_node_{node}{SUFFIX}"
         deadline = time.monotonic() + VISIBLE_WITHIN
-        while digest and not (self._latest.exists() and _digest(self._latest) == digest):
+        while digest and not (self._latest.exists() and _digest(self._latest).hex() == digest):
             if time.monotonic() > deadline:
                 raise ValueError(f"{self._latest} is not visible here as the first node wrote it")
             time.sleep(0.1)
