@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -18,8 +19,17 @@ from allcores.machine import allocator, cores
 from allcores.parallel import failures, launch
 
 
-def run(target, workers=3, servers=0, threads=1):
-    launch.run_ranks(target, workers, servers, threads)
+def run(target, workers=3, threads=1, **how):
+    launch.run_ranks(target, workers, 0, threads, **how)
+
+
+def failure_of(target, **how):
+    """What is said when a run fails, which it has to do at once."""
+    began = time.monotonic()
+    with pytest.raises(failures.RankFailedError) as failure:
+        run(target, **how)
+    assert patience.is_within(5, began)
+    return str(failure.value)
 
 
 def test_freed_memory_is_used_again(tmp_path):
@@ -52,21 +62,6 @@ def test_no_rank_goes_on_before_all_have_joined(tmp_path, monkeypatch):
     run(target)
 
 
-def test_an_exception_is_reported_with_rank_and_traceback():
-    def target(world):
-        if world.rank == 1:
-            raise RuntimeError("my own mistake")
-        world.all_reduce(torch.ones(1))
-
-    began = time.monotonic()
-    with pytest.raises(failures.RankFailedError) as failure:
-        run(target)
-    assert patience.is_within(5, began)
-    text = str(failure.value)
-    assert text.startswith("worker 1 (rank 1) failed:")
-    assert 'raise RuntimeError("my own mistake")' in text
-
-
 @pytest.mark.parametrize("others", ["in an exchange", "computing", "asleep"])
 def test_a_killed_rank_is_named_whatever_the_others_do(others):
     def target(world):
@@ -81,10 +76,7 @@ def test_a_killed_rank_is_named_whatever_the_others_do(others):
         else:
             time.sleep(1000)
 
-    began = time.monotonic()
-    with pytest.raises(failures.RankFailedError, match=r"worker 2 \(rank 2\).*killed by SIGKILL"):
-        run(target)
-    assert patience.is_within(5, began)
+    assert re.search(r"worker 2 \(rank 2\).*killed by SIGKILL", failure_of(target))
 
 
 @pytest.mark.parametrize("status", [0, 7])
@@ -97,12 +89,11 @@ def test_a_rank_that_leaves_too_early_is_reported(status, workers):
             os._exit(status)
         time.sleep(1000)
 
-    expected = rf"worker 0 \(rank 0\) ended with status {status} before its training did"
-    with pytest.raises(failures.RankFailedError, match=expected):
-        run(target, workers=workers)
+    said = failure_of(target, workers=workers)
+    assert f"worker 0 (rank 0) ended with status {status} before its training did" in said
 
 
-def test_an_error_of_any_length_is_told():
+def test_an_exception_of_any_length_is_reported_with_rank_and_traceback():
     """A pipe holds 64 KiB: a rank would wait for ever until somebody reads on."""
 
     def target(world):
@@ -110,12 +101,9 @@ def test_an_error_of_any_length_is_told():
             raise RuntimeError(f"begin {'x' * 1_000_000} end")
         world.all_reduce(torch.ones(1))
 
-    began = time.monotonic()
-    with pytest.raises(failures.RankFailedError) as failure:
-        run(target)
-    assert patience.is_within(5, began)
-    text = str(failure.value)
+    text = failure_of(target)
     assert text.startswith("worker 1 (rank 1) failed:\nTraceback")
+    assert "raise RuntimeError(f\"begin {'x' * 1_000_000} end\")" in text
     assert "\n[...]\n" in text
     assert text.endswith("x end\n")
     assert len(text) < 30_000
@@ -144,7 +132,7 @@ def test_a_rank_that_hangs_is_named(victim, how):
 
     began = time.monotonic()
     with pytest.raises(failures.RankFailedError) as failure:
-        launch.run_ranks(target, 3, 0, 1, timeout=2)
+        run(target, timeout=2)
     assert 2 < time.monotonic() - began < 20
     said = {"stopped": "is stopped by a signal", "asleep": "hangs"}[how]
     assert "no rank made any progress for 2 s" in str(failure.value)
@@ -159,17 +147,16 @@ def test_progress_of_any_rank_keeps_a_run_alive():
             time.sleep(0.1)
         world.barrier()
 
-    launch.run_ranks(target, 3, 0, 1, timeout=2)
+    run(target, timeout=2)
 
 
 def test_a_full_disk_is_told_in_a_line():
     def target(world):
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
-    with pytest.raises(failures.RankFailedError) as failure:
-        run(target, workers=1)
-    assert "No space left on device: 'somewhere'" in str(failure.value)
-    assert "Traceback" not in str(failure.value)
+    said = failure_of(target, workers=1)
+    assert "No space left on device: 'somewhere'" in said
+    assert "Traceback" not in said
 
 
 def test_a_run_needs_no_room_in_dev_shm(tmp_path):
@@ -213,31 +200,28 @@ def test_each_process_has_its_share_of_threads(tmp_path):
 
 
 def test_core_budget(monkeypatch, tmp_path):
+    def limited(budget, file=None, text=""):
+        if file:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(text)
+        assert cores.allowed() == budget, (file, text)
+
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(12))
     for variable in cores.ALLOTMENT_VARIABLES:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(cores, "CGROUP", tmp_path)
     monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
-    (tmp_path / "membership").write_text("0::/user.slice/job\n")
-    (tmp_path / "user.slice" / "job").mkdir(parents=True)
-    assert cores.allowed() == 12
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert cores.allowed() == 12
-    (tmp_path / "cpu.max").write_text("350000 100000\n")
-    assert cores.allowed() == 3
-    (tmp_path / "user.slice" / "job" / "cpu.max").write_text("250000 100000\n")
-    assert cores.allowed() == 2
+    limited(12, "membership", "0::/user.slice/job\n")
+    limited(12, "cpu.max", "max 100000\n")
+    limited(3, "cpu.max", "350000 100000\n")
+    limited(2, "user.slice/job/cpu.max", "250000 100000\n")
     (tmp_path / "user.slice" / "job" / "cpu.max").unlink()
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert cores.allowed() == 1
+    limited(1, "cpu.max", "50000 100000\n")
     (tmp_path / "cpu.max").unlink()
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert cores.allowed() == 12
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("800000\n")
-    assert cores.allowed() == 8
+    limited(12, "cpu/cpu.cfs_quota_us", "-1\n")
+    limited(12, "cpu/cpu.cfs_period_us", "100000\n")
+    limited(8, "cpu/cpu.cfs_quota_us", "800000\n")
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
-    assert cores.allowed() == 4
+    limited(4)
     monkeypatch.setenv("LSB_DJOB_NUMPROC", "3")
-    assert cores.allowed() == 3
+    limited(3)
