@@ -1,5 +1,6 @@
 """Cores: which are chosen, that nobody else gets them, that they come back; memory that is free."""
 
+import contextlib
 import json
 import os
 import signal
@@ -47,6 +48,20 @@ def test_the_topology_of_this_machine_names_every_core():
     assert sorted(leases.choose(mine, len(mine), places)) == sorted(mine)
 
 
+@contextlib.contextmanager
+def burning(*cpus):
+    """While somebody else uses these cores."""
+    burner = subprocess.Popen(
+        [sys.executable, "-c", "while True: pass"],
+        preexec_fn=lambda: os.sched_setaffinity(0, cpus),
+    )
+    try:
+        yield
+    finally:
+        burner.kill()
+        burner.wait()
+
+
 # Leases as many cores as it is told, says which, and keeps them until its input ends.
 HOLDER = """
 import os, sys
@@ -55,9 +70,6 @@ with leases.leased(int(sys.argv[1])) as cores:
     print(cores, sorted(os.sched_getaffinity(0)), flush=True)
     sys.stdin.read()
 """
-
-
-BURN = "while True: pass"
 
 
 @pytest.fixture
@@ -85,6 +97,11 @@ def machine(monkeypatch):
         process.wait()
 
 
+def leased(count):
+    with leases.leased(count) as cores:
+        return cores
+
+
 def test_no_two_have_the_same_core(machine):
     everything = sorted(os.sched_getaffinity(0))
     said = [machine(1)[1] for _ in everything]
@@ -99,8 +116,7 @@ def test_a_lease_ends_with_its_process(machine, ending):
     everything = os.sched_getaffinity(0)
     process, said = machine(len(everything))
     assert said.startswith("[")
-    with leases.leased(1) as cores:
-        assert cores is None
+    assert leased(1) is None
     process.stdin.close() if ending is None else process.send_signal(ending)
     process.wait()
     with leases.leased(len(everything)) as cores:
@@ -109,10 +125,12 @@ def test_a_lease_ends_with_its_process(machine, ending):
     assert not leases._leased_cores()
 
 
-def test_a_quota_says_nothing_of_which_cores(machine, monkeypatch):
-    monkeypatch.setattr(leases.cores, "quota", lambda: len(os.sched_getaffinity(0)) - 1)
-    with leases.leased(1) as cores:
-        assert cores is None
+def test_neither_more_cores_than_there_are_nor_those_of_a_quota_are_leased(machine, monkeypatch):
+    """A quota says nothing of which cores."""
+    everything = len(os.sched_getaffinity(0))
+    assert leased(1 + everything) is None
+    monkeypatch.setattr(leases.cores, "quota", lambda: everything - 1)
+    assert leased(1) is None
 
 
 def test_a_job_that_is_not_told_which_cores_are_its_own_takes_idle_ones(machine, monkeypatch):
@@ -132,14 +150,8 @@ def test_a_job_that_is_not_told_which_cores_are_its_own_takes_idle_ones(machine,
 
 def test_a_core_that_somebody_uses_is_not_idle():
     core = max(os.sched_getaffinity(0))
-    burner = subprocess.Popen(
-        [sys.executable, "-c", BURN], preexec_fn=lambda: os.sched_setaffinity(0, [core])
-    )
-    try:
+    with burning(core):
         wait_for(lambda: core not in leases.idle({core}), 20)
-    finally:
-        burner.kill()
-        burner.wait()
 
 
 def test_in_a_network_of_its_own_nothing_is_leased():
@@ -154,11 +166,6 @@ def test_in_a_network_of_its_own_nothing_is_leased():
         "not pinned to cores: this container has a network of its own, and does not see the leases "
         "of others\nNone\n"
     )
-
-
-def test_more_cores_than_there_are_cannot_be_leased(machine):
-    with leases.leased(1 + len(os.sched_getaffinity(0))) as cores:
-        assert cores is None
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -193,17 +200,10 @@ def test_a_run_whose_cores_others_use_is_contended(laboratory, threads):
     if threads > len(cores):
         pytest.skip("needs two cores")
 
-    def stay():
-        os.sched_setaffinity(0, cores)
-
-    burner = subprocess.Popen([sys.executable, "-c", BURN], preexec_fn=stay)
-    try:
+    with burning(*cores):
         run = using(RUN.strategy, 1, threads_per_worker=threads, epochs=100)
-        process = laboratory.train(run, preexec_fn=stay)
-        output, _ = process.communicate(timeout=patience.seconds(300))
-    finally:
-        burner.kill()
-        burner.wait()
+        process = laboratory.train(run, preexec_fn=lambda: os.sched_setaffinity(0, cores))
+        output = patience.ended(process, 300)
     assert process.returncode == 0, output
     recorded = read_json(laboratory.folder / "run" / "metrics.json")["cores"]
     if recorded["pinned"] is None:
