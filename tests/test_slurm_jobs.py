@@ -18,18 +18,10 @@ from allcores.study.results_folder import ResultsFolder
 class Executor:
     """What the executor for SLURM has of the interface of executors."""
 
-    status_rate_limiter = contextlib.nullcontext()
     next_seconds_between_status_checks = 10
 
     def __init__(self):
-        self.ended = {}
-        self.status_rate_limiter = self
-
-    async def __aenter__(self):
-        return self
-
-    async def __aexit__(self, *error):
-        return None
+        self.ended, self.status_rate_limiter = {}, contextlib.nullcontext()
 
     def report_job_success(self, job):
         self.ended[job.external_jobid] = "well"
@@ -45,8 +37,7 @@ def look(tmp_path, monkeypatch):
     log = tmp_path / "train" / "7.log"
     log.parent.mkdir()
     log.touch()
-    said = []
-    results = set()
+    said, results = [], set()
     watch = slurm_jobs.Watch(SimpleNamespace(warning=said.append), 10, results.__contains__)
     jobs = [
         SimpleNamespace(external_jobid=number, job=number, aux={"slurm_logfile": log})
@@ -111,10 +102,12 @@ def test_looks_become_rarer_but_not_rarer_than_slurm_remembers(look):
 
 
 class Submitting:
-    """An executor whose sbatch fails a few times."""
+    """An executor whose sbatch fails a few times, and its workflow."""
 
     def __init__(self, reasons):
         self.reasons, self.taken, self.failed = list(reasons), [], []
+        self.scheduler = SimpleNamespace(_executor=self, _user_kill=None, _executor_error=None)
+        internals.submit_again(self, slurm.is_transient)
 
     def run_job(self, job):
         if self.reasons:
@@ -136,9 +129,7 @@ class Submitting:
 )
 def test_a_job_is_submitted_again_where_waiting_helps(monkeypatch, reasons, taken, failed):
     executor, pauses = Submitting(reasons), []
-    scheduler = SimpleNamespace(_executor=executor, _user_kill=None, _executor_error=None)
     monkeypatch.setattr(internals.time, "sleep", pauses.append)
-    internals.submit_again(SimpleNamespace(scheduler=scheduler), slurm.is_transient)
     executor.run_job("job")
     assert (executor.taken, executor.failed) == (taken, failed)
     assert sum(pauses) == sum([5, 10][: len(reasons) - len(failed)])
@@ -146,12 +137,10 @@ def test_a_job_is_submitted_again_where_waiting_helps(monkeypatch, reasons, take
 
 def test_a_call_that_is_told_to_end_submits_nothing_more():
     executor = Submitting(["Socket timed out"] * 1000)
-    scheduler = SimpleNamespace(_executor=executor, _user_kill=None, _executor_error=None)
-    internals.submit_again(SimpleNamespace(scheduler=scheduler), slurm.is_transient)
     thread = threading.Thread(target=executor.run_job, args=("job",))
     thread.start()
     time.sleep(0.5)
-    scheduler._user_kill = "graceful"
+    executor.scheduler._user_kill = "graceful"
     thread.join(60)
     assert not thread.is_alive()
     assert executor.failed == ["Socket timed out"]
