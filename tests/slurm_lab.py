@@ -47,6 +47,21 @@ def cluster(**settings):
         shutil.rmtree(lab)
 
 
+def reached(**settings):
+    """A fixture of a module: the environment in which sbatch and squeue reach a cluster.
+
+    Args:
+        settings: of up.sh; a test whose parameter `slurm` is indirect brings its own.
+    """
+
+    @pytest.fixture(scope="module")
+    def slurm(request):
+        with cluster(**getattr(request, "param", settings)) as environment:
+            yield environment
+
+    return slurm
+
+
 def says(slurm, *command):
     run = subprocess.run(command, env=slurm, text=True, capture_output=True)
     assert run.returncode == 0, run.stdout + run.stderr
@@ -72,6 +87,8 @@ def ends_like_a_local_call(project, folder):
     """Whether a call on this machine ends with the same weights, bit for bit; what is trained over
     several nodes, with those of serial training up to rounding."""
     local = copy(folder)
+    if (project.folder / "slow.py").exists():
+        slow_model(folder, seconds=0, epochs=0)  # the same network, without waiting
     shutil.copy(project.config, local.config)
     local.configure(lambda config: config["studies"].pop("wide", None))
     local.call()
@@ -112,6 +129,33 @@ def slow_model(folder, seconds, epochs):
     optimizer = {"name": "sgd", "lr": 0.05}
     entry = {"import": "slow:Net", "batch_size": 4, "epochs": epochs, "optimizer": optimizer}
     return entry | {"stacked": False}  # which would not wait
+
+
+# The smallest study.
+SMALL = {"models": ["mlp"], "strategies": ["serial"]}
+
+
+def small(folder, model=None, **study):
+    """A project with a study that is SMALL but for these changes.
+
+    Args:
+        model: an entry of `models` that takes the place of `mlp`.
+    """
+    project = copy(folder)
+
+    def change(config):
+        config["studies"]["first"].update(SMALL | study)
+        config["models"]["mlp"] = model or config["models"]["mlp"]
+
+    project.configure(change)
+    return project
+
+
+def ended(call, limit=230, returns=0):
+    """What a call has said, once it has ended as it should."""
+    said = patience.ended(call, limit)
+    assert call.returncode == returns, said
+    return said
 
 
 def by_profile(slurm, project, *arguments):
@@ -185,9 +229,13 @@ class Allocation:
         names = says(self.slurm, "squeue", "--states=all", "-h", "-o", "%N", "-j", self.job)
         return says(self.slurm, "scontrol", "show", "hostnames", names.strip()).split()
 
+    def ended(self, limit=200):
+        """The state in which it has ended."""
+        wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), limit)
+        return self.state()
+
     def ends_well(self):
-        wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), 200)
-        assert self.state() == "COMPLETED", self.log.read_text()
+        assert self.ended() == "COMPLETED", self.log.read_text()
 
     def logs(self):
         return logs_of(self.project)

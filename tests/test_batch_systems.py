@@ -4,10 +4,9 @@ import re
 import subprocess
 import sys
 
-import patience
 import pytest
 from conftest import ENVIRONMENT
-from project import copy
+from slurm_lab import ended, small
 
 # Beside a real SLURM's: each job of a cluster starts two snakemakes.
 pytestmark = pytest.mark.slurm
@@ -47,10 +46,9 @@ class Call:
     """A project whose runs go to one of SYSTEMS."""
 
     def __init__(self, folder, system):
-        self.system, self.project = system, copy(folder)
+        self.system = system
+        self.project = small(folder, strategies=["ddp"])
         command, answer, self.asked = SYSTEMS[system]
-        one = {"models": ["mlp"], "strategies": ["ddp"], "folds": 2}
-        self.project.configure(lambda config: config["studies"]["first"].update(one))
         program = folder / "bin" / command
         program.parent.mkdir()
         stand_in = DESCRIBED if system == "htcondor" else SUBMIT
@@ -75,8 +73,7 @@ class Call:
 def test_runs_are_submitted_and_end(tmp_path):
     calls = [Call(tmp_path / system, system) for system in SYSTEMS]
     for call, process in [(call, call()) for call in calls]:
-        said, _ = process.communicate(timeout=patience.seconds(200))
-        assert process.returncode == 0, said
+        said = ended(process)
         assert "with external jobid '7" in said, "what cancels a job takes its number"
         submitted = (call.project.folder / "asked").read_text()
         assert len(re.findall(call.asked, submitted)) == 2, submitted
@@ -86,17 +83,11 @@ def test_runs_are_submitted_and_end(tmp_path):
 def test_runs_over_several_nodes_are_refused(tmp_path):
     call = Call(tmp_path / "lsf", "lsf")
     call.project.configure(lambda config: config["studies"]["first"].update(nodes=2))
-    process = call()
-    said, _ = process.communicate(timeout=patience.seconds(100))
-    assert process.returncode == 1
-    assert "Runs over several nodes need SLURM" in said
+    assert "Runs over several nodes need SLURM" in ended(call(), returns=1)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_what_the_system_refuses_is_not_waited_for(tmp_path, system):
     call = Call(tmp_path, system)
     (tmp_path / "bin" / SYSTEMS[system][0]).write_text("#!/bin/sh\nexit 1\n")
-    process = call("--retries", "0")
-    said, _ = process.communicate(timeout=patience.seconds(100))
-    assert process.returncode == 1
-    assert "Error submitting jobscript" in said
+    assert "Error submitting jobscript" in ended(call("--retries", "0"), returns=1)

@@ -1,30 +1,32 @@
-"""A job of SLURM for each run: snakemake --profile slurm."""
+"""The two ways of using SLURM, a job for each run and an allocation of many: each ends as a call on
+one machine does."""
 
+import json
 import re
+import time
 
 import pytest
 from patience import wait_for
 from project import RUNS, copy
 from slurm_lab import (
+    Allocation,
     by_profile,
     checkpoints_of,
-    cluster,
+    ended,
     ends_like_a_local_call,
+    kill_node,
     logs_of,
+    reached,
     says,
     slow_model,
+    small,
 )
 
 from allcores.study import run_files
 
 pytestmark = pytest.mark.slurm
-
-
-@pytest.fixture(scope="module")
-def slurm():
-    """The environment in which sbatch and squeue reach the cluster."""
-    with cluster() as environment:
-        yield environment
+slurm = reached()
+OVER_NODES = ("shared_memory", "ddp", "ring", "parameter_server")
 
 
 def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
@@ -34,9 +36,7 @@ def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
     project.configure(
         lambda config: config["studies"].update(wide=wide | {"strategies": ["shared_memory"]})
     )
-    run = by_profile(slurm, project)
-    said, _ = run.communicate()
-    assert run.returncode == 0, said
+    ended(by_profile(slurm, project))
     assert len(list((project.results / "runs").rglob("metrics.json"))) == RUNS + 2
     assert (project.results / "studies" / "first" / "accuracy_table.csv").exists()
     states = says(slurm, "squeue", "--states=all", "-h", "-o", "%T %C %D").splitlines()
@@ -49,9 +49,7 @@ def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
 def test_short_runs_share_jobs(slurm, tmp_path):
     project = copy(tmp_path / "there")
     project.configure(lambda config: config.pop("runs_per_job"))
-    call = by_profile(slurm, project)
-    said, _ = call.communicate()
-    assert call.returncode == 0, said
+    said = ended(by_profile(slurm, project))
     assert "8 runs trained, 0 of them diverged; 0 missing" in said
     assert len(run_files.below(project.results)) == 8
     logs = list(project.results.glob("calls/*/*.log"))
@@ -61,30 +59,23 @@ def test_short_runs_share_jobs(slurm, tmp_path):
 
 def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path):
     """SIGKILL of snakemake, then scancel of a job in mid-run: it goes on where it was."""
-    project = copy(tmp_path / "there")
-    one = {"models": ["mlp"], "strategies": ["shared_memory"], "workers": [1]}
-    project.configure(lambda config: config["studies"]["first"].update(one))
-    slow = slow_model(project.folder, seconds=0.02, epochs=150)
-    project.configure(lambda config: config["models"].update(mlp=slow))
+    slow = slow_model(tmp_path / "there", seconds=0.02, epochs=150)
+    project = small(tmp_path / "there", slow, strategies=["shared_memory"], workers=[1])
     first = by_profile(slurm, project)
     wait_for(lambda: checkpoints_of(project))
     first.kill()
     first.communicate()
     by_profile(slurm, project, "--unlock").communicate()
-    second = by_profile(slurm, project)
-    said, _ = second.communicate()
+    said = ended(by_profile(slurm, project), returns=1)
     numbers = re.search(r"`scancel ([\d ]+)`", said)
-    assert second.returncode == 1
     assert "SLURM still has jobs of an earlier call" in said
     says(slurm, "scancel", *numbers[1].split())
     wait_for(lambda: not says(slurm, "squeue", "-h").strip(), 60)
     third = by_profile(slurm, project)
     wait_for(lambda: any("resumed after epoch" in log for log in logs_of(project)))
     says(slurm, "scancel", *says(slurm, "squeue", "-h", "-o", "%i", "-t", "RUNNING").split())
-    said, _ = third.communicate()
-    assert third.returncode == 0, said
+    ended(third)
     assert any("resumed after epoch" in log for log in logs_of(project))
-    slow_model(tmp_path / "here", seconds=0, epochs=150)
     assert ends_like_a_local_call(project, tmp_path / "here")
 
 
@@ -95,8 +86,61 @@ def test_what_would_wait_for_ever_is_told_before_anything_is_submitted(slurm, tm
         ("train:mem_mb=90000", "Requested node configuration is not available"),
         ("train:slurm_partition=nix", "Invalid partition name specified"),
     ):
-        run = by_profile(slurm, project, "--set-resources", asked)
-        said, _ = run.communicate()
-        assert run.returncode == 1
+        said = ended(by_profile(slurm, project, "--set-resources", asked), returns=1)
         assert "SLURM would never start these jobs:\ntrain, 1 CPUs" in said
         assert message in said
+
+
+def test_many_runs_share_one_allocation(slurm, tmp_path):
+    allocation = Allocation(slurm, tmp_path / "there", wide=OVER_NODES, seeds=[0, 1])
+    allocation.ends_well()
+    assert len(allocation.weights()) == 2 * (RUNS + 2 * len(OVER_NODES))
+    # One job: neither runs nor tables are submitted.
+    assert len(says(slurm, "squeue", "--states=all", "-h", "-n", "allcores").splitlines()) == 1
+    assert (allocation.project.results / "studies" / "first" / "report.html").exists()
+    assert not any("starting without" in log for log in allocation.logs())
+    hosts = {
+        tuple(node["host"] for node in json.loads(file.read_text())["nodes"])
+        for file in (allocation.project.results / "runs").rglob("metrics.json")
+    }
+    first, last = allocation.nodes()
+    assert hosts == {(first,), (last,), (first, last)}
+    assert allocation.is_like_a_local_call(tmp_path / "here")
+
+
+@pytest.mark.parametrize(("nodes", "why"), [(1, "time limit"), (2, "preemption")])
+def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, nodes, why):
+    folder = tmp_path / "there"
+    # A step takes longer than a program that is not given time would live.
+    model = slow_model(folder, seconds=1.5, epochs=1)
+    wide = ["shared_memory"] if nodes > 1 else []
+    allocation = Allocation(
+        slurm, folder, nodes, wide, model, models=["mlp"], strategies=["serial"]
+    )
+    checkpoints = allocation.project.results / "checkpoints"
+    wait_for(lambda: len(list(checkpoints.rglob("trace.allcores"))) >= nodes)
+    time.sleep(3)
+    begun = len(list(checkpoints.rglob("trace.allcores")))
+    if why == "preemption":
+        urgent = ["--partition=urgent", "--nodes=3", "--exclusive", "--wrap=sleep 1"]
+        says(slurm, "sbatch", "--output=/dev/null", *urgent)
+    else:  # as SLURM does two minutes before the end
+        says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
+    wait_for(lambda: allocation.state() == "PENDING", 60)
+    saved = {file.parent for file in checkpoints.rglob("latest.allcores")}
+    assert len(saved) == begun, allocation.logs()
+    allocation.ends_well()
+    resumed = re.compile(r"resumed after epoch 0 of 1 and \d+ of 8 steps")
+    assert sum(bool(resumed.search(log)) for log in allocation.logs()) == begun
+    assert not any("starting without" in log for log in allocation.logs())
+    assert allocation.is_like_a_local_call(tmp_path / "here")
+
+
+def test_a_node_that_dies_loses_its_runs_only(slurm, tmp_path):
+    model = slow_model(tmp_path / "there", seconds=0.02, epochs=100)
+    allocation = Allocation(slurm, tmp_path / "there", model=model, models=["mlp"])
+    wait_for(lambda: checkpoints_of(allocation.project))
+    _, last = allocation.nodes()  # the job itself runs on the first
+    kill_node(slurm, last)  # the last test: it stays dead
+    allocation.ends_well()
+    assert allocation.is_like_a_local_call(tmp_path / "here")

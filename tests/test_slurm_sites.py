@@ -1,25 +1,35 @@
-"""A cluster as sites have it: ways of asking, calls side by side, drained nodes, short turns."""
+"""Clusters as sites have them: ways of asking, calls side by side, drained nodes, short turns, two
+hardware threads to a core, jobs that are forgotten or suspended, little memory, no answer."""
 
+import json
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
-import patience
 import pytest
 from conftest import ROOT
 from patience import wait_for
-from project import copy
-from slurm_lab import Allocation, by_profile, cluster, logs_of, says, slow_model, weights_of
+from slurm_lab import (
+    SMALL,
+    Allocation,
+    by_profile,
+    ended,
+    logs_of,
+    reached,
+    says,
+    slow_model,
+    small,
+    weights_of,
+)
 
 pytestmark = pytest.mark.slurm
-
-
-@pytest.fixture(scope="module")
-def slurm():
-    with cluster(NODES="6") as environment:
-        yield environment
-
+slurm = reached(NODES="6")
+OF_TWO_THREADS = pytest.mark.parametrize("slurm", [{"THREADS": "2", "NODES": "2"}], indirect=True)
+FORGETFUL = pytest.mark.parametrize("slurm", [{"MIN_JOB_AGE": "2"}], indirect=True)
 
 WAYS = {
     "tasks": ["--nodes=2", "--ntasks=4"],
@@ -31,7 +41,6 @@ WAYS = {
     "memory per cpu": ["--nodes=2", "--exclusive", "--mem-per-cpu=1500"],
     "tasks on one node": ["--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1"],
 }
-SMALL = {"models": ["mlp"], "strategies": ["serial"]}
 
 
 def test_however_an_allocation_is_asked_for_it_works_with_what_it_got(slurm, tmp_path):
@@ -57,8 +66,7 @@ def test_a_turn_that_is_too_short_for_anything_is_the_last(slurm, tmp_path):
     wait_for(lambda: allocation.log.exists() and "Building DAG" in allocation.log.read_text())
     # As SLURM does two minutes before the end, which is at once where one minute was asked for.
     says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
-    wait_for(lambda: allocation.state() not in ("PENDING", "RUNNING", "COMPLETING"), 100)
-    assert allocation.state() == "FAILED"
+    assert allocation.ended(100) == "FAILED"
     assert "not queued again: no run came any further in this turn" in allocation.log.read_text()
 
 
@@ -70,28 +78,20 @@ def status(slurm, project):
 
 
 def test_two_configs_side_by_side_leave_each_other_alone(slurm, tmp_path):
-    project = copy(tmp_path)
-    project.configure(lambda config: config["studies"]["first"].update(SMALL))
-    slow = slow_model(tmp_path, seconds=0.02, epochs=100)
-    project.configure(lambda config: config["models"].update(mlp=slow))
-    other = copy(tmp_path / "elsewhere")
-    other.configure(lambda config: config["studies"]["first"].update(SMALL))
+    project = small(tmp_path, slow_model(tmp_path, seconds=0.02, epochs=100))
+    other = small(tmp_path / "elsewhere")
     other.config = other.config.rename(tmp_path / "other.yaml")
     other.folder, other.results = tmp_path, tmp_path / "results" / "other"
     first = by_profile(slurm, project)
     wait_for(lambda: logs_of(project))
     assert re.search(r"^0 done, [12] running, 0 failed", status(slurm, project))
-    second = by_profile(slurm, other)
-    said, _ = second.communicate(timeout=patience.seconds(200))
-    assert second.returncode == 0, said
-    said, _ = first.communicate(timeout=patience.seconds(200))
-    assert first.returncode == 0, said
+    ended(by_profile(slurm, other))
+    ended(first)
     assert len(weights_of(project)) == len(weights_of(other)) == 2
 
 
 def test_drained_nodes_are_waited_for_and_ctrl_c_cancels_the_jobs(slurm, tmp_path):
-    project = copy(tmp_path)
-    project.configure(lambda config: config["studies"]["first"].update(SMALL))
+    project = small(tmp_path)
     nodes = f"nodename=n[1-{len(says(slurm, 'sinfo', '-hN', '-pmain').splitlines())}]"
     says(slurm, "scontrol", "update", nodes, "state=drain", "reason=test")
     try:
@@ -99,23 +99,71 @@ def test_drained_nodes_are_waited_for_and_ctrl_c_cancels_the_jobs(slurm, tmp_pat
         wait_for(lambda: "PENDING" in says(slurm, "squeue", "-h", "-o", "%T"), 60)
         wait_for(lambda: status(slurm, project).startswith("0 done, 0 running, 0 failed, 2 to go"))
         call.send_signal(signal.SIGINT)
-        said, _ = call.communicate(timeout=patience.seconds(60))
-        assert call.returncode == 1, said
+        ended(call, 60, returns=1)
         assert not says(slurm, "squeue", "-h").strip()
     finally:
         says(slurm, "scontrol", "update", nodes, "state=resume")
 
 
 def test_how_many_threads_are_fastest_is_known_before_jobs_ask_for_cpus(slurm, tmp_path):
-    project = copy(tmp_path)
-    wider = SMALL | {"strategies": ["serial", "ddp"], "threads_per_worker": ["auto"]}
+    project = small(tmp_path, strategies=["serial", "ddp"], threads_per_worker=["auto"])
+    project.configure(lambda config: config.update(recipe="auto"))
+    assert "FAILED" not in ended(by_profile(slurm, project))
 
-    def change(config):
-        config["studies"]["first"].update(wider)
-        config["recipe"] = "auto"
 
-    project.configure(change)
-    call = by_profile(slurm, project)
-    said, _ = call.communicate(timeout=patience.seconds(230))
-    assert call.returncode == 0, said
-    assert "FAILED" not in said
+@pytest.mark.parametrize("asked", [["--exclusive"], ["--exclusive", "--hint=nomultithread"]])
+@OF_TWO_THREADS
+def test_each_core_has_one_worker_and_no_node_is_idle(slurm, tmp_path, asked):
+    model = slow_model(tmp_path, seconds=0.02, epochs=10)
+    asked = ["--nodes=2", "--mem=6000", *asked]
+    seeds = [0, 1, 2, 3]
+    allocation = Allocation(slurm, tmp_path, model=model, asked=asked, seeds=seeds, **SMALL)
+    allocation.ends_well()
+    runs = [
+        json.loads(file.read_text())
+        for file in (allocation.project.results / "runs").rglob("metrics.json")
+    ]
+    assert len(runs) == 8
+    hosts = [run["nodes"][0]["host"] for run in runs]
+    assert {hosts.count(host) for host in hosts} == {4}
+    assert "Provided cores: 4" in allocation.log.read_text()
+
+
+@FORGETFUL
+def test_jobs_that_are_forgotten_and_an_outage_lose_no_run(slurm, tmp_path):
+    """While SLURM does not answer jobs end, and are submitted; it forgets them after 2 s."""
+    project = small(tmp_path, slow_model(tmp_path, seconds=0.02, epochs=20), folds=3)
+    call = by_profile(slurm, project, "--jobs", "2")
+    wait_for(lambda: logs_of(project))
+    pid = int(Path(slurm["LAB"], "run", "slurmctld.pid").read_text())
+    os.kill(pid, signal.SIGTERM)
+    time.sleep(15)
+    subprocess.run(["slurmctld"], env=slurm, check=True)
+    said = ended(call)
+    assert "SLURM does not answer; it is asked again" in said
+    assert len(weights_of(project)) == 3
+    assert not list((project.results / "logs" / "slurm").rglob("*")), "no empty folder is left"
+
+
+@FORGETFUL
+def test_a_run_over_two_nodes_that_is_suspended_goes_on(slurm, tmp_path):
+    model = slow_model(tmp_path, seconds=0.05, epochs=40)
+    allocation = Allocation(slurm, tmp_path, wide=["shared_memory"], model=model, **SMALL)
+    wait_for(lambda: any("epoch 1/" in log for log in logs_of(allocation.project)))
+    wait_for(lambda: list((allocation.project.results / "checkpoints").rglob("*_nodes2*")))
+    says(slurm, "scontrol", "suspend", allocation.job)
+    time.sleep(12)
+    says(slurm, "scontrol", "resume", allocation.job)
+    allocation.ends_well()
+    assert len(weights_of(allocation.project)) == 4
+    assert not any("was not heard of" in log for log in logs_of(allocation.project))
+
+
+@FORGETFUL
+def test_runs_without_room_in_memory_are_refused_with_the_flag_that_mends_it(slurm, tmp_path):
+    """As SLURM gives little memory to a CPU where nobody asks for more."""
+    allocation = Allocation(slurm, tmp_path, asked=["--nodes=2", "--exclusive"], **SMALL)
+    allocation.ended(100)
+    said = allocation.log.read_text()
+    assert "These runs have no room in memory:" in said
+    assert "SLURM gives this job 200 MB on a node: submit it with --mem=0" in said
