@@ -64,7 +64,7 @@ def run_ranks(
     """
     _allow_many_files()
     nodes = nodes or Nodes()
-    fork, shared = get_context("fork"), SharedMemory()
+    shared = SharedMemory()
     local_ranks = ranks_of(nodes, workers, servers)
     oversubscribed = len(local_ranks) * threads > cores.allowed()
     workers_on_node = workers // nodes.count
@@ -72,28 +72,25 @@ def run_ranks(
     barrier = Barrier(workers_on_node, spin, COLLECTIVE_TIMEOUT.total_seconds())
     heartbeats, pause = Heartbeats(len(local_ranks)), Pause(workers_on_node)
     rendezvous = (LocalRendezvous if nodes.count == 1 else RendezvousOverNodes).create(nodes)
+    worlds = [
+        World(
+            rank,
+            workers,
+            servers,
+            threads,
+            pins and pins[place * threads : (place + 1) * threads],
+            nodes.count,
+            Clock(partial(heartbeats.beat, place)),
+            shared,
+            barrier,
+            pause,
+        )
+        for place, rank in enumerate(local_ranks)
+    ]
     ranks = {}
     try:
-        for place, rank in enumerate(local_ranks):
-            world = World(
-                rank,
-                workers,
-                servers,
-                threads,
-                pins and pins[place * threads : (place + 1) * threads],
-                nodes.count,
-                Clock(partial(heartbeats.beat, place)),
-                shared,
-                barrier,
-                pause,
-            )
-            report, child_end = fork.Pipe(duplex=False)
-            process = fork.Process(
-                target=_run_rank, args=(target, world, rendezvous, child_end, nodes)
-            )
-            process.start()
-            child_end.close()
-            ranks[rank] = process, report
+        for world in worlds:
+            ranks[world.rank] = _fork(target, world, rendezvous, nodes)
         if once_forked:  # threads may be started from here on, not earlier
             once_forked()
         title = partial(supervision.title, workers=workers, nodes=nodes)
@@ -122,6 +119,16 @@ def _allow_many_files():
     """Let this process open as many files as it may: W workers need W - 1 connections each."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _fork(target, world, rendezvous, nodes):
+    """Fork the process of a rank; returns it and the pipe on which it reports how it ended."""
+    fork = get_context("fork")
+    report, child_end = fork.Pipe(duplex=False)
+    process = fork.Process(target=_run_rank, args=(target, world, rendezvous, child_end, nodes))
+    process.start()
+    child_end.close()
+    return process, report
 
 
 def _run_rank(target, world, rendezvous, report, nodes):

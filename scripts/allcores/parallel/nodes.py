@@ -24,8 +24,8 @@ import psutil
 from allcores.parallel.failures import RankFailedError
 
 JOINING = 300.0  # seconds within which all nodes must have joined: Python may start slowly
-GREETING_WITHIN = 3.0  # seconds that node 0 gives to a caller, before it listens to the next
-ANSWERING = 12.0  # seconds that a caller gives to node 0, which others may keep waiting
+CONNECTING = 3.0  # seconds to reach an address; and to say the token, before node 0 hears the next
+ANSWERING = 12.0  # seconds within which node 0 must answer, whom strangers may keep waiting
 GREETING = 128  # bytes in which each side says the token, its number and the name of its host
 LOOPBACK = "127."
 
@@ -174,7 +174,7 @@ def _receive_all(count, file, addresses, deadline):
             while len(links) < count - 1:
                 listener.settimeout(max(0.01, deadline - time.monotonic()))
                 caller, _ = listener.accept()
-                caller.settimeout(GREETING_WITHIN)
+                caller.settimeout(CONNECTING)
                 own_address = caller.getsockname()[0]
                 link = _greet(caller, token, 0)
                 if link:
@@ -206,10 +206,11 @@ def _call(count, node, file, interface, deadline):
     while time.monotonic() < deadline:
         for address, port, token in _read_published(file):
             try:
-                caller = socket.create_connection((address, port), ANSWERING, source)
+                caller = socket.create_connection((address, port), CONNECTING, source)
             except OSError as error:
                 problem = f"{address}, port {port}: {error}"
                 continue
+            caller.settimeout(ANSWERING)
             own_address = caller.getsockname()[0]
             link = _greet(caller, token, node)
             if link:
