@@ -65,8 +65,9 @@ def burning(*cpus):
 # Leases as many cores as it is told, says which, and keeps them until its input ends.
 HOLDER = """
 import os, sys
-from allcores.machine import cores, leases, memory
-with leases.leased(int(sys.argv[1])) as cores:
+from allcores.machine import leases
+leases.NAME = sys.argv[1]
+with leases.leased(int(sys.argv[2])) as cores:
     print(cores, sorted(os.sched_getaffinity(0)), flush=True)
     sys.stdin.read()
 """
@@ -77,12 +78,11 @@ def machine(monkeypatch):
     """Leases of a name of its own, so that runs beside this test have no part in it."""
     name = f"allcores-test-{os.getpid()}-" + "{}"
     monkeypatch.setattr(leases, "NAME", name)
-    code = HOLDER.replace("\nwith", f"\nleases.NAME = {name!r}\nwith")
     holders = []
 
     def hold(count):
         process = subprocess.Popen(
-            [sys.executable, "-c", code, str(count)],
+            [sys.executable, "-c", HOLDER, name, str(count)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -169,8 +169,7 @@ def test_in_a_network_of_its_own_nothing_is_leased():
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-def test_each_worker_is_kept_to_a_core_of_its_own(laboratory, monkeypatch):
-    monkeypatch.setattr(leases, "NAME", f"allcores-test-{os.getpid()}-" + "{}")
+def test_each_worker_is_kept_to_a_core_of_its_own(laboratory, monkeypatch, machine):
     before = os.sched_getaffinity(0)
 
     def note_affinity_and_train(*arguments):
@@ -186,8 +185,7 @@ def test_each_worker_is_kept_to_a_core_of_its_own(laboratory, monkeypatch):
     wait_for(lambda: not leases._leased_cores())
 
 
-def test_a_run_that_shares_its_cores_says_so(laboratory, monkeypatch):
-    monkeypatch.setattr(leases, "NAME", f"allcores-test-{os.getpid()}-" + "{}")
+def test_a_run_that_shares_its_cores_says_so(laboratory, machine):
     metrics, _ = laboratory.conduct(using(DDP, 2 * len(os.sched_getaffinity(0)), epochs=40))
     assert metrics["cores"]["pinned"] is None
     assert metrics["cores"]["contended"]
