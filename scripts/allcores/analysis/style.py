@@ -11,6 +11,7 @@ import seaborn as sns
 from matplotlib import ticker
 from scipy.optimize import isotonic_regression
 
+from allcores.analysis import tidy
 from allcores.study import registry
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
@@ -88,10 +89,50 @@ def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
     return figure, list(axes.flat[:count])
 
 
-def legend_below(figure, axes):
+def panels_of(frame, more=("dataset", "train_size"), each=1, most=None, **options):
+    """A figure with panels for each model, and each value of other columns where these vary.
+
+    Args:
+        frame: with the columns model, and those in `more`.
+        each: how many panels for each of them.
+        most: of so many models only; None: of all.
+        options: of panels().
+
+    Returns:
+        (figure, [(panel, or the list of them if each > 1, its rows of frame), ...])
+    """
+    shown = ["model", *tidy.varying(frame, more)]
+    groups = list(frame.groupby(shown, sort=False))[:most]
+    figure, axes = panels(each * len(groups), **options)
+    for number, panel in enumerate(axes):
+        values = groups[number // each][0]
+        panel.set_title(title(shown, values))
+        settings = "".join(f"{name}={value};" for name, value in zip(shown, values, strict=True))
+        # In an SVG: by it the page of a study dims what a reader has not chosen.
+        panel.set_gid(f"panel{number};{settings}")
+    of_each = [axes[start : start + each] for start in range(0, len(axes), each)]
+    pairs = zip(of_each, groups, strict=True)
+    return figure, [(own if each > 1 else own[0], rows) for own, (_, rows) in pairs]
+
+
+def band(panel, x, curve, scale=1.0, **look):
+    """Draw the mean of repeats, and their range as a band.
+
+    Args:
+        curve: mean, low and high, as of tidy.learning_curve().
+        scale: by which they are multiplied.
+        look: options of panel.plot().
+    """
+    panel.plot(x, scale * curve["mean"], ms=4, **look)
+    panel.fill_between(
+        x, scale * curve["low"], scale * curve["high"], color=look["color"], alpha=0.1
+    )
+
+
+def legend_below(figure):
     """One legend for all panels, below them, each label once."""
     entries = {}
-    for panel in axes:
+    for panel in figure.axes:
         entries |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     if entries:
         width = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, entries))
@@ -101,13 +142,13 @@ def legend_below(figure, axes):
         figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
 
 
-def keep_apart(figure, axes):
+def keep_apart(figure):
     """Move the texts of each panel up or down, as little as needed, until none covers another.
 
     They are annotations with offsets in points; to be called when the layout is final.
     """
     figure.draw_without_rendering()
-    for panel in axes:
+    for panel in figure.axes:
         columns = []  # texts that share some horizontal extent
         for text in sorted(panel.texts, key=lambda text: text.get_window_extent().x0):
             box = text.get_window_extent()
@@ -172,15 +213,6 @@ def setup_text(row):
     if str(row["threads"]) != "1":
         text += f", {row['threads']} threads{' each' if row['workers'] > 1 else ''}"
     return text
-
-
-def name_panel(panel, columns, values, more=""):
-    """Write the settings that a panel is of above it, and into its id in an SVG, by which the page
-    of a study dims those that a reader has not chosen."""
-    panel.set_title(f"{title(columns, values)}{more}")
-    number = panel.figure.axes.index(panel)
-    settings = "".join(f"{column}={value};" for column, value in zip(columns, values, strict=True))
-    panel.set_gid(f"panel{number};{settings}")
 
 
 def title(columns, values):

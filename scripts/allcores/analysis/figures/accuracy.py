@@ -19,12 +19,11 @@ counted in the label, not averaged. Colour and marker tell the strategies apart.
 def figure(runs, facts):
     """One panel per dataset and model; a row per schedule and setup."""
     colours = style.strategies(runs["strategy"])
-    shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
-    groups = list(runs.groupby(shown, sort=False))
-    rows = max(group.groupby(tidy.SETTINGS).ngroups for _, group in groups)
-    height, sharex = 0.9 + 0.36 * rows, runs["dataset"].nunique() == 1
-    figure, axes = style.panels(len(groups), width=4.4, height=height, columns=3, sharex=sharex)
-    for panel, (names, group) in zip(axes, groups, strict=True):
+    setups = runs.drop_duplicates(tidy.SETTINGS)
+    rows = setups.groupby(["model", "dataset", "train_size"]).size().max()
+    options = {"height": 0.9 + 0.36 * rows, "sharex": runs["dataset"].nunique() == 1}
+    figure, panels = style.panels_of(runs, width=4.4, columns=3, **options)
+    for panel, group in panels:
         labels = []
         for row, (_, repeats) in enumerate(group.groupby(tidy.SETTINGS, sort=False)):
             colour, marker = colours[repeats["strategy"].iloc[0]]
@@ -46,9 +45,6 @@ def figure(runs, facts):
             mark = f" ({diverged} of {len(repeats)} diverged)" if diverged else ""
             schedule, setup = repeats["schedule"].iloc[0], style.setup_text(repeats.iloc[0])
             labels.append(f"{schedule}: {setup}{mark}")
-        style.name_panel(panel, shown, names)
-        panel.set(
-            xlabel=f"held-out {facts.metric.axis}",
-        )
+        panel.set_xlabel(f"held-out {facts.metric.axis}")
         style.name_rows(panel, labels)
     return figure

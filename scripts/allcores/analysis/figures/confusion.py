@@ -2,7 +2,7 @@
 
 import seaborn as sns
 
-from allcores.analysis import style, tidy
+from allcores.analysis import style
 
 TITLE = "confusion matrix"
 SECTION = "{metric}"
@@ -20,10 +20,9 @@ MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their bo
 def figure(confusion, facts):
     """One panel per dataset and model, of the baseline's runs; each row sums to 100 %."""
     pooled = confusion[confusion["strategy"] == facts.baseline]
-    shown = ["model", *tidy.varying(pooled, ["dataset", "train_size"])]
-    groups = list(pooled.groupby(shown, sort=False))[: style.MOST_PANELS]
-    figure, axes = style.panels(len(groups), width=4.2, height=3.6, columns=3)
-    for panel, (names, group) in zip(axes, groups, strict=True):
+    size = {"width": 4.2, "height": 3.6, "columns": 3}
+    figure, panels = style.panels_of(pooled, most=style.MOST_PANELS, **size)
+    for panel, group in panels:
         counts = group.pivot_table(
             index="true", columns="predicted", values="samples", aggfunc="sum", sort=False
         )
@@ -40,11 +39,10 @@ def figure(confusion, facts):
             fmt=".0f",
             annot_kws={"size": min(13, max(7, 84 / len(counts)))},
             square=True,
-            cbar=panel is axes[-1],
+            cbar=panel is panels[-1][0],
             cbar_kws={"label": "% of the true class"},
         )
         panel.tick_params(axis="y", rotation=0)
-        style.name_panel(panel, shown, names)
         panel.set(xlabel="predicted class", ylabel="")
-    axes[0].set_ylabel("true class")
+    figure.axes[0].set_ylabel("true class")
     return figure

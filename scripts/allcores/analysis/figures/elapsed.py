@@ -18,9 +18,9 @@ def figure(speed_table, facts):
     """One panel per model, both axes logarithmic; hollow grey marks are published times."""
     speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["samples"])
     colours = style.strategies(speeds["strategy"])
-    groups = list(speeds.groupby("model", sort=False))
-    figure, axes = style.panels(len(groups), width=4.6, height=3.8)
-    for panel, (model, group) in zip(axes, groups, strict=True):
+    figure, panels = style.panels_of(speeds, width=4.6, height=3.8)
+    for panel, group in panels:
+        model = group["model"].iloc[0]
         for strategy, line in group.groupby("strategy", sort=False):
             line = line.sort_values("cores")
             colour, marker = colours[strategy]
@@ -32,12 +32,12 @@ def figure(speed_table, facts):
         ends = [first["cores"], group["cores"].max()]
         ideal = [first["per_1000"] * first["cores"] / cores for cores in ends]
         panel.plot(ends, ideal, color="0.6", lw=1, ls="--", label="ideal")
-        panel.set(xscale="log", title=model, xlabel="cores")
+        panel.set(xscale="log", xlabel="cores")
         panel.set_xticks(counts, labels=map(str, counts))
         panel.minorticks_off()
         style.plain_logarithmic(panel.yaxis)
-    axes[0].set_ylabel("training time per 1,000 samples (s)")
-    style.legend_below(figure, axes)
+    figure.axes[0].set_ylabel("training time per 1,000 samples (s)")
+    style.legend_below(figure)
     return figure
 
 

@@ -19,31 +19,24 @@ def figure(epochs, facts):
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
     workers = sorted(epochs["workers"].unique())
-    shown = ["model", *tidy.varying(epochs, ["dataset", "schedule", "train_size"])]
-    groups = list(epochs.groupby(shown, sort=False))
-    figure, axes = style.panels(2 * len(groups), width=4.8, columns=2)
-    for number, (names, group) in enumerate(groups):
-        pair = axes[2 * number : 2 * number + 2]
+    more = ["dataset", "schedule", "train_size"]
+    figure, pairs = style.panels_of(epochs, more, each=2, width=4.8, columns=2)
+    for pair, group in pairs:
         for _, repeats in group.groupby(tidy.SETTINGS, sort=False):
             first = repeats.iloc[0]
             colour, marker = colours[first["strategy"]]
             line = tidy.learning_curve(repeats, facts.curve.name)
             for panel, x in zip(pair, AXES, strict=True):
-                panel.plot(
-                    line[x],
-                    facts.curve.scale * line["mean"],
+                style.band(
+                    *(panel, line[x], line, facts.curve.scale),
                     color=colour,
                     marker=marker,
-                    ms=4,
                     ls=style.dash(first["workers"], workers),
                     label=style.setup_text(first),
                 )
-                low, high = (facts.curve.scale * line[end] for end in ("low", "high"))
-                panel.fill_between(line[x], low, high, color=colour, alpha=0.1)
         for panel, label in zip(pair, AXES.values(), strict=True):
-            style.name_panel(panel, shown, names)
-            panel.set(xlabel=label)
+            panel.set_xlabel(label)
         pair[0].xaxis.get_major_locator().set_params(integer=True)
         pair[0].set_ylabel(f"held-out {facts.curve.axis}")
-    style.legend_below(figure, axes)
+    style.legend_below(figure)
     return figure

@@ -22,30 +22,24 @@ def figure(epochs):
     colours = style.strategies(epochs["strategy"])
     schedules = epochs["schedule"].unique()
     lines = epochs[LINE].drop_duplicates().groupby("strategy")[LINE[1:]].apply(_tuples)
-    shown = ["model", *tidy.varying(epochs, ["dataset", "train_size"])]
-    groups = list(epochs.groupby(shown, sort=False))
-    figure, axes = style.panels(len(groups))
-    for panel, (names, group) in zip(axes, groups, strict=True):
+    figure, panels = style.panels_of(epochs)
+    for panel, group in panels:
         for _, repeats in group.groupby(tidy.SETTINGS, sort=False):
             first = repeats.iloc[0]
             colour, marker = colours[first["strategy"]]
             line = tidy.learning_curve(repeats, "loss")
-            panel.plot(
-                line["elapsed"],
-                line["mean"],
+            style.band(
+                *(panel, line["elapsed"], line),
                 color=colour,
                 marker=marker,
-                ms=4,
                 ls=style.dash(tuple(first[LINE[1:]]), lines[first["strategy"]]),
                 label=style.setup_text(first)
                 + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
             )
-            panel.fill_between(line["elapsed"], line["low"], line["high"], color=colour, alpha=0.12)
-        style.name_panel(panel, shown, names)
         panel.set(xlabel="training time (s)")
         style.plain_logarithmic(panel.yaxis)
-    axes[0].set_ylabel("training loss")
-    style.legend_below(figure, axes)
+    figure.axes[0].set_ylabel("training loss")
+    style.legend_below(figure)
     return figure
 
 

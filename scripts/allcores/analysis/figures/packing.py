@@ -29,5 +29,5 @@ def figure(runs, utilisation, against_runs, against_utilisation):
         panel.set_title(f"{title}: {' / '.join(setups)}", loc="left")
     axes[0].set_xlim(0, max(minutes))
     axes[1].set_xlabel("time since the first run began (min)")
-    style.legend_below(figure, axes)
+    style.legend_below(figure)
     return figure

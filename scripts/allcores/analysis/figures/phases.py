@@ -24,11 +24,10 @@ def figure(epochs):
     others = [name for name in phases if name.removesuffix("_seconds") not in IN_A_STEP]
     phases = [f"{name}_seconds" for name in IN_A_STEP if f"{name}_seconds" in phases] + others
     measured = tidy.without_warm_up(epochs)
-    shown = ["model", *tidy.varying(epochs, ["dataset", "train_size"])]
-    groups = list(measured.groupby(shown, sort=False))
-    rows = max(group.groupby(tidy.SPEED_SETTINGS).ngroups for _, group in groups)
-    figure, axes = style.panels(len(groups), width=5, height=1 + 0.32 * rows, columns=2)
-    for panel, (names, group) in zip(axes, groups, strict=True):
+    setups = measured.drop_duplicates(tidy.SPEED_SETTINGS)
+    rows = setups.groupby(["model", "dataset", "train_size"]).size().max()
+    figure, panels = style.panels_of(measured, width=5, height=1 + 0.32 * rows, columns=2)
+    for panel, group in panels:
         medians = group.groupby(tidy.SPEED_SETTINGS, sort=False)[phases].median()
         medians = medians.fillna(0).reset_index()
         start = np.zeros(len(medians))
@@ -45,9 +44,8 @@ def figure(epochs):
             )
             start = start + medians[phase].to_numpy()
         style.name_rows(panel, [style.setup_text(row) for _, row in medians.iterrows()])
-        style.name_panel(panel, shown, names)
-        panel.set(xlabel="seconds per epoch")
+        panel.set_xlabel("seconds per epoch")
         panel.grid(visible=False, axis="y")
         panel.xaxis.set_major_locator(ticker.MaxNLocator(5))
-    style.legend_below(figure, axes)
+    style.legend_below(figure)
     return figure

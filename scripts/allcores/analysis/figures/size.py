@@ -18,10 +18,9 @@ def figure(epochs, runs, size_table):
     """One panel per dataset and model; a dot per run, a line per setup."""
     timed = tidy.timed(runs, epochs)
     colours = style.strategies(timed["strategy"])
-    shown = ["model", *tidy.varying(timed, ["dataset"])]
-    figure, axes = style.panels(timed.groupby(shown).ngroups, width=5)
+    figure, panels = style.panels_of(timed, more=["dataset"], width=5)
     most = timed["train_samples"].max()
-    for panel, (names, group) in zip(axes, timed.groupby(shown, sort=False), strict=True):
+    for panel, group in panels:
         for _, fit in size_table.iterrows():
             rows = group[(group[tidy.SETUP] == fit[tidy.SETUP]).all(axis=1)]
             if rows.empty:
@@ -35,9 +34,8 @@ def figure(epochs, runs, size_table):
             )
             ends = fit["intercept_seconds"] + fit["seconds_per_1000"] * pd.Series([0, most]) / 1000
             panel.plot([0, most], ends, color=colour)
-        style.name_panel(panel, shown, names)
-        panel.set(xlabel="training samples")
+        panel.set_xlabel("training samples")
         panel.set_ylim(bottom=0)
-    axes[0].set_ylabel("seconds per epoch")
-    style.legend_below(figure, axes)
+    figure.axes[0].set_ylabel("seconds per epoch")
+    style.legend_below(figure)
     return figure

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from allcores.analysis import style, tidy
+from allcores.analysis import style
 
 TITLE = "speedup"
 SECTION = "speed"
@@ -24,28 +24,22 @@ def figure(speed_table, facts):
 
     A few strategies on several numbers of cores are lines; otherwise each setup is a row.
     """
-    shown = ["model", *tidy.varying(speed_table, ["dataset", "train_size"])]
-    groups = list(speed_table.groupby(shown, sort=False))
     counts = speed_table.groupby("strategy")["cores"].nunique()
     draw = _lines if counts.max() > 1 and len(counts) <= LABELLED else _rows
-    figure, axes = draw(
-        [group for _, group in groups], speed_table, f"speedup over {facts.baseline}"
-    )
+    figure = draw(speed_table, f"speedup over {facts.baseline}")
     if speed_table["note"].notna().any():
-        style.explain_hollow(axes[0])
-    for panel, (names, _) in zip(axes, groups, strict=True):
-        style.name_panel(panel, shown, names)
-    style.legend_below(figure, axes)
-    style.keep_apart(figure, axes)
+        style.explain_hollow(figure.axes[0])
+    style.legend_below(figure)
+    style.keep_apart(figure)
     return figure
 
 
-def _lines(groups, table, quantity):
+def _lines(table, quantity):
     """Speedup against cores, and ideal scaling."""
     colours = style.strategies(table["strategy"])
-    figure, axes = style.panels(len(groups), sharex=True, sharey=True)
+    figure, panels = style.panels_of(table, sharex=True, sharey=True)
     most = table["cores"].max()
-    for panel, group in zip(axes, groups, strict=True):
+    for panel, group in panels:
         base_cores = (group["cores"] * group["efficiency"] / group["speedup"]).dropna()
         for least in base_cores[:1]:
             panel.plot([least, most], [1, most / least], color="0.6", lw=1, ls="--", label="ideal")
@@ -85,17 +79,18 @@ def _lines(groups, table, quantity):
         panel.set_xticks(sorted(table["cores"].unique()))
         panel.margins(x=0.3)
     # After all panels are drawn: they share the axis, and setting one end fixes the other.
-    axes[0].set_ylim(bottom=0)
-    axes[0].set_ylabel(quantity)
-    return figure, axes
+    figure.axes[0].set_ylim(bottom=0)
+    figure.axes[0].set_ylabel(quantity)
+    return figure
 
 
-def _rows(groups, table, quantity):
+def _rows(table, quantity):
     """A row per setup, with its number."""
     colours = style.strategies(table["strategy"])
-    height = 1 + 0.28 * max(map(len, groups))
-    figure, axes = style.panels(len(groups), width=5, height=height, columns=2, sharex=True)
-    for panel, group in zip(axes, groups, strict=True):
+    rows = table.groupby(["model", "dataset", "train_size"]).size().max()
+    options = {"width": 5, "height": 1 + 0.28 * rows, "columns": 2, "sharex": True}
+    figure, panels = style.panels_of(table, **options)
+    for panel, group in panels:
         panel.axvline(1, color="0.6", lw=1, ls="--")
         for row, (_, setup) in enumerate(group.iterrows()):
             colour, marker = colours[setup["strategy"]]
@@ -117,8 +112,8 @@ def _rows(groups, table, quantity):
         style.name_rows(panel, [style.setup_text(setup) for _, setup in group.iterrows()])
         panel.set_xlabel(quantity)
     fastest = table["fastest"] * table["speedup"] / table["samples_per_second"]
-    axes[0].set_xlim(0, 1.05 * fastest.max() if fastest.notna().any() else 1)
-    return figure, axes
+    figure.axes[0].set_xlim(0, 1.05 * fastest.max() if fastest.notna().any() else 1)
+    return figure
 
 
 def _reach(rows):

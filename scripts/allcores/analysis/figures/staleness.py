@@ -18,10 +18,8 @@ staleness that never occurred has no mark.
 def figure(staleness):
     """One panel per dataset and model: share of the updates by staleness, a line per setup."""
     colours = style.strategies(staleness["strategy"])
-    shown = ["model", *tidy.varying(staleness, ["dataset", "train_size"])]
-    groups = list(staleness.groupby(shown, sort=False))
-    figure, axes = style.panels(len(groups), width=4.6)
-    for panel, (names, group) in zip(axes, groups, strict=True):
+    figure, panels = style.panels_of(staleness, width=4.6)
+    for panel, group in panels:
         for _, repeats in group.groupby(tidy.SPEED_SETTINGS, sort=False):
             first = repeats.iloc[0]
             colour, marker = colours[first["strategy"]]
@@ -34,12 +32,11 @@ def figure(staleness):
                 ms=5,
                 label=style.setup_text(first),
             )
-        style.name_panel(panel, shown, names)
-        panel.set(xlabel="staleness (updates)")
+        panel.set_xlabel("staleness (updates)")
         style.plain_logarithmic(panel.yaxis)
         panel.xaxis.get_major_locator().set_params(integer=True)
-    axes[0].set_ylabel("share of the updates")
-    style.legend_below(figure, axes)
+    figure.axes[0].set_ylabel("share of the updates")
+    style.legend_below(figure)
     return figure
 
 

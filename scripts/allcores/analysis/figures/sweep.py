@@ -51,7 +51,7 @@ def figure(candidates, facts):
         panel.set_title(str(model), loc="left")
         panel.set_ylabel(facts.metric.axis)
     if candidates["schedule"].nunique() > 1:
-        style.legend_below(figure, axes)
+        style.legend_below(figure)
     return figure
 
 

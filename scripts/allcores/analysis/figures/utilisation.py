@@ -19,7 +19,7 @@ def figure(runs, utilisation):
     figure, (panel,) = style.panels(1, width=8.5, height=3)
     draw(panel, runs, utilisation)
     panel.set_xlabel("time since the first run began (min)")
-    style.legend_below(figure, [panel])
+    style.legend_below(figure)
     return figure
 
 

@@ -1,50 +1,55 @@
-"""Plot how well scores separate classes: the ROC curve and the precision-recall curve."""
+"""Plot how well predicted probabilities separate classes, and how often they are right."""
 
 import numpy as np
+import pandas as pd
 from sklearn import metrics as sklearn_metrics
 
 from allcores.analysis import metrics, style, tidy
 
-TITLE = "how well are classes told apart?"
+TITLE = "how good are the probabilities?"
 SECTION = "{metric}"
 WHEN = "classes"
-ORDER = 67
+ORDER = 65
 CAPTION = """
-ROC and precision-recall curves of held-out samples, of the strategy ``{baseline}``: a thin line for
-each run, since networks of other folds have other scores, and their mean at each rate. Of two
-classes the positive one is the last; of more, each class is held against all others, a line for
-each. *area*: the mean over runs of the area under the curve, in the right panels the average
-precision. Dashed: guessing, in the right panels of two classes only. Of more than 24 models the
-first are shown.
+Held-out samples of the strategy ``{baseline}``. Of each model the ROC curve and the
+precision-recall curve: a thin line for each run, since networks of other folds have other scores,
+and their mean at each rate. Of two classes the positive one is the last; of more, each class is
+held against all others, a line for each. *area*: the mean over runs of the area under the curve, in
+the second panel the average precision. Dashed: guessing, in the second panel of two classes only.
+The third panel is the reliability: samples of all runs, sorted by the probability of the predicted
+class into ten parts of equal size; for each part the share of correct predictions. On the diagonal
+the two agree; below it the network is too sure. *error*: the mean distance from the diagonal
+(expected calibration error; Guo et al.: On calibration of modern neural networks, ICML 2017). Of
+more than 24 models the first are shown.
 """
 
 GRID = np.linspace(0, 1, 101)
 MOST_CLASSES = 6  # with more, a panel has the mean over classes only
+PARTS = 10
 
 
 def figure(predictions, classes, facts):
-    """Two panels per dataset and model: ROC, and precision against recall."""
+    """Three panels per dataset and model: ROC, precision against recall, reliability."""
     pooled = predictions[predictions["strategy"] == facts.baseline]
-    shown = ["model", *tidy.varying(pooled, ["dataset", "train_size"])]
-    groups = list(pooled.groupby(shown, sort=False))[: style.MOST_PANELS]
     names_of = classes.groupby("dataset", sort=False)["class"].unique()
-    figure, axes = style.panels(2 * len(groups), columns=4 if len(groups) > 1 else 2)
-    pairs = zip(groups, axes[::2], axes[1::2], strict=True)
-    for (values, group), left, right in pairs:
+    figure, panels = style.panels_of(pooled, each=3, most=style.MOST_PANELS, columns=3)
+    for (left, middle, right), group in panels:
         names = names_of[group["dataset"].iloc[0]]
         runs = [run for _, run in group.groupby(tidy.RUN, sort=False)]
         _draw(left, runs, names, roc)
         left.plot([0, 1], [0, 1], color="0.7", lw=1, ls="--")
         left.set(xlabel="false positive rate", ylabel="true positive rate")
-        _draw(right, runs, names, precision_recall)
-        right.set(xlabel="recall", ylabel="precision", ylim=(0, 1.03))
-        for panel in (left, right):
-            style.name_panel(panel, shown, values)
+        _draw(middle, runs, names, precision_recall)
+        middle.set(xlabel="recall", ylabel="precision", ylim=(0, 1.03))
         if len(names) == 2:
             share = (group["true"] == 1).mean()
-            right.axhline(share, color="0.7", lw=1, ls="--")
-    for panel in axes:
-        panel.legend(loc="lower center")
+            middle.axhline(share, color="0.7", lw=1, ls="--")
+        parts = reliability(group)
+        least = 100 * min(parts["sure"].min(), parts["right"].min())
+        right.plot([least, 100], [least, 100], color="0.7", lw=1)
+        right.plot(100 * parts["sure"], 100 * parts["right"], "o-", color="0.2", ms=5)
+        right.set_title(f"{right.get_title()}: error {error(parts):.1%}")
+        right.set(xlabel="probability of the predicted class (%)", ylabel="right (%)")
     return figure
 
 
@@ -65,6 +70,7 @@ def _draw(panel, runs, names, curve):
         name = "mean of all classes" if k is None else names[k]
         mean = np.mean([values for values, _ in found], axis=0)
         panel.plot(GRID, mean, color=colour, lw=1.8, label=f"{name}: area {area:.3f}")
+    panel.legend(loc="lower center")
 
 
 def roc(run, positive):
@@ -91,3 +97,24 @@ def precision_recall(run, positive):
 def _of_class(run, positive):
     """Which samples of a run are of a class, and how probable that is to the network."""
     return (run["true"] == positive).to_numpy(), metrics.probabilities(run)[:, positive]
+
+
+def reliability(predictions):
+    """In ten parts of equal size, by rising certainty: how sure, and how often right.
+
+    Args:
+        predictions: true, predicted, scores; see metrics.predictions().
+
+    Returns:
+        pandas.DataFrame of sure, right, samples.
+    """
+    sure = metrics.probabilities(predictions).max(axis=1)
+    right = (predictions["true"] == predictions["predicted"]).to_numpy()
+    parts = np.array_split(np.argsort(sure, kind="stable"), min(PARTS, len(sure)))
+    rows = [(sure[part].mean(), right[part].mean(), len(part)) for part in parts]
+    return pd.DataFrame(rows, columns=["sure", "right", "samples"])
+
+
+def error(parts):
+    """The expected calibration error, 0..1."""
+    return np.average(np.abs(parts["sure"] - parts["right"]), weights=parts["samples"])
