@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 from test_tables import FACTS, made, runs_of
 
-from allcores.analysis import comparison, products
-from allcores.analysis.words import bottom_line, methods
+from allcores.analysis import comparison, methods, products, verdict
 
 # Held-out accuracy in four folds. `near` differs from `best` as much as folds do, `far` by more.
 SCORES = {
@@ -33,7 +32,7 @@ def table(frame):
 
 
 def said(frame):
-    (sentence,) = bottom_line._best_models(table(frame), FACTS.metric)
+    (sentence,) = verdict._best_models(table(frame), FACTS.metric)
     return sentence
 
 
@@ -134,6 +133,6 @@ def test_it_is_uncertain_that_nothing_is_faster_than_disturbed_runs(note):
             },
         }
     )
-    (sentence,) = bottom_line.sentences({"speed_table": setups}, FACTS)
+    (sentence,) = verdict.bottom_line({"speed_table": setups}, FACTS)
     assert ("cannot be said: the runs were disturbed" in sentence) == bool(note)
     assert ("nothing is faster than serial." in sentence) == (not note)

@@ -12,8 +12,7 @@ from test_best_models import runs as runs_of_models
 from test_tables import FACTS, RUNS, made, runs_of
 from test_verdict import compared, read_back, said_first, speeds
 
-from allcores.analysis import comparison, products, style, tidy
-from allcores.analysis.words import bottom_line, methods, verdict, wording
+from allcores.analysis import comparison, methods, products, style, tidy, verdict, wording
 
 FACTS_OF_ALL = dataclasses.replace(FACTS, alone=("serial", "ddp"))
 
@@ -34,7 +33,7 @@ def test_a_model_that_lacks_runs_is_not_ranked():
     assert sentence.startswith("Best held-out accuracy: steady")
     assert "Not ranked, because runs are missing: lucky." in sentence
     assert "worse" not in sentence
-    (sentence,) = bottom_line._best_models(
+    (sentence,) = verdict._best_models(
         table(frame[(frame["model"] == "lucky") | (frame["split"] != "fold 1 of 2")]), FACTS.metric
     )
     assert sentence == "Held-out accuracy: no model is ranked, since each lacks some scores."
@@ -89,7 +88,7 @@ def test_the_fastest_of_the_table_is_named(drawn):
     speed_table = read_back(
         products.load("speed_table").table(runs_of(metrics), tidy.epochs(metrics), FACTS_OF_ALL)
     )
-    text = " ".join(bottom_line.sentences({"speed_table": speed_table}, FACTS_OF_ALL))
+    text = " ".join(verdict.bottom_line({"speed_table": speed_table}, FACTS_OF_ALL))
     assert "  " not in text
     top = speed_table.loc[speed_table["speedup"].fillna(0).idxmax()]
     if top["speedup"] > 1 and "no comparison of speed" not in text:
@@ -113,9 +112,7 @@ def test_a_setup_that_only_repeats_the_baseline_is_told_where_it_was_faster():
     # Nor is serial a repeat of two workers.
     facts = dataclasses.replace(FACTS, baseline="ddp")
     slow = [made("ddp", 2, fold, 0.8, 30.0) for fold in range(2)]
-    (sentence,) = bottom_line.sentences(
-        {"speed_table": read_back(speeds([*slow, *RUNS[:2]]))}, facts
-    )
+    (sentence,) = verdict.bottom_line({"speed_table": read_back(speeds([*slow, *RUNS[:2]]))}, facts)
     assert "a single run is fastest with serial" in sentence
 
 
@@ -124,7 +121,7 @@ def test_setups_that_mix_conditions_are_not_compared():
     rows = speeds(mixed)
     assert list(rows["note"]) == ["other conditions"] * 2
     assert rows["speedup"].isna().all()
-    (sentence,) = bottom_line.sentences({"speed_table": read_back(rows)}, FACTS)
+    (sentence,) = verdict.bottom_line({"speed_table": read_back(rows)}, FACTS)
     assert sentence.startswith("mlp: no comparison of speed: the setups were timed under different")
 
 
@@ -201,7 +198,7 @@ def test_models_of_different_precisions_are_named():
 def test_a_row_of_other_conditions_is_no_proof_of_noise():
     other = [made("ddp", 1, fold, 0.8, 2.0) for fold in range(2)]
     rows = [*map(packed, RUNS), *other]
-    (sentence,) = bottom_line.sentences({"speed_table": read_back(speeds(rows))}, FACTS)
+    (sentence,) = verdict.bottom_line({"speed_table": read_back(speeds(rows))}, FACTS)
     assert "(timed under other conditions and left out: ddp)" in sentence
     assert "so much do runs vary" not in sentence
 
@@ -215,7 +212,7 @@ def test_an_accelerator_is_no_repeat_of_serial():
 
 def test_setups_are_compared_on_the_same_folds():
     rows = runs_of([made("serial", 1, 0, 0.5, 9.0), made("ddp", 2, 1, 0.9, 9.0)])
-    (sentence,) = bottom_line._best_scores(rows, FACTS.metric)
+    (sentence,) = verdict._best_scores(rows, FACTS.metric)
     assert "50.0%" in sentence and "90.0%" not in sentence
 
 

@@ -11,9 +11,9 @@ import pytest
 from conftest import vary
 from scipy import special
 
-from allcores.analysis import html_table, occupancy, products, report_page, tidy
+from allcores.analysis import html_table, methods, products, report_page, tidy
+from allcores.analysis.figures import utilisation
 from allcores.analysis.metrics import Metric
-from allcores.analysis.words import methods
 from allcores.study.run import Choice
 from allcores.training import evaluation
 
@@ -308,9 +308,9 @@ def test_utilisation_adds_runs_up_and_cuts_pauses_out():
     frame = pd.DataFrame(rows, columns=["strategy", "time", "cpu_seconds"])
     for column in [*tidy.RUN, "session"]:
         frame[column] = frame["strategy"] if column == "strategy" else 0
-    edges, busy = occupancy.busy_cores(frame)
+    edges, busy = utilisation.busy_cores(frame)
     assert edges[-1] == pytest.approx(15)
-    assert sum(busy.values()) == pytest.approx(np.full(occupancy.BINS, 2.0))
+    assert sum(busy.values()) == pytest.approx(np.full(utilisation.BINS, 2.0))
     assert busy["a"] == pytest.approx(np.where(edges[1:] < 10.001, 1.0, 0.0))
 
 

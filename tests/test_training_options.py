@@ -13,7 +13,7 @@ from conftest import LENET, RUN, same_weights, save_after_each_epoch, using, var
 from tensorboardX.proto import event_pb2
 from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, is_asynchronous, promises
 
-from allcores.analysis.words import methods
+from allcores.analysis import methods
 from allcores.data.folds import Assignable, hold_back
 from allcores.parallel.failures import RankFailedError
 from allcores.parallel.flat import Flat

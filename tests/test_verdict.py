@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 from test_tables import FACTS, RUNS, made, runs_of
 
-from allcores.analysis import comparison, occupancy, products, tidy
-from allcores.analysis.words import bottom_line, verdict
+from allcores.analysis import comparison, products, tidy, verdict
 
 
 def p_of_4_degrees(t):
@@ -124,7 +123,7 @@ def said_first(metrics):
     runs = runs_of(metrics)
     frames = {"speed_table": read_back(speeds(metrics)), "comparison_table": compared(metrics)}
     frames |= {"runs": runs, "accuracy_table": runs}
-    *said, accurate = bottom_line.sentences(frames, FACTS)
+    *said, accurate = verdict.bottom_line(frames, FACTS)
     assert "eld-out accuracy" in accurate and ": mlp " in accurate
     return said
 
@@ -159,7 +158,7 @@ def test_timings_of_other_conditions_are_not_compared():
     table = speeds([*RUNS[:2], packed])
     assert list(table["note"]) == ["", "other conditions"]
     assert math.isnan(table["speedup"].iloc[1])
-    (said,) = bottom_line.sentences({"speed_table": read_back(table)}, FACTS)
+    (said,) = verdict.bottom_line({"speed_table": read_back(table)}, FACTS)
     assert said.startswith("mlp: no comparison of speed: the setups were timed")
     runs = runs_of([*RUNS[:2], packed])
     mixed = list(verdict.of_machine(runs))
@@ -185,7 +184,7 @@ def test_the_best_of_the_baseline_is_one_of_the_same_conditions():
 def test_without_its_baseline_a_study_says_so():
     table = read_back(speeds(RUNS[2:]))
     assert table["note"].isna().all()
-    (said,) = bottom_line.sentences({"speed_table": table}, FACTS)
+    (said,) = verdict.bottom_line({"speed_table": table}, FACTS)
     assert "the baseline serial is missing" in said
 
 
@@ -245,13 +244,13 @@ def test_runs_without_a_counterpart_do_not_count_as_packed_or_not():
 
 def test_makespan_leaves_pauses_out():
     runs = pd.DataFrame({"sessions": ["0-10", "5-12 1001-1003", "1000-1003"], "ended": 1003.0})
-    assert occupancy.makespan(runs) == 15
+    assert tidy.makespan(runs) == 15
 
 
 def test_packing_is_held_against_the_cores_that_were_there():
     """Not against those that runs ever had at a time."""
     runs = runs_of([RUNS[0] | {"conditions": {"exclusive": False, "cores_of_call": 8}}])
-    assert occupancy.cores_available(runs) == 8
+    assert tidy.cores_available(runs) == 8
 
 
 def sized(size, seconds):

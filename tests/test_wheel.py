@@ -9,7 +9,7 @@ import yaml
 from conftest import ENVIRONMENT, ROOT
 
 from allcores import __version__ as allcores_version
-from allcores.analysis.words import citation
+from allcores.analysis import methods
 
 STUDY = """
 models:
@@ -104,7 +104,7 @@ def test_what_it_can_do_is_said(allcores):
 
 def test_how_to_cite_it_is_said_the_same_twice():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    entry = " ".join(citation.BIBTEX.split())
+    entry = " ".join(methods.BIBTEX.split())
     assert f"{{Version {cited['version']}}}" in entry
     assert f"title = {{{cited['title']}}}" in entry
     assert f"{{{{{cited['authors'][0]['name']}}}}}" in entry

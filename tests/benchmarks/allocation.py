@@ -20,7 +20,7 @@ import conftest
 import pandas as pd
 from slurm_lab import Allocation, cluster, slow_model
 
-from allcores.analysis import occupancy
+from allcores.analysis import tidy
 
 SEEDS = sized(100, 2)  # of two folds
 STUDY = {"models": ["mlp"], "strategies": ["serial"], "seeds": list(range(SEEDS))}
@@ -28,7 +28,7 @@ SECONDS = 1.0 / 8  # of a step, of which a run has 8
 
 
 def makespan(project):
-    return occupancy.makespan(pd.read_csv(project.results / "studies" / "first" / "runs.csv"))
+    return tidy.makespan(pd.read_csv(project.results / "studies" / "first" / "runs.csv"))
 
 
 def in_allocation(folder):
@@ -66,7 +66,7 @@ if __name__ == "__main__":
         place.chmod(0o755)
         project = in_allocation(place / "there")
         there = [makespan(project)]
-        local = [occupancy.makespan(pd.read_csv(here(place / "here", project.config)))]
+        local = [tidy.makespan(pd.read_csv(here(place / "here", project.config)))]
     report(
         "allocation",
         [

@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 from measure import IS_SMOKE, ROOT, SNAKEMAKE, sized
 
-from allcores.analysis import occupancy
+from allcores.analysis import tidy
 
 MODELS = sized(
     """
@@ -49,7 +49,7 @@ def makespan(folder, model, entry, folds, name):
     subprocess.run(list(map(str, command)), cwd=folder, check=True, capture_output=True)
     runs = pd.read_csv(folder / "results" / config.stem / "studies" / "one" / "runs.csv")
     setup = f"{runs['strategy'].iloc[0]}, {runs['cores'].iloc[0]} cores"
-    return occupancy.makespan(runs), setup
+    return tidy.makespan(runs), setup
 
 
 if __name__ == "__main__":

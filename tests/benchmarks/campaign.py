@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 from measure import IS_SMOKE, PYTHON, ROOT, SNAKEMAKE, in_turn, ratios, report, sized
 
-from allcores.analysis import occupancy
+from allcores.analysis import tidy
 from allcores.machine import cores
 
 REPEATS = sized(3, 1)
@@ -62,7 +62,7 @@ def is_busy(folder):
     """The share of the cores' time that runs used, from the first start to the last end."""
     tables = [pd.read_csv(file) for file in Path(folder).rglob("studies/*/runs.csv")]
     runs = pd.concat(tables).drop_duplicates(["started", "ended"])
-    return runs["cpu_seconds"].sum() / (occupancy.makespan(runs) * cores.allowed())
+    return runs["cpu_seconds"].sum() / (tidy.makespan(runs) * cores.allowed())
 
 
 def with_skorch():

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from allcores.analysis import html_table, products, tidy
+from allcores.analysis import html_table, methods, products, tidy, verdict
 from allcores.analysis.selection import SWEPT_COLUMN
-from allcores.analysis.words import citation, methods, verdict
 
 # The page opens with at most so many sentences and figures.
 LEAD, LEADING = 4, 3
@@ -47,7 +46,7 @@ def write(study, frames, again):
         ],
         methods=list(methods.paragraphs(frames, study.runs, facts, study.infos)),
         config=yaml.safe_dump(study.config_part, sort_keys=False),
-        citation=citation.BIBTEX,
+        citation=methods.BIBTEX,
         again=again,
     )
     Path(study.page).write_text(page)

@@ -23,6 +23,7 @@ OTHER_CONDITIONS, PUBLISHED = "other conditions", "published elsewhere"
 CONTENDED = "contended"
 # A dataset, a model and a setup: a strategy with its nodes, workers and threads.
 SETUP = [column for column in SPEED_SETTINGS if column != "train_size"]
+PAUSE = 30  # seconds without any run: a pause between two calls of snakemake, cut out
 
 
 def read(path):
@@ -222,6 +223,41 @@ def learning_curve(epochs, column):
         low=(column, "min"),
         high=(column, "max"),
     ).reset_index()
+
+
+def without_pauses(intervals):
+    """A function from seconds since 1970 to seconds since the start, with the pauses cut out.
+
+    Args:
+        intervals: (start, end) of each run, in seconds since 1970; gaps of more than PAUSE between
+            them are cut out.
+    """
+    real, shown = [], []
+    for start, stop in sorted(intervals):
+        if not real:
+            real, shown = [start, start], [0.0, 0.0]
+        if start - real[-1] > PAUSE:
+            real += [start, start]
+            shown += [shown[-1], shown[-1]]
+        if stop > real[-1]:
+            shown[-1] += stop - real[-1]
+            real[-1] = stop
+    return lambda time: np.interp(time, real, shown)
+
+
+def makespan(runs):
+    """Seconds from the start of the first run to the end of the last, pauses cut out."""
+    intervals = [
+        tuple(map(float, session.split("-")))
+        for sessions in runs["sessions"]
+        for session in sessions.split()
+    ]
+    return float(without_pauses(intervals)(runs["ended"].max()))
+
+
+def cores_available(runs):
+    """How many cores the call could use, added up over the machines."""
+    return int(runs.groupby("machine_host")["cores_of_call"].max().sum())
 
 
 def ordered(frame):

@@ -14,8 +14,8 @@ from allcores.analysis import (
     selection,
     style,
     tidy,
+    verdict,
 )
-from allcores.analysis.words import verdict
 
 
 def _collected(job):

@@ -1,7 +1,7 @@
 """Plot the staleness of asynchronous updates."""
 
 from allcores.analysis import style, tidy
-from allcores.analysis.words.wording import by_model, count
+from allcores.analysis.wording import by_model, count
 
 TITLE = "staleness"
 SECTION = "training"

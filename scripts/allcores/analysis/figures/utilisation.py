@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from allcores.analysis import occupancy, style
+from allcores.analysis import style, tidy
 
 TITLE = "CPU utilisation"
 SECTION = "training"
@@ -12,6 +12,8 @@ Cores in use over time while the study was running, coloured by strategy: CPU ti
 with start-up and evaluation. Pauses between calls of snakemake are cut out. The solid line is the
 mean, the dashed line the number of cores that could be used.
 """
+
+BINS = 240
 
 
 def figure(runs, utilisation):
@@ -25,9 +27,9 @@ def figure(runs, utilisation):
 
 def draw(panel, runs, utilisation):
     """Draw busy cores over time into a panel; returns its length in minutes."""
-    edges, busy = occupancy.busy_cores(utilisation)
+    edges, busy = busy_cores(utilisation)
     colours = style.strategies(runs["strategy"])
-    cores = occupancy.cores_available(runs)
+    cores = tidy.cores_available(runs)
     below = np.zeros(len(edges) - 1)
     for strategy, values in busy.items():
         panel.stairs(
@@ -54,3 +56,23 @@ def draw(panel, runs, utilisation):
     )
     panel.set(ylabel="busy cores", xlim=(0, edges[-1] / 60), ylim=(0, cores * 1.14))
     return edges[-1] / 60
+
+
+def busy_cores(utilisation):
+    """Cores in use over time, by strategy.
+
+    Args:
+        utilisation: time (seconds since 1970) and cpu_seconds used so far, per run.
+
+    Returns:
+        (edges, busy): (BINS + 1,) seconds since the start, pauses cut out; and strategy -> (BINS,)
+        cores that its runs kept busy.
+    """
+    runs = [run for _, run in utilisation.groupby([*tidy.RUN, "session"])]
+    clock = tidy.without_pauses([(run["time"].iloc[0], run["time"].iloc[-1]) for run in runs])
+    edges = np.linspace(0, max(clock(run["time"].iloc[-1]) for run in runs), BINS + 1)
+    busy = {name: np.zeros(BINS) for name in dict.fromkeys(utilisation["strategy"])}
+    for run in runs:
+        used = np.interp(edges, clock(run["time"]), run["cpu_seconds"])
+        busy[run["strategy"].iloc[0]] += np.diff(used) / np.diff(edges)
+    return edges, busy

@@ -2,7 +2,7 @@
 
 from allcores.analysis import comparison, metrics, tidy
 from allcores.analysis.html_table import WHOLE, number, seconds
-from allcores.analysis.words.wording import count
+from allcores.analysis.wording import count
 
 TITLE = "{metric}"
 SECTION = "{metric}"

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from allcores.analysis import comparison, metrics, occupancy, style, tidy
+from allcores.analysis import comparison, metrics, style, tidy
 from allcores.analysis.html_table import TIMES, WHOLE, Number, number, seconds
 
 TITLE = "packed or one after the other"
@@ -39,8 +39,8 @@ def table(runs, against_runs, facts):
         runs, against_runs: one row per run; the latter ran one after the other.
     """
     packed, single = _with_durations(runs), _with_durations(against_runs)
-    makespan, core_seconds = occupancy.makespan(packed), packed["core_seconds"].sum()
-    cores = occupancy.cores_available(packed)
+    makespan, core_seconds = tidy.makespan(packed), packed["core_seconds"].sum()
+    cores = tidy.cores_available(packed)
     over_bound = makespan / (core_seconds / cores)
     keys = [*SAME, *tidy.REPEAT]
     single, packed = single.merge(packed[keys]), packed.merge(single[keys])

@@ -4,9 +4,9 @@ from itertools import combinations
 
 import pandas as pd
 
-from allcores.analysis import occupancy, tidy
+from allcores.analysis import tidy
 from allcores.analysis.html_table import WHOLE, Number, seconds
-from allcores.analysis.words.wording import by_model, count
+from allcores.analysis.wording import by_model, count
 
 TITLE = "predicted and measured"
 SECTION = "speed"
@@ -58,7 +58,7 @@ def table(runs, predicted):
     if len(table):
         start, end = both["start"].min(), (both["start"] + both["predicted_seconds"]).max()
         total = {"model": ALL, "runs": len(both)}
-        total |= {"predicted_seconds": end - start, "measured_seconds": occupancy.makespan(both)}
+        total |= {"predicted_seconds": end - start, "measured_seconds": tidy.makespan(both)}
         table = pd.concat([table, pd.DataFrame([total])], ignore_index=True)
     return table.assign(
         training_error=table["predicted_training"] / table["measured_training"] - 1,

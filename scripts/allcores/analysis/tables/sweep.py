@@ -6,7 +6,7 @@ from allcores.analysis import style, tidy
 from allcores.analysis.html_table import WHOLE, Number, number
 from allcores.analysis.metrics import ACCURACY, Metric
 from allcores.analysis.selection import SWEPT_COLUMN
-from allcores.analysis.words.wording import count
+from allcores.analysis.wording import count
 
 TITLE = "candidates of the sweep"
 SECTION = "{metric}"

@@ -1,14 +1,26 @@
 """How a study was made, in two paragraphs that can be pasted into a paper. No torch."""
 
+import shutil
+import subprocess
+
 import numpy as np
 import pandas as pd
 
+import allcores
+from allcores import programs
 from allcores.analysis.selection import SWEPT_COLUMN
-from allcores.analysis.words import citation
-from allcores.analysis.words.wording import comma_separated, count
+from allcores.analysis.wording import comma_separated, count
 
 MOST_CLASSES = 12  # that are listed
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
+# As CITATION.cff has it.
+BIBTEX = f"""@misc{{allcores,
+  author = {{{{The allcores authors}}}},
+  title  = {{allcores: train neural networks on every CPU core,
+            and see which way of using them is fastest}},
+  year   = {{2026}},
+  note   = {{Version {allcores.__version__}}}
+}}"""
 
 
 def paragraphs(frames, runs, facts, infos):
@@ -246,7 +258,7 @@ def _timing(rows):
     for _, row in versions.iterrows():
         yield (
             f"Python {row['machine_python']}, torch {row['machine_torch']}, "
-            f"numpy {row['machine_numpy']}, trained and compared by allcores {citation.version()}."
+            f"numpy {row['machine_numpy']}, trained and compared by allcores {version()}."
         )
 
 
@@ -255,3 +267,17 @@ def _recipe(group):
     pairs = zip(rows["precision"], rows["memory_format"].str.replace("_", " "), strict=True)
     formats = dict.fromkeys(map(comma_separated, pairs))
     return f"{' or '.join(formats)} ({model})"
+
+
+def version():
+    """The version, and the commit where this is a clone: "0.1.0 (commit 1a2b3c4)"."""
+    commit = _commit()
+    return f"{allcores.__version__} (commit {commit})" if commit else allcores.__version__
+
+
+def _commit():
+    """With -dirty if files have changed since; "": this is no clone, or there is no git."""
+    if not (programs.PROJECT / ".git").exists() or shutil.which("git") is None:
+        return ""
+    command = ["git", "-C", programs.PROJECT, "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
