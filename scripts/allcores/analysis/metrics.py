@@ -109,12 +109,6 @@ def of_study(config, study):
     return tuple(map(Metric.of, settings.get("metrics", DEFAULTS[numbers])))
 
 
-def columns(table):
-    """The Metrics that are columns of a table."""
-    names = registry.metrics()
-    return [Metric.of(name) for name in table if name in names or ":" in name]
-
-
 def predictions(run, files):
     """The predictions of a run: a frame of sample, true, predicted, and scores if of classes.
 

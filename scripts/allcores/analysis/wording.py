@@ -1,11 +1,103 @@
-"""Numbers and names in words, for sentences. No torch."""
+"""How names and numbers are written, in sentences and in tables. No torch."""
+
+import functools
+import re
+from dataclasses import dataclass
 
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from allcores.analysis import style, tidy
 
 # A possible difference, or an interval, that covers more of all scores than this says nothing.
 WIDEST = 0.5
+
+
+@dataclass(frozen=True)
+class Number:
+    """How the numbers of a column are written: {pattern} of value times factor, and a unit.
+
+    With z in a pattern a zero that is one by rounding has no sign.
+    """
+
+    pattern: str
+    unit: str = ""
+    factor: float = 1.0
+
+    def write(self, value):
+        return self.pattern.format(self.factor * value)
+
+
+def percent(digits, sign=""):
+    return Number(f"{{:{sign}z.{digits}f}}", "points" if sign else "%", 100.0)
+
+
+def number(metric, sign=""):
+    """How values of a metrics.Metric are written, or, with a sign, differences of them.
+
+    Args:
+        sign: of numbers: "+" for all, "-" for negative ones only.
+    """
+    if not metric.unit:
+        return Number(f"{{:{sign}z.4g}}")
+    return Number(f"{{:{sign}z.2f}}", "points" if sign else "%", metric.scale)
+
+
+def seconds(digits):
+    return Number(f"{{:,.{digits}f}}", "s")
+
+
+WHOLE = Number("{:,.0f}")
+TIMES = Number("{:.2f}", "×")  # noqa: RUF001 - a multiplication sign
+RATE = Number("{:,.1f}", "samples/s")
+DIFFERENCE = functools.partial(number, sign="+")
+# Beginnings of columns that are written as without them: "packed_seconds" as "seconds".
+SIDES = re.compile("^(one_by_one|packed|predicted|measured|training|core)_")
+# How the numbers of columns without a kind of their own are written.
+OTHERS = Number("{:.4g}")
+# Column -> how its numbers are written, in all tables, or a function of the leading Metric.
+NUMBERS = {
+    **dict.fromkeys(("nodes", "workers", "cores", "runs", "pairs", "samples"), WHOLE),
+    **dict.fromkeys(("folds", "chosen", "diverged", "reached"), WHOLE),
+    **dict.fromkeys(("score", "standard_deviation", "low_95", "high_95"), number),
+    **dict.fromkeys(("difference", "low", "high"), DIFFERENCE),
+    "at_most": functools.partial(number, sign="-"),
+    **dict.fromkeys(("p", "p_corrected"), Number("{:.3f}")),
+    **dict.fromkeys(("samples_per_second", "slowest", "fastest"), RATE),
+    **dict.fromkeys(("speedup", "over_best", "over_bound"), TIMES),
+    **dict.fromkeys(("efficiency", "utilisation"), percent(0)),
+    **dict.fromkeys(("seconds", "training", "per_1000"), seconds(2)),
+    "epoch_seconds": seconds(3),
+    "core_hours": Number("{:,.3g}", "h"),
+    "epochs": Number("{:.3g}"),
+    "memory": Number("{:,.0f}", "MB"),
+    "sent_mb": Number("{:,.2f}", "MB"),
+    "error": Number("{:+.0f}", "%", 100.0),
+}
+
+
+def formats(table, metrics, own=None, others=OTHERS):
+    """How the numbers of a table are written: {column: Number}; other columns are texts.
+
+    Args:
+        metrics: the metrics.Metric objects of the study, the leading one first.
+        own: the columns that this table writes otherwise than NUMBERS.
+        others: of columns that neither names.
+    """
+    known = NUMBERS | {metric.name: number(metric) for metric in metrics} | (own or {})
+    found = {}
+    for name in table.columns.difference([*tidy.LABELS, "threads"], sort=False):
+        kind = known.get(name, known.get(SIDES.sub("", name)))
+        if kind:
+            found[name] = kind(metrics[0]) if callable(kind) else kind
+        elif _is_of_numbers(table[name]):
+            found[name] = others
+    return found
+
+
+def _is_of_numbers(values):
+    """Whether a column has numbers; an empty one is taken for one of texts."""
+    return is_numeric_dtype(values) and not is_bool_dtype(values) and values.notna().any()
 
 
 def p_value(value):

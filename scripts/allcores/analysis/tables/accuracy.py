@@ -1,7 +1,6 @@
 """Scores of every combination of settings: mean, spread and 95 % interval over repeats."""
 
-from allcores.analysis import comparison, metrics, tidy
-from allcores.analysis.html_table import WHOLE, number, seconds
+from allcores.analysis import comparison, tidy
 from allcores.analysis.wording import count
 
 TITLE = "{metric}"
@@ -50,14 +49,3 @@ def sentences(runs, facts):
                 f"{metric} is undefined for the held-out samples of {undefined} of "
                 f"{count(len(runs), 'run')}; sentences on it refer to the other runs."
             )
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    shown = metrics.columns(table)
-    return {
-        **dict.fromkeys(("nodes", "workers", "runs", "diverged"), WHOLE),
-        **{metric.name: number(metric) for metric in shown},
-        **dict.fromkeys(("standard_deviation", "low_95", "high_95"), number(shown[0])),
-        **dict.fromkeys(("seconds", "core_seconds"), seconds(2)),
-    }

@@ -1,8 +1,6 @@
 """Does the leading metric differ from the baseline's, and by how much at most?"""
 
 from allcores.analysis import comparison
-from allcores.analysis.html_table import WHOLE, Number, number
-from allcores.analysis.metrics import ACCURACY, Metric
 
 TITLE = "does {metric} differ?"
 SECTION = "{metric}"
@@ -28,14 +26,4 @@ def table(runs, facts):
     """
     base = comparison.of_baseline(runs, facts.baseline)
     others = runs.drop(index=base.index)
-    compared = comparison.compare(others, base, comparison.TRAINED, facts.metric)
-    return compared.assign(metric=facts.metric.name)
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    numbers = dict.fromkeys(("nodes", "workers", "pairs"), WHOLE)
-    metric = Metric.of(table["metric"].iloc[0]) if len(table) else ACCURACY
-    numbers |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
-    numbers |= {"at_most": number(metric, "-")}
-    return numbers | dict.fromkeys(("p", "p_corrected"), Number("{:.3f}"))
+    return comparison.compare(others, base, comparison.TRAINED, facts.metric)

@@ -3,7 +3,6 @@
 import pandas as pd
 
 from allcores.analysis import style, tidy
-from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
 
 TITLE = "elapsed time"
 SECTION = "speed"
@@ -48,11 +47,3 @@ def table(speed_table, facts):
     table = pd.concat([measured[["model", "setup", *MEASURED]], published], ignore_index=True)
     table["cores"] = table["cores"].astype("Int64")
     return table
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    numbers = dict.fromkeys(("cores", "samples"), WHOLE)
-    numbers |= {"samples_per_second": Number("{:,.1f}", "samples/s")}
-    numbers |= dict.fromkeys(("seconds", "per_1000"), seconds(1))
-    return numbers | dict.fromkeys(("speedup", "over_best"), TIMES) | {"efficiency": percent(0)}

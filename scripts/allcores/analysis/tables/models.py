@@ -4,8 +4,6 @@ import numpy as np
 import pandas as pd
 
 from allcores.analysis import comparison, tidy
-from allcores.analysis.html_table import WHOLE, Number, number
-from allcores.analysis.metrics import ACCURACY, Metric
 
 TITLE = "which model and schedule is best?"
 SECTION = "{metric}"
@@ -35,8 +33,7 @@ def table(runs, facts):
     runs = comparison.of_baseline(runs, facts.baseline)
     ranked = [_ranked(group, facts.metric) for _, group in runs.groupby(PLACE, sort=False)]
     columns = [*PLACE, *COMPETITOR, "score", "low_95", "high_95", *COMPARISON]
-    table = pd.concat(ranked)[columns] if ranked else pd.DataFrame(columns=columns)
-    return table.assign(metric=facts.metric.name)
+    return pd.concat(ranked)[columns] if ranked else pd.DataFrame(columns=columns)
 
 
 def _ranked(runs, metric):
@@ -69,12 +66,3 @@ def _compared(runs, whole, metric):
     compared["p_corrected"] = corrected[: len(compared)]
     compared["finding"] = [comparison.finding(row) for _, row in compared.iterrows()]
     return compared[[*COMPETITOR, *COMPARISON]]
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    metric = Metric.of(table["metric"].iloc[0]) if len(table) else ACCURACY
-    numbers = {"pairs": WHOLE} | dict.fromkeys(("score", "low_95", "high_95"), number(metric))
-    numbers |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
-    numbers |= {"at_most": number(metric, "-")}
-    return numbers | dict.fromkeys(("p", "p_corrected"), Number("{:.3f}"))

@@ -2,8 +2,7 @@
 
 import pandas as pd
 
-from allcores.analysis import comparison, metrics, style, tidy
-from allcores.analysis.html_table import TIMES, WHOLE, Number, number, seconds
+from allcores.analysis import comparison, style, tidy
 
 TITLE = "packed or one after the other"
 SECTION = "speed"
@@ -92,18 +91,3 @@ def sentences(packing_table):
         f"running them one after the other with {total['one_by_one']}: "
         f"{total['packed_seconds']:,.0f} s against {total['one_by_one_seconds']:,.0f} s."
     )
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    numbers = dict.fromkeys(("one_by_one_seconds", "packed_seconds"), seconds(1))
-    numbers |= dict.fromkeys(("one_by_one_training", "packed_training"), seconds(1))
-    prefix = "one_by_one_"
-    (metric,) = metrics.columns(
-        name.removeprefix(prefix) for name in table if name.startswith(prefix)
-    )
-    numbers |= dict.fromkeys((f"one_by_one_{metric.name}", f"packed_{metric.name}"), number(metric))
-    numbers |= dict.fromkeys(("difference", "low", "high"), number(metric, "+"))
-    numbers |= {"at_most": number(metric, "-")}
-    numbers |= dict.fromkeys(("speedup", "training_speedup", "over_bound"), TIMES)
-    return numbers | {"p_corrected": Number("{:.3f}"), "runs": WHOLE, "pairs": WHOLE}

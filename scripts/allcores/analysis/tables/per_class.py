@@ -1,7 +1,7 @@
 """Accuracy per class for every combination of settings, pooled over folds and seeds."""
 
 from allcores.analysis import tidy
-from allcores.analysis.html_table import WHOLE, percent
+from allcores.analysis.wording import percent
 
 TITLE = "accuracy per class"
 SECTION = "{metric}"
@@ -11,6 +11,8 @@ CAPTION = """
 Share of each class's held-out samples that was classified correctly (recall), pooled over folds
 and seeds; one column per class.
 """
+# How other numbers than those of wording.NUMBERS are written: the columns of classes.
+OTHERS = percent(1)
 
 
 def table(classes):
@@ -34,9 +36,3 @@ def sentences(classes):
             f"{dataset}: always predicting {samples.idxmax()} is right for "
             f"{samples.max() / samples.sum():.1%} of the samples."
         )
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    names = table.columns.difference(tidy.SETTINGS, sort=False)
-    return {"nodes": WHOLE, "workers": WHOLE} | dict.fromkeys(names, percent(1))

@@ -5,7 +5,6 @@ from itertools import combinations
 import pandas as pd
 
 from allcores.analysis import tidy
-from allcores.analysis.html_table import WHOLE, Number, seconds
 from allcores.analysis.wording import by_model, count
 
 TITLE = "predicted and measured"
@@ -101,12 +100,3 @@ def _order(rows):
                 ranked += 1
                 right += (predicted > 1) == (measured > 1)
     return right, ranked
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    numbers = dict.fromkeys(("nodes", "workers", "cores", "runs"), WHOLE)
-    for kind in ("predicted", "measured"):
-        numbers |= dict.fromkeys((f"{kind}_training", f"{kind}_seconds"), seconds(2))
-        numbers[f"{kind}_memory"] = Number("{:,.0f}", "MB")
-    return numbers | dict.fromkeys(("error", "training_error"), Number("{:+.0f}", "%", 100.0))

@@ -4,7 +4,7 @@ import pandas as pd
 from scipy import stats
 
 from allcores.analysis import tidy
-from allcores.analysis.html_table import WHOLE, Number, seconds
+from allcores.analysis.wording import Number, seconds
 
 TITLE = "epoch time by training-set size"
 SECTION = "speed"
@@ -20,6 +20,12 @@ COMPARED = ("seconds_per_1000", "slope_error", "intercept_seconds", "intercept_e
 
 FITTED = ["runs", "seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error"]
 FITTED += ["r_squared"]
+# Columns of this table that are written otherwise than those of wording.NUMBERS.
+NUMBERS = {
+    **dict.fromkeys(("seconds_per_1000", "intercept_seconds"), seconds(3)),
+    **dict.fromkeys(("slope_error", "intercept_error"), Number("± {:.3f}", "s")),
+    "r_squared": Number("{:.4f}"),
+}
 
 
 def table(epochs, runs):
@@ -41,11 +47,3 @@ def table(epochs, runs):
             }
         )
     return pd.DataFrame(rows, columns=[*tidy.SETUP, *FITTED])
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    numbers = dict.fromkeys(("nodes", "workers", "runs"), WHOLE)
-    numbers |= dict.fromkeys(("seconds_per_1000", "intercept_seconds"), seconds(3))
-    numbers |= dict.fromkeys(("slope_error", "intercept_error"), Number("± {:.3f}", "s"))
-    return numbers | {"r_squared": Number("{:.4f}")}

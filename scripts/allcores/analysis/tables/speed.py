@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from allcores.analysis import tidy
-from allcores.analysis.html_table import TIMES, WHOLE, Number, percent, seconds
+from allcores.analysis.wording import percent
 
 TITLE = "speed of every setup"
 SECTION = "speed"
@@ -32,6 +32,8 @@ COMPARED = ("cores", "samples_per_second", "speedup", "efficiency", "note")
 PHASE = "_seconds"
 # Bytes that the workers and servers of an epoch sent from node to node.
 SENT = "sent_between_nodes"
+# How other numbers than those of wording.NUMBERS are written: the shares of the phases.
+OTHERS = percent(0)
 
 
 def table(runs, epochs, facts):
@@ -136,16 +138,3 @@ def sentences(speed_table):
             "cores, a run on all cores was not. This favours setups with many cores; `exclusive: "
             "true` times each run alone."
         )
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    numbers = dict.fromkeys(("nodes", "workers", "cores", "runs", "samples"), WHOLE)
-    numbers |= {"sent_mb": Number("{:,.2f}", "MB")}
-    rates = dict.fromkeys(
-        ("samples_per_second", "slowest", "fastest"), Number("{:,.1f}", "samples/s")
-    )
-    numbers |= rates | {"seconds": seconds(2), "epoch_seconds": seconds(3)}
-    numbers |= dict.fromkeys(("speedup", "over_best"), TIMES)
-    shares = table.columns[list(table.columns).index("note") + 1 :]
-    return numbers | dict.fromkeys(["utilisation", "efficiency", *shares], percent(0))

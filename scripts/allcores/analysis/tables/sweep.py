@@ -1,12 +1,8 @@
 """How good each candidate of a sweep is, and how often it was chosen."""
 
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
-
 from allcores.analysis import style, tidy
-from allcores.analysis.html_table import WHOLE, Number, number
-from allcores.analysis.metrics import ACCURACY, Metric
 from allcores.analysis.selection import SWEPT_COLUMN
-from allcores.analysis.wording import count
+from allcores.analysis.wording import Number, count, number
 
 TITLE = "candidates of the sweep"
 SECTION = "{metric}"
@@ -23,6 +19,9 @@ COMPARED = ("candidate", "score", "chosen", "core_hours")
 
 # Candidates are compared if these columns are equal.
 SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
+# Columns of this table that are written otherwise than those of wording.NUMBERS.
+NUMBERS = dict.fromkeys(("low", "high"), number)
+OTHERS = Number("{:g}")  # swept values
 
 
 def table(candidates, facts):
@@ -39,7 +38,7 @@ def table(candidates, facts):
         epochs=("epochs", "mean"),
         core_hours=("core_seconds", lambda seconds: seconds.sum() / 3600),
     )
-    return table.reset_index().assign(metric=facts.metric.name)
+    return table.reset_index()
 
 
 def chosen(sweep_table):
@@ -81,17 +80,3 @@ def _groups(sweep_table):
     shown = ["model", *tidy.varying(sweep_table, SAME[:1] + SAME[2:])]
     for names, group in sweep_table.groupby(shown, sort=False):
         yield style.title(shown, names), group
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    metric = Metric.of(table["metric"].iloc[0]) if len(table) else ACCURACY
-    written = dict.fromkeys(("score", "low", "high"), number(metric))
-    written |= dict.fromkeys(("folds", "chosen", "workers", "threads"), WHOLE)
-    swept = [name for name in table if name.startswith(SWEPT_COLUMN)]
-    numbers = [
-        name for name in swept if is_numeric_dtype(table[name]) and not is_bool_dtype(table[name])
-    ]
-    written |= dict.fromkeys(numbers, Number("{:g}"))
-    written |= {"epochs": Number("{:.3g}")}
-    return written | {"core_hours": Number("{:,.3g}", "h")}

@@ -1,7 +1,7 @@
 """After how many epochs, and how many seconds of training, a run reaches an accuracy."""
 
 from allcores.analysis import tidy
-from allcores.analysis.html_table import WHOLE, Number, seconds
+from allcores.analysis.wording import seconds
 
 TITLE = "epochs and time to an accuracy"
 SECTION = "{metric}"
@@ -15,6 +15,8 @@ fast a model trains, not how well it would do on new data.
 """
 # Columns to compare, shown at first; the others are shown on request.
 COMPARED = ("reached", "epochs", "seconds")
+# Columns of this table that are written otherwise than those of wording.NUMBERS.
+NUMBERS = dict.fromkeys(("fastest", "slowest"), seconds(2))
 
 
 def reached(epochs, target):
@@ -41,14 +43,3 @@ def table(epochs, facts):
         )
         .reset_index()
     )
-
-
-def _epochs(number):
-    return f"{number:g} epoch{'' if number == 1 else 's'}"
-
-
-def formats(table):
-    """Column -> html_table.Number."""
-    numbers = dict.fromkeys(("nodes", "workers", "runs", "reached"), WHOLE)
-    numbers |= {"epochs": Number("{:g}")}
-    return numbers | dict.fromkeys(("seconds", "fastest", "slowest"), seconds(2))

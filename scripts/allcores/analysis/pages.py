@@ -1,14 +1,18 @@
-"""A study's report: one self-contained page, the bottom line and the figures that show it first."""
+"""HTML pages, each one self-contained file: of a table, and of a study, its bottom line first."""
 
+import functools
 import re
 from html import escape
 from pathlib import Path
 
+import jinja2
+import pandas as pd
 import yaml
 
-from allcores.analysis import html_table, methods, products, tidy, verdict
+from allcores.analysis import methods, products, tidy, verdict, wording
 from allcores.analysis.selection import SWEPT_COLUMN
 
+TEMPLATES = Path(__file__).parent / "templates"
 # The page opens with at most so many sentences and figures.
 LEAD, LEADING = 4, 3
 # Markup of reStructuredText in captions -> HTML.
@@ -33,7 +37,7 @@ def write(study, frames, again):
     candidates = [block for block in blocks if block["leading"]]
     leading = sorted(candidates, key=lambda block: block["leading"])[:LEADING]
     others = [block for block in blocks if block not in leading]
-    page = html_table.page(
+    page = _page(
         "report",
         title=facts.study,
         lead=list(map(_in_html, lead)),
@@ -67,7 +71,7 @@ def _in_html(sentence):
 def _blocks(folder, frames, study_products, facts):
     """The blocks of the page: figures with the tables they show, and tables without a figure."""
     sheets = {
-        product.name: described(product, facts) | _sheet(product, frames[product.name], facts)
+        product.name: sheet(product, frames[product.name], facts)
         for product in study_products
         if product.kind == "table" and len(frames[product.name])
     }
@@ -97,14 +101,77 @@ def described(product, facts):
     return described | {"caption": caption, "label": label, "paper": paper.rstrip(".")}
 
 
-def _sheet(product, frame, facts):
+def sheet(product, frame, facts, is_whole=False):
+    """The argument of the templates' macro `sheet`: a table with its title and caption.
+
+    Args:
+        is_whole: whether all columns are shown at once, not those first in which rows are compared.
+    """
     module = products.load(product.name)
     compared = getattr(module, "COMPARED", None)
-    if compared:
+    if compared and not is_whole:
         compared += tuple(metric.name for metric in facts.metrics)
         swept = [name for name in frame if name.startswith(SWEPT_COLUMN)]
         compared += tuple(tidy.varying(frame, swept))
-    return html_table.sheet(frame, module.formats(frame), compared)
+    own, others = getattr(module, "NUMBERS", {}), getattr(module, "OTHERS", wording.OTHERS)
+    formats = wording.formats(frame, facts.metrics, own, others)
+    return described(product, facts) | cells(frame, formats, None if is_whole else compared)
+
+
+def cells(frame, formats, compared=None):
+    """Heads and rows of a table in HTML.
+
+    Args:
+        formats: column -> wording.Number; other columns are texts. Missing values are left empty.
+        compared: the columns to show at first, with those settings in which the rows differ; None:
+            all.
+    """
+    same = [name for name in tidy.SETTINGS if name in frame and frame[name].nunique() == 1]
+    shared = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
+    shown = frame.drop(columns=same)
+    first = [*shown] if compared is None else [*tidy.SETTINGS, *compared]
+    heads = [
+        {
+            "name": name.removeprefix("swept_").replace("_", " "),
+            "unit": formats[name].unit if name in formats else "",
+            "classes": " ".join(
+                [*(["number"] if name in formats else []), *([] if name in first else ["more"])]
+            ),
+        }
+        for name in shown
+    ]
+    columns = [_cells(shown[name], formats.get(name)) for name in shown]
+    return {
+        "shared": shared,
+        "heads": heads,
+        "rows": [list(zip(cells, heads, strict=True)) for cells in zip(*columns, strict=True)],
+        "has_more": any("more" in head["classes"] for head in heads),
+    }
+
+
+def _cells(values, number):
+    """The text of each value, and the value to sort by."""
+    return [
+        {"text": "", "value": ""}
+        if pd.isna(value)
+        else {"text": number.write(value) if number else str(value), "value": value}
+        for value in values
+    ]
+
+
+@functools.cache
+def _templates():
+    return jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True)
+
+
+def _page(template, **values):
+    """A self-contained page made from one of the templates."""
+    return _templates().get_template(f"{template}.html").render(**values)
+
+
+def of_table(product, frame, facts):
+    """The page of one table."""
+    return _page("page", title=product.title, table=sheet(product, frame, facts, is_whole=True))
 
 
 def _inline(svg, name):
