@@ -62,12 +62,3 @@ def test_the_first_of_many_models_are_drawn():
     titles = [panel.get_title() for panel in drawn.axes if panel.get_title()]
     assert titles == [f"m{number:02}" for number in range(style.MOST_PANELS)]
     plt.close(drawn)
-
-
-def test_a_panel_says_in_its_id_what_it_is_of(tmp_path):
-    table = read_back(speeds([*RUNS, *(made("ddp", 4, fold, 0.8, 3.0) for fold in (0, 1))]))
-    table = pd.concat([table, table.assign(model="wide")], ignore_index=True)
-    style.save(products.load("speedup_figure").figure(table, FACTS), tmp_path / "speedup")
-    svg = (tmp_path / "speedup.svg").read_text()
-    for number, model in enumerate(("mlp", "wide")):
-        assert f'<g id="panel{number};model={model};">' in svg

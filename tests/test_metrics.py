@@ -11,7 +11,7 @@ from conftest import RUN
 from project import copy
 from sklearn import metrics as of_sklearn
 
-from allcores.analysis import comparison, html_table, metrics, tidy
+from allcores.analysis import comparison, metrics, tidy, wording
 from allcores.analysis.metrics import Metric
 from allcores.campaign.study_jobs import SelectionJobs
 from allcores.files import read_json
@@ -276,5 +276,5 @@ def test_the_widest_interval_is_all_that_a_score_can_be():
 
 
 def test_a_zero_by_rounding_has_no_sign():
-    assert html_table.number(metrics.ACCURACY, "+").write(-2.8e-17) == "+0.00"
-    assert html_table.number(metrics.ACCURACY, "-").write(-0.001) == "-0.10"
+    assert wording.number(metrics.ACCURACY, "+").write(-2.8e-17) == "+0.00"
+    assert wording.number(metrics.ACCURACY, "-").write(-0.001) == "-0.10"

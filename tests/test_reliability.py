@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from allcores.analysis import products, style, tidy
-from allcores.analysis.figures import reliability, roc
+from allcores.analysis.figures import probabilities
 from allcores.analysis.metrics import Metric
 
 
@@ -18,16 +18,16 @@ def predictions(sure, right, **columns):
 
 
 def test_a_network_that_is_as_often_right_as_it_says_has_no_error():
-    parts = reliability.reliability(predictions(0.75, [True, True, True, False] * 10))
+    parts = probabilities.reliability(predictions(0.75, [True, True, True, False] * 10))
     assert list(parts["sure"]) == pytest.approx([0.75] * 10)
     assert np.average(parts["right"], weights=parts["samples"]) == 0.75
     both = pd.concat([predictions(0.9, [True] * 10), predictions(0.6, [False] * 10)])
-    parts = reliability.reliability(both)
+    parts = probabilities.reliability(both)
     assert list(parts["right"]) == [0.0] * 5 + [1.0] * 5
-    assert reliability.error(parts) == pytest.approx((0.6 + 0.1) / 2, abs=1e-6)
+    assert probabilities.error(parts) == pytest.approx((0.6 + 0.1) / 2, abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "numbers"), [("reliability", False), ("residuals", True)])
+@pytest.mark.parametrize(("name", "numbers"), [("residuals", True)])
 def test_the_figure_has_a_panel_per_model(name, numbers):
     frame = predictions(0.8, [True, False, True])
     if numbers:
@@ -60,18 +60,18 @@ def test_roc_and_precision_recall_are_those_of_each_run():
     half = [(0, 0.1), (1, 0.2), (0, 0.8), (1, 0.9)]
     frame = runs_of_two(perfect, half)
     first, second = (run for _, run in frame.groupby("split"))
-    assert roc.roc(first, 1)[1] == roc.precision_recall(first, 1)[1] == 1
-    values, area = roc.roc(second, 1)
+    assert probabilities.roc(first, 1)[1] == probabilities.precision_recall(first, 1)[1] == 1
+    values, area = probabilities.roc(second, 1)
     # Of four pairs of a positive and a negative, three are in the right order.
     assert area == 0.75
     assert (values[0], values[49], values[51], values[-1]) == (0.5, 0.5, 1, 1)
-    assert roc.roc(first[first["true"] == 1], 1) is None, "one class alone"
+    assert probabilities.roc(first[first["true"] == 1], 1) is None, "one class alone"
     frame = frame.assign(dataset="d")
     classes = pd.DataFrame({"dataset": ["d", "d", "e"], "class": ["healthy", "ill", "other"]})
     facts = products.Facts("s", "serial", None, ())
     both = pd.concat([frame, frame.assign(model="other")])
-    drawn = roc.figure(both, classes, facts)
-    assert len(drawn.axes) == 4
+    drawn = probabilities.figure(both, classes, facts)
+    assert len(drawn.axes) == 6
     left, right, *_ = drawn.axes
     assert left.get_legend_handles_labels()[1] == ["ill: area 0.875"]
     assert right.get_legend_handles_labels()[1][0].startswith("ill: area 0.9")

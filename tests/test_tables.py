@@ -11,7 +11,7 @@ import pytest
 from conftest import vary
 from scipy import special
 
-from allcores.analysis import html_table, methods, products, report_page, tidy
+from allcores.analysis import methods, products, tidy, wording, writing
 from allcores.analysis.figures import utilisation
 from allcores.analysis.metrics import Metric
 from allcores.study.run import Choice
@@ -95,11 +95,11 @@ def test_accuracy_table():
 
 
 def test_candidates_are_shown_with_what_varies():
-    label = dict.fromkeys([*tidy.SETTINGS, "metric"], "x") | {"candidate": ["a", "b"]}
+    label = dict.fromkeys(tidy.SETTINGS, "x") | {"candidate": ["a", "b"]}
     frame = pd.DataFrame(label | {"swept_lr": [0.1, 0.2], "swept_depth": 1, "score": [0.8, 0.9]})
-    frame = frame.assign(metric="accuracy", chosen=1, core_hours=0.1)
+    frame = frame.assign(chosen=1, core_hours=0.1)
     product = products.by_name()["sweep_table"]
-    heads = report_page._sheet(product, frame, FACTS)["heads"]
+    heads = writing.sheet(product, frame, FACTS)["heads"]
     shown = [head["name"] for head in heads if "more" not in head["classes"]]
     assert shown == ["candidate", "lr", "score", "chosen", "core hours"]
 
@@ -109,7 +109,7 @@ def test_a_table_has_a_label_and_a_caption_for_a_paper():
     labels = set()
     for study in ("first", "my study"):
         facts = dataclasses.replace(FACTS, study=study)
-        described = report_page.described(product, facts)
+        described = writing.described(product, facts)
         labels.add(described["label"])
         expected = "Held-out accuracy of each model and schedule, trained with serial on 1 core"
         assert described["paper"] == expected
@@ -236,9 +236,8 @@ def test_tables_are_readable_pages():
             "low_95": np.nan,
         }
     )
-    formats = {"accuracy": html_table.percent(1), "low_95": html_table.percent(1)}
-    sheet = html_table.sheet(frame, formats, ["accuracy"])
-    page = html_table.page("table", title="t", table=sheet)
+    formats = {"accuracy": wording.percent(1), "low_95": wording.percent(1)}
+    page = writing._page("page", title="t", table=writing.cells(frame, formats, ["accuracy"]))
     assert "<p>dataset: d</p>" in page
     heads = re.findall("<th class=(.*?)</th>", page)
     assert heads == [
@@ -253,9 +252,8 @@ def test_tables_are_readable_pages():
         '"number more" data-value="">',
     ]
     assert "all columns</button>" in page
-    assert "all columns</button>" not in html_table.page(
-        "table", title="t", table=html_table.sheet(frame, formats)
-    )
+    whole = writing._page("page", title="t", table=writing.cells(frame, formats))
+    assert "all columns</button>" not in whole
 
 
 def test_a_cell_of_which_runs_diverged(tmp_path):

@@ -13,32 +13,32 @@ from allcores.study import fingerprint, identity, run_files
 _datasets, _folds = {}, {}
 
 
-def of_study(job):
+def of_study(study):
     """Name -> frame of each tidy CSV of a study, made from the results of its runs, and
     `predictions`: a frame of what they have predicted."""
-    all_metrics, all_files, missing = [], [], list(job.missing)
-    for run in job.runs:
-        files = job.folder.run_files(run.path)
+    all_metrics, all_files, missing = [], [], list(study.missing)
+    for run in study.runs:
+        files = study.folder.run_files(run.path)
         try:
-            conditions = job.table.conditions[run.path]
-            all_metrics.append(read(files, run, job.data, conditions))
+            conditions = study.table.conditions[run.path]
+            all_metrics.append(read(files, run, study.data, conditions))
             all_files.append(files)
         except ValueError as error:
-            if not job.missing:
+            if not study.missing:
                 raise
             print(error)
             missing.append(run.path)
     pairs = list(zip(all_metrics, all_files, strict=True))
-    measured = [metrics.measured(run, files, job.facts.metrics) for run, files in pairs]
+    measured = [metrics.measured(run, files, study.facts.metrics) for run, files in pairs]
     names = ("epochs", "staleness", "classes", "confusion")
     frames = {name: getattr(tidy, name)(all_metrics) for name in names} | {
         "runs": tidy.runs(all_metrics, measured),
         "utilisation": of_all(pairs, utilisation),
-        "candidates": selection.candidates(job, all_metrics, measured),
-        "missing": pd.DataFrame({"run": missing, "log": [job.log(path) for path in missing]}),
+        "candidates": selection.candidates(study, all_metrics, measured),
+        "missing": pd.DataFrame({"run": missing, "log": [study.log(path) for path in missing]}),
     }
     frames["predictions"] = of_all(pairs, metrics.predictions)
-    return selection.by_family(job, frames)
+    return selection.by_family(study, frames)
 
 
 def read(files, run, data_folder, conditions):

@@ -8,8 +8,10 @@ A file says everything about its product in literals, so that adding one changes
 * ORDER: a number that no other has, its position in the report, and in the verdict if it has
   sentences.
 * LEADING: its rank among those that may open the report; the first three do.
-* table(...) -> DataFrame and formats(table) -> {column: html_table.Number}, with COMPARED, the
-  columns that are shown at first; or figure(...) -> Figure.
+* table(...) -> DataFrame, or figure(...) -> Figure.
+* of a table: COMPARED, the columns that are shown at first, with the settings that differ; and, for
+  columns that are not in wording.NUMBERS, NUMBERS and OTHERS, how their numbers are written. All
+  three are optional.
 * sentences(...) -> iterable of str for the verdict; optional.
 
 The arguments of these functions are named after their data: a tidy CSV (TIDY in study.py), a table

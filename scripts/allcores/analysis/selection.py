@@ -56,7 +56,7 @@ def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
     return {"kept": best_first[:keeps], "candidates": candidates}
 
 
-def candidates(job, all_metrics, measured):
+def candidates(study, all_metrics, measured):
     """One row per run, or per choice, and candidate of a sweep: its values and its score.
 
     score: where the study selects, the mean over the inner folds; else the held-out score. chosen:
@@ -64,15 +64,19 @@ def candidates(job, all_metrics, measured):
     of each key.
 
     Args:
-        job: the study.Study.
+        study: a study.Study.
         measured: see tidy.runs().
     """
-    swept = job.config.get(schema.SWEPT, {})
+    swept = study.config.get(schema.SWEPT, {})
     rows = []
-    for selection in job.selections:
-        choice = Record.read(job.folder.selection(selection.path)).content
+    for selection in study.selections:
+        choice = Record.read(study.folder.selection(selection.path)).content
         identity = tidy.identify(
-            {"settings": json.loads(job.table.runs[job.folder.chosen_path(selection)].to_json())}
+            {
+                "settings": json.loads(
+                    study.table.runs[study.folder.chosen_path(selection)].to_json()
+                )
+            }
         )
         for label, entry in choice["candidates"].items():
             rows.append(
@@ -82,7 +86,7 @@ def candidates(job, all_metrics, measured):
                 | {"chosen": label == choice["kept"][0], "inner_folds": len(entry["scores"])}
                 | _values(swept, label)
             )
-    for run, measures in [] if job.selections else zip(all_metrics, measured, strict=True):
+    for run, measures in [] if study.selections else zip(all_metrics, measured, strict=True):
         identity = tidy.identify(run)
         label = identity["model"]
         if label in swept:
@@ -106,11 +110,11 @@ def _values(swept, label):
     }
 
 
-def by_family(job, frames):
+def by_family(study, frames):
     """The frames of a study, with the family in place of the candidate if it selects."""
-    if not job.selections:
+    if not study.selections:
         return frames
-    swept = job.config.get(schema.SWEPT, {})
+    swept = study.config.get(schema.SWEPT, {})
     family = {label: entry["family"] for label, entry in swept.items()}
     return {
         name: frame.assign(model=frame["model"].replace(family)) if "model" in frame else frame

@@ -105,11 +105,7 @@ def panels_of(frame, more=("dataset", "train_size"), each=1, most=None, **option
     groups = list(frame.groupby(shown, sort=False))[:most]
     figure, axes = panels(each * len(groups), **options)
     for number, panel in enumerate(axes):
-        values = groups[number // each][0]
-        panel.set_title(title(shown, values))
-        settings = "".join(f"{name}={value};" for name, value in zip(shown, values, strict=True))
-        # In an SVG: by it the page of a study dims what a reader has not chosen.
-        panel.set_gid(f"panel{number};{settings}")
+        panel.set_title(title(shown, groups[number // each][0]))
     of_each = [axes[start : start + each] for start in range(0, len(axes), each)]
     pairs = zip(of_each, groups, strict=True)
     return figure, [(own if each > 1 else own[0], rows) for own, (_, rows) in pairs]
