@@ -38,7 +38,7 @@ def test_the_figure_has_a_panel_per_model(name, numbers):
     facts = products.Facts("s", "serial", None, (), (Metric.of("r2" if numbers else "accuracy"),))
     drawn = products.load(f"{name}_figure").figure(both, facts)
     titles = [panel.get_title() for panel in drawn.axes]
-    assert [title.partition(":")[0] for title in titles] == ["a", "b"]
+    assert [title.partition("\n")[0] for title in titles] == ["a", "b"]
     style.plt.close(drawn)
 
 

@@ -20,7 +20,8 @@ MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their bo
 def figure(confusion, facts):
     """One panel per dataset and model, of the baseline's runs; each row sums to 100 %."""
     pooled = confusion[confusion["strategy"] == facts.baseline]
-    size = {"width": 4.2, "height": 3.6, "columns": 3}
+    letters = pooled["true"].astype(str).str.len().max()
+    size = {"width": 4.1 + 0.06 * letters, "height": 3.4 + 0.04 * letters, "columns": 3}
     figure, panels = style.panels_of(pooled, most=style.MOST_PANELS, **size)
     for panel, group in panels:
         counts = group.pivot_table(

@@ -44,7 +44,7 @@ def figure(epochs):
             )
             start = start + medians[phase].to_numpy()
         style.name_rows(panel, [style.setup_text(row) for _, row in medians.iterrows()])
-        panel.set_xlabel("seconds per epoch")
+        panel.set_xlabel("time per epoch (s)")
         panel.grid(visible=False, axis="y")
         panel.xaxis.set_major_locator(ticker.MaxNLocator(5))
     style.legend_below(figure)

@@ -48,7 +48,7 @@ def figure(predictions, classes, facts):
         least = 100 * min(parts["sure"].min(), parts["right"].min())
         right.plot([least, 100], [least, 100], color="0.7", lw=1)
         right.plot(100 * parts["sure"], 100 * parts["right"], "o-", color="0.2", ms=5)
-        right.set_title(f"{right.get_title()}: error {error(parts):.1%}")
+        right.set_title(f"{right.get_title()}\nerror {error(parts):.1%}")
         right.set(xlabel="probability of the predicted class (%)", ylabel="right (%)")
     return figure
 

@@ -25,6 +25,6 @@ def figure(predictions, facts):
         ends = [true.min(), true.max()]
         panel.plot(ends, ends, color="0.7", lw=1)
         panel.plot(true, predicted, ".", color="0.2", alpha=0.4, ms=4)
-        panel.set_title(f"{panel.get_title()}: RMSE {rmse:.4g}")
+        panel.set_title(f"{panel.get_title()}\nRMSE {rmse:.4g}")
         panel.set(xlabel="true", ylabel="predicted")
     return figure

@@ -36,6 +36,6 @@ def figure(epochs, runs, size_table):
             panel.plot([0, most], ends, color=colour)
         panel.set_xlabel("training samples")
         panel.set_ylim(bottom=0)
-    figure.axes[0].set_ylabel("seconds per epoch")
+    figure.axes[0].set_ylabel("time per epoch (s)")
     style.legend_below(figure)
     return figure

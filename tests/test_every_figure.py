@@ -1,0 +1,187 @@
+"""Every figure, drawn from the records of real runs: what it shows, and that it can be read."""
+
+import itertools
+
+import matplotlib.text
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import DDP, Laboratory, using, vary
+from matplotlib.collections import LineCollection, QuadMesh
+
+from allcores.analysis import collect, metrics, products, style, tidy
+from allcores.analysis.metrics import ACCURACY
+from allcores.study import run_files
+from allcores.study.run import Choice
+from allcores.study.run_files import RunFolder
+
+REFERENCES = (
+    {"model": "mlp", "label": "a cluster", "cores": 4, "seconds": 2, "images": 1000},
+    {"model": "mlp", "label": "a GPU", "seconds": 1, "images": 1000},
+)
+FACTS = products.Facts("s", "serial", 0.4, REFERENCES, base="serial on 1 core", alone=("serial",))
+FIGURES = [name for name, product in products.by_name().items() if product.kind == "figure"]
+SETUPS = ["serial", "ddp, 2 workers", "hogwild, 2 workers"]
+STRATEGIES = ["serial", "ddp", "hogwild"]
+MODELS = ["mlp", "convolutional-lr0.001-wd0.0005"]
+CLASSES = ["T-shirt/top", "Ankle boot", "Sandal"]
+# The figures of the baseline alone, and of candidates; the others name every setup that they draw.
+WITHOUT_SETUPS = {
+    **dict.fromkeys(("confusion_figure", "probabilities_figure"), CLASSES),
+    "residuals_figure": MODELS,
+    "sweep_figure": ["lr", *MODELS],
+    "staleness_figure": SETUPS[2:],
+    **dict.fromkeys(("utilisation_figure", "packing_figure"), STRATEGIES),
+    **dict.fromkeys(("speedup_figure", "elapsed_figure"), STRATEGIES),
+}
+# What is written at the axes of each figure, with units.
+AXES = {
+    "accuracy_figure": ["held-out accuracy (%)"],
+    "confusion_figure": ["predicted class", "true class", "% of the true class"],
+    "elapsed_figure": ["cores", "training time per 1,000 samples (s)"],
+    "learning_curve_figure": ["epoch", "training time (s)", "held-out accuracy (%)"],
+    "loss_figure": ["training time (s)", "training loss"],
+    "packing_figure": ["time since the first run began (min)", "busy cores"],
+    "phases_figure": ["time per epoch (s)"],
+    "probabilities_figure": [
+        *("false positive rate", "true positive rate", "recall", "precision"),
+        *("probability of the predicted class (%)", "right (%)"),
+    ],
+    "residuals_figure": ["true", "predicted"],
+    "size_figure": ["training samples", "time per epoch (s)"],
+    "speedup_figure": ["speedup over serial"],
+    "staleness_figure": ["staleness (updates)", "share of the updates"],
+    "sweep_figure": ["lr", "accuracy (%)"],
+    "utilisation_figure": ["time since the first run began (min)", "busy cores"],
+}
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory):
+    """Name of each tidy CSV or table -> its frame: two models, three setups, two folds."""
+    laboratory = Laboratory(tmp_path_factory.mktemp("figures"))
+    pairs = []
+    for label, fold in itertools.product(MODELS, (0, 1)):
+        model = Choice(label, "mlp", {"hidden": [7 if label == "mlp" else 20]})
+        run = vary(model=model, folds=2, fold=fold)
+        for each in (run, using(DDP, 2, run), using(Choice("hogwild", "hogwild", {}), 2, run)):
+            name = f"{label}{fold}{each.strategy.label}"
+            laboratory.conduct(each, name, curves=True)
+            files = RunFolder(laboratory.folder / name)
+            pairs.append((run_files.metrics(files), files))
+    records = [record for record, _ in pairs]
+    measured = [metrics.measured(record, files, [ACCURACY]) for record, files in pairs]
+    found = {name: getattr(tidy, name)(records) for name in ("epochs", "staleness")}
+    found |= {name: getattr(tidy, name)(records) for name in ("classes", "confusion")}
+    names = dict(zip("012", CLASSES, strict=True))
+    for name, columns in (("classes", ["class"]), ("confusion", ["true", "predicted"])):
+        found[name][columns] = found[name][columns].replace(names)
+    found |= {"runs": tidy.runs(records, measured), "facts": FACTS}
+    found |= {"utilisation": collect.of_all(pairs, collect.utilisation)}
+    found |= {"predictions": collect.of_all(pairs, metrics.predictions)}
+    found |= {f"against_{name}": found[name] for name in ("runs", "utilisation")}
+    baseline = found["runs"].query("strategy == 'serial'")
+    swept = pd.concat([baseline.assign(swept_lr=lr) for lr in (0.1, 0.2)], ignore_index=True)
+    found["candidates"] = swept.assign(candidate="c", rung=1)
+    found["speed_table"] = _read_back("speed_table", found, "runs", "epochs", "facts")
+    return found
+
+
+def _read_back(name, frames, *inputs):
+    table = products.load(name).table(**{key: frames[key] for key in inputs})
+    return table.replace("", np.nan)
+
+
+def of_two_sizes(frames):
+    """The same with half as many training samples, in 0.6 of the time."""
+    runs, epochs = frames["runs"], frames["epochs"]
+    half = {"train_size": "13"}
+    runs = pd.concat([runs, runs.assign(train_samples=13, **half)], ignore_index=True)
+    faster = epochs.assign(seconds=0.6 * epochs["seconds"], **half)
+    sized = {"runs": runs, "epochs": pd.concat([epochs, faster], ignore_index=True)}
+    return frames | sized | {"size_table": _read_back("size_table", sized, "epochs", "runs")}
+
+
+def expected(name, frames):
+    """Numbers that a figure has to show, from its tables."""
+    runs, epochs, speeds = (frames[key] for key in ("runs", "epochs", "speed_table"))
+    elapsed = tidy.with_elapsed(epochs)
+    mean = elapsed.groupby([*tidy.SETTINGS, "epoch"])
+    timed = tidy.timed(runs, epochs)
+    counts = frames["staleness"].groupby(["model", "staleness"])["updates"].sum()
+    cells = frames["confusion"].query("strategy == 'serial'")
+    cells = cells.groupby(["model", "true", "predicted"])["samples"].sum()
+    if name == "accuracy_figure":
+        table = _read_back("accuracy_table", frames, "runs", "facts")
+        return 100 * np.concatenate([table["accuracy"], runs["score"]])
+    return {
+        "confusion_figure": 100 * cells / cells.groupby(["model", "true"]).transform("sum"),
+        "elapsed_figure": [*1000 * speeds["seconds"] / speeds["samples"], 2, 1],
+        "learning_curve_figure": [*100 * mean["accuracy"].mean(), *mean["elapsed"].mean()],
+        "loss_figure": mean["loss"].mean(),
+        "phases_figure": epochs[epochs["epoch"] > 1]
+        .groupby(tidy.SPEED_SETTINGS)["compute_seconds"]
+        .median(),
+        "residuals_figure": frames["predictions"].query("strategy == 'serial'")["predicted"],
+        "size_figure": timed["epoch_seconds"],
+        "speedup_figure": speeds["speedup"],
+        "staleness_figure": counts / counts.groupby("model").transform("sum"),
+        "sweep_figure": 100 * frames["candidates"]["score"],
+        "probabilities_figure": [0, 1],
+    }.get(name, [tidy.cores_available(runs)])
+
+
+def numbers(figure):
+    """All that is drawn at some place, or as a colour of a heat map."""
+    found = []
+    for panel in figure.axes:
+        found += [np.ravel(line.get_xydata()) for line in panel.lines]
+        found += [np.array([box.get_width() for box in panel.patches if hasattr(box, "get_width")])]
+        for drawn in panel.collections:
+            if isinstance(drawn, QuadMesh):
+                found.append(np.ravel(drawn.get_array()))
+            elif isinstance(drawn, LineCollection):
+                found += map(np.ravel, drawn.get_segments())
+    found = np.concatenate(found).astype(float)
+    return found[np.isfinite(found)]
+
+
+def texts(figure, monkeypatch):
+    """Text -> its box in pixels, [(text, box), ...] of all that is drawn."""
+    figure.draw_without_rendering()  # the layout is made
+    drawn, draw = [], matplotlib.text.Text.draw
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            matplotlib.text.Text,
+            "draw",
+            lambda text, renderer: (drawn.append(text), draw(text, renderer)),
+        )
+        figure.canvas.draw()
+    shown = [text for text in drawn if text.get_text() and text.get_visible()]
+    return [(text.get_text(), text.get_window_extent()) for text in shown]
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_shows_its_table_and_can_be_read(name, frames, monkeypatch):
+    if name == "size_figure":
+        frames = of_two_sizes(frames)
+    if name == "residuals_figure":
+        frames = frames | {"predictions": frames["predictions"].drop(columns="scores")}
+    inputs = {key: frames[key] for key in products.by_name()[name].inputs}
+    figure = products.load(name).figure(**inputs)
+    shown = texts(figure, monkeypatch)
+    written = [text for text, _ in shown]
+    assert set(AXES[name]) <= set(written)
+    for label in WITHOUT_SETUPS.get(name, SETUPS):
+        assert any(label in text for text in written), f"{label} is not in {written}"
+    values = numbers(figure)
+    for value in np.asarray(expected(name, frames), float):
+        assert np.isclose(values, value, rtol=1e-6).any(), f"{value} is not drawn"
+    width, height = figure.canvas.get_width_height()
+    for text, box in shown:
+        inside = box.x0 >= -1 and box.x1 <= width + 1 and box.y0 >= -1 and box.y1 <= height + 1
+        assert inside, f"{text!r} is outside: {box}, of {width} x {height}"
+    for (one, box), (other, second) in itertools.combinations(shown, 2):
+        apart = box.padded(-1).overlaps(second.padded(-1))
+        assert not apart, f"{one!r} and {other!r} cover each other: {box}, {second}"
+    style.plt.close(figure)
