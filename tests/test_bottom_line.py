@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_best_models import SCORES, said, table
 from test_best_models import runs as runs_of_models
 from test_tables import FACTS, RUNS, made, runs_of
-from test_verdict import compared, read_back, said_first, speeds
+from test_verdict import compared, packed, read_back, said_first, speeds, with_threads
 
 from allcores.analysis import comparison, methods, products, style, tidy, verdict, wording
 
@@ -63,10 +63,6 @@ def test_no_model_is_called_worse_that_the_table_calls_better(states, seed):
         assert best["score"].iloc[0] == ranked["score"].max()
 
 
-def packed(metrics, is_packed=True):
-    return metrics | {"conditions": metrics["conditions"] | {"exclusive": not is_packed}}
-
-
 SETUPS = [("serial", 1), ("serial", 2), ("ddp", 1), ("ddp", 2), ("ring", 2), ("accelerator", 1)]
 
 
@@ -101,10 +97,8 @@ def test_the_fastest_of_the_table_is_named(drawn):
 def test_a_setup_that_only_repeats_the_baseline_is_told_where_it_was_faster():
     repeat = [made("ddp", 1, fold, 0.8, 9.0) for fold in range(2)]
     (sentence,) = said_first([*RUNS[:2], *repeat, made("ddp", 2, 0, 0.8, 20.0)])
-    assert (
-        "nothing is faster than serial (ddp computes the same as serial and was timed at 1.2"
-        in (sentence)
-    )
+    told = "nothing is faster than serial (ddp computes the same as serial and was timed at 1.2"
+    assert told in sentence
     # A lone accelerator does not: it may be another device.
     fast = [made("accelerator", 1, fold, 0.8, 1.0) for fold in range(2)]
     (sentence,) = said_first([*RUNS, *fast])
@@ -159,30 +153,36 @@ def test_a_difference_that_no_score_has_is_not_called_possible():
     assert "points is possible" not in said_first(RUNS)[0]
 
 
-def test_a_candidate_that_lacks_scores_is_not_the_best():
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        (
+            {"whole": [0.8] * 4, "undefined": [0.9, *[np.nan] * 3], "missing": [0.95]},
+            "of 3 candidates, whole has the best accuracy, 80.00%",
+        ),
+        (
+            {"a": [np.nan] * 2, "b": [np.nan] * 2, "c": [0.7]},
+            "no candidate has a score in all of its runs.",
+        ),
+    ],
+)
+def test_a_candidate_that_lacks_scores_is_not_the_best(scores, said):
     module = products.load("sweep_table")
     rows = [
         {"candidate": name, "score": score, "chosen": None, "epochs": 1, "core_seconds": 1.0}
         | dict.fromkeys(("dataset", "model", "schedule", "strategy", "train_size"), "x")
         | {"workers": 1, "threads": 1, "split": f"fold {fold}"}
-        for name, scores in {
-            "whole": [0.8] * 4,
-            "undefined": [0.9, np.nan, np.nan, np.nan],
-            "missing": [0.95],
-        }.items()
-        for fold, score in enumerate(scores)
+        for name, values in scores.items()
+        for fold, score in enumerate(values)
     ]
     (sentence,) = module.sentences(module.table(pd.DataFrame(rows), FACTS), FACTS)
-    assert "of 3 candidates, whole has the best accuracy, 80.00%" in sentence
+    assert said in sentence
 
 
 def test_the_baseline_is_one_setup():
     """Of two on as few cores the one with most runs: else folds of both are taken for one."""
     one = [made("serial", 2, 1, 0.8, 9.0)]
-    two = [made("serial", 1, fold, 0.9, 9.0) for fold in range(2)]
-    for run in two:
-        for part in ("settings", "recipe"):
-            run[part] = run[part] | {"threads_per_worker": 2}
+    two = [with_threads(made("serial", 1, fold, 0.9, 9.0), 2) for fold in range(2)]
     base = comparison.of_baseline(runs_of([*one, *two]), "serial")
     assert base["threads"].tolist() == [2, 2]
 
@@ -214,15 +214,6 @@ def test_setups_are_compared_on_the_same_folds():
     rows = runs_of([made("serial", 1, 0, 0.5, 9.0), made("ddp", 2, 1, 0.9, 9.0)])
     (sentence,) = verdict._best_scores(rows, FACTS.metric)
     assert "50.0%" in sentence and "90.0%" not in sentence
-
-
-def test_no_candidate_is_the_best_where_all_with_all_runs_lack_a_score():
-    rows = pd.DataFrame({"folds": [2, 2, 1], "score": [np.nan, np.nan, 0.7], "chosen": None})
-    rows = rows.assign(model="m", candidate=list("abc"), core_hours=0.1)
-    rows = rows.assign(**dict.fromkeys(("dataset", "schedule", "strategy", "train_size"), "x"))
-    rows = rows.assign(workers=1, threads=1)
-    (sentence,) = products.load("sweep_table").sentences(rows, FACTS)
-    assert sentence == "m: no candidate has a score in all of its runs."
 
 
 def test_a_score_that_is_not_defined_has_not_diverged():

@@ -171,11 +171,18 @@ def finding(scores, base, metric):
     return comparison.compare(*compared, tidy.SETTINGS, Metric.of(metric))["finding"].item()
 
 
-def test_what_differs_by_rounding_is_equal():
-    base = [56.1, 57.0]
-    assert finding([56.1 + 2e-7, 57.0 - 1e-6], base, "rmse") == comparison.IDENTICAL
-    assert finding([56.2, 57.0], base, "rmse") != comparison.IDENTICAL
-    assert finding([0.5 + 1e-7, 0.6], [0.5, 0.6], "accuracy") == comparison.IDENTICAL
+@pytest.mark.parametrize(
+    ("scores", "base", "metric", "is_equal"),
+    [
+        ([56.1 + 2e-7, 57.0 - 1e-6], [56.1, 57.0], "rmse", True),
+        ([56.2, 57.0], [56.1, 57.0], "rmse", False),
+        ([0.5 + 1e-7, 0.6], [0.5, 0.6], "accuracy", True),
+        ([3e-8, 3.1e-8], [6e-8, 6.1e-8], "log_loss", False),
+        ([3e-8, 3.1e-8], [6e-8, 6.1e-8], "brier", False),
+    ],
+)
+def test_what_differs_by_rounding_is_equal_and_small_losses_differ(scores, base, metric, is_equal):
+    assert (finding(scores, base, metric) == comparison.IDENTICAL) == is_equal
 
 
 @pytest.mark.parametrize("unit", [1e-8, 1.0, 1e12])
@@ -187,62 +194,46 @@ def test_another_unit_of_the_targets_changes_no_verdict(unit):
     assert finding(base * (1 + 1e-8), base, "rmse") == comparison.IDENTICAL
 
 
-def test_small_losses_differ():
-    assert finding([3e-8, 3.1e-8], [6e-8, 6.1e-8], "log_loss") != comparison.IDENTICAL
-    assert finding([3e-8, 3.1e-8], [6e-8, 6.1e-8], "brier") != comparison.IDENTICAL
-
-
 def test_less_is_better_where_it_is():
-    assert [Metric.of(name).sign for name in ("accuracy", "log_loss", "r2", "rmse")] == [
-        1,
-        -1,
-        1,
-        -1,
-    ]
+    signs = [Metric.of(name).sign for name in ("accuracy", "log_loss", "r2", "rmse")]
+    assert signs == [1, -1, 1, -1]
     assert Metric.of("accuracy").text(0.96326) == "96.33%"
     assert Metric.of("rmse").text(54.3219) == "54.32"
     assert Metric.of("macro_f1").points(0.0123) == "1.23 points"
 
 
 @pytest.mark.parametrize(
-    ("change", "text"),
+    ("change", "entry", "text"),
     [
-        ({"metrics": ["acuracy"]}, "metrics.0: found 'acuracy'; the targets are classes; known"),
-        ({"metrics": ["r2"]}, "metrics.0: found 'r2'; the targets are classes"),
-        ({"metrics": ["no.such:metric"]}, "metrics.0: no.such:metric cannot be imported"),
-        ({"datasets": ["diabetes"], "metrics": ["accuracy"]}, "the targets are numbers"),
-        ({"datasets": ["diabetes", "wine"]}, "expected a study for each"),
-        ({"datasets": ["diabetes"], "folds": 500}, "'diabetes' has 442 samples"),
+        (
+            {"metrics": ["acuracy"]},
+            {},
+            "found 'acuracy'; the targets are classes; known",
+        ),
+        ({"metrics": ["r2"]}, {}, "metrics.0: found 'r2'; the targets are classes"),
+        ({"metrics": ["no.such:metric"]}, {}, "metrics.0: no.such:metric cannot be imported"),
+        ({"datasets": ["diabetes"], "metrics": ["accuracy"]}, {}, "the targets are numbers"),
+        ({"datasets": ["diabetes", "wine"]}, {}, "expected a study for each"),
+        ({"datasets": ["diabetes"], "folds": 500}, {}, "'diabetes' has 442 samples"),
         (
             {"datasets": ["diabetes"], "curves": True, "target_accuracy": 0.9},
-            "target_accuracy: the targets of 'diabetes' are numbers",
+            *({}, "target_accuracy: the targets of 'diabetes' are numbers"),
         ),
+        (
+            {"datasets": ["diabetes"]},
+            *({"loss": {"name": "cross_entropy"}}, "CrossEntropyLoss does not take"),
+        ),
+        ({}, {"loss": {"name": "cross_entropy", "weight": "x"}}, "known: balanced"),
+        ({}, {"loss": {"name": "mse", "weight": "balanced"}}, "not of MSELoss"),
+        ({}, {"augmentation": {"flip": True}}, "the shape (13,)"),
     ],
 )
-def test_metrics_that_do_not_suit_are_told(change, text):
-    config = yaml.safe_load(TABLES)
-    study = {"datasets": ["wine"], "folds": 3, "models": ["mlp"]} | change
-    findings = checks.findings(config | {"datasets": {}, "studies": {"first": study}})
-    assert len(findings) == 1
-    assert text in findings[0]
-
-
-@pytest.mark.parametrize(
-    ("entry", "datasets", "text"),
-    [
-        ({"loss": {"name": "cross_entropy"}}, ["diabetes"], "CrossEntropyLoss does not take"),
-        ({"loss": {"name": "cross_entropy", "weight": "x"}}, ["wine"], "known: balanced"),
-        ({"loss": {"name": "mse", "weight": "balanced"}}, ["wine"], "not of MSELoss"),
-        ({"augmentation": {"flip": True}}, ["wine"], "the shape (13,)"),
-    ],
-)
-def test_models_that_do_not_suit_are_told(entry, datasets, text):
+def test_metrics_and_models_that_do_not_suit_are_told(change, entry, text):
     config = yaml.safe_load(TABLES)
     config["models"]["mlp"] |= entry
-    study = {"datasets": datasets, "folds": 3, "models": ["mlp"]}
-    findings = checks.findings(config | {"datasets": {}, "studies": {"first": study}})
-    assert len(findings) == 1
-    assert text in findings[0]
+    study = {"datasets": ["wine"], "folds": 3, "models": ["mlp"]} | change
+    (finding,) = checks.findings(config | {"datasets": {}, "studies": {"first": study}})
+    assert text in finding
 
 
 @pytest.mark.parametrize(

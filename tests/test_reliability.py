@@ -6,7 +6,6 @@ import pytest
 
 from allcores.analysis import products, style, tidy
 from allcores.analysis.figures import probabilities
-from allcores.analysis.metrics import Metric
 
 
 def predictions(sure, right, **columns):
@@ -25,21 +24,6 @@ def test_a_network_that_is_as_often_right_as_it_says_has_no_error():
     parts = probabilities.reliability(both)
     assert list(parts["right"]) == [0.0] * 5 + [1.0] * 5
     assert probabilities.error(parts) == pytest.approx((0.6 + 0.1) / 2, abs=1e-6)
-
-
-@pytest.mark.parametrize(("name", "numbers"), [("residuals", True)])
-def test_the_figure_has_a_panel_per_model(name, numbers):
-    frame = predictions(0.8, [True, False, True])
-    if numbers:
-        frame = frame.drop(columns="scores").assign(predicted=[0.5, 1.5, 2.0])
-    label = dict.fromkeys(tidy.SETTINGS, "x")
-    both = pd.concat([frame.assign(**label | {"model": model}) for model in ("a", "b")])
-    both = both.assign(strategy="serial", dataset="d", train_size="all")
-    facts = products.Facts("s", "serial", None, (), (Metric.of("r2" if numbers else "accuracy"),))
-    drawn = products.load(f"{name}_figure").figure(both, facts)
-    titles = [panel.get_title() for panel in drawn.axes]
-    assert [title.partition("\n")[0] for title in titles] == ["a", "b"]
-    style.plt.close(drawn)
 
 
 def runs_of_two(*folds):

@@ -82,14 +82,17 @@ def read_back(table):
     return pd.read_csv(io.StringIO(table.to_csv(index=False)))
 
 
+def packed(metrics, is_packed=True):
+    return metrics | {"conditions": metrics["conditions"] | {"exclusive": not is_packed}}
+
+
 def notes_on_speed(metrics):
     return list(products.load("speed_table").sentences(read_back(speeds(metrics))))
 
 
 def test_it_is_said_that_runs_were_packed():
     assert notes_on_speed(RUNS) == []
-    packed = [m | {"conditions": m["conditions"] | {"exclusive": False}} for m in RUNS]
-    (said,) = notes_on_speed(packed)
+    (said,) = notes_on_speed([*map(packed, RUNS)])
     assert said.startswith("Runs were packed: a run on few cores was slowed down")
 
 
@@ -136,8 +139,7 @@ def test_the_bottom_line():
         "throughput: run folds and seeds side by side (uncertain: each was timed alone; side by "
         "side, runs slow one another down)."
     ]
-    packed = [m | {"conditions": m["conditions"] | {"exclusive": False}} for m in RUNS]
-    assert said_first(packed)[0].endswith("run folds and seeds side by side.")
+    assert said_first([*map(packed, RUNS)])[0].endswith("run folds and seeds side by side.")
     slow = [made("ddp", 2, fold, 0.8, 30.0 + fold) for fold in range(2)]
     (said,) = said_first(RUNS[:2] + slow)
     assert said.startswith("mlp: for a single run, nothing is faster than serial. For many")
@@ -153,32 +155,28 @@ def test_the_bottom_line():
 
 
 def test_timings_of_other_conditions_are_not_compared():
-    packed = made("ddp", 2, 0, 0.8, 5.0)
-    packed["conditions"] = packed["conditions"] | {"exclusive": False}
-    table = speeds([*RUNS[:2], packed])
+    beside = packed(made("ddp", 2, 0, 0.8, 5.0))
+    table = speeds([*RUNS[:2], beside])
     assert list(table["note"]) == ["", "other conditions"]
     assert math.isnan(table["speedup"].iloc[1])
     (said,) = verdict.bottom_line({"speed_table": read_back(table)}, FACTS)
     assert said.startswith("mlp: no comparison of speed: the setups were timed")
-    runs = runs_of([*RUNS[:2], packed])
-    mixed = list(verdict.of_machine(runs))
+    mixed = list(verdict.of_machine(runs_of([*RUNS[:2], beside])))
     assert mixed[1] == (
         "The runs differ in whether they were alone on the machine, which affects timings: "
         "yes (2), no (1)."
     )
-    other = packed | {"machine": packed["machine"] | {"host": "k", "processor": "q"}}
+    other = beside | {"machine": beside["machine"] | {"host": "k", "processor": "q"}}
     mixed = list(verdict.of_machine(runs_of([*RUNS[:2], other])))
     assert "the processor, which affects timings: p (2), q (1)" in mixed[2]
 
 
 def test_the_best_of_the_baseline_is_one_of_the_same_conditions():
     """A serial run on two cores that was packed is no rival of one that was alone."""
-    two = with_threads(made("serial", 1, 0, 0.8, 1.0), 2)
-    two["conditions"] = two["conditions"] | {"exclusive": False}
-    table = speeds([*RUNS, two])
-    serial, ddp, packed = table.to_dict("records")
+    two = packed(with_threads(made("serial", 1, 0, 0.8, 1.0), 2))
+    serial, ddp, threads = speeds([*RUNS, two]).to_dict("records")
     assert (serial["over_best"], ddp["over_best"]) == (1, pytest.approx(2))
-    assert packed["note"] == "other conditions"
+    assert threads["note"] == "other conditions"
 
 
 def test_without_its_baseline_a_study_says_so():
@@ -285,15 +283,8 @@ def test_target_table():
 
 
 def test_what_is_said_of_staleness():
-    table = pd.DataFrame(
-        {
-            "model": "mlp",
-            "strategy": "hogwild",
-            "workers": 2,
-            "staleness": [0, 1, 4],
-            "updates": [5, 4, 1],
-        }
-    )
+    table = pd.DataFrame({"staleness": [0, 1, 4], "updates": [5, 4, 1]})
+    table = table.assign(model="mlp", strategy="hogwild", workers=2)
     (said,) = products.load("staleness_figure").sentences(table)
     assert "50% of the updates" in said
     assert "mean staleness was 0.80 updates, the largest 4" in said

@@ -119,7 +119,7 @@ def band(panel, x, curve, scale=1.0, **look):
         scale: by which they are multiplied.
         look: options of panel.plot().
     """
-    panel.plot(x, scale * curve["mean"], ms=4, **look)
+    panel.plot(x, scale * curve["mean"], **look)
     panel.fill_between(
         x, scale * curve["low"], scale * curve["high"], color=look["color"], alpha=0.1
     )

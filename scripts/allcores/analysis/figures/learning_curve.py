@@ -31,6 +31,7 @@ def figure(epochs, facts):
                     *(panel, line[x], line, facts.curve.scale),
                     color=colour,
                     marker=marker,
+                    ms=4,
                     ls=style.dash(first["workers"], workers),
                     label=style.setup_text(first),
                 )

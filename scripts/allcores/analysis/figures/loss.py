@@ -32,6 +32,7 @@ def figure(epochs):
                 *(panel, line["elapsed"], line),
                 color=colour,
                 marker=marker,
+                ms=4,
                 ls=style.dash(tuple(first[LINE[1:]]), lines[first["strategy"]]),
                 label=style.setup_text(first)
                 + (f" ({first['schedule']})" if len(schedules) > 1 else ""),
