@@ -94,10 +94,6 @@ class Metric:
         digits = ".1f" if self.unit else ".3g"
         return f"{self.scale * low:{digits}} to {self.scale * high:{digits}}"
 
-    def signed(self, difference):
-        """A difference with its sign, in words: "+1.20", "-0.012"."""
-        return f"{100 * difference:+.2f}" if self.unit else f"{difference:+.3g}"
-
 
 ACCURACY = Metric.of("accuracy")
 
