@@ -45,7 +45,7 @@ def test_the_study_ends_with_tables_figures_and_report(finished):
     assert len(pd.read_csv(study / "epochs.csv")) == 2 * RUNS
     speed = pd.read_csv(study / "speed_table.csv")
     assert speed.loc[speed["strategy"] == "serial", "speedup"].eq(1).all()
-    for name in ("accuracy", "per_class", "confusion", "reliability", "loss", "speedup"):
+    for name in ("accuracy", "confusion", "probabilities", "loss", "speedup"):
         assert (study / f"{name}_figure.png").stat().st_size > 5000
         assert (study / f"{name}_figure.svg").read_text().startswith("<?xml")
     assert_is_self_contained((study / "report.html").read_text())
