@@ -69,7 +69,7 @@ def assert_is_self_contained(page):
     # A study of several setups: their speedup, what is fastest, and then the scores.
     speedup, said = page.index('id="speedup_figure"'), page.index("For many runs, ")
     assert speedup < said < page.index("Best held-out accuracy: ") < page.index(">Methods<")
-    assert page.count("<svg") == page.count("<figcaption>") == 9
+    assert page.count("<svg") == page.count("<figcaption>") == 7
     methods = page.partition(">Methods<")[2]
     assert "mlp (hidden [16], SGD with learning rate 0.05, batches of 16, 2 epochs" in methods
     assert "stratified 2-fold cross-validation, 30 samples to train on, 30 held out" in methods
