@@ -28,8 +28,9 @@ from allcores.data import preparation
 from allcores.machine import cores, lean_torch
 from allcores.stacking.several import SharedJob
 from allcores.study.identity import Conditions
+from allcores.study.results_folder import PROGRESS
 from allcores.study.run import AUTO
-from allcores.training import commandline, recipes
+from allcores.training import commandline, progress, recipes
 
 BY_HAND = Path("results/by_hand")
 # In which srun, PMIx, Open MPI's mpirun and others tell each process its rank.
@@ -39,6 +40,12 @@ STOPPING = 3.0  # seconds after which a request to stop is repeated
 
 def main(flags):
     request = commandline.run_of(flags)
+    node = node_of(request)
+    is_by_hand = not (flags.settings and flags.output)
+    if not (is_by_hand or node or progress.of_process.file):  # the last: of a shared job
+        flags.output.mkdir(parents=True, exist_ok=True)
+        progress.of_process.file = flags.output / PROGRESS
+        progress.of_process.begin(request.path)
     dataset = request.dataset
     data_folder = flags.data or BY_HAND / "data" / f"{dataset.label}_{dataset.digest}"
     if not flags.data:
@@ -67,7 +74,6 @@ def main(flags):
         print(f"{needed} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
 
     entry = entry_of(flags, run, request, data_folder)
-    node = node_of(run)
     if node:
         assist(run, node, data_folder, flags.fold_of, entry.checkpoint_folder, entry.execution)
         return
@@ -223,16 +229,21 @@ def program(train, *arguments):
         status = train(*arguments)
     except (ValueError, OSError, failures.RankFailedError) as error:
         print(f"train.py: {error}", file=sys.stderr)
+        progress.of_process.end(progress.FAILED, error=str(error))
     except KeyboardInterrupt as error:
         # Printing may block forever, if nobody reads it.
         signal.signal(signal.SIGALRM, lambda *_: os._exit(1))
         signal.setitimer(signal.ITIMER_REAL, STOPPING)
+        progress.of_process.end(progress.STOPPED)
         print(
             f"train.py: stopped by {error}; the same call goes on from the last checkpoint",
             file=sys.stderr,
         )
-    except BaseException:
+    except BaseException as error:
         traceback.print_exc()
+        progress.of_process.end(
+            progress.FAILED, error="".join(traceback.format_exception_only(error))
+        )
     finally:
         lifetime.end_descendants()
     sys.stdout.flush()
@@ -244,5 +255,7 @@ if __name__ == "__main__":
     faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
     flags = commandline.parse(sys.argv[1:], __doc__)
     status = program(several, flags.job, flags.cores) if flags.job else program(one, flags)
+    if status == 0:
+        progress.of_process.end(progress.TRAINED)
     # Everything is written; tearing down torch's modules would take another 0.7 s of every run.
     os._exit(status)

@@ -14,9 +14,8 @@ from pathlib import Path
 from allcores.files import read_json
 from allcores.machine import lifetime
 from allcores.study.results_folder import ResultsFolder
-
-# What is said of each run, for those who watch: see campaign/state.py.
-BEGUN, TRAINED, FAILED = "begun", "trained", "failed"
+from allcores.training import progress
+from allcores.training.progress import BEGUN, FAILED, TRAINED
 
 
 class SharedJob:
@@ -36,8 +35,10 @@ class SharedJob:
         job = read_json(file)
         self.folder, self.name = ResultsFolder(job["results"]), f"{file.parent.name}_{file.stem}"
         self.to_train = {path: flags for path, flags in job["runs"].items() if path not in done}
+        progress.of_process.file = self.folder.shared_job(file.parent.name, file.stem, "jsonl")
 
     def begin(self, path):
+        progress.of_process.begin(path)
         print(f"{BEGUN}: {path}", flush=True)
 
     def end(self, path, output):
@@ -45,6 +46,7 @@ class SharedJob:
         self.folder.keep(self.name, path, output)
         with self.done_file.open("a") as file:
             file.write(f"{path}\n")
+        progress.of_process.end(TRAINED, path)
         print(f"{TRAINED}: {path}", flush=True)
 
     def train(self, stack, train_one, output_of, program):
@@ -72,6 +74,7 @@ class SharedJob:
             elif path in self.done_file.read_text().splitlines():
                 continue
             failed.append(path)
+            progress.of_process.end(FAILED, path)
             print(f"{FAILED}: {path}", flush=True)
         return failed
 

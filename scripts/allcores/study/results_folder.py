@@ -39,6 +39,7 @@ PARTS = (
 ORIGIN = "config.txt"
 # The suffix of all files of a checkpoint.
 SUFFIX = ".allcores"
+PROGRESS = "progress.jsonl"  # in the folder of a run that is going on
 # The files of a finished run.
 RUN_FILES = ("metrics.json", "epochs.csv", "utilisation.csv", "predictions.parquet", "weights.pt")
 
@@ -82,8 +83,9 @@ class ResultsFolder:
         return f"{self.path}/calls/{name}"
 
     def shared_job(self, call, number, suffix):
-        """A file of a job of several runs: its runs (json), its log (log), the mark that they are
-        trained (done). The name of the call makes that of the mark new, so that it has to be made.
+        """A file of a job of several runs: its runs (json), its log (log), how far they are
+        (jsonl), the mark that they are trained (done). The name of the call makes that of the mark
+        new, so that it has to be made.
 
         Args:
             call: name of the call of snakemake that trains them.
@@ -109,6 +111,10 @@ class ResultsFolder:
     def metrics(self, path=PATH):
         """The file that a run writes last."""
         return f"{self.run(path)}/metrics.json"
+
+    def progress(self, path):
+        """The file in which a run with a job of its own records how far it is, until that ends."""
+        return f"{self.run(path)}/{PROGRESS}"
 
     def has(self, path):
         """Whether the results of a run are there."""

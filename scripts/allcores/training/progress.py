@@ -1,10 +1,14 @@
 """Progress of a run: a bar on a terminal, a printed line per epoch, files that others can read."""
 
+import contextlib
+import json
 import math
 import os
 import select
 import sys
 import time
+from dataclasses import dataclass
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -15,6 +19,92 @@ PATIENCE = 1.0  # seconds to wait until a line can be printed
 INTERVAL = 1.0  # seconds from one writing of epochs.csv to the next
 # What is recorded of an epoch, if it has it.
 COLUMNS = ("loss", "validation_loss", "lr")
+# The states of a run that has begun. It may have been killed since: its job's state decides then.
+BEGUN, TRAINED, FAILED, STOPPED = "begun", "trained", "failed", "stopped"
+ALL = ""  # stands for the whole job in place of a path
+SHARE = 0.01  # of the time so far that passes, at least, between two records of a run
+LAST_LINES = 3  # of an error that are recorded
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run is, as it has recorded.
+
+    Attributes:
+        state: BEGUN, TRAINED, FAILED or STOPPED.
+        began: when it began, in seconds since 1970.
+        epochs, loss: number of whole epochs, and the loss of the last one; None: there is none.
+        error: the last lines of what it failed with; "": the process could not say it.
+    """
+
+    state: str
+    began: float = 0.0
+    epochs: int = 0
+    loss: float | None = None
+    error: str = ""
+
+
+class ProgressFile:
+    """How far the runs of a job are: a line of JSON for each change, for those who watch.
+
+    The process of a job and those forked from it add lines in turn. Were the file replaced, a job
+    of 1,000 runs would write each of them 1,000 times.
+
+    Attributes:
+        file: its path; None: nothing is recorded, as of a run by hand.
+        begun: paths of the runs that have begun in this process or before it was forked.
+    """
+
+    def __init__(self):
+        self.file, self.begun, self.began, self.noted = None, [], 0.0, 0.0
+
+    def begin(self, path):
+        """Record that the run at a path begins; of an earlier attempt nothing counts any more."""
+        self.began = self.noted = time.time()
+        self.begun.append(path)
+        self._note(path, state=BEGUN, began=self.began, epochs=0, loss=None, error="")
+
+    def epoch(self, epochs, loss, is_last):
+        """Record the number of whole epochs of the latest run, and the loss of the last one."""
+        now = time.time()
+        if self.begun and (is_last or now - self.noted > max(INTERVAL, SHARE * (now - self.began))):
+            self.noted = now
+            self._note(self.begun[-1], epochs=epochs, loss=loss)
+
+    def end(self, state, path=None, error=""):
+        """Record how a run has ended.
+
+        Args:
+            path: its path; None: all that have begun and not ended, or else the whole job.
+            error: what it failed with.
+        """
+        ended = self.begun or [ALL] if path is None else [path]
+        self.begun = [path for path in self.begun if path not in ended]
+        text = "\n".join(error.strip().splitlines()[-LAST_LINES:])
+        for path in ended:
+            self._note(path, state=state, **({"error": text} if text else {}))
+
+    def _note(self, path, **changes):
+        # The training can do without, on a full disk.
+        with contextlib.suppress(OSError):
+            if self.file:
+                with Path(self.file).open("a") as file:
+                    file.write(json.dumps([path, changes]) + "\n")
+
+
+of_process = ProgressFile()  # of the job of this process; ranks, forked from it, add to it
+
+
+def read(file):
+    """Path -> RunProgress of the runs that have begun, from a ProgressFile; a damaged line does not
+    count."""
+    changes = {}
+    with contextlib.suppress(OSError):
+        for line in Path(file).read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError, TypeError):
+                path, change = json.loads(line)
+                changes[path] = changes.get(path, {}) | change
+    return {path: RunProgress(**change) for path, change in changes.items() if "state" in change}
 
 
 class EpochFiles:
@@ -112,6 +202,7 @@ class Progress:
         """
         self.record.add(epochs)
         done, record = len(epochs), epochs[-1]
+        of_process.epoch(done, record["loss"], is_last=done == self.run.trained_epochs)
         seconds = sum(record["phases"].values())
         shares = ", ".join(
             f"{phase} {100 * spent / seconds:.0f} %" for phase, spent in record["phases"].items()
