@@ -7,7 +7,6 @@ python scripts/status.py --configfile config/mine.yaml --unused   what the confi
 """
 
 import os
-import shlex
 import sys
 from pathlib import Path
 
@@ -46,15 +45,12 @@ def main(flags):
     elif flags.why:
         print(*why.lines(folder, table), sep="\n")
     else:
-        show(Status(folder, table), flags)
-
-
-def show(status, flags):
-    if flags.watch:
-        status.watch()
-    print(*status.lines(), sep="\n")
-    config_flag = f" --config {shlex.join(flags.config)}" if flags.config else ""
-    print(*status.failures(f"{' '.join(map(str, flags.configfile))}{config_flag}"), sep="\n")
+        status = Status(folder, table)
+        if flags.watch:
+            status.watch()
+        config_flag = ["--config", *flags.config] if flags.config else []
+        arguments = commands.quoted(*flags.configfile, *config_flag)
+        print(*status.lines(status.look(), arguments), sep="\n")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from allcores.data import preparation
 from allcores.study import fingerprint, grid, identity, results_folder
 from allcores.study.identity import Record
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
+from allcores.training import progress
 
 STUDY = """
 models:
@@ -53,7 +54,13 @@ def ended(folder, told_to_stop):
         of_job = {"rule_name": rule, "wildcards": {"": title}, "jobid": number, "threads": 1}
         of_job |= {"log": [folder / log], "rule_msg": ""}
         events.emit(SimpleNamespace(event=LogEvent.JOB_INFO, **of_job))
-    (folder / "stopped").write_text("epoch 1/2\ntrain.py: stopped; the same call goes on\n")
+    noted = progress.ProgressFile()
+    for path, state_of_run in ((stopped, progress.STOPPED), (raised, progress.FAILED)):
+        Path(results.run(path)).mkdir(parents=True)
+        noted.file = results.progress(path)
+        noted.begin(path)
+        noted.end(state_of_run)
+    (folder / "stopped").write_text("other words than those of an error\n")
     (folder / "raised").write_text("RuntimeError: too much\n")
     for number in events.jobs:
         events.emit(SimpleNamespace(event=LogEvent.JOB_ERROR, jobid=number, rule_msg=""))

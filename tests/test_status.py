@@ -141,28 +141,23 @@ def test_a_run_that_is_going_on_is_seen_from_outside(tmp_path):
 
 
 @pytest.mark.parametrize("pace", [1.0, 2.0, 0.5])
-def test_the_time_left_follows_what_has_been_seen(tmp_path, pace, monkeypatch):
+def test_the_time_left_follows_what_has_been_seen(pace, monkeypatch):
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
-    folder = ResultsFolder(str(tmp_path))
     runs = {run.path: run for run in (vary(epochs=10, seed=seed) for seed in range(8))}
     table = Table(runs, {"one": list(runs)}, dict.fromkeys(runs, Conditions()))
     # Two of 10 s each at a time; two are done, two are half done.
     paths, began = list(runs), now - 15 * pace
     of_runs = [RunState(path, DONE) for path in paths[:2]]
-    of_runs += [RunState(path, RUNNING, now - 5, 1, folder.log(runs[path])) for path in paths[2:4]]
+    of_runs += [RunState(path, RUNNING, now - 5, 1, epochs=5, loss=0.1) for path in paths[2:4]]
     of_runs += [RunState(path, WAITING) for path in paths[4:]]
-    for path in paths[2:4]:
-        log = Path(folder.log(runs[path]))
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_text("epoch 4/10  loss 0.2\nepoch 5/10  loss 0.1\n")
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 10.0))
-    seconds_left = state.seconds_left(of_runs, folder, table, call, 2, began)
+    seconds_left = state.seconds_left(of_runs, table, call, 2, began)
     assert seconds_left == pytest.approx(25 * pace, rel=0.2)
-    shown = list(board.lines(of_runs, [], folder, table, call, 2))
+    shown = board.Look(table, call, [], of_runs, 2).lines()
     assert shown[0].startswith("2 done, 2 running, 0 failed, 4 to go; 2 of 2 cores busy; about ")
     assert shown[1] == f"  epoch 5 of 10, loss 0.1, 5.0 s: {paths[2]}"
-    assert state.seconds_left(of_runs[:2], folder, table, call, 2, began) == 0.0
+    assert state.seconds_left(of_runs[:2], table, call, 2, began) == 0.0
 
 
 def job(rule, title, of_state, log=""):
@@ -187,7 +182,7 @@ def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
     assert known == {finished: DONE, running: RUNNING, failed: FAILED, whole: DONE} | dict.fromkeys(
         rest, WAITING
     )
-    shown = list(board.lines(of_runs, jobs, folder, table, None, 2))
+    shown = board.Look(table, None, jobs, of_runs, 2).lines()
     assert shown[0].startswith("2 done, 1 running, 1 failed, ")
     assert "calibrate of digits lenet w1 failed; 2 of 2 cores busy" in shown[0]
     assert shown[2].startswith("  Make a report, 5.0 s")
@@ -196,11 +191,10 @@ def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
 
 
 @pytest.mark.parametrize("epochs", [1, 10])
-def test_the_time_left_never_jumps(tmp_path, epochs, monkeypatch):
+def test_the_time_left_never_jumps(epochs, monkeypatch):
     """Ten runs of 60 s, two at a time, exactly as expected; an epoch says nothing until its end."""
     clock = [1000.0]
     monkeypatch.setattr(time, "time", lambda: clock[0])
-    folder = ResultsFolder(str(tmp_path))
     runs = {run.path: run for run in (vary(epochs=epochs, seed=seed) for seed in range(10))}
     table = Table(runs, {"one": list(runs)}, dict.fromkeys(runs, Conditions()))
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 60.0))
@@ -208,14 +202,11 @@ def test_the_time_left_never_jumps(tmp_path, epochs, monkeypatch):
         clock[0] = 1000.0 + second
         turn, of_turn = divmod(second, 60)
         of_runs = []
-        for place, (path, run) in enumerate(runs.items()):
+        for place, path in enumerate(runs):
             known = DONE if place // 2 < turn else RUNNING if place // 2 == turn else WAITING
-            log = Path(folder.log(run))
-            of_runs.append(RunState(path, known, 1000.0 + 60 * turn, 1, log))
-            log.parent.mkdir(parents=True, exist_ok=True)
-            done = of_turn * epochs // 60 if known == RUNNING else 0
-            log.write_text("".join(f"epoch {n + 1}/{epochs}  loss 0.1\n" for n in range(done)))
-        left = state.seconds_left(of_runs, folder, table, call, 2, 1000.0)
+            done = of_turn * epochs // 60
+            of_runs.append(RunState(path, known, 1000.0 + 60 * turn, 1, done))
+        left = state.seconds_left(of_runs, table, call, 2, 1000.0)
         assert left == pytest.approx(300 - second, rel=0.3, abs=8), second
 
 
@@ -225,7 +216,7 @@ def test_runs_whose_data_could_not_be_made_are_not_to_go(tmp_path):
     of_runs = list(state.states(folder, table, jobs, lambda path: False))
     assert {one.state for one in of_runs} == {state.UNREACHABLE}
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(table.runs, 60.0))
-    (line,) = board.lines(of_runs, jobs, folder, table, call, 2)
+    (line,) = board.Look(table, call, jobs, of_runs, 2).lines()
     assert f"0 to go, {len(of_runs)} not reached, prepare_dataset of digits failed" in line
     assert "left" not in line
     (path, run), *_ = table.runs.items()
@@ -241,7 +232,7 @@ def test_a_job_that_was_stopped_has_not_failed(tmp_path):
     jobs = [job("prepare_dataset", "digits", journal.STOPPED)]
     of_runs = list(state.states(folder, table, jobs, lambda path: False))
     assert {one.state for one in of_runs} == {WAITING}
-    (line,) = board.lines(of_runs, jobs, folder, table, None, 2)
+    (line,) = board.Look(table, None, jobs, of_runs, 2).lines()
     assert "failed" not in line.replace("0 failed", "")
 
 
@@ -286,7 +277,7 @@ def test_what_runs_have_taken_corrects_what_is_expected_of_others(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
     estimates = Estimates(table, folder, 2, forked=True)
     (first, *_), (lenet, *_, mlp) = table.of("three"), table.of("five")
-    progress = CallProgress(folder, table, list(table.runs.values()), estimates, 2)
+    progress = CallProgress(folder, table, list(table.runs.values()), estimates)
     before = progress.expected()
     call = journal.CallRecord.of_this_process(2, False, before)
     progress.journal = journal.Journal(folder, call)
@@ -321,7 +312,7 @@ def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
 def test_the_submitting_call_shows_which_jobs_wait(tmp_path, monkeypatch):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
     runs = list(table.runs.values())
-    progress = CallProgress(folder, table, runs, Estimates(table, folder, 2, forked=False), None)
+    progress = CallProgress(folder, table, runs, Estimates(table, folder, 2, forked=False))
     progress.journal = journal.Journal(folder, journal.CallRecord.of_this_process(None, True, {}))
     for number, run in enumerate(runs[:2]):
         progress.journal.note(number, job("train", run.path, journal.RUNNING))

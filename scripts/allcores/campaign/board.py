@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from dataclasses import dataclass
 
 from tqdm import tqdm
 
@@ -14,6 +15,7 @@ from allcores.campaign import journal, state
 from allcores.campaign.events import is_of_terminal
 from allcores.campaign.state import DONE, FAILED, RUNNING, UNREACHABLE, WAITING
 from allcores.planning.prediction import duration
+from allcores.study import grid
 
 # Seconds between two looks: on a terminal, and where each look prints another line; and the share
 # of a core's time that looking may take.
@@ -25,22 +27,74 @@ AFTER = 4.0  # seconds that tables, figures and report take
 ASKING = 10.0  # seconds between two questions to SLURM
 
 
+@dataclass(frozen=True)
+class Look:
+    """A call as it is at one moment.
+
+    Attributes:
+        table: the grid.Table of its config.
+        call: its journal.CallRecord; None: there was none.
+        jobs: its journal.JobRecords.
+        runs: the state.RunState of each run that is wanted.
+        cores: number of cores that its runs share; None: on a cluster.
+        is_over: whether no call is going on, so that there is nothing to wait for.
+    """
+
+    table: grid.Table
+    call: journal.CallRecord | None
+    jobs: list
+    runs: list
+    cores: int | None
+    is_over: bool = False
+
+    def lines(self):
+        """A line on the whole call, and one for each job that is running."""
+        counts = Counter(one.state for one in self.runs)
+        training = [one for one in self.runs if one.state == RUNNING]
+        running = [job for job in self._without_runs(journal.RUNNING) if not self.is_over]
+        parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
+        parts += [f"{counts[UNREACHABLE]} {UNREACHABLE}"] if counts[UNREACHABLE] else []
+        for job in self._without_runs(journal.FAILED):
+            parts.append(f"{' of '.join(filter(None, (job.rule, job.title)))} failed")
+        busy = sum(one.cores for one in (*training, *running))
+        line = ", ".join(parts)
+        if self.cores:
+            line += f"; {min(busy, self.cores)} of {self.cores} cores busy"
+        is_going_on = counts[RUNNING] + counts[WAITING] and not self.is_over
+        if is_going_on and self.call and self.call.expected:
+            began = min([job.began for job in self.jobs if job.runs], default=time.time())
+            cores, began = (self.cores, began) if self.cores else (max(1, busy), None)
+            seconds = state.seconds_left(self.runs, self.table, self.call, cores, began)
+            line += f"; about {duration(seconds + AFTER)} left"
+        shown = [*map(self._training, training)]
+        shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in running]
+        more = len(shown) - MOST_JOBS
+        return [line, *shown[:MOST_JOBS], *([f"  and {more} more"] if more > 0 else [])]
+
+    def _without_runs(self, of_state):
+        return [job for job in self.jobs if job.state == of_state and not job.runs]
+
+    def _training(self, one):
+        loss = "" if one.loss is None else f", loss {one.loss:.4g}"
+        epoch = f"epoch {one.epochs} of {self.table.runs[one.path].trained_epochs}"
+        return f"  {epoch}{loss}, {duration(one.elapsed)}: {one.path}"
+
+
 class CallProgress:
-    """The lines() of a call now; the time that its runs have taken corrects what others will take.
+    """The lines of a call now; the time that its runs have taken corrects what others will take.
 
     Args:
         folder: the ResultsFolder.
         table: the grid.Table of its config.
         runs: Runs that the call may train.
         estimates: estimate.Estimates of them.
-        available: number of cores; None: on a cluster.
 
     Attributes:
         journal: journal.Journal of the call, set when it begins.
     """
 
-    def __init__(self, folder, table, runs, estimates, available):
-        self.folder, self.table, self.runs, self.available = folder, table, runs, available
+    def __init__(self, folder, table, runs, estimates):
+        self.folder, self.table, self.runs = folder, table, runs
         self.estimates = copy.copy(estimates)
         self.to_make = {run.path for run in runs}
         self.finished, self.learned, self.is_news = set(), 0, False
@@ -54,8 +108,7 @@ class CallProgress:
         """Take in a journal.JobRecord that has changed its state."""
         if job.state == journal.FINISHED:
             self.finished.update(job.runs)
-        if job.rule == "calibrate" and job.state == journal.FINISHED:
-            self.is_news = True
+            self.is_news |= job.rule == "calibrate"
 
     def is_done(self, path):
         """Whether a run is done: it has ended in this call, or did not have to be trained."""
@@ -66,59 +119,12 @@ class CallProgress:
             self.learned, self.is_news = len(self.finished), False
             self.estimates.read_again()
             self.journal.expect(self.expected())
-        jobs = list(self.journal.jobs.values())
-        if self.available is None and time.monotonic() - self.asked > ASKING:
+        jobs, call = list(self.journal.jobs.values()), self.journal.call
+        if call.cores is None and time.monotonic() - self.asked > ASKING:
             self.queue = state.queue(self.folder, self.table, jobs)
             self.asked = time.monotonic()
-        run_states = list(
-            state.states(self.folder, self.table, jobs, self.is_done, queue=self.queue)
-        )
-        return list(
-            lines(run_states, jobs, self.folder, self.table, self.journal.call, self.available)
-        )
-
-
-def lines(run_states, jobs, folder, table, call, available, is_over=False):
-    """A line on the whole call, and one for each job that is running.
-
-    Args:
-        run_states: list of state.RunState.
-        jobs: journal.Jobs of the call.
-        call: journal.CallRecord; None: there was none.
-        available: number of cores; None: on a cluster.
-        is_over: whether no call is going on, so that there is nothing to wait for.
-    """
-    counts = Counter(run_state.state for run_state in run_states)
-    training = [run_state for run_state in run_states if run_state.state == RUNNING]
-    others = [job for job in jobs if job.state == journal.RUNNING and not job.runs]
-    others = [] if is_over else others
-    busy = sum(run_state.cores for run_state in training) + sum(job.cores for job in others)
-    parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
-    parts += [f"{counts[UNREACHABLE]} {UNREACHABLE}"] if counts[UNREACHABLE] else []
-    failed = [job for job in jobs if job.state == journal.FAILED and not job.runs]
-    parts += [f"{' of '.join(filter(None, (job.rule, job.title)))} failed" for job in failed]
-    line = ", ".join(parts)
-    line += f"; {min(busy, available)} of {available} cores busy" if available else ""
-    if call and call.expected and counts[RUNNING] + counts[WAITING] and not is_over:
-        began = min([job.began for job in jobs if job.runs], default=time.time())
-        began = began if available else None
-        cores = available or max(1, busy)
-        seconds = state.seconds_left(run_states, folder, table, call, cores, began)
-        line += f"; about {duration(seconds + AFTER)} left"
-    yield line
-    shown = [_training(run_state, table) for run_state in training]
-    shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in others]
-    yield from shown[:MOST_JOBS]
-    if len(shown) > MOST_JOBS:
-        yield f"  and {len(shown) - MOST_JOBS} more"
-
-
-def _training(run_state, table):
-    run = table.runs[run_state.path]
-    epochs, loss = state.epochs_of(run_state.log)
-    loss_text = f", loss {loss}" if loss else ""
-    epoch = f"epoch {epochs} of {run.trained_epochs}"
-    return f"  {epoch}{loss_text}, {duration(run_state.elapsed)}: {run_state.path}"
+        runs = state.states(self.folder, self.table, jobs, self.is_done, queue=self.queue)
+        return Look(self.table, call, jobs, list(runs), call.cores).lines()
 
 
 class Board(threading.Thread):
@@ -127,23 +133,28 @@ class Board(threading.Thread):
     Args:
         look: function that returns the lines.
         logger: its messages are printed above the lines; None: there are no messages.
+        interval: seconds between two looks where there is no terminal.
+
+    Attributes:
+        over: event that ends it.
     """
 
-    def __init__(self, look, logger=None):
+    def __init__(self, look, logger=None, interval=EVERY_LINE):
         super().__init__(daemon=True)
         self.look, self.over, self.bars = look, threading.Event(), []
         self.is_on_terminal = sys.stderr.isatty()
+        self.interval = EVERY if self.is_on_terminal else interval
         for handler in logger.handlers if logger and self.is_on_terminal else []:
             if is_of_terminal(handler):
                 handler.emit = _above(handler.emit)
 
     def run(self):
-        pause = interval = EVERY if self.is_on_terminal else EVERY_LINE
+        pause = self.interval
         while not self.over.wait(pause):
             began = time.perf_counter()
             with contextlib.suppress(OSError):  # files come and go
                 self.show(self.look())
-            pause = max(interval, (time.perf_counter() - began) / SHARE)
+            pause = max(self.interval, (time.perf_counter() - began) / SHARE)
 
     def show(self, shown):
         """Show these lines instead of the previous ones."""

@@ -320,7 +320,7 @@ class Call:
                 paths |= {path for path in selection.unlocked_paths if not self.folder.has(path)}
         runs = [self.table.runs[path] for path in self.table.runs if path in paths]
         why.write_code(self.folder, runs)
-        progress = CallProgress(self.folder, self.table, runs, self.estimates, self.local_cores)
+        progress = CallProgress(self.folder, self.table, runs, self.estimates)
         record = journal.CallRecord.of_this_process(
             self.local_cores, self.is_on_cluster, progress.expected()
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from allcores.campaign import journal, state
 from allcores.study import run_files
+from allcores.training.progress import FAILED, TRAINED
 
 MOST = 5  # lines of a kind
 # Lines that do not say why: empty ones, and those in which Python marks a part of the line before.
@@ -30,34 +31,38 @@ def lines(folder, table, call_journal):
     if call_journal is None:
         return
     jobs = list(call_journal.jobs.values())
-    trained = [path for job in jobs for path in _trained(job)]
-    failed = [job for job in jobs if job.state == journal.FAILED]
+    trained = [path for job in jobs for path in _runs(job, TRAINED)]
+    failed = [job for job in jobs if job.state == journal.FAILED or _runs(job, FAILED)]
+    stopped = [
+        path
+        for job in jobs
+        if job.state == journal.STOPPED
+        for path in job.runs
+        if path not in _runs(job, TRAINED) | _runs(job, FAILED)
+    ]
     is_current = state.Current(folder, table)
     missing = [path for path in folder.wanted_paths(table) if not is_current(path)]
     diverged = [path for path in trained if _has_diverged(folder, path)]
     yield f"\n{len(trained)} runs trained, {len(diverged)} of them diverged; {len(missing)} missing"
     yield from _listed([f"  diverged: {path}" for path in diverged])
     yield from _listed(["\n".join(failure(job)) for job in failed])
-    stopped = [job for job in jobs if job.state == journal.STOPPED]
-    paths = [path for job in stopped for path in job.runs if path not in _trained(job)]
-    yield from _listed([f"  stopped: {path}" for path in paths])
+    yield from _listed([f"  stopped: {path}" for path in stopped])
     pages = {name: Path(folder.study(name), "report.html") for name in table.studies}
-    if missing:
-        yield "The same call goes on with the missing runs."
-    elif not failed and not all(page.exists() for page in pages.values()):
-        yield "The same call goes on with the missing reports."
+    if missing or not (failed or all(page.exists() for page in pages.values())):
+        yield f"The same call goes on with the missing {'runs' if missing else 'reports'}."
     for name, page in pages.items():
         if page.exists():
             is_new = page.stat().st_mtime >= call_journal.call.started or not missing
             yield f"Report of {name}{'' if is_new else ', of an earlier call'}: {page}"
 
 
-def _trained(job):
-    """Paths of the runs that a job has trained: of several, also if it has failed."""
+def _runs(job, of_state):
+    """Path -> progress.RunProgress of the runs of a job that have ended in a state; of one that has
+    finished, all are TRAINED."""
     if job.state == journal.FINISHED:
-        return job.runs
-    told = state.told(job.log) if len(job.runs) > 1 else {}
-    return [path for path in job.runs if told.get(path) == state.DONE]
+        return dict.fromkeys(job.runs if of_state == TRAINED else [])
+    known = job.progress_of_runs() if len(job.runs) > 1 else {}
+    return {path: one for path, one in known.items() if path and one.state == of_state}
 
 
 def _has_diverged(folder, path):
@@ -75,10 +80,9 @@ def _listed(parts):
 
 def failure(job):
     """Lines on a failed journal.JobRecord: which, why, the end of its log, and where that is."""
-    told = state.told(job.log) if len(job.runs) > 1 else {}
-    failed = [path for path in job.runs if told.get(path) == state.FAILED]
     yield f"  failed: {job.rule} {job.title}"
-    yield from _listed([f"    its run {path}" for path in failed])
+    of_runs = [(path, one.error.splitlines()) for path, one in _runs(job, FAILED).items()]
+    yield from _listed([f"    its run {': '.join([path, *why[-1:]])}" for path, why in of_runs])
     yield from (f"    {line[:LONGEST]}" for line in job.message.splitlines()[:1])
     lines = last_lines(job.log)
     yield from (f"    {line}" for line in lines)
@@ -86,8 +90,12 @@ def failure(job):
 
 
 def last_lines(log):
-    """The lines of a log that say why a job failed: its last ones."""
-    lines = [line for line in state.text_of(log).splitlines() if not EMPTY.match(line)]
+    """The lines of a log that say why a job failed: its last ones; []: there is no log."""
+    try:
+        text = Path(log).read_text(errors="replace")
+    except OSError:
+        return []
+    lines = [line for line in text.splitlines() if not EMPTY.match(line)]
     of_program = [line for line in lines if not line.startswith(OF_SLURM)]
     return [line[:LONGEST] for line in (of_program or lines)[-LAST_LINES:]]
 

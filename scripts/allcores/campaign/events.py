@@ -1,5 +1,6 @@
 """The states of the jobs of a call, from Snakemake's log events."""
 
+import contextlib
 import dataclasses
 import logging
 import re
@@ -8,10 +9,11 @@ from pathlib import Path
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from allcores.campaign import state
+from allcores.campaign import closing
 from allcores.campaign.journal import FAILED, FINISHED, RUNNING, STOPPED, JobRecord
+from allcores.training import progress
 
-# The last line of a log that says why a program failed: an exception, or "report.py: ...".
+# The last line of a log in which a program says why it failed: an exception, or "report.py: ...".
 ERROR = re.compile(r"[\w.]*(Error|Exception)\b|\w+\.py: ")
 JOB_EVENTS = (
     LogEvent.JOB_INFO,
@@ -44,27 +46,51 @@ class Events(logging.Handler):
     def emit(self, record):
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
-            log, now = str(record.log[0]) if record.log else "", time.time()
-            rule, paths = record.rule_name, self.paths(record.rule_name, record.wildcards)
-            title = paths[0] if len(paths) == 1 else " ".join(map(str, record.wildcards.values()))
-            self.jobs[record.jobid] = JobRecord(
-                rule, title, RUNNING, now, now, record.threads, log, runs=paths
-            )
+            self.jobs[record.jobid] = self._begun(record)
+            self._forget_progress(record.jobid)  # of an earlier call, or attempt
             self._note(record.jobid, RUNNING, record.rule_msg or "")
         elif event == LogEvent.JOB_FINISHED:
             self._note(record.job_id, FINISHED)
-        elif event == LogEvent.JOB_ERROR:
-            job = self.jobs.get(record.jobid)
-            is_stopped = job and (state.was_stopped(job) or self._was_ended(job))
+            self._forget_progress(record.job_id)
+        elif event == LogEvent.JOB_ERROR and record.jobid in self.jobs:
+            is_stopped = self._is_stopped(self.jobs[record.jobid])
             self._note(record.jobid, STOPPED if is_stopped else FAILED, record.rule_msg or "")
 
-    def _was_ended(self, job):
-        """Whether a job that was told to stop ended without an error of its own."""
-        log = state.text_of(job.log).rstrip()
-        if not log or Path(job.log).stat().st_mtime < job.began:
-            return self.is_told_to_stop
-        has_error = ERROR.match(log.rpartition("\n")[2])
-        return self.is_told_to_stop and not job.runs and not has_error
+    def _begun(self, record):
+        """The JobRecord of a job that begins."""
+        rule, log = record.rule_name, str(record.log[0]) if record.log else ""
+        paths = self.paths(rule, record.wildcards)
+        is_alone = len(paths) == 1
+        title = paths[0] if is_alone else " ".join(map(str, record.wildcards.values()))
+        shared = str(Path(log).with_suffix(".jsonl")) if paths else ""
+        of_runs = self.journal.folder.progress(paths[0]) if is_alone else shared
+        now = time.time()
+        return JobRecord(
+            rule,
+            title,
+            RUNNING,
+            began=now,
+            since=now,
+            cores=record.threads,
+            log=log,
+            runs=paths,
+            progress=of_runs,
+        )
+
+    def _forget_progress(self, number):
+        if number in self.jobs and self.jobs[number].progress:
+            with contextlib.suppress(OSError):
+                Path(self.jobs[number].progress).unlink()
+
+    def _is_stopped(self, job):
+        """Whether a job that has ended badly was told to, and has not failed."""
+        known = {one.state for one in job.progress_of_runs().values()}
+        if known:
+            return progress.STOPPED in known
+        # It has no runs, or has ended before they began: did it say why?
+        log, lines = Path(job.log), closing.last_lines(job.log)
+        is_error = lines and log.stat().st_mtime >= job.began and ERROR.match(lines[-1])
+        return self.is_told_to_stop and not is_error
 
     def _note(self, number, state_of_job, message=""):
         if number in self.jobs:

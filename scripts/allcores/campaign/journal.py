@@ -16,6 +16,7 @@ from pathlib import Path
 
 from allcores import files
 from allcores.machine import slurm
+from allcores.training import progress
 
 CALL, JOBS = "call.json", "jobs.jsonl"
 LOCK = "lock"  # in the folder of a call's shared jobs
@@ -79,6 +80,7 @@ class JobRecord:
         log: its log file; "": it has none.
         message: what it does; where it failed, why, by the system that ran it, or "".
         runs: paths of the runs that it trains.
+        progress: the file in which these record how far they are; "": there is none.
     """
 
     rule: str
@@ -90,6 +92,13 @@ class JobRecord:
     log: str
     message: str = ""
     runs: list = field(default_factory=list)
+    progress: str = ""
+
+    def progress_of_runs(self):
+        """Path -> progress.RunProgress of its runs that have begun; {} once it has ended well, as
+        its state says all then."""
+        is_known = self.state == FINISHED or not self.progress
+        return {} if is_known else progress.read(self.progress)
 
 
 class Journal:

@@ -1,7 +1,6 @@
-"""Which runs of a config are done, running, failed or to go."""
+"""Which runs of a config are done, running, failed or to go, from what jobs and runs record."""
 
 import os
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,19 +9,14 @@ from allcores.campaign import journal
 from allcores.data import preparation
 from allcores.machine import slurm
 from allcores.study import identity
-from allcores.training import recipes
+from allcores.training import progress, recipes
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 UNREACHABLE = "not reached"  # something that the run needs has failed
 # The expected time counts as much as having seen this share of the work done.
 TRUST = 0.05
-# What a run that was told to stop says in its log.
-GOES_ON = "the same call goes on"
-# What a job of several runs says of each: see stacking/several.py.
-TOLD = re.compile(r"^(begun|trained|failed): (\S+)", re.MULTILINE)
-STATE_TOLD = {"begun": RUNNING, "trained": DONE, "failed": FAILED}
+IN_QUEUE = ("PENDING", "CONFIGURING", "REQUEUED")  # SLURM's states of a job that waits
 ANY_THREADS = {"threads_per_worker": None}
-EPOCH = re.compile(r"^epoch (\d+)/(\d+)  loss (\S+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -34,19 +28,33 @@ class RunState:
         state: DONE, RUNNING, FAILED, WAITING or UNREACHABLE.
         began: when it began, in seconds since 1970; 0: that is not known.
         cores: number of cores that it occupies while it is running.
-        log: the log of its job; "": there is none.
+        epochs, loss: as in progress.RunProgress.
     """
 
     path: str
     state: str
     began: float = 0.0
     cores: int = 0
-    log: str = ""
+    epochs: int = 0
+    loss: float | None = None
 
     @property
     def elapsed(self):
         """Seconds since it began."""
         return time.time() - self.began
+
+    def share_done(self, expected, epochs):
+        """The share of its work that is done.
+
+        Args:
+            expected: seconds that it is expected to take.
+            epochs: number of epochs that it trains.
+        """
+        if self.state != RUNNING:
+            return float(self.state == DONE)
+        # Of the epoch that it is in, as much as its time lets expect.
+        share = self.elapsed / expected if expected else 0.0
+        return min(max(share, self.epochs / epochs), (self.epochs + 1) / epochs)
 
 
 def states(folder, table, jobs, is_done, is_over=False, queue=None):
@@ -61,34 +69,39 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
             use or cannot be asked, and what the call has started counts as running.
     """
     job_of = {path: job for job in jobs for path in job.runs}
-    told_by = {job.log: told(job.log) for job in jobs if len(job.runs) > 1}
+    known = {path: one for job in jobs for path, one in job.progress_of_runs().items()}
     failed = {(job.rule, job.title) for job in jobs if job.state == journal.FAILED}
     for path in folder.wanted_paths(table):
-        job = job_of.get(path)
-        own = told_by.get(job.log, {}).get(path, WAITING) if job and len(job.runs) > 1 else None
-        if queue and path in queue:
-            began, cores = (job.since, job.cores) if job else (0.0, table.runs[path].cores)
-            is_waiting = queue[path] in ("PENDING", "CONFIGURING", "REQUEUED")
-            yield RunState(path, WAITING if is_waiting else own or RUNNING, began, cores, _log(job))
-        elif job and job.state == journal.RUNNING and not is_over and queue is None:
-            yield RunState(path, own or RUNNING, job.began, job.cores, job.log)
-        elif (own == DONE and not is_over) or is_done(path):
-            yield RunState(path, DONE)
-        elif job and job.state == journal.FAILED and own != WAITING:
-            yield RunState(path, FAILED, job.began)
-        elif not failed.isdisjoint(_needed_by(table, table.runs[path])):
-            yield RunState(path, UNREACHABLE)
-        else:
-            yield RunState(path, WAITING)
+        job, run, one = job_of.get(path), table.runs[path], known.get(path)
+        told, in_queue = _told(job, one), (queue or {}).get(path)
+        if in_queue:
+            told = WAITING if in_queue in IN_QUEUE else told if job else RUNNING
+        elif told == RUNNING and (is_over or queue is not None):
+            told = WAITING
+        if told != RUNNING and ((told == DONE and not is_over) or is_done(path)):
+            told = DONE
+        elif told in (WAITING, DONE):
+            is_cut_off = not in_queue and not failed.isdisjoint(_needed_by(table, run))
+            told = UNREACHABLE if is_cut_off else WAITING
+        began = one.began if one else job.began if job else 0.0
+        epochs, loss = (one.epochs, one.loss) if one else (0, None)
+        yield RunState(path, told, began, job.cores if job else run.cores, epochs, loss)
 
 
-def _log(job):
-    return job.log if job else ""
+def _told(job, one):
+    """The state of a run, by what its job and the run itself have recorded.
 
-
-def told(log):
-    """Path -> RUNNING, DONE or FAILED, of the runs that the job with this log has begun."""
-    return {path: STATE_TOLD[word] for word, path in TOLD.findall(text_of(log))}
+    Args:
+        job: its journal.JobRecord; None: it has not begun.
+        one: its progress.RunProgress; None: it has not begun, or died before it could say so.
+    """
+    if job is None or (one is None and len(job.runs) > 1):
+        return WAITING
+    # Of a run that has a job of its own Snakemake deletes what it wrote, if that failed.
+    is_lost = len(job.runs) == 1 and job.state == journal.FAILED
+    if one is None or one.state == progress.BEGUN or is_lost:
+        return {journal.RUNNING: RUNNING, journal.FAILED: FAILED}.get(job.state, WAITING)
+    return {progress.TRAINED: DONE, progress.FAILED: FAILED}.get(one.state, WAITING)
 
 
 def _needed_by(table, run):
@@ -169,56 +182,29 @@ class Current:
         return (before, recipes_now[0]) if recipes_now and before not in recipes_now else None
 
 
-def was_stopped(job):
-    """Whether a journal.JobRecord ended because it was told to: it has not failed."""
-    log = text_of(job.log)
-    # The latter: by Ctrl-C, before it could say so itself.
-    return GOES_ON in log.rpartition("train.py:")[2] or log.rstrip().endswith("KeyboardInterrupt")
-
-
-def epochs_of(log):
-    """(number of whole epochs, loss of the last one as a text), from a log."""
-    matches = EPOCH.findall(TOLD.split(text_of(log))[-1])  # of several runs, of the latest
-    return (int(matches[-1][0]), matches[-1][2]) if matches else (0, "")
-
-
-def text_of(log):
-    """What is in a log; "": there is none."""
-    try:
-        return Path(log).read_text(errors="replace")
-    except OSError:
-        return ""
-
-
-def seconds_left(run_states, folder, table, call, available, began):
+def seconds_left(run_states, table, call, cores, began):
     """How long the runs of a call will still take, by what they should take and have taken so far.
 
     Args:
+        run_states: list of RunState.
+        call: journal.CallRecord.
+        cores: number of cores that the runs share.
         began: when the first of them began, in seconds since 1970; None: some have waited in a
             queue, and what they have taken cannot be told from that.
     """
     done = to_do = longest = 0.0  # the first two in expected core-seconds
-    for run_state in run_states:
-        run = table.runs[run_state.path]
-        remaining = expected = call.expected.get(run_state.path, 0.0)
-        claimed = min(available, run_state.cores or run.cores)
-        if table.conditions[run_state.path].exclusive:
-            claimed = available
-        if run_state.state == RUNNING:
-            epochs = epochs_of(run_state.log)[0]
-            # Of the epoch that it is in, as much as its time lets expect.
-            share = run_state.elapsed / expected if expected else 0.0
-            share = min(max(share, epochs / run.trained_epochs), (epochs + 1) / run.trained_epochs)
-            remaining *= 1 - share
-        elif run_state.state == DONE:
-            remaining = 0.0
-        done += (expected - remaining) * claimed
-        if run_state.state in (RUNNING, WAITING):
-            to_do += remaining * claimed
-            longest = max(longest, remaining)
-    if began is None:
-        return max(to_do / available, longest)
+    for one in run_states:
+        run, expected = table.runs[one.path], call.expected.get(one.path, 0.0)
+        is_exclusive = table.conditions[one.path].exclusive
+        claimed = cores if is_exclusive else min(cores, one.cores or run.cores)
+        share = one.share_done(expected, run.trained_epochs)
+        done += expected * share * claimed
+        if one.state in (RUNNING, WAITING):
+            to_do += expected * (1 - share) * claimed
+            longest = max(longest, expected * (1 - share))
+    if began is None or not to_do:
+        return max(to_do / cores, longest)
     # At the beginning the expected time counts more than what has been seen.
     trusted = TRUST * (done + to_do)
-    spent = (time.time() - began) * available
-    return (spent + trusted) / (done + trusted) * max(to_do / available, longest) if to_do else 0.0
+    pace = ((time.time() - began) * cores + trusted) / (done + trusted)
+    return pace * max(to_do / cores, longest)

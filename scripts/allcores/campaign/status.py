@@ -18,40 +18,34 @@ class Status:
         self.folder, self.table = folder, table
         self.is_current = state.Current(folder, table)
 
-    def _look(self):
-        """(the journal.CallRecord, its JobRecords, whether it is over, list of RunState)."""
+    def look(self):
+        """The board.Look at the latest call."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
         is_spread = call and call.cores is None
         queue = state.queue(self.folder, self.table, jobs) if is_spread else None
-        run_states = state.states(self.folder, self.table, jobs, self.is_current, is_over, queue)
-        return call, jobs, is_over and not queue, list(run_states)
-
-    def lines(self):
-        """A line on all runs, and one for each job that is running."""
-        return self._lines(*self._look())
-
-    def _lines(self, call, jobs, is_over, run_states):
+        runs = state.states(self.folder, self.table, jobs, self.is_current, is_over, queue)
         available = call.cores if call else cores.allowed()
-        yield from board.lines(run_states, jobs, self.folder, self.table, call, available, is_over)
-        if call and is_over:
-            yield "no call of snakemake is going on here"
+        return board.Look(self.table, call, jobs, list(runs), available, is_over and not queue)
 
-    def failures(self, arguments):
-        """Why jobs failed, and how to run just one again.
+    def lines(self, look, arguments):
+        """Lines on all runs and on each job that is running; why jobs failed, and how to run just
+        one again.
 
         Args:
+            look: board.Look.
             arguments: what follows --configfile in the command.
         """
-        call, jobs, _, run_states = self._look()
+        yield from look.lines()
+        if look.call and look.is_over:
+            yield "no call of snakemake is going on here"
         # On a cluster, the same call as before tries again what failed.
-        is_here = call is None or not (call.is_spread or call.batch_job)
-        failed = {run_state.path for run_state in run_states if run_state.state == state.FAILED}
-        for job in jobs:
+        is_here = look.call is None or not (look.call.is_spread or look.call.batch_job)
+        failed = {one.path for one in look.runs if one.state == state.FAILED}
+        for job in look.jobs:
             of_job = [path for path in job.runs if path in failed]
-            if job.state != journal.FAILED or (job.runs and not of_job):
-                continue
-            yield from ("", *closing.failure(job))
+            if of_job or (job.state == journal.FAILED and not job.runs):
+                yield from ("", *closing.failure(job))
             for path in of_job if is_here else []:
                 target = self.folder.metrics(path)
                 again = f"{programs.snakemake()} --cores all {target} --configfile {arguments}"
@@ -59,19 +53,21 @@ class Status:
 
     def watch(self):
         """Show the lines every second, until no call is going on and none begins soon."""
-        screen, started = board.Board(None), time.monotonic()
+        started = time.monotonic()
+
+        def look():
+            seen = self.look()
+            # Of a call on another machine only its runs can be seen.
+            is_seen = any(one.state == state.RUNNING for one in seen.runs)
+            is_over = seen.is_over or (seen.call.is_going_on is None and not is_seen)
+            are_done = all(one.state == state.DONE for one in seen.runs)
+            if is_over and (are_done or time.monotonic() - started > PATIENCE):
+                screen.over.set()
+            return seen.lines()
+
+        screen = board.Board(look, interval=board.EVERY)
         try:
-            while True:
-                began = time.perf_counter()
-                call, jobs, is_over, run_states = self._look()
-                screen.show(list(self._lines(call, jobs, is_over, run_states)))
-                # Of a call on another machine only its runs can be seen.
-                is_seen = any(run_state.state == state.RUNNING for run_state in run_states)
-                is_over = is_over or (call.is_going_on is None and not is_seen)
-                are_done = all(run_state.state == state.DONE for run_state in run_states)
-                if is_over and (are_done or time.monotonic() - started > PATIENCE):
-                    break
-                time.sleep(max(board.EVERY, (time.perf_counter() - began) / board.SHARE))
+            screen.run()
         finally:
             screen.close()
 
