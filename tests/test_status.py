@@ -16,9 +16,9 @@ from conftest import ENVIRONMENT, program, vary
 from patience import wait_for
 from project import RUNS, copy
 
-from allcores.campaign import board, journal, state
+from allcores.campaign import closing, journal, state
 from allcores.campaign.board import CallProgress
-from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING, RunState
+from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING
 from allcores.files import write_json
 from allcores.machine import cores, slurm
 from allcores.planning.estimate import Estimates
@@ -26,6 +26,8 @@ from allcores.study import grid
 from allcores.study.grid import Table
 from allcores.study.identity import Conditions, Record
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
+from allcores.training import progress
+from allcores.training.progress import RunProgress
 
 # Fails until there is a file `mended`.
 FAILS = """
@@ -125,8 +127,9 @@ def test_why_a_run_would_run_again(tmp_path):
     assert project.trains() == RUNS / 2
 
 
-def test_a_run_that_is_going_on_is_seen_from_outside(tmp_path):
+def test_a_run_that_is_going_on_is_seen_from_outside_whatever_its_log_says(tmp_path):
     project = copy(tmp_path)
+    project.edit("scripts/allcores/training/progress.py", 'f"epoch {done}/', 'f"Epoche {done} von ')
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
     project.configure(lambda config: config["models"]["mlp"].update(epochs=100_000))
     process = project.snakemake()
@@ -135,6 +138,8 @@ def test_a_run_that_is_going_on_is_seen_from_outside(tmp_path):
     said = status(project)
     assert re.match(r"0 done, [12] running, 0 failed, [23] to go; 2 of 2 cores busy; about ", said)
     assert "no call" not in said
+    logs = [log.read_text() for log in (project.results / "logs" / "train").rglob("*.log")]
+    assert any("Epoche " in log for log in logs)
     process.kill()
     process.communicate()
     wait_for(lambda: "no call of snakemake is going on here" in status(project))
@@ -148,28 +153,41 @@ def test_the_time_left_follows_what_has_been_seen(pace, monkeypatch):
     table = Table(runs, {"one": list(runs)}, dict.fromkeys(runs, Conditions()))
     # Two of 10 s each at a time; two are done, two are half done.
     paths, began = list(runs), now - 15 * pace
-    of_runs = [RunState(path, DONE) for path in paths[:2]]
-    of_runs += [RunState(path, RUNNING, now - 5, 1, epochs=5, loss=0.1) for path in paths[2:4]]
-    of_runs += [RunState(path, WAITING) for path in paths[4:]]
+    of_runs = dict.fromkeys(paths, RunProgress(WAITING))
+    of_runs |= dict.fromkeys(paths[:2], RunProgress(DONE))
+    of_runs |= dict.fromkeys(paths[2:4], RunProgress(RUNNING, now - 5, epochs=5, loss=0.1))
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 10.0))
-    seconds_left = state.seconds_left(of_runs, table, call, 2, began)
-    assert seconds_left == pytest.approx(25 * pace, rel=0.2)
-    shown = board.Look(table, call, [], of_runs, 2).lines()
+    jobs = [job("train", path, journal.RUNNING, began) for path in paths[2:4]]
+    look = state.Look(table, call, jobs, of_runs)
+    assert look.seconds_left(2) == pytest.approx(25 * pace, rel=0.2)
+    shown = look.lines()
     assert shown[0].startswith("2 done, 2 running, 0 failed, 4 to go; 2 of 2 cores busy; about ")
     assert shown[1] == f"  epoch 5 of 10, loss 0.1, 5.0 s: {paths[2]}"
-    assert state.seconds_left(of_runs[:2], table, call, 2, began) == 0.0
+    done = dict.fromkeys(paths, RunProgress(DONE))
+    assert dataclasses.replace(look, runs=done).seconds_left(2) == 0.0
 
 
-def job(rule, title, of_state, log=""):
-    runs = [title] if rule == "train" else []
-    now = time.time()
-    return journal.JobRecord(rule, title, of_state, now - 5, now, 1, log, runs=runs)
+def job(rule, title, of_state, began=None):
+    runs, now = [title] if rule == "train" else [], time.time()
+    began = now - 5 if began is None else began
+    return journal.JobRecord(rule, title, of_state, began, now, 1, "", runs=runs)
 
 
-def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
+def seen(jobs, *, call=None, done=(), is_over=False):
+    """The state.Look at a call in which the runs at some paths are done."""
+    table = grid.expand(yaml.safe_load(STUDIES))
+    call = call or journal.CallRecord.of_this_process(2, False, {})
+    runs = state.states(ResultsFolder("nowhere"), table, jobs, lambda path: path in done, is_over)
+    return state.Look(table, call, jobs, runs, is_over)
+
+
+def states_of(look):
+    return {path: one.state for path, one in look.runs.items()}
+
+
+def test_each_run_has_one_state_which_its_job_has_told():
     """A healthy run that is just ending is not a failed one; a calibration that failed is told."""
-    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
-    finished, running, failed, whole, *rest = list(table.runs)
+    finished, running, failed, whole, *rest = grid.expand(yaml.safe_load(STUDIES)).runs
     jobs = [
         job("train", finished, journal.FINISHED),
         job("train", running, journal.RUNNING),
@@ -177,17 +195,42 @@ def test_each_run_has_one_state_which_its_job_has_told(tmp_path):
         job("calibrate", "digits lenet w1", journal.FAILED),
         dataclasses.replace(job("report_three", "", journal.RUNNING), message="Make a report"),
     ]
-    of_runs = list(state.states(folder, table, jobs, lambda path: path in (finished, whole)))
-    known = {one.path: one.state for one in of_runs}
-    assert known == {finished: DONE, running: RUNNING, failed: FAILED, whole: DONE} | dict.fromkeys(
-        rest, WAITING
-    )
-    shown = board.Look(table, None, jobs, of_runs, 2).lines()
+    look = seen(jobs, done=(finished, whole))
+    known = {finished: DONE, running: RUNNING, failed: FAILED, whole: DONE}
+    assert states_of(look) == known | dict.fromkeys(rest, WAITING)
+    shown = look.lines()
     assert shown[0].startswith("2 done, 1 running, 1 failed, ")
     assert "calibrate of digits lenet w1 failed; 2 of 2 cores busy" in shown[0]
     assert shown[2].startswith("  Make a report, 5.0 s")
-    ended = state.states(folder, table, jobs, lambda path: path == finished, is_over=True)
-    assert {one.path: one.state for one in ended}[running] == WAITING
+    assert states_of(seen(jobs, done=(finished,), is_over=True))[running] == WAITING
+
+
+def test_of_the_runs_of_a_job_each_has_told_its_own_state(tmp_path):
+    """Where the job was killed, the run that it was at has failed, and the next have not begun."""
+    begun, trained, failed, stopped, *rest = grid.expand(yaml.safe_load(STUDIES)).runs
+    noted = progress.ProgressFile()
+    noted.file, now = tmp_path / "0.jsonl", time.time()
+    for path in (trained, failed, stopped, begun):
+        noted.begin(path)
+    noted.epoch(1, 0.5, is_last=True)
+    noted.end(progress.TRAINED, trained)
+    noted.end(progress.STOPPED, stopped)
+    noted.end(progress.FAILED, failed, "Traceback\nRuntimeError: too much\n")
+    with noted.file.open("a") as file:
+        file.write('["' + rest[0])  # a line that is just being written
+    paths = [begun, trained, failed, stopped, *rest]
+    shared = journal.JobRecord(
+        "train_several", "1 0", journal.RUNNING, now, now, 1, "", "", paths, str(noted.file)
+    )
+    known = {begun: RUNNING, trained: DONE, failed: FAILED, stopped: WAITING}
+    look = seen([shared])
+    assert states_of(look) == known | dict.fromkeys(rest, WAITING)
+    assert "1 of 2 cores busy" in look.lines()[0]
+    assert look.lines()[1].startswith("  epoch 1 of 2, loss 0.5, 0")
+    killed = dataclasses.replace(shared, state=journal.FAILED)
+    assert states_of(seen([killed])) == states_of(look) | {begun: FAILED}
+    assert f"    its run {failed}: RuntimeError: too much" in closing.failure(killed)
+    assert states_of(seen([shared], is_over=True))[begun] == WAITING
 
 
 @pytest.mark.parametrize("epochs", [1, 10])
@@ -198,42 +241,37 @@ def test_the_time_left_never_jumps(epochs, monkeypatch):
     runs = {run.path: run for run in (vary(epochs=epochs, seed=seed) for seed in range(10))}
     table = Table(runs, {"one": list(runs)}, dict.fromkeys(runs, Conditions()))
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 60.0))
+    jobs = [job("train", next(iter(runs)), journal.RUNNING, 1000.0)]
     for second in range(1, 300, 7):
         clock[0] = 1000.0 + second
         turn, of_turn = divmod(second, 60)
-        of_runs = []
+        of_runs = {}
         for place, path in enumerate(runs):
             known = DONE if place // 2 < turn else RUNNING if place // 2 == turn else WAITING
-            done = of_turn * epochs // 60
-            of_runs.append(RunState(path, known, 1000.0 + 60 * turn, 1, done))
-        left = state.seconds_left(of_runs, table, call, 2, 1000.0)
+            of_runs[path] = RunProgress(known, 1000.0 + 60 * turn, of_turn * epochs // 60)
+        left = state.Look(table, call, jobs, of_runs).seconds_left(2)
         assert left == pytest.approx(300 - second, rel=0.3, abs=8), second
 
 
-def test_runs_whose_data_could_not_be_made_are_not_to_go(tmp_path):
-    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
-    jobs = [job("prepare_dataset", "digits", journal.FAILED)]
-    of_runs = list(state.states(folder, table, jobs, lambda path: False))
-    assert {one.state for one in of_runs} == {state.UNREACHABLE}
+def test_runs_whose_data_could_not_be_made_are_not_to_go():
+    table = grid.expand(yaml.safe_load(STUDIES))
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(table.runs, 60.0))
-    (line,) = board.Look(table, call, jobs, of_runs, 2).lines()
-    assert f"0 to go, {len(of_runs)} not reached, prepare_dataset of digits failed" in line
+    look = seen([job("prepare_dataset", "digits", journal.FAILED)], call=call)
+    assert set(states_of(look).values()) == {state.UNREACHABLE}
+    (line,) = look.lines()
+    assert f"0 to go, {len(look.runs)} not reached, prepare_dataset of digits failed" in line
     assert "left" not in line
     (path, run), *_ = table.runs.items()
     title = f"digits {run.model.label} {run.measured}"
-    jobs = [job("calibrate", title, journal.FAILED)]
-    known = {one.path: one.state for one in state.states(folder, table, jobs, lambda path: False)}
+    known = states_of(seen([job("calibrate", title, journal.FAILED)]))
     assert known[path] == state.UNREACHABLE
     assert WAITING in known.values()
 
 
-def test_a_job_that_was_stopped_has_not_failed(tmp_path):
-    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
-    jobs = [job("prepare_dataset", "digits", journal.STOPPED)]
-    of_runs = list(state.states(folder, table, jobs, lambda path: False))
-    assert {one.state for one in of_runs} == {WAITING}
-    (line,) = board.Look(table, None, jobs, of_runs, 2).lines()
-    assert "failed" not in line.replace("0 failed", "")
+def test_a_job_that_was_stopped_has_not_failed():
+    look = seen([job("prepare_dataset", "digits", journal.STOPPED)])
+    assert set(states_of(look).values()) == {WAITING}
+    assert "failed" not in look.lines()[0].replace("0 failed", "")
 
 
 def test_what_cannot_be_written_down_ends_no_call(tmp_path):

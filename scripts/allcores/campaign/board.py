@@ -6,78 +6,18 @@ import math
 import sys
 import threading
 import time
-from collections import Counter
-from dataclasses import dataclass
 
 from tqdm import tqdm
 
 from allcores.campaign import journal, state
 from allcores.campaign.events import is_of_terminal
-from allcores.campaign.state import DONE, FAILED, RUNNING, UNREACHABLE, WAITING
-from allcores.planning.prediction import duration
-from allcores.study import grid
 
 # Seconds between two looks: on a terminal, and where each look prints another line; and the share
 # of a core's time that looking may take.
 EVERY, EVERY_LINE, SHARE = 1.0, 30.0, 0.02
-MOST_JOBS = 12  # shown at once
 # The estimates are corrected whenever this many times as many runs are done.
 LEARN = 1.2
-AFTER = 4.0  # seconds that tables, figures and report take
 ASKING = 10.0  # seconds between two questions to SLURM
-
-
-@dataclass(frozen=True)
-class Look:
-    """A call as it is at one moment.
-
-    Attributes:
-        table: the grid.Table of its config.
-        call: its journal.CallRecord; None: there was none.
-        jobs: its journal.JobRecords.
-        runs: the state.RunState of each run that is wanted.
-        cores: number of cores that its runs share; None: on a cluster.
-        is_over: whether no call is going on, so that there is nothing to wait for.
-    """
-
-    table: grid.Table
-    call: journal.CallRecord | None
-    jobs: list
-    runs: list
-    cores: int | None
-    is_over: bool = False
-
-    def lines(self):
-        """A line on the whole call, and one for each job that is running."""
-        counts = Counter(one.state for one in self.runs)
-        training = [one for one in self.runs if one.state == RUNNING]
-        running = [job for job in self._without_runs(journal.RUNNING) if not self.is_over]
-        parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
-        parts += [f"{counts[UNREACHABLE]} {UNREACHABLE}"] if counts[UNREACHABLE] else []
-        for job in self._without_runs(journal.FAILED):
-            parts.append(f"{' of '.join(filter(None, (job.rule, job.title)))} failed")
-        busy = sum(one.cores for one in (*training, *running))
-        line = ", ".join(parts)
-        if self.cores:
-            line += f"; {min(busy, self.cores)} of {self.cores} cores busy"
-        is_going_on = counts[RUNNING] + counts[WAITING] and not self.is_over
-        if is_going_on and self.call and self.call.expected:
-            began = min([job.began for job in self.jobs if job.runs], default=time.time())
-            cores, began = (self.cores, began) if self.cores else (max(1, busy), None)
-            seconds = state.seconds_left(self.runs, self.table, self.call, cores, began)
-            line += f"; about {duration(seconds + AFTER)} left"
-        shown = [*map(self._training, training)]
-        shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in running]
-        more = len(shown) - MOST_JOBS
-        return [line, *shown[:MOST_JOBS], *([f"  and {more} more"] if more > 0 else [])]
-
-    def _without_runs(self, of_state):
-        return [job for job in self.jobs if job.state == of_state and not job.runs]
-
-    def _training(self, one):
-        loss = "" if one.loss is None else f", loss {one.loss:.4g}"
-        epoch = f"epoch {one.epochs} of {self.table.runs[one.path].trained_epochs}"
-        return f"  {epoch}{loss}, {duration(one.elapsed)}: {one.path}"
 
 
 class CallProgress:
@@ -97,7 +37,7 @@ class CallProgress:
         self.folder, self.table, self.runs = folder, table, runs
         self.estimates = copy.copy(estimates)
         self.to_make = {run.path for run in runs}
-        self.finished, self.learned, self.is_news = set(), 0, False
+        self.finished, self.learned = set(), 0
         self.queue, self.asked = None, -math.inf
 
     def expected(self):
@@ -108,15 +48,15 @@ class CallProgress:
         """Take in a journal.JobRecord that has changed its state."""
         if job.state == journal.FINISHED:
             self.finished.update(job.runs)
-            self.is_news |= job.rule == "calibrate"
+            self.learned = -1 if job.rule == "calibrate" else self.learned
 
     def is_done(self, path):
         """Whether a run is done: it has ended in this call, or did not have to be trained."""
         return path in self.finished or path not in self.to_make
 
     def __call__(self):
-        if self.is_news or len(self.finished) > LEARN * self.learned:
-            self.learned, self.is_news = len(self.finished), False
+        if len(self.finished) > LEARN * self.learned:
+            self.learned = len(self.finished)
             self.estimates.read_again()
             self.journal.expect(self.expected())
         jobs, call = list(self.journal.jobs.values()), self.journal.call
@@ -124,7 +64,7 @@ class CallProgress:
             self.queue = state.queue(self.folder, self.table, jobs)
             self.asked = time.monotonic()
         runs = state.states(self.folder, self.table, jobs, self.is_done, queue=self.queue)
-        return Look(self.table, call, jobs, list(runs), call.cores).lines()
+        return state.Look(self.table, call, jobs, runs).lines()
 
 
 class Board(threading.Thread):

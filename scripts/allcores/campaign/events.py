@@ -47,11 +47,9 @@ class Events(logging.Handler):
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
             self.jobs[record.jobid] = self._begun(record)
-            self._forget_progress(record.jobid)  # of an earlier call, or attempt
             self._note(record.jobid, RUNNING, record.rule_msg or "")
         elif event == LogEvent.JOB_FINISHED:
             self._note(record.job_id, FINISHED)
-            self._forget_progress(record.job_id)
         elif event == LogEvent.JOB_ERROR and record.jobid in self.jobs:
             is_stopped = self._is_stopped(self.jobs[record.jobid])
             self._note(record.jobid, STOPPED if is_stopped else FAILED, record.rule_msg or "")
@@ -59,28 +57,13 @@ class Events(logging.Handler):
     def _begun(self, record):
         """The JobRecord of a job that begins."""
         rule, log = record.rule_name, str(record.log[0]) if record.log else ""
-        paths = self.paths(rule, record.wildcards)
-        is_alone = len(paths) == 1
-        title = paths[0] if is_alone else " ".join(map(str, record.wildcards.values()))
-        shared = str(Path(log).with_suffix(".jsonl")) if paths else ""
-        of_runs = self.journal.folder.progress(paths[0]) if is_alone else shared
-        now = time.time()
-        return JobRecord(
-            rule,
-            title,
-            RUNNING,
-            began=now,
-            since=now,
-            cores=record.threads,
-            log=log,
-            runs=paths,
-            progress=of_runs,
-        )
-
-    def _forget_progress(self, number):
-        if number in self.jobs and self.jobs[number].progress:
-            with contextlib.suppress(OSError):
-                Path(self.jobs[number].progress).unlink()
+        paths, now = self.paths(rule, record.wildcards), time.time()
+        title, file = " ".join(map(str, record.wildcards.values())), ""
+        if len(paths) == 1:
+            title, file = paths[0], self.journal.folder.progress(paths[0])
+        elif paths:
+            file = str(Path(log).with_suffix(".jsonl"))
+        return JobRecord(rule, title, RUNNING, now, now, record.threads, log, "", paths, file)
 
     def _is_stopped(self, job):
         """Whether a job that has ended badly was told to, and has not failed."""
@@ -93,11 +76,16 @@ class Events(logging.Handler):
         return self.is_told_to_stop and not is_error
 
     def _note(self, number, state_of_job, message=""):
-        if number in self.jobs:
-            changed = {"state": state_of_job, "since": time.time(), "message": message}
-            job = dataclasses.replace(self.jobs[number], **changed)
-            self.journal.note(number, job)
-            self.notice(job)
+        if number not in self.jobs:
+            return
+        changed = {"state": state_of_job, "since": time.time(), "message": message}
+        job = dataclasses.replace(self.jobs[number], **changed)
+        # Left by an earlier attempt, or not needed any more.
+        if job.progress and state_of_job in (RUNNING, FINISHED):
+            with contextlib.suppress(OSError):
+                Path(job.progress).unlink()
+        self.journal.note(number, job)
+        self.notice(job)
 
 
 class Quiet(logging.Filter):

@@ -1,68 +1,122 @@
-"""Which runs of a config are done, running, failed or to go, from what jobs and runs record."""
+"""How far a call is and its runs are, from what jobs and runs have recorded."""
 
+import dataclasses
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from allcores.campaign import journal
 from allcores.data import preparation
-from allcores.machine import slurm
-from allcores.study import identity
+from allcores.machine import cores, slurm
+from allcores.planning.prediction import duration
+from allcores.study import grid, identity
 from allcores.training import progress, recipes
+from allcores.training.progress import RunProgress
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 UNREACHABLE = "not reached"  # something that the run needs has failed
 # The expected time counts as much as having seen this share of the work done.
 TRUST = 0.05
+AFTER = 4.0  # seconds that tables, figures and report take
+MOST_JOBS = 12  # shown at once
 IN_QUEUE = ("PENDING", "CONFIGURING", "REQUEUED")  # SLURM's states of a job that waits
 ANY_THREADS = {"threads_per_worker": None}
 
 
 @dataclass(frozen=True)
-class RunState:
-    """How far a run is.
+class Look:
+    """A call at one moment.
 
     Attributes:
-        path: its path, the key in the grid.Table.
-        state: DONE, RUNNING, FAILED, WAITING or UNREACHABLE.
-        began: when it began, in seconds since 1970; 0: that is not known.
-        cores: number of cores that it occupies while it is running.
-        epochs, loss: as in progress.RunProgress.
+        table: the grid.Table of its config.
+        call: its journal.CallRecord; None: there was none.
+        jobs: its journal.JobRecords.
+        runs: path -> RunProgress with one of the states above, see states().
+        is_over: whether no call is going on, so that there is nothing to wait for.
     """
 
-    path: str
-    state: str
-    began: float = 0.0
-    cores: int = 0
-    epochs: int = 0
-    loss: float | None = None
+    table: grid.Table
+    call: journal.CallRecord | None
+    jobs: list
+    runs: dict
+    is_over: bool = False
 
-    @property
-    def elapsed(self):
-        """Seconds since it began."""
-        return time.time() - self.began
+    def lines(self):
+        """A line on the whole call, and one for each job that is running."""
+        counts = Counter(one.state for one in self.runs.values())
+        training = {path: one for path, one in self.runs.items() if one.state == RUNNING}
+        others = [] if self.is_over else self._without_runs(journal.RUNNING)
+        jobs = [job for job in self.jobs if not training.keys().isdisjoint(job.runs)]
+        busy = sum(job.cores for job in (*jobs, *others))
+        available = self.call.cores if self.call else cores.allowed()
+        parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
+        parts += [f"{counts[UNREACHABLE]} {UNREACHABLE}"] if counts[UNREACHABLE] else []
+        for job in self._without_runs(journal.FAILED):
+            parts.append(f"{' of '.join(filter(None, (job.rule, job.title)))} failed")
+        line = ", ".join(parts)
+        if available:
+            line += f"; {min(busy, available)} of {available} cores busy"
+        is_going_on = counts[RUNNING] + counts[WAITING] and not self.is_over
+        if is_going_on and self.call and self.call.expected:
+            line += f"; about {duration(self.seconds_left(available or max(1, busy)) + AFTER)} left"
+        shown = [self._training(path, one) for path, one in training.items()]
+        shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in others]
+        more = [f"  and {len(shown) - MOST_JOBS} more"] if len(shown) > MOST_JOBS else []
+        return [line, *shown[:MOST_JOBS], *more]
 
-    def share_done(self, expected, epochs):
-        """The share of its work that is done.
+    def _without_runs(self, of_state):
+        return [job for job in self.jobs if job.state == of_state and not job.runs]
+
+    def _training(self, path, one):
+        loss = "" if one.loss is None else f", loss {one.loss:.4g}"
+        epoch = f"epoch {one.epochs} of {self.table.runs[path].trained_epochs}"
+        return f"  {epoch}{loss}, {duration(time.time() - one.began)}: {path}"
+
+    def seconds_left(self, available):
+        """How long the runs will still take, by what they should take and have taken so far.
 
         Args:
-            expected: seconds that it is expected to take.
-            epochs: number of epochs that it trains.
+            available: number of cores that they share.
         """
-        if self.state != RUNNING:
-            return float(self.state == DONE)
+        done = to_do = longest = 0.0  # the first two in expected core-seconds
+        cores_of = {path: job.cores for job in self.jobs for path in job.runs}
+        for path, one in self.runs.items():
+            run, expected = self.table.runs[path], self.call.expected.get(path, 0.0)
+            is_exclusive = self.table.conditions[path].exclusive
+            claimed = available if is_exclusive else cores_of.get(path, run.cores)
+            claimed, share = min(available, claimed), self._share(path, expected)
+            done += expected * share * claimed
+            if one.state in (RUNNING, WAITING):
+                to_do += expected * (1 - share) * claimed
+                longest = max(longest, expected * (1 - share))
+        left = max(to_do / available, longest)
+        # On a cluster what runs have taken cannot be told from how long they have waited.
+        if not to_do or self.call.cores is None:
+            return left
+        began = min([job.began for job in self.jobs if job.runs], default=time.time())
+        # At the beginning the expected time counts more than what has been seen.
+        trusted = TRUST * (done + to_do)
+        return left * ((time.time() - began) * available + trusted) / (done + trusted)
+
+    def _share(self, path, expected):
+        """The share of a run that is done, which should take so many seconds."""
+        one, epochs = self.runs[path], self.table.runs[path].trained_epochs
+        if one.state != RUNNING:
+            return float(one.state == DONE)
         # Of the epoch that it is in, as much as its time lets expect.
-        share = self.elapsed / expected if expected else 0.0
-        return min(max(share, self.epochs / epochs), (self.epochs + 1) / epochs)
+        share = (time.time() - one.began) / expected if expected else 0.0
+        return min(max(share, one.epochs / epochs), (one.epochs + 1) / epochs)
 
 
 def states(folder, table, jobs, is_done, is_over=False, queue=None):
-    """The RunState of every run of a grid.Table that is wanted.
+    """Path -> RunProgress, with one of the states above, of every run that is wanted.
 
     Args:
         folder: the ResultsFolder.
-        jobs: the journal.Jobs of the latest call.
+        table: the grid.Table of its config.
+        jobs: the journal.JobRecords of the latest call.
         is_done: function of a path that says whether its results are there and intact.
         is_over: whether that call has ended, so that none of its jobs is running.
         queue: path -> SLURM's state, of the runs that are jobs in its queue; None: SLURM is not in
@@ -71,9 +125,10 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
     job_of = {path: job for job in jobs for path in job.runs}
     known = {path: one for job in jobs for path, one in job.progress_of_runs().items()}
     failed = {(job.rule, job.title) for job in jobs if job.state == journal.FAILED}
+    runs = {}
     for path in folder.wanted_paths(table):
-        job, run, one = job_of.get(path), table.runs[path], known.get(path)
-        told, in_queue = _told(job, one), (queue or {}).get(path)
+        job, one, in_queue = job_of.get(path), known.get(path), (queue or {}).get(path)
+        told = _told(job, one)
         if in_queue:
             told = WAITING if in_queue in IN_QUEUE else told if job else RUNNING
         elif told == RUNNING and (is_over or queue is not None):
@@ -81,11 +136,11 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
         if told != RUNNING and ((told == DONE and not is_over) or is_done(path)):
             told = DONE
         elif told in (WAITING, DONE):
-            is_cut_off = not in_queue and not failed.isdisjoint(_needed_by(table, run))
-            told = UNREACHABLE if is_cut_off else WAITING
-        began = one.began if one else job.began if job else 0.0
-        epochs, loss = (one.epochs, one.loss) if one else (0, None)
-        yield RunState(path, told, began, job.cores if job else run.cores, epochs, loss)
+            is_cut_off = not failed.isdisjoint(_needed_by(table, table.runs[path]))
+            told = UNREACHABLE if is_cut_off and not in_queue else WAITING
+        one = one or RunProgress("", job.began if job else 0.0)
+        runs[path] = dataclasses.replace(one, state=told)
+    return runs
 
 
 def _told(job, one):
@@ -180,31 +235,3 @@ class Current:
             if recipes.processor_of(file) == record.content["processor"]
         ]
         return (before, recipes_now[0]) if recipes_now and before not in recipes_now else None
-
-
-def seconds_left(run_states, table, call, cores, began):
-    """How long the runs of a call will still take, by what they should take and have taken so far.
-
-    Args:
-        run_states: list of RunState.
-        call: journal.CallRecord.
-        cores: number of cores that the runs share.
-        began: when the first of them began, in seconds since 1970; None: some have waited in a
-            queue, and what they have taken cannot be told from that.
-    """
-    done = to_do = longest = 0.0  # the first two in expected core-seconds
-    for one in run_states:
-        run, expected = table.runs[one.path], call.expected.get(one.path, 0.0)
-        is_exclusive = table.conditions[one.path].exclusive
-        claimed = cores if is_exclusive else min(cores, one.cores or run.cores)
-        share = one.share_done(expected, run.trained_epochs)
-        done += expected * share * claimed
-        if one.state in (RUNNING, WAITING):
-            to_do += expected * (1 - share) * claimed
-            longest = max(longest, expected * (1 - share))
-    if began is None or not to_do:
-        return max(to_do / cores, longest)
-    # At the beginning the expected time counts more than what has been seen.
-    trusted = TRUST * (done + to_do)
-    pace = ((time.time() - began) * cores + trusted) / (done + trusted)
-    return pace * max(to_do / cores, longest)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from allcores import programs
 from allcores.campaign import board, closing, journal, state
-from allcores.machine import cores
 
+DIGEST = "[0-9a-f]" * 8  # in the name of a recipe of one processor
 PATIENCE = 5.0  # seconds that a call may take until its journal is there
 
 
@@ -19,21 +19,20 @@ class Status:
         self.is_current = state.Current(folder, table)
 
     def look(self):
-        """The board.Look at the latest call."""
+        """The state.Look at the latest call."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
         is_spread = call and call.cores is None
         queue = state.queue(self.folder, self.table, jobs) if is_spread else None
         runs = state.states(self.folder, self.table, jobs, self.is_current, is_over, queue)
-        available = call.cores if call else cores.allowed()
-        return board.Look(self.table, call, jobs, list(runs), available, is_over and not queue)
+        return state.Look(self.table, call, jobs, runs, is_over and not queue)
 
     def lines(self, look, arguments):
         """Lines on all runs and on each job that is running; why jobs failed, and how to run just
         one again.
 
         Args:
-            look: board.Look.
+            look: state.Look.
             arguments: what follows --configfile in the command.
         """
         yield from look.lines()
@@ -41,7 +40,7 @@ class Status:
             yield "no call of snakemake is going on here"
         # On a cluster, the same call as before tries again what failed.
         is_here = look.call is None or not (look.call.is_spread or look.call.batch_job)
-        failed = {one.path for one in look.runs if one.state == state.FAILED}
+        failed = {path for path, one in look.runs.items() if one.state == state.FAILED}
         for job in look.jobs:
             of_job = [path for path in job.runs if path in failed]
             if of_job or (job.state == journal.FAILED and not job.runs):
@@ -58,9 +57,9 @@ class Status:
         def look():
             seen = self.look()
             # Of a call on another machine only its runs can be seen.
-            is_seen = any(one.state == state.RUNNING for one in seen.runs)
-            is_over = seen.is_over or (seen.call.is_going_on is None and not is_seen)
-            are_done = all(one.state == state.DONE for one in seen.runs)
+            known = {one.state for one in seen.runs.values()}
+            is_seen = seen.call and (seen.call.is_going_on is not None or state.RUNNING in known)
+            is_over, are_done = seen.is_over or not is_seen, known == {state.DONE}
             if is_over and (are_done or time.monotonic() - started > PATIENCE):
                 screen.over.set()
             return seen.lines()
@@ -83,49 +82,40 @@ def unused(folder, table, config, remove=False):
     """
     total = 0
     for part, wanted in _wanted(folder, table, config).items():
-        files = [file for file in Path(folder.path, part).rglob("*") if file.is_file()]
-        gone = [file for file in files if not _is_wanted(file, Path(folder.path, part), wanted)]
+        place = Path(folder.path, part)
+        files = [file for file in place.rglob("*") if file.is_file()]
+        gone = [file for file in files if wanted.isdisjoint(_names(file.relative_to(place)))]
         size = sum(file.stat().st_size for file in gone)
         total += size
         if gone:
-            yield f"{folder.path}/{part}: {len(gone)} of {len(files)} files, {size / 1e6:,.1f} MB"
+            yield f"{place}: {len(gone)} of {len(files)} files, {size / 1e6:,.1f} MB"
         for file in gone if remove else []:
             file.unlink()
-            for place in itertools.takewhile(lambda place: not any(place.iterdir()), file.parents):
-                place.rmdir()
-    if total:
-        what = "removed" if remove else "that the config asks for no more; see --remove-unused"
-        yield f"{total / 1e6:,.1f} MB {what}"
-    else:
-        yield "the config asks for all that is there"
+            for empty in itertools.takewhile(lambda place: not any(place.iterdir()), file.parents):
+                empty.rmdir()
+    what = "removed" if remove else "that the config asks for no more; see --remove-unused"
+    yield f"{total / 1e6:,.1f} MB {what}" if total else "the config asks for all that is there"
 
 
-def _is_wanted(file, place, wanted):
-    """Whether a file in a folder, its name without the suffix, or a folder that it is in is
-    wanted."""
-    path = file.relative_to(place)
-    name = path.with_suffix("")
-    return not wanted.isdisjoint(map(str, (path, name, *path.parents)))
+def _names(path):
+    """By which a file may be wanted: with and without its suffix, and the folders that it is in."""
+    return map(str, (path, path.with_suffix(""), *path.parents))
 
 
 def _wanted(folder, table, config):
-    """Part of the results -> paths in it that the config asks for, see _is_wanted()."""
+    """Part of the results -> names in it that the config asks for, see _names()."""
     runs, recipes = table.runs, Path(folder.path, "recipes")
-    datasets = {run.dataset.label for run in runs.values()}
-    of_runs = [Path(folder.recipe_of(run, table)) for run in runs.values()]
-    checkpoints = f"{folder.path}/checkpoints"
+    of_runs = {Path(folder.recipe_of(run, table)) for run in runs.values()}
+    copies = {file for one in of_runs for file in one.parent.glob(f"{one.stem}_{DIGEST}.json")}
+    checkpoints = Path(folder.path, "checkpoints")
     return {
         "runs": set(runs),
         "short_runs": {run.file.stem for path, run in folder.store.runs.items() if path in runs},
         "checkpoints": {
             str(Path(folder.checkpoints(run)).relative_to(checkpoints)) for run in runs.values()
         },
-        "data": datasets,
-        "recipes": {
-            str(file.relative_to(recipes).with_suffix(""))
-            for of_run in of_runs
-            for file in (of_run, *of_run.parent.glob(f"{of_run.stem}_{'[0-9a-f]' * 8}.json"))
-        },
+        "data": {run.dataset.label for run in runs.values()},
+        "recipes": {str(file.relative_to(recipes)) for file in of_runs | copies},
         "selections": set(table.choices),
         "studies": set(table.studies),
         "configs": {Path(folder.config(config)).stem},
