@@ -44,7 +44,7 @@ def main(flags):
     is_by_hand = not (flags.settings and flags.output)
     if not (is_by_hand or node or progress.of_process.file):  # the last: of a shared job
         flags.output.mkdir(parents=True, exist_ok=True)
-        progress.of_process.file = flags.output / PROGRESS
+        progress.of_process.start_file(flags.output / PROGRESS)
         progress.of_process.begin(request.path)
     dataset = request.dataset
     data_folder = flags.data or BY_HAND / "data" / f"{dataset.label}_{dataset.digest}"

@@ -57,7 +57,7 @@ def ended(folder, told_to_stop):
     noted = progress.ProgressFile()
     for path, state_of_run in ((stopped, progress.STOPPED), (raised, progress.FAILED)):
         Path(results.run(path)).mkdir(parents=True)
-        noted.file = results.progress(path)
+        noted.start_file(results.progress(path))
         noted.begin(path)
         noted.end(state_of_run)
     (folder / "stopped").write_text("other words than those of an error\n")

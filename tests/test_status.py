@@ -209,7 +209,8 @@ def test_of_the_runs_of_a_job_each_has_told_its_own_state(tmp_path):
     """Where the job was killed, the run that it was at has failed, and the next have not begun."""
     begun, trained, failed, stopped, *rest = grid.expand(yaml.safe_load(STUDIES)).runs
     noted = progress.ProgressFile()
-    noted.file, now = tmp_path / "0.jsonl", time.time()
+    noted.start_file(tmp_path / "0.jsonl")
+    now = time.time()
     for path in (trained, failed, stopped, begun):
         noted.begin(path)
     noted.epoch(1, 0.5, is_last=True)

@@ -80,12 +80,13 @@ class Events(logging.Handler):
             return
         changed = {"state": state_of_job, "since": time.time(), "message": message}
         job = dataclasses.replace(self.jobs[number], **changed)
-        # Left by an earlier attempt, or not needed any more.
-        if job.progress and state_of_job in (RUNNING, FINISHED):
-            with contextlib.suppress(OSError):
-                Path(job.progress).unlink()
         self.journal.note(number, job)
         self.notice(job)
+        # Left by an earlier attempt, or not needed any more; what a job of several runs has trained
+        # stays trained if it is tried again.
+        if len(job.runs) == 1 and state_of_job in (RUNNING, FINISHED):
+            with contextlib.suppress(OSError):
+                Path(job.progress).unlink()
 
 
 class Quiet(logging.Filter):

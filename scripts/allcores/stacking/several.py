@@ -35,7 +35,9 @@ class SharedJob:
         job = read_json(file)
         self.folder, self.name = ResultsFolder(job["results"]), f"{file.parent.name}_{file.stem}"
         self.to_train = {path: flags for path, flags in job["runs"].items() if path not in done}
-        progress.of_process.file = self.folder.shared_job(file.parent.name, file.stem, "jsonl")
+        progress.of_process.start_file(
+            self.folder.shared_job(file.parent.name, file.stem, "jsonl"), trained=done
+        )
 
     def begin(self, path):
         progress.of_process.begin(path)

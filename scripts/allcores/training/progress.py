@@ -58,11 +58,19 @@ class ProgressFile:
     def __init__(self):
         self.file, self.begun, self.began, self.noted = None, [], 0.0, 0.0
 
+    def start_file(self, file, trained=()):
+        """Record in a file from now on; of an earlier attempt only these paths stay trained."""
+        self.file = Path(file)
+        with contextlib.suppress(OSError):
+            self.file.unlink()
+        for path in trained:
+            self.end(TRAINED, path)
+
     def begin(self, path):
-        """Record that the run at a path begins; of an earlier attempt nothing counts any more."""
+        """Record that the run at a path begins."""
         self.began = self.noted = time.time()
         self.begun.append(path)
-        self._note(path, state=BEGUN, began=self.began, epochs=0, loss=None, error="")
+        self._note(path, state=BEGUN, began=self.began)
 
     def epoch(self, epochs, loss, is_last):
         """Record the number of whole epochs of the latest run, and the loss of the last one."""
@@ -88,7 +96,7 @@ class ProgressFile:
         # The training can do without, on a full disk.
         with contextlib.suppress(OSError):
             if self.file:
-                with Path(self.file).open("a") as file:
+                with self.file.open("a") as file:
                     file.write(json.dumps([path, changes]) + "\n")
 
 
