@@ -1,7 +1,6 @@
 """What the last lines of a call say, and what counts as done."""
 
 import os
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,58 +32,61 @@ def expanded(seed=0):
     return grid.expand(yaml.safe_load(STUDY.replace("SEED", str(seed))))
 
 
-def failed(rule, title, log=""):
-    runs, now = [title] if rule == "train" else [], time.time()
-    return journal.JobRecord(rule, title, journal.FAILED, now, now, 1, log, runs=runs)
-
-
-def ended(folder, told_to_stop):
-    """path -> state of jobs that end badly in a call, and the lines that close it."""
-    results, table = ResultsFolder(str(folder)), expanded()
-    silent, earlier, stopped, raised = table.runs
-    of_call = journal.Journal(results, journal.CallRecord.of_this_process(2, False, {}))
-    (folder / "earlier").write_text("epoch 1/2\n")
-    os.utime(folder / "earlier", (1, 1))
-    titles = {"choose": "choose", silent: "silent", earlier: "earlier"}
-    events = Events(of_call, lambda rule, wildcards: list(wildcards.values()), lambda job: None)
-    events.is_told_to_stop = told_to_stop
-    titles |= {stopped: "stopped", raised: "raised"}
-    for number, (title, log) in enumerate(titles.items()):
-        rule = "choose" if title == "choose" else "train"
+def begun(folder, *jobs):
+    """The Events of a call in which jobs have begun: the rule of each, a wildcard and a log."""
+    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, False, {}))
+    paths = lambda rule, wildcards: [*wildcards.values()] if rule == "train" else []  # noqa: E731
+    events = Events(of_call, paths, lambda job: None)
+    for number, (rule, title, log) in enumerate(jobs):
         of_job = {"rule_name": rule, "wildcards": {"": title}, "jobid": number, "threads": 1}
-        of_job |= {"log": [folder / log], "rule_msg": ""}
+        of_job |= {"log": [Path(folder.path, log)], "rule_msg": ""}
         events.emit(SimpleNamespace(event=LogEvent.JOB_INFO, **of_job))
-    noted = progress.ProgressFile()
-    for path, state_of_run in ((stopped, progress.STOPPED), (raised, progress.FAILED)):
-        Path(results.run(path)).mkdir(parents=True)
-        noted.start_file(results.progress(path))
-        noted.begin(path)
-        noted.end(state_of_run)
-    (folder / "stopped").write_text("other words than those of an error\n")
-    (folder / "raised").write_text("RuntimeError: too much\n")
+    return events
+
+
+def ended_badly(events):
+    """The states of these jobs once all have ended badly."""
     for number in events.jobs:
         events.emit(SimpleNamespace(event=LogEvent.JOB_ERROR, jobid=number, rule_msg=""))
-    said = "\n".join(closing.lines(results, table, of_call))
-    of_call.close()
-    states = dict.fromkeys(("choose", silent, earlier, stopped, raised))
-    return [job.state for job in of_call.jobs.values()], said, states
+    return [job.state for job in events.journal.jobs.values()]
 
 
 @pytest.mark.parametrize("told_to_stop", [True, False])
 def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_path, told_to_stop):
     """A run that wrote nothing, or only in an earlier call, has not begun."""
-    states, said, titles = ended(tmp_path, told_to_stop)
-    choose, silent, earlier, stopped, raised = states
-    assert (stopped, raised) == (journal.STOPPED, journal.FAILED)
-    assert f"  stopped: {list(titles)[3]}" in said
+    folder, table = ResultsFolder(str(tmp_path)), expanded()
+    silent, earlier, stopped, raised = table.runs
+    (tmp_path / "earlier").write_text("RuntimeError: of an earlier call\n")
+    os.utime(tmp_path / "earlier", (1, 1))
+    for path, of_run in dict.fromkeys(table.runs, progress.FAILED).items():  # of an earlier call
+        Path(folder.run(path)).mkdir(parents=True)
+        note(folder, path, of_run)
+    names = {silent: "silent", earlier: "earlier", stopped: "stopped", raised: "raised"}
+    jobs = [("train", path, name) for path, name in names.items()]
+    events = begun(folder, ("choose", "", "choose"), *jobs)
+    events.is_told_to_stop = told_to_stop
+    note(folder, stopped, progress.STOPPED)
+    note(folder, raised, progress.FAILED)
+    (tmp_path / "stopped").write_text("other words than those of an error\n")
+    (tmp_path / "raised").write_text("RuntimeError: too much\n")
+    states = ended_badly(events)
     expected = journal.STOPPED if told_to_stop else journal.FAILED
-    assert choose == silent == earlier == expected
-    *_, raised_title = titles
-    assert f"failed: train {raised_title}\n    RuntimeError: too much" in said
+    assert states == [expected, expected, expected, journal.STOPPED, journal.FAILED]
+    said = "\n".join(closing.lines(folder, table, events.journal))
+    assert f"  stopped: {stopped}" in said
+    assert f"failed: train {raised}\n    RuntimeError: too much" in said
     assert said.count("failed: ") == (1 if told_to_stop else 4)
     # Who looks from outside reads the same.
-    jobs = journal.read_jobs(ResultsFolder(str(tmp_path)))
-    assert [job.state for job in jobs] == states
+    assert [job.state for job in journal.read_jobs(folder)] == states
+    events.journal.close()
+
+
+def note(folder, path, state_of_run):
+    """Leave what a run records that begins and ends."""
+    noted = progress.ProgressFile()
+    noted.start_file(folder.progress(path))
+    noted.begin(path)
+    noted.end(state_of_run)
 
 
 def test_the_end_of_a_log_is_what_says_why(tmp_path):
@@ -94,14 +96,13 @@ def test_the_end_of_a_log_is_what_says_why(tmp_path):
         "    ^^^^^^^^^^^^^^^^\nRuntimeError: first line\nsecond line\n\n"
         "srun: error: n1: task 0: Exited with exit code 1\nslurmstepd: error: *** STEP 7.1 ***\n"
     )
-    first, *shown, last = closing.failure(failed("train", "mlp", str(log)))
+    job = journal.JobRecord("train", "mlp", journal.FAILED, 0.0, 0.0, 1, str(log), runs=["mlp"])
+    first, *shown, last = closing.failure(job)
     assert first == "  failed: train mlp"
     assert shown[-2:] == ["    RuntimeError: first line", "    second line"]
     assert last == f"    its log: {log}"
     log.write_text("srun: error: n1: task 0: Bus error\n\n")
-    assert "    srun: error: n1: task 0: Bus error" in closing.failure(
-        failed("train", "", str(log))
-    )
+    assert "    srun: error: n1: task 0: Bus error" in closing.failure(job)
 
 
 def test_what_asks_for_more_cores_is_what_the_call_is_in(monkeypatch):
@@ -259,14 +260,8 @@ def test_a_journal_of_another_member_is_replaced(tmp_path):
     ],
 )
 def test_a_job_that_fails_after_a_call_was_told_to_stop_has_failed(tmp_path, log, state_of_job):
-    folder = ResultsFolder(str(tmp_path))
-    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, False, {}))
-    events = Events(of_call, lambda rule, wildcards: "", lambda job: None)
-    of_job = {"rule_name": "report_one", "wildcards": {}, "jobid": 1, "threads": 1}
-    of_job |= {"log": [tmp_path / "log"], "rule_msg": ""}
-    events.emit(SimpleNamespace(event=LogEvent.JOB_INFO, **of_job))
+    events = begun(ResultsFolder(str(tmp_path)), ("report_one", "", "log"))
     events.is_told_to_stop = True
     (tmp_path / "log").write_text(log)
-    events.emit(SimpleNamespace(event=LogEvent.JOB_ERROR, jobid=1, rule_msg=""))
-    assert of_call.jobs[1].state == state_of_job
-    of_call.close()
+    assert ended_badly(events) == [state_of_job]
+    events.journal.close()

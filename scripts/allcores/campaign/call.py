@@ -21,7 +21,7 @@ from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, CallProgress
 from allcores.campaign.closing import stop_at, unusable
 from allcores.campaign.data_jobs import DataJobs
-from allcores.campaign.events import Events, Quiet
+from allcores.campaign.events import Events, quiet
 from allcores.campaign.run_jobs import RunJobs
 from allcores.campaign.study_jobs import SelectionJobs, StudyJob
 from allcores.files import write_text
@@ -337,7 +337,7 @@ class Call:
             logger.info(line)
         logger.info(f"Results go to {self.folder.path}")
         if not internals.is_verbose(self.workflow):
-            self.open.callback(Quiet(logger).close)
+            self.open.enter_context(quiet(logger))
         board = Board(progress, logger)
         board.start()
         self.open.callback(board.close)

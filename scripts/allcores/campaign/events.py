@@ -89,30 +89,26 @@ class Events(logging.Handler):
                 Path(job.progress).unlink()
 
 
-class Quiet(logging.Filter):
-    """Keeps Snakemake's messages about single jobs off the terminal; its log file has all of them.
-
-    The board says how many have ended; closing.failure() says in fewer lines why one failed.
+@contextlib.contextmanager
+def quiet(logger):
+    """Context in which Snakemake's messages about single jobs stay off the terminal; its log file
+    has all of them. The board says how many have ended; closing.failure() says why one failed.
 
     Args:
         logger: Snakemake's.
     """
+    handlers = [handler for handler in logger.handlers if is_of_terminal(handler)]
+    for handler in handlers:
+        handler.addFilter(_is_shown)
+    yield
+    for handler in handlers:
+        handler.removeFilter(_is_shown)
 
-    def __init__(self, logger):
-        super().__init__()
-        self.handlers = [handler for handler in logger.handlers if is_of_terminal(handler)]
-        for handler in self.handlers:
-            handler.addFilter(self)
 
-    def filter(self, record):
-        if getattr(record, "event", None) in JOB_EVENTS:
-            return False
-        message = record.getMessage()
-        return not message.startswith("Select jobs") and "CalledProcessError in file" not in message
-
-    def close(self):
-        for handler in self.handlers:
-            handler.removeFilter(self)
+def _is_shown(record):
+    message = record.getMessage()
+    is_of_job = getattr(record, "event", None) in JOB_EVENTS or message.startswith("Select jobs")
+    return not is_of_job and "CalledProcessError in file" not in message
 
 
 def is_of_terminal(handler):
