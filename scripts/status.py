@@ -29,11 +29,9 @@ def main(flags):
     if config is None:
         call = journal.read_call(folder)
         is_choosing = call is not None and call.is_going_on
-        raise ValueError(
-            "`strategies: [auto]`: a call is just choosing how to train"
-            if is_choosing
-            else "`strategies: [auto]`: no way of training has been chosen yet"
-        )
+        what = "a call is just choosing how to train"
+        what = what if is_choosing else "no way of training has been chosen yet"
+        raise ValueError(f"`strategies: [auto]`: {what}")
     table = grid.expand(config)
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import math
 import sys
 import threading
 import time
@@ -17,7 +16,6 @@ from allcores.campaign.events import is_of_terminal
 EVERY, EVERY_LINE, SHARE = 1.0, 30.0, 0.02
 # The estimates are corrected whenever this many times as many runs are done.
 LEARN = 1.2
-ASKING = 10.0  # seconds between two questions to SLURM
 
 
 class CallProgress:
@@ -38,7 +36,6 @@ class CallProgress:
         self.estimates = copy.copy(estimates)
         self.to_make = {run.path for run in runs}
         self.finished, self.learned = set(), 0
-        self.queue, self.asked = None, -math.inf
 
     def expected(self):
         """Path of each run -> seconds that it is expected to take."""
@@ -60,11 +57,7 @@ class CallProgress:
             self.estimates.read_again()
             self.journal.expect(self.expected())
         jobs, call = list(self.journal.jobs.values()), self.journal.call
-        if call.cores is None and time.monotonic() - self.asked > ASKING:
-            self.queue = state.queue(self.folder, self.table, jobs)
-            self.asked = time.monotonic()
-        runs = state.states(self.folder, self.table, jobs, self.is_done, queue=self.queue)
-        return state.Look(self.table, call, jobs, runs).lines()
+        return state.Look.at(self.folder, self.table, call, jobs, self.is_done).lines()
 
 
 class Board(threading.Thread):

@@ -1,6 +1,7 @@
 """How far a call is and its runs are, from what jobs and runs have recorded."""
 
 import dataclasses
+import functools
 import os
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ UNREACHABLE = "not reached"  # something that the run needs has failed
 # The expected time counts as much as having seen this share of the work done.
 TRUST = 0.05
 AFTER = 4.0  # seconds that tables, figures and report take
+ASKING = 10.0  # seconds between two questions to SLURM
 MOST_JOBS = 12  # shown at once
 IN_QUEUE = ("PENDING", "CONFIGURING", "REQUEUED")  # SLURM's states of a job that waits
 ANY_THREADS = {"threads_per_worker": None}
@@ -42,6 +44,13 @@ class Look:
     jobs: list
     runs: dict
     is_over: bool = False
+
+    @classmethod
+    def at(cls, folder, table, call, jobs, is_done, is_over=False):
+        """The Look at the latest call of a ResultsFolder; of one on a cluster SLURM is asked."""
+        in_queue = queue(folder, table, jobs) if call and call.cores is None else None
+        runs = states(folder, table, jobs, is_done, is_over, in_queue)
+        return cls(table, call, jobs, runs, is_over and not in_queue)
 
     def lines(self):
         """A line on the whole call, and one for each job that is running."""
@@ -114,9 +123,7 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
     """Path -> RunProgress, with one of the states above, of every run that is wanted.
 
     Args:
-        folder: the ResultsFolder.
-        table: the grid.Table of its config.
-        jobs: the journal.JobRecords of the latest call.
+        folder, table, jobs: of the latest call, as in Look.
         is_done: function of a path that says whether its results are there and intact.
         is_over: whether that call has ended, so that none of its jobs is running.
         queue: path -> SLURM's state, of the runs that are jobs in its queue; None: SLURM is not in
@@ -171,7 +178,7 @@ def _needed_by(table, run):
 
 def queue(folder, table, jobs):
     """Path -> SLURM's state, of the runs that it has as jobs; None: it cannot be asked."""
-    in_queue = slurm.states(os.path.realpath(folder.slurm_logs))
+    in_queue = _asked(os.path.realpath(folder.slurm_logs), time.monotonic() // ASKING)
     if in_queue is None:
         return None
     comments = {
@@ -182,6 +189,12 @@ def queue(folder, table, jobs):
         if len(job.runs) > 1:
             comments |= dict.fromkeys(job.runs, slurm.comment(job.rule, job.title.split()))
     return {path: in_queue[text] for path, text in comments.items() if text in in_queue}
+
+
+@functools.lru_cache(maxsize=1)
+def _asked(logs, interval):
+    """SLURM's answer, the same within an interval: each look at each call would be a burden."""
+    return slurm.states(logs)
 
 
 class Current:

@@ -22,10 +22,7 @@ class Status:
         """The state.Look at the latest call."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
-        is_spread = call and call.cores is None
-        queue = state.queue(self.folder, self.table, jobs) if is_spread else None
-        runs = state.states(self.folder, self.table, jobs, self.is_current, is_over, queue)
-        return state.Look(self.table, call, jobs, runs, is_over and not queue)
+        return state.Look.at(self.folder, self.table, call, jobs, self.is_current, is_over)
 
     def lines(self, look, arguments):
         """Lines on all runs and on each job that is running; why jobs failed, and how to run just
