@@ -254,7 +254,7 @@ def test_the_time_left_never_jumps(epochs, monkeypatch):
         assert left == pytest.approx(300 - second, rel=0.3, abs=8), second
 
 
-def test_runs_whose_data_could_not_be_made_are_not_to_go():
+def test_runs_whose_data_could_not_be_made_are_not_to_go_unless_that_was_stopped():
     table = grid.expand(yaml.safe_load(STUDIES))
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(table.runs, 60.0))
     look = seen([job("prepare_dataset", "digits", journal.FAILED)], call=call)
@@ -262,17 +262,14 @@ def test_runs_whose_data_could_not_be_made_are_not_to_go():
     (line,) = look.lines()
     assert f"0 to go, {len(look.runs)} not reached, prepare_dataset of digits failed" in line
     assert "left" not in line
+    stopped = seen([job("prepare_dataset", "digits", journal.STOPPED)])
+    assert set(states_of(stopped).values()) == {WAITING}
+    assert "failed" not in stopped.lines()[0].replace("0 failed", "")
     (path, run), *_ = table.runs.items()
     title = f"digits {run.model.label} {run.measured}"
     known = states_of(seen([job("calibrate", title, journal.FAILED)]))
     assert known[path] == state.UNREACHABLE
     assert WAITING in known.values()
-
-
-def test_a_job_that_was_stopped_has_not_failed():
-    look = seen([job("prepare_dataset", "digits", journal.STOPPED)])
-    assert set(states_of(look).values()) == {WAITING}
-    assert "failed" not in look.lines()[0].replace("0 failed", "")
 
 
 def test_what_cannot_be_written_down_ends_no_call(tmp_path):
