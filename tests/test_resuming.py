@@ -10,13 +10,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-import patience
 import pytest
 import torch
-from conftest import LENET, RUN, same_weights, using, vary
+from conftest import RUN, same_weights, using, vary
 from slurm_lab import slow_model
 
-from allcores.data import storage
 from allcores.files import read_json
 from allcores.machine import costs, lifetime
 from allcores.study import identity
@@ -24,64 +22,6 @@ from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Choice
 from allcores.training import checkpoints, experiment, results
 from allcores.training.checkpoints import Checkpoints
-
-# Long enough to be caught in the middle, short enough to be run twice. 54 samples leave each of two
-# workers two in the last batch: batch norm cannot be trained on a single one.
-LONG = vary(
-    dataset=Choice("even", "synthetic", RUN.dataset.options | {"count": 54}),
-    epochs=300,
-    model=LENET,
-    schedule=Choice("warm_restarts", "warm_restarts", {"cycles": 3}),
-)
-
-
-# Those whose outcome does not depend on timing. Each keeps something of its own for the next epoch.
-RESUMED = {
-    "serial": LONG,
-    "parameter_server": using(
-        Choice("servers", "parameter_server", {"servers": 2}), 2, epochs=40, schedule=LONG.schedule
-    ),
-    "shared_memory": using(
-        Choice("shared_memory", "shared_memory", {}),
-        3,
-        optimizer=Choice("Adam", "Adam", {"lr": 0.01, "amsgrad": True}),
-        epochs=60,
-    ),
-}
-
-
-def epochs_in(folder):
-    """How many epochs the newest checkpoint in a folder holds."""
-    for name in ("latest", "previous"):  # between two renamings there is the latter only
-        try:
-            return len(checkpoints.load(folder / f"{name}.allcores")["epochs"])
-        except FileNotFoundError:
-            continue
-    return 0
-
-
-@pytest.mark.parametrize("run", RESUMED.values(), ids=RESUMED)
-def test_a_killed_run_ends_with_the_weights_of_one_never_killed(laboratory, run):
-    _, expected = laboratory.conduct(run, "never_killed")
-
-    folder = laboratory.checkpoints("killed")
-    process = laboratory.train(run, "killed", forked=run is not LONG)
-    while epochs_in(folder) < 3:
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    done = epochs_in(folder)
-    assert 0 < done < run.epochs, "killed in the middle"
-
-    process = laboratory.train(run, "killed")
-    output, _ = process.communicate(timeout=patience.seconds(300))
-    assert process.returncode == 0, output
-    assert f"resumed after epoch {done} of {run.epochs}" in output
-    resumed = torch.load(laboratory.folder / "killed" / "weights.pt")
-    assert same_weights(resumed, expected)
-    metrics = read_json(laboratory.folder / "killed" / "metrics.json")
-    assert len(metrics["epochs"]) == run.epochs
 
 
 def number_of(file):
@@ -92,13 +32,16 @@ def number_of(file):
         return None
 
 
-def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory):
-    """Killed each time soon after it has saved in the middle of its only epoch."""
-    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 1500})
-    run = using(
-        Choice("shared_memory", "shared_memory", {}), 2, dataset=many, epochs=1, model=LENET
-    )
-    run = vary(run, batch_size=2, optimizer=Choice("SGD", "SGD", {"lr": 0.001, "momentum": 0.9}))
+def test_a_killed_run_of_shared_memory_ends_with_the_weights_of_one_never_killed(
+    laboratory, monkeypatch
+):
+    """Three calls are killed soon after they have saved in the middle of the only epoch, so that an
+    epoch ends some day that takes longer than a run may last."""
+    slow_model(laboratory.folder, seconds=0.02, epochs=1)
+    monkeypatch.syspath_prepend(laboratory.folder)
+    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 200})
+    run = using(Choice("shared_memory", "shared_memory", {}), 2, dataset=many, batch_size=2)
+    run = vary(run, model=Choice("slow", "slow:Net", {}), epochs=1)
     _, expected = laboratory.conduct(run, "never_killed")
     latest, notes = laboratory.checkpoints("killed") / "latest.allcores", []
     while not (laboratory.folder / "killed" / "metrics.json").exists():
@@ -106,12 +49,14 @@ def test_an_epoch_that_takes_longer_than_a_run_may_last_ends_some_day(laboratory
         process = laboratory.train(run, "killed", "--checkpoint-minutes", "0.004")
         while process.poll() is None and number_of(latest) in (None, before):
             time.sleep(0.01)
-        process.kill()
+        if len(notes) < 3:
+            process.kill()
         notes.append(process.communicate()[0])
     kills = len(notes) - 1
-    assert kills >= 1
-    assert re.search(r"resumed after epoch 0 of 1 and \d+ of 750 steps", "".join(notes))
+    assert kills == 3
+    assert re.search(r"resumed after epoch 0 of 1 and \d+ of 100 steps", "".join(notes))
     metrics = read_json(laboratory.folder / "killed" / "metrics.json")
+    assert len(metrics["epochs"]) == run.epochs
     assert metrics["resumed"] == kills
     assert metrics["cpu_seconds"] == pytest.approx(
         sum(session["cpu_seconds"] for session in metrics["sessions"])
@@ -125,22 +70,16 @@ def record(epochs):
     return {"epochs": [phases] * epochs, "strategy": {}, "schedule": {}, "start_up_seconds": 0.0}
 
 
-def decisive(laboratory, run=RUN):
-    return identity.of_run(run, storage.read_record(laboratory.data()), None)
-
-
-def resumed_epochs(laboratory, decided, every_epoch=False, epochs=9):
+def resumed_epochs(folder, identity="mine", every_epoch=False, epochs=9):
     """How many epochs a run of that identity goes on from; it lets go of the folder again."""
-    folder = laboratory.checkpoints("run")
-    with Checkpoints(folder, repr((decided, False)), epochs, every_epoch) as opened:
+    with Checkpoints(folder, identity, epochs, every_epoch) as opened:
         checkpoint = opened.latest()
     return len(checkpoint["epochs"]) if checkpoint else None
 
 
-def interrupted(laboratory, epochs=(1, 2), weights=()):
+def interrupted(folder, epochs=(1, 2), weights=()):
     """The folder of checkpoints as a run leaves it that was killed."""
-    folder, identity = laboratory.checkpoints("run"), repr((decisive(laboratory), False))
-    with Checkpoints(folder, identity, 9, every_epoch=bool(weights)) as opened:
+    with Checkpoints(folder, "mine", 9, every_epoch=bool(weights)) as opened:
         for count in epochs:
             opened.save(record(count))
         for epoch in weights:
@@ -161,27 +100,27 @@ def test_short_epochs_are_not_spent_on_checkpoints(laboratory, monkeypatch):
     assert 1 <= len(saved.read_text()) <= 2 + metrics["ended"] - metrics["started"]
 
 
-def test_epochs_since_the_last_checkpoint_are_known_until_it_is_resumed_from(laboratory):
-    folder = interrupted(laboratory)
-    arguments = folder, repr((decisive(laboratory), False)), 9
-    with Checkpoints(*arguments) as opened:
+def test_epochs_since_the_last_checkpoint_are_known_until_it_is_resumed_from(tmp_path):
+    folder = interrupted(tmp_path)
+    with Checkpoints(folder, "mine", 9) as opened:
         opened.note({"loss": math.nan})
         opened.note({"loss": 2.0})
         assert [epoch["loss"] for epoch in opened.trained()["epochs"][2:]] == [
             pytest.approx(math.nan, nan_ok=True),
             2.0,
         ]
-    with Checkpoints(*arguments) as opened:
+    with Checkpoints(folder, "mine", 9) as opened:
         assert len(opened.trained()["epochs"]) == 2
         opened.note({"loss": 3.0})
         opened.save(record(3))
         assert len(opened.trained()["epochs"]) == 3
 
 
-def test_the_best_weights_of_both_checkpoints_stay(laboratory):
-    folder = laboratory.checkpoints("run")
-    arguments = folder, repr((decisive(laboratory), False)), 9
+def test_the_best_weights_of_both_checkpoints_stay(tmp_path):
     losses = [5, 4, 6, 3, 2, 7, 1]
+
+    def kept():
+        return [file.name[8:13] for file in sorted(tmp_path.glob("weights_*"))]
 
     def epochs(count):
         return [
@@ -189,39 +128,27 @@ def test_the_best_weights_of_both_checkpoints_stay(laboratory):
             for i, epoch in enumerate(record(9)["epochs"][:count])
         ]
 
-    with Checkpoints(*arguments) as opened:
+    with Checkpoints(tmp_path, "mine", 9) as opened:
         for count in range(1, 8):
             opened.save_weights(epochs(count), {"w": torch.ones(3)})
             if count in (3, 5):  # the best of those is epoch 2, then 5
                 opened.save(record(count) | {"epochs": epochs(count)})
-        assert [file.name[8:13] for file in sorted(folder.glob("weights_*"))] == [
-            "00001",
-            "00004",
-            "00006",
-        ]
-    with Checkpoints(*arguments) as opened:
+        assert kept() == ["00001", "00004", "00006"]
+    with Checkpoints(tmp_path, "mine", 9) as opened:
         assert len(opened.latest()["epochs"]) == 5
         opened.save(record(6) | {"epochs": epochs(6)})
-        assert [file.name[8:13] for file in sorted(folder.glob("weights_*"))] == ["00004"]
+        assert kept() == ["00004"]
 
 
-def test_a_checkpoint_of_the_same_run_is_resumed_from(laboratory):
-    interrupted(laboratory)
-    assert resumed_epochs(laboratory, decisive(laboratory)) == 2
+def test_a_checkpoint_of_another_identity_is_not_resumed_from(tmp_path):
+    folder = interrupted(tmp_path)
+    assert resumed_epochs(folder, "of other settings") is None
+    assert resumed_epochs(folder) is None, "nor is it kept"
 
 
-@pytest.mark.parametrize("part", ["settings", "code", "torch", "inputs", "targets", "folds"])
-def test_a_checkpoint_of_another_identity_is_not_resumed_from(laboratory, part):
-    interrupted(laboratory)
-    other = decisive(laboratory)
-    other[part] = f"{other[part]}x"
-    assert resumed_epochs(laboratory, other) is None
-    assert resumed_epochs(laboratory, decisive(laboratory)) is None, "nor is it kept"
-
-
-def test_of_a_flipped_bit_nothing_is_resumed(laboratory):
+def test_of_a_flipped_bit_nothing_is_resumed(tmp_path):
     """Wherever it is, the checkpoint before is taken; and no other when that is damaged, too."""
-    folder = interrupted(laboratory)
+    folder = interrupted(tmp_path)
     latest, previous = folder / "latest.allcores", folder / "previous.allcores"
     good = latest.read_bytes()
     for position in np.random.default_rng(0).integers(0, 8 * len(good), 50):
@@ -233,29 +160,29 @@ def test_of_a_flipped_bit_nothing_is_resumed(laboratory):
     before = previous.read_bytes()
     previous.write_bytes(before[:-1])
     latest.write_bytes(good[:-100])
-    assert resumed_epochs(laboratory, decisive(laboratory)) is None
-    interrupted(laboratory)
+    assert resumed_epochs(folder) is None
+    interrupted(folder)
     latest.write_bytes(good[:-100])
-    assert resumed_epochs(laboratory, decisive(laboratory)) == 1
+    assert resumed_epochs(folder) == 1
 
 
 @pytest.mark.parametrize("damage", ["lost", "flipped"])
-def test_a_run_with_curves_begins_anew_when_weights_are_lost(laboratory, damage):
-    folder = interrupted(laboratory, weights=[0, 1])
-    assert resumed_epochs(laboratory, decisive(laboratory), every_epoch=True) == 2
+def test_a_run_with_curves_begins_anew_when_weights_are_lost(tmp_path, damage):
+    folder = interrupted(tmp_path, weights=[0, 1])
+    assert resumed_epochs(folder, every_epoch=True) == 2
     file = folder / "weights_00000.allcores"
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.unlink() if damage == "lost" else file.write_bytes(content)
-    assert resumed_epochs(laboratory, decisive(laboratory)) == 2, "they are scored with curves only"
-    assert resumed_epochs(laboratory, decisive(laboratory), every_epoch=True) is None
+    assert resumed_epochs(folder) == 2, "they are scored with curves only"
+    assert resumed_epochs(folder, every_epoch=True) is None
 
 
-def test_of_a_finished_run_without_its_weights_the_last_epoch_is_done_again(laboratory):
-    folder = interrupted(laboratory, weights=[1])
-    assert resumed_epochs(laboratory, decisive(laboratory), epochs=2) == 2
+def test_of_a_finished_run_without_its_weights_the_last_epoch_is_done_again(tmp_path):
+    folder = interrupted(tmp_path, weights=[1])
+    assert resumed_epochs(folder, epochs=2) == 2
     (folder / "weights_00001.allcores").unlink()
-    assert resumed_epochs(laboratory, decisive(laboratory), epochs=2) == 1
+    assert resumed_epochs(folder, epochs=2) == 1
 
 
 @pytest.mark.parametrize("line", ["x y z a b c", "1 nan nan nan inf 0", "\0\0\0", "1 2"])
@@ -270,18 +197,17 @@ def test_damaged_lines_of_the_trace_do_not_count(tmp_path, line):
     assert len(costs.Watch(file).sessions) == 2
 
 
-def test_a_checkpoint_that_cannot_be_read_for_now_is_kept(laboratory, monkeypatch):
-    folder = interrupted(laboratory)
-    read_bytes = Path.read_bytes
+def test_a_checkpoint_that_cannot_be_read_for_now_is_kept(tmp_path, monkeypatch):
+    folder = interrupted(tmp_path)
 
     def fail(path):
         raise OSError(errno.EIO, "Input/output error", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", fail)
-    with pytest.raises(OSError, match="Input/output error"):
-        Checkpoints(folder, repr((decisive(laboratory), False)), 9)
-    monkeypatch.setattr(Path, "read_bytes", read_bytes)
-    assert resumed_epochs(laboratory, decisive(laboratory)) == 2
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            Checkpoints(folder, "mine", 9)
+    assert resumed_epochs(folder) == 2
 
 
 def test_foreign_files_are_refused_and_left(laboratory):
@@ -289,9 +215,7 @@ def test_foreign_files_are_refused_and_left(laboratory):
     folder.mkdir(parents=True)
     thesis = folder / "thesis.tex"
     thesis.write_text("chapter")
-    process = laboratory.train(RUN)
-    output, _ = process.communicate(timeout=patience.seconds(100))
-    assert process.returncode == 1
+    output = laboratory.finish(RUN, expect=1)
     assert "holds thesis.tex, which is not a checkpoint of a run" in output
     assert "Traceback" not in output
     assert [thesis] == list(folder.iterdir())
@@ -344,32 +268,18 @@ def test_a_run_that_is_told_to_stop_at_its_very_end_has_ended(laboratory, monkey
 
 def test_results_that_were_half_written_are_written_again(laboratory, monkeypatch):
     """The run was killed between its weights and its metrics."""
-    write_json, _ = identity.write_json, laboratory.data()
-    monkeypatch.setattr(identity, "write_json", lambda *_: (_ for _ in ()).throw(MemoryError))
-    with pytest.raises(MemoryError):
+    laboratory.data()
+    with monkeypatch.context() as patched, pytest.raises(MemoryError):
+        patched.setattr(identity, "write_json", lambda *_: (_ for _ in ()).throw(MemoryError))
         laboratory.conduct(RUN)
     assert (laboratory.folder / "run" / "weights.pt").exists()
-    monkeypatch.setattr(identity, "write_json", write_json)
     metrics, _ = laboratory.conduct(RUN)
     assert len(metrics["sessions"]) == 2
 
 
-def test_only_one_at_a_time_trains_a_run(laboratory):
-    first = laboratory.train(vary(epochs=100_000))
-    latest = laboratory.checkpoints("run") / "latest.allcores"
-    while not latest.exists():
-        assert first.poll() is None
-    second = laboratory.train(vary(epochs=100_000))
-    output, _ = second.communicate(timeout=patience.seconds(100))
-    first.kill()
-    first.communicate()
-    assert second.returncode == 1
-    assert "is in use: another process trains the same run" in output
-
-
 def test_a_resumed_run_records_all_its_sessions(laboratory):
-    slow_model(laboratory.folder, seconds=0.005, epochs=100)
-    run = vary(model=Choice("slow", "slow:Net", {}), epochs=100)
+    slow_model(laboratory.folder, seconds=0.005, epochs=60)
+    run = vary(model=Choice("slow", "slow:Net", {}), epochs=60)
     process = laboratory.train(run, forked=False)
     trace = laboratory.checkpoints("run") / "trace.allcores"
     while not trace.exists() or trace.read_text().count("\n") < 4:
@@ -380,9 +290,7 @@ def test_a_resumed_run_records_all_its_sessions(laboratory):
     with trace.open("a") as file:
         file.write("1 99")  # a line that was cut short
     lines = trace.read_text().splitlines()[:-1]
-    process = laboratory.train(run, forked=False)  # without a checkpoint after each epoch
-    output, _ = process.communicate(timeout=patience.seconds(300))
-    assert process.returncode == 0, output
+    laboratory.finish(run)  # without a checkpoint after each epoch
     metrics = read_json(laboratory.folder / "run" / "metrics.json")
     first, second = metrics["sessions"]
     assert metrics["started"] == first["started"] == pytest.approx(float(lines[0].split()[1]))
