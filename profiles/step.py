@@ -18,7 +18,7 @@ import time
 
 AGAIN = 0.1  # seconds until a run without room looks again
 # Set by profiles/allocation.sh: "n1 48 190000\nn2 ...", name, cores and MB of each node.
-NODES = "ALLCORES_ROOM"
+ROOM = "ALLCORES_ROOM"
 
 
 def began(pid):
@@ -75,7 +75,7 @@ if __name__ == "__main__":
         parser.add_argument(f"--{name}", type=int, required=True, help=text)
     parser.add_argument("command", nargs="+", help="program to call once on each node")
     flags = parser.parse_args()
-    lines = [line.split() for line in os.environ[NODES].splitlines()]
+    lines = [line.split() for line in os.environ[ROOM].splitlines()]
     room = {name: (int(cores), int(memory)) for name, cores, memory in lines}
     large = [
         name for name, (cores, mem) in room.items() if cores >= flags.cores and mem >= flags.mem

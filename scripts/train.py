@@ -56,7 +56,7 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()
-    from allcores.stacking import conduct as stacking
+    from allcores.stacking import stacks as stacking
     from allcores.training import evaluation, results, sanity
     from allcores.training.experiment import assist, conduct
 
@@ -101,7 +101,7 @@ def data_of(flags):
 
 def entry_of(flags, run, request, data_folder):
     """The stacking.Entry of the run that the flags describe."""
-    from allcores.stacking.conduct import Entry
+    from allcores.stacking.stacks import Entry
     from allcores.training.experiment import Execution
 
     # One folder per set of settings, so that two runs by hand never share one.
@@ -171,7 +171,7 @@ def several(file, cores_of_job):
     cores.set_thread_variables(commandline.run_of(first).plain.threads_per_worker)
     lean_torch.import_torch()
     from allcores.stacking import (
-        conduct as stacking,  # before forking; it imports what a run needs, too
+        stacks as stacking,  # before forking; it imports what a run needs, too
     )
 
     def stack(job, tell):

@@ -15,7 +15,7 @@ def torch():
 
     import check_models  # noqa: F401
     import train  # noqa: F401
-    from allcores.stacking import conduct  # noqa: F401
+    from allcores.stacking import stacks  # noqa: F401
     from allcores.study import registry
     from allcores.training import experiment, sanity  # noqa: F401
 

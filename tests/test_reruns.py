@@ -13,7 +13,7 @@ from allcores import programs
 from allcores.study import fingerprint, grid, identity, registry
 
 NONE, HALF, ALL = 0, RUNS // 2, RUNS
-STACKING = ("conduct", "data", "loop", "losses", "networks", "optimizers")
+STACKING = ("data", "loop", "losses", "networks", "optimizers", "stacks")
 # Module of the library, or folder for all others in it -> how many of the miniature study's runs an
 # edit of everything that it defines trains again. Half of the runs are lenet's, half are ddp's.
 MODULES = {
@@ -34,8 +34,7 @@ MODULES = {
     "data": ALL,
     "data/preparation": NONE,
     "parallel": ALL,
-    **dict.fromkeys(("parallel/failures", "parallel/heartbeat"), NONE),
-    **dict.fromkeys(("parallel/messages", "parallel/supervision"), NONE),
+    **dict.fromkeys(("parallel/failures", "parallel/heartbeat", "parallel/supervision"), NONE),
     # what only other runs have
     **dict.fromkeys(("parallel/flat", "parallel/staleness"), NONE),
     "training": ALL,

@@ -10,8 +10,8 @@ from conftest import vary
 
 from allcores.files import read_json
 from allcores.machine import costs
-from allcores.stacking import conduct as stacking
 from allcores.stacking import loop, networks
+from allcores.stacking import stacks as stacking
 from allcores.study.identity import Conditions
 from allcores.study.run import Choice
 from allcores.training import experiment, models

@@ -42,7 +42,7 @@ rule calibrate:
     message:
         "Measure how {wildcards.family} is fastest"
     shell:
-        f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_on_node} > {{log:q}} 2>&1"
+        f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_flag} > {{log:q}} 2>&1"
 
 
 rule train:
@@ -65,11 +65,12 @@ rule train:
         "Train {wildcards.model} with {wildcards.strategy}, see {log}"
     shell:
         # exec, so that killing Snakemake ends the training and not a shell around it.
-        f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_on_node} > {{log:q}} 2>&1"
+        f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_flag} > {{log:q}} 2>&1"
 
 
-# Runs of seconds share a job: planning/dealing.py says which. Not their results are declared, which
-# Snakemake would delete if one of them failed, but a mark, whose name no call has had before.
+# Runs of seconds share a job: planning/dealing.py says which. The output is a mark, an empty file:
+# of results Snakemake would delete all when one run has failed. Its name is new in each call, so
+# that the job always runs.
 rule train_several:
     input:
         RUNS.inputs,
@@ -88,4 +89,4 @@ rule train_several:
     message:
         "Train short runs, one after the other, see {log}"
     shell:
-        f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_on_node} > {{log:q}} 2>&1"
+        f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_flag} > {{log:q}} 2>&1"

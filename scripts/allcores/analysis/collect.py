@@ -51,9 +51,8 @@ def read(files, run, data_folder, conditions):
         conditions: the Conditions required by the study.
 
     Raises:
-        ValueError: they were edited, or belong to another run than the config's. Snakemake retrains
-            when something changes; this catches what it cannot see, such as copied results or a
-            deleted `.snakemake`.
+        ValueError: they were edited, or belong to another run than the config's. A call has trained
+            such runs again; this guards a report that is made by hand, of copied results.
     """
     metrics = run_files.metrics(files)
     actual = metrics["identity"]

@@ -135,14 +135,17 @@ class Call:
     @property
     def nodes(self):
         """How many nodes a run can have in this call; None: on a cluster."""
-        return int(os.environ[NODES]) if self.launcher else self.local_cores and 1
+        if self.launcher:
+            return int(os.environ[NODES])
+        return 1 if self.local_cores else None
 
     @property
     def is_on_cluster(self):
+        """Whether jobs run elsewhere: submitted, or as steps on the nodes of an allocation."""
         return bool(self.launcher) or self.local_cores is None or not self.is_main
 
     @property
-    def cores_on_node(self):
+    def cores_flag(self):
         """The cores that a run has on each of its nodes, for the shell."""
         return "$(({threads} / {resources.nodes}))" if self.launcher else "{threads}"
 
@@ -182,14 +185,13 @@ class Call:
         return [StudyJob(self, study, self.table) for study in studies]
 
     def targets(self, wildcards):
-        """All files of studies, and those that this call makes beside the ones they are made of:
-        results and data that were lost once the studies were finished."""
+        """The files of every study, and lost runs and data that this call makes beside them."""
         if self.undecided:
             return [self.folder.plan_file(choose.FILE)]
         paths = dict.fromkeys((*self.table.required, *self._known_paths()))
         data = {file for path in paths for file in self.data.files(self.table.runs[path]).values()}
         files = [file for job in self.studies for file in job.files]
-        return [*self.runs.results(paths), *sorted(data), *files]
+        return [*self.runs.request(paths), *sorted(data), *files]
 
     def is_forced(self, *rules):
         """Whether --forcerun or --forceall asks for all jobs of one of these rules."""

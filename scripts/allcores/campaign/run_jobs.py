@@ -55,9 +55,14 @@ class RunJobs:
             return 1
         return max(self.call.most_cores, recipes.cores_measured(self._recipe_file(run)))
 
+    @property
+    def node_mb(self):
+        """The memory of a node of the allocation, in MB; without one there is no limit."""
+        return int(os.environ.get(NODE_MB, 10**9))
+
     def memory_of_recipe(self, wildcards, attempt):
         needed = self._memory_mb(self.with_recipe(wildcards), attempt)
-        return max(needed, min(2 * needed, int(os.environ.get(NODE_MB, 10**9))))
+        return max(needed, min(2 * needed, self.node_mb))
 
     def minutes_of_recipe(self, wildcards, attempt):
         return attempt * self.estimates.minutes([self.with_recipe(wildcards)])
@@ -73,7 +78,7 @@ class RunJobs:
             *["--output", output[0]],
         )
 
-    def _submits(self, run):
+    def _is_step_on_nodes(self, run):
         """Whether a run is a SLURM job on several nodes."""
         return run.nodes > 1 and self.call.is_on_cluster and not self.call.launcher
 
@@ -123,9 +128,9 @@ class RunJobs:
             files |= {file: file for file in made.values()}
         return list(files)
 
-    def results(self, paths):
-        """Of the runs at these paths that this call trains, the files that say that they are: the
-        metrics of one with a job of its own, the mark of a job of several. The others are valid."""
+    def request(self, paths):
+        """Have the runs at these paths trained whose results are not valid, in jobs of their own or
+        shared ones; returns the files that say that they are trained: metrics, or a job's mark."""
         to_train = [path for path in paths if not self._is_valid(path)]
         if new := [path for path in to_train if path not in self.mark_of]:
             self._deal(new)
@@ -234,7 +239,9 @@ class RunJobs:
         if run.threads_per_worker == AUTO and recipes.is_sound(recipe):
             run = recipes.fill_in(run, recipe, self.call.most_cores)
         cores = run.cores_on_node
-        on_node = self.cores or cores if self.is_exclusive(wildcards) else cores
+        on_node = cores
+        if self.is_exclusive(wildcards) and self.cores is not None:
+            on_node = self.cores
         return on_node * (run.nodes if self.call.launcher else 1)
 
     def priority(self, wildcards):
@@ -251,20 +258,19 @@ class RunJobs:
     def _memory_mb(self, run, attempt):
         needed = self.estimates.memory_mb(run)
         # More after a failure, but not more than a node of the allocation has.
-        return max(needed, min(attempt * needed, int(os.environ.get(NODE_MB, 10**9))))
+        return max(needed, min(attempt * needed, self.node_mb))
 
     def too_large(self):
         """Yield a line if a run needs more memory than a node of the allocation has.
 
         As a step it would wait for ever for room, or be ended as soon as it begins.
         """
-        room = int(os.environ.get(NODE_MB, 10**9))
         needed = {path: self._memory_mb(run, 1) for path, run in self.table.runs.items()}
         largest = max(needed, key=needed.get)
-        if needed[largest] > room:
+        if needed[largest] > self.node_mb:
             yield (
-                f"{largest} needs {needed[largest]} MB; SLURM gives this job {room} MB on a node: "
-                f"submit it with --mem=0 (all of a node's) or --mem={needed[largest]}"
+                f"{largest} needs {needed[largest]} MB; SLURM gives this job {self.node_mb} MB on "
+                f"a node: submit it with --mem=0 (all of a node's) or --mem={needed[largest]}"
             )
 
     def minutes(self, wildcards, attempt):
@@ -273,7 +279,7 @@ class RunJobs:
     def command(self, wildcards, resources):
         """The call of scripts/train.py for a run, for the shell."""
         run = self.run(wildcards)
-        call = _srun(run, resources) if self._submits(run) else self._call(PROGRAM)
+        call = _srun(run, resources) if self._is_step_on_nodes(run) else self._call(PROGRAM)
         return commands.quoted(*call, *self._arguments(run, self.folder.run(run.path)))
 
     def command_of_shared(self, wildcards):

@@ -2,8 +2,7 @@
 
 Written for the version that pyproject.toml pins. After an upgrade run tests/test_internals.py and,
 for what concerns clusters and signals, make test-slurm and tests/test_workflow.py: what a function
-here relies on is held by one of them. By the interface of logger plugins events.py has the states
-of jobs; texts of messages that it hides are in it, too.
+here relies on is held by one of them. docs/adding.md lists the other files that know Snakemake.
 """
 
 import asyncio

@@ -231,7 +231,7 @@ class Current:
         return identity.made_of(known or identity.before_data(run), self.data_made_of[label])
 
     def has_what_is_asked(self, run, record):
-        """Whether the record.Record of a run's results has its Conditions."""
+        """Whether the identity.Record of a run's results has its Conditions."""
         return self.table.conditions[run.path].are_met_by(record.content["conditions"])
 
     def recipe_differs(self, run, record):

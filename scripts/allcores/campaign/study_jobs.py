@@ -40,10 +40,10 @@ class StudyJob(Study):
             files += self.call.data.dataset_files(label).values()
         if self.selections:
             # All at once, so that the runs of all selections may share jobs.
-            self.call.runs.results(self.call.selections.known_paths(self.selections))
+            self.call.runs.request(self.call.selections.known_paths(self.selections))
             files += self.call.selections.files(self.selections)
         else:
-            files += self.call.runs.results(self.paths)
+            files += self.call.runs.request(self.paths)
         if files or self.is_outdated:
             self.call.make_again([self.page])
         return files
@@ -52,7 +52,7 @@ class StudyJob(Study):
         def when_selected(wildcards):
             if self.call.selections.files([selection]):
                 checkpoints.select_candidate.get(selection=selection.path)
-            return self.call.runs.results([self.folder.chosen_path(selection)])
+            return self.call.runs.request([self.folder.chosen_path(selection)])
 
         return when_selected
 
@@ -103,7 +103,7 @@ class SelectionJobs:
         earlier = self.files([selection.previous] if selection.previous else [])
         if earlier:
             checkpoints.select_candidate.get(selection=selection.previous.path)
-        return [*earlier, *self.call.runs.results(self._inner(selection))]
+        return [*earlier, *self.call.runs.request(self._inner(selection))]
 
     def files(self, selections):
         """The files of those of these Selections that this call makes."""

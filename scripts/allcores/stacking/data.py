@@ -15,7 +15,7 @@ class StackedSamples:
     """The inputs and targets of the tasks of a stack.
 
     Args:
-        tasks: experiment.Task of each of K networks, of one dataset.
+        tasks: training.task.Task of each of K networks, of one dataset.
     """
 
     def __init__(self, tasks):

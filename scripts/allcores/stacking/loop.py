@@ -22,7 +22,7 @@ def train(tasks, models, after_epoch):
     """Train the networks of a stack.
 
     Args:
-        tasks: experiment.Task of each, of one dataset; with one batch size, loss and optimizer.
+        tasks: training.task.Task of each, of one dataset; with one batch size, loss and optimizer.
         models: the networks, of one shape, with the weights that they begin with.
         after_epoch: function of the number of a network, its epochs so far and a function that
             gives the weights that it ships, a state_dict; may add to the record of the last epoch.

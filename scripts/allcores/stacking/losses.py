@@ -27,7 +27,7 @@ def of_tasks(tasks):
     (K, B) bool, that gives the networks' mean losses, (K,) float32.
 
     Args:
-        tasks: experiment.Task of each network, all of classes or all of numbers.
+        tasks: training.task.Task of each network, all of classes or all of numbers.
     """
     loss = tasks[0].run.loss
     if loss.name in NUMBER_TARGETS and tasks[0].dataset.classes is None:

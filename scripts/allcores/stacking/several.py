@@ -81,7 +81,8 @@ class SharedJob:
         return failed
 
     def _stacked(self, stack, program):
-        """Train what can be stacked; returns the paths of the other runs."""
+        """Train what can be stacked; returns the paths of the other runs, of all if the process
+        that sorts them out ends before it has."""
         self.done_file.touch()
         read, write = os.pipe()
 
@@ -98,7 +99,7 @@ class SharedJob:
                 told.append(answer.read())
 
         _in_child(partial(program, train), before_waiting=listen)
-        return set(json.loads(told[0] or "[]"))
+        return set(json.loads(told[0]) if told[0] else self.to_train)
 
 
 def _tell(pipe, paths):

@@ -48,7 +48,7 @@ def files_of_run(run):
     """Module -> hash of every file that the fingerprint of a Run covers."""
     parts = registry.strategies()[run.strategy.name], registry.schedules()[run.schedule.name]
     modules = {part.module for part in (*parts, registry.model(run.model.name))}
-    stacking = [f"{PACKAGE}.stacking.conduct"] if run.may_be_stacked else []
+    stacking = [f"{PACKAGE}.stacking.stacks"] if run.may_be_stacked else []
     return _reached(f"{PACKAGE}.training.experiment", *stacking, *sorted(modules))
 
 

@@ -296,6 +296,7 @@ def training(label, entry, dataset):
     Args:
         dataset: Choice, which decides the default loss.
     """
+    usual = schema.defaults("models")
     entry = {"loss": LOSSES[registry.is_regression(dataset)], "augmentation": {}} | entry
     options = {k: v for k, v in entry.items() if k not in HYPERPARAMETERS | {"name", "import"}}
     return {
@@ -305,8 +306,10 @@ def training(label, entry, dataset):
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
         **{key: entry[key] for key in ("batch_size", "epochs", "precision", "memory_format")},
-        # true is what `decay_biases` is anyway, which a Run does not say.
-        **{key: entry[key] for key in ADDITIONS if entry.get(key, True) is not True},
+        # A Run does not say what is so anyway.
+        **{
+            key: entry[key] for key in ADDITIONS if entry.get(key, usual.get(key)) != usual.get(key)
+        },
     }
 
 

@@ -1,5 +1,6 @@
-"""A run's identity: everything that decides its weights. Resuming and collecting compare all of it,
-reruns the made_of() that is known before the data.
+"""A run's identity: everything that decides its weights. A run resumes, and its results are
+collected, only if all of it is equal. Whether it is trained again is decided earlier, by
+made_of(), for which its data need not be there.
 
 * `settings`: the Run as JSON;
 * `code`: the fingerprint of the code that the run can reach;

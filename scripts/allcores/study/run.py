@@ -12,7 +12,7 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{se
 # The value of a key that is to be measured, and these keys; see training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
-# Optional keys of a model's entry, whose values are numbers, or true by default.
+# Optional keys of a model's entry, of numbers and truth values.
 ADDITIONS = ("clip_norm", "decay_biases", "ema", "swa", "validation", "patience", "stacked")
 # Fields that are left out of a run's JSON if they are None, as in older versions.
 OPTIONAL = ("inner_folds", "inner_fold", "stop_after", *ADDITIONS)
@@ -134,7 +134,7 @@ class Run:
 
     @property
     def may_be_stacked(self):
-        """Whether it is trained in a stack if its network can be: see stacking/conduct.py."""
+        """Whether it is trained in a stack if its network can be: see stacking/stacks.py."""
         return self.processes == 1 and self.stacked is None
 
     @property
