@@ -51,7 +51,7 @@ def test_what_a_step_has_is_free_again_once_its_process_has_ended(tmp_path):
 
 
 def test_what_no_node_has_is_refused():
-    environment = ENVIRONMENT | {step.NODES: "n1 4 4000\nn2 4 4000\n", "SLURM_JOB_ID": "7"}
+    environment = ENVIRONMENT | {step.ROOM: "n1 4 4000\nn2 4 4000\n", "SLURM_JOB_ID": "7"}
     flags = ["--nodes=2", "--cores=2", "--mem=5000", "--", "true"]
     run = subprocess.run(
         [sys.executable, "-I", "-S", PROGRAM, *flags],
