@@ -31,6 +31,12 @@ from allcores.study import registry
 for component in registry.strategies().values():
     component.load()
 """
+# No import of ours: torch finds the backend by the wheel's entry points.
+BACKEND = """
+import torch.distributed as dist
+dist.init_process_group("shm", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+print(dist.get_backend())
+"""
 
 
 @pytest.fixture(scope="module")
@@ -71,16 +77,26 @@ def test_a_study_is_trained_where_it_is_called(allcores):
     assert status.stdout.startswith("2 done, 0 running, 0 failed, 0 to go"), status.stderr
 
 
-def test_the_library_is_imported_without_the_packages_of_the_workflow(allcores):
-    """With no more than what the wheel depends on, and no program beside it."""
-    said = subprocess.run(
-        [sys.executable, "-c", IMPORT_ALONE],
+def alone(allcores, program):
+    """A program that has what is installed on its path, and nothing of this folder."""
+    return subprocess.run(
+        [sys.executable, "-c", program],
         cwd=allcores.place,
         env=ENVIRONMENT | {"PYTHONPATH": str(allcores.installed)},
         text=True,
         capture_output=True,
     )
+
+
+def test_the_library_is_imported_without_the_packages_of_the_workflow(allcores):
+    """With no more than what the wheel depends on, and no program beside it."""
+    said = alone(allcores, IMPORT_ALONE)
     assert said.returncode == 0, said.stderr
+
+
+def test_torch_finds_the_backend_of_what_is_installed(allcores):
+    said = alone(allcores, BACKEND)
+    assert said.stdout == "shm\n", said.stderr
 
 
 def test_profiles_of_batch_systems_are_found(allcores):

@@ -16,6 +16,7 @@ ALL = (
     "nested",
     "dry_run",
     "packing",
+    "backend",
     "ring",
     "synchronous_step",
     "two_level",

@@ -24,20 +24,20 @@ CASES = [
 # Each on a core of its own.
 WORKER_COUNTS = sized(sorted({2, cores.allowed()} - {1}), [2])
 # Without exchange, each worker applies its own gradient to weights of its own.
-STRATEGIES = {"no exchange": "serial", "ddp": "ddp", "ring": "ring"}
-STRATEGIES |= {"shared_memory": "shared_memory"}
+STRATEGIES = {"no exchange": ("serial", {}), "ddp": ("ddp", {}), "ring": ("ring", {})}
+STRATEGIES |= {"shared_memory": ("shared_memory", {})}
 
 
-def alternatives(name, batch, memory_format, world):
+def alternatives(name, batch, memory_format, world, strategies=STRATEGIES):
     allocator.keep_freed_memory()  # as a training does
     images = torch.randn(batch, 3, 32, 32)
     targets = torch.randint(10, (batch,))
 
-    def step(strategy):
+    def step(strategy, options):
         model = registry.model(name).load()(channels=3, image_size=(32, 32), classes=10)
         model.to(memory_format=models.MEMORY_FORMATS[memory_format])
         make = registry.strategies()[strategy].load()
-        strategy = make(model, OptimizerMaker(SGD), world)
+        strategy = make(model, OptimizerMaker(SGD), world, **options)
 
         def act():
             torch.nn.functional.cross_entropy(strategy.model(images), targets).backward()
@@ -45,7 +45,7 @@ def alternatives(name, batch, memory_format, world):
 
         return act
 
-    return {label: step(name) for label, name in STRATEGIES.items()}
+    return {label: step(*way) for label, way in strategies.items()}
 
 
 if __name__ == "__main__":

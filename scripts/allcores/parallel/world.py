@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from allcores.machine.costs import Clock
+from allcores.parallel import process_group
 from allcores.parallel.barrier import Barrier
 from allcores.parallel.pause import Pause
 from allcores.parallel.shared_memory import SharedMemory
@@ -70,11 +71,22 @@ class World:
         """The rank of a worker among the workers of its node."""
         return self.rank % self.workers_on_node
 
-    def all_reduce(self, tensor):
-        """Sum a tensor over the workers, in place, and return it."""
+    def all_reduce(self, tensor, group=None):
+        """Sum a tensor over the workers, in place, and return it.
+
+        Args:
+            group: by which of their process groups, see group_by(); None: gloo's.
+        """
         if self.workers > 1:
-            dist.all_reduce(tensor, group=self.worker_group)
+            dist.all_reduce(tensor, group=group or self.worker_group)
         return tensor
+
+    def group_by(self, backend):
+        """The process group of the workers that exchanges by `gloo` or by `shm`."""
+        if backend == "gloo":
+            return self.worker_group
+        process_group.register()
+        return self._group(range(self.workers), backend)
 
     def sum(self, number):
         """The sum of a float over the workers."""
@@ -185,8 +197,8 @@ class World:
         # each other, and gloo would take that for a crash.
         dist.barrier()
 
-    def _group(self, ranks):
-        return dist.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT)
+    def _group(self, ranks, backend="gloo"):
+        return dist.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT, backend=backend)
 
 
 def _traffic_between_machines():

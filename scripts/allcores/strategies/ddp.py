@@ -4,6 +4,9 @@ Gradients are gathered into buckets; as soon as backward() has filled one, gloo 
 backward() goes on. Every worker then applies the same averaged gradient. With W workers and n
 weights each worker sends 2 (W - 1) / W * n numbers per step, through loopback TCP on one machine.
 
+`backend: shm` exchanges in shared memory instead (see parallel/process_group.py), while backward()
+waits.
+
 A communication hook sends less and rounds more: `fp16` and `bf16` halve the bytes; `powersgd` sends
 a matrix of a x b numbers as two of a x rank and rank x b, and keeps what was lost for the next step
 (Vogels et al. 2019; it is not saved, a resumed run begins with nothing kept).
@@ -18,7 +21,12 @@ import torch
 
 from allcores.strategies.base import Strategy
 
-ALLOWED = {"bucket_mb": 1, "hook": ("none", "fp16", "bf16", "powersgd"), "powersgd_rank": 1}
+ALLOWED = {
+    "backend": ("gloo", "shm"),
+    "bucket_mb": 1,
+    "hook": ("none", "fp16", "bf16", "powersgd"),
+    "powersgd_rank": 1,
+}
 # For so many times of backward() PowerSGD sends whole gradients, the least that torch allows; the
 # first of them is that of _arrange_buckets().
 POWERSGD_WARM_UP = 2
@@ -43,6 +51,7 @@ class DDP(Strategy):
         make_optimizer,
         world,
         *,
+        backend="gloo",
         bucket_mb=25,
         hook="none",
         powersgd_rank=1,
@@ -52,6 +61,7 @@ class DDP(Strategy):
         # forward_sync_buffers=False: batch-norm statistics stay the worker's until synchronize().
         self.model = torch.nn.parallel.DistributedDataParallel(
             model,
+            process_group=world.group_by(backend),
             forward_sync_buffers=False,
             bucket_cap_mb=bucket_mb,
             find_unused_parameters=find_unused_parameters,

@@ -5,6 +5,8 @@ replace theirs by the average. The optimizer's state (momentum, Adam's moments) 
 own and is averaged at the end of an epoch. With W workers and n weights each worker sends
 2 (W - 1) / W * n numbers per average, one `every`-th of that per step.
 
+`backend: shm` exchanges in shared memory instead of by gloo (see parallel/process_group.py).
+
 `post_local: k` averages after each of the first k steps (post-local SGD): copies drift apart most
 while the weights change fastest.
 
@@ -18,7 +20,7 @@ Mini-Batches, Use Local SGD" (post-local).
 
 from allcores.strategies._local import LocalStrategy
 
-ALLOWED = {"every": 1, "post_local": 0}
+ALLOWED = {"backend": ("gloo", "shm"), "every": 1, "post_local": 0}
 
 
 class LocalSGD(LocalStrategy):
@@ -28,10 +30,13 @@ class LocalSGD(LocalStrategy):
     equals_serial = "with one worker"
     element_wise = True
 
-    def __init__(self, model, make_optimizer, world, *, every=8, post_local=0):
+    def __init__(self, model, make_optimizer, world, *, backend="gloo", every=8, post_local=0):
         super().__init__(model, make_optimizer, world)
         self.every, self.post_local = every, post_local
-        self.steps = 0
+        self.steps, self.group = 0, world.group_by(backend)
+
+    def average(self, vector):
+        self.world.all_reduce(vector, self.group).div_(self.world.workers)
 
     def step(self, lr):
         self.update(lr)

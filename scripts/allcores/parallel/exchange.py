@@ -1,0 +1,284 @@
+"""Memory, a barrier and the sight of each other for processes of one machine, however started."""
+
+import contextlib
+import mmap
+import os
+import secrets
+import select
+import socket
+import struct
+import time
+from pathlib import Path
+
+import torch
+
+from allcores.parallel.barrier import Barrier
+
+# Bytes of a block per rank: two of every rank stay in a processor's cache.
+BLOCK = 1 << 20
+SPIN = 1e-3  # seconds to poll at a barrier before sleeping, where each rank has a core
+LOOK = 0.1  # seconds between two looks at whether all others are alive
+LINE = 64  # bytes of a cache line
+NOBODY = -1
+CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
+
+
+def machine():
+    """A text that processes have in common if they can share memory as an Exchange does: one kernel
+    and one namespace of sockets."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    sockets = Path("/proc/self/ns/net").readlink()
+    return f"{socket.gethostname()} {boot} {sockets} {os.getuid()}"
+
+
+class LostRankError(RuntimeError):
+    """Another rank of a group has ended or does not come."""
+
+
+class Exchange:
+    """What the ranks of one machine write for each other.
+
+    The first rank makes an anonymous file and the signals of a barrier, and hands their descriptors
+    to the others over a Unix socket without a name in the file system: nothing can be left in
+    /dev/shm, whose size does not matter either.
+
+    Each step of a collective has one of two blocks, in turn. A rank may write to the block of step
+    k + 2 once it has passed the barrier of step k + 1, at which all arrive when they have read that
+    of step k: so a step needs one barrier only.
+
+    Args:
+        store: torch's store, of this group and machine alone.
+        ranks: the ranks of the group on this machine, in order.
+        rank: this process's.
+        timeout: seconds to wait for the others.
+
+    Attributes:
+        place: position of this rank among the ranks.
+
+    Raises:
+        LostRankError: the other ranks did not come in time.
+    """
+
+    def __init__(self, store, ranks, rank, timeout):
+        self.ranks, self.place, self.timeout = ranks, ranks.index(rank), timeout
+        self.process, self.step = os.getpid(), 0
+        count = len(ranks)
+        header = -(-LINE * (3 + 3 * count) // mmap.PAGESIZE) * mmap.PAGESIZE
+        with contextlib.ExitStack() as open_files:
+            memory, *signals = self._descriptors(store, header + 2 * BLOCK * count)
+            open_files.callback(os.close, memory)
+            self.memory = mmap.mmap(memory, 0)
+        words = memoryview(self.memory)[:header].cast("q")
+        processes = words[:count]
+        processes[self.place] = self.process
+        arrivals = words[count : 2 * count]
+        self.failed = words[2 * count : 2 * count + 1]
+        described = LINE * (2 * count // 8 + 2)
+        self.described = [
+            [memoryview(self.memory)[start : start + LINE].cast("q") for start in of_step]
+            for of_step in (
+                range(described + LINE * count * k, described + LINE * count * (k + 1), LINE)
+                for k in (0, 1)
+            )
+        ]
+        self.blocks = torch.frombuffer(self.memory, dtype=torch.uint8, offset=header)
+        self.blocks = self.blocks.view(2, count, BLOCK)
+        self.views = {}  # dtype -> its view of blocks
+        spin = SPIN if count <= len(os.sched_getaffinity(0)) else 0
+        self.barrier = WatchedBarrier(self, spin, timeout, signals, arrivals)
+        self.barrier.wait(self.place)  # every rank has said which process it is
+        self.barrier.watch([*processes])
+
+    def _descriptors(self, store, size):
+        """The shared file, then the signals that this rank raises and awaits in each round."""
+        if self.place > 0:
+            return self._received(store.get("socket").decode())
+        memory = os.memfd_create("allcores-group")
+        os.ftruncate(memory, size)
+        with contextlib.ExitStack() as open_files:
+            signals = [
+                [self._signal(open_files) for _ in self.ranks] for _ in distances(len(self.ranks))
+            ]
+            if len(self.ranks) > 1:
+                self._hand_out(store, memory, signals)
+            own = [os.dup(signal) for signal in of_rank(signals, 0)]
+        return [memory, *own]
+
+    @staticmethod
+    def _signal(open_files):
+        flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
+        signal = os.eventfd(0, flags)
+        open_files.callback(os.close, signal)
+        return signal
+
+    def _hand_out(self, store, memory, signals):
+        name = f"allcores-{secrets.token_hex(16)}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.settimeout(self.timeout)
+            listener.bind(f"\0{name}")
+            listener.listen(len(self.ranks))
+            store.set("socket", name)
+            waiting = set(range(1, len(self.ranks)))
+            while waiting:
+                try:
+                    other, _ = listener.accept()
+                except TimeoutError:
+                    raise LostRankError(self._missing(waiting)) from None
+                with other:
+                    other.settimeout(self.timeout)
+                    credentials = other.getsockopt(
+                        socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size
+                    )
+                    if CREDENTIALS.unpack(credentials)[1] != os.getuid():
+                        continue
+                    place = int(other.recv(16))
+                    socket.send_fds(other, [b"."], [memory, *of_rank(signals, place)])
+                    waiting.discard(place)
+
+    def _received(self, name):
+        count = 1 + 2 * len(distances(len(self.ranks)))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
+            first.settimeout(self.timeout)
+            try:
+                first.connect(f"\0{name}")
+                first.send(str(self.place).encode())
+                _, descriptors, _, _ = socket.recv_fds(first, 1, count, socket.MSG_CMSG_CLOEXEC)
+            except OSError:
+                raise LostRankError(self._missing([0])) from None
+        if len(descriptors) != count:
+            raise LostRankError(self._missing([0]))
+        return descriptors
+
+    def _missing(self, places):
+        names = ", ".join(str(self.ranks[place]) for place in sorted(places))
+        return f"rank {names} has not joined the group within {self.timeout:g} s"
+
+    def begin(self, *description):
+        """Begin a collective, after whose first meet() all ranks must have described the same.
+
+        Args:
+            description: whole numbers, eight at most.
+        """
+        if os.getpid() != self.process:
+            raise RuntimeError(
+                "this process was forked from one that has joined a group of the backend shm; "
+                "expected that each process calls init_process_group() itself"
+            )
+        if self.barrier is None:
+            raise RuntimeError("the process group was destroyed")
+        words = self.described[self.step % 2][self.place]
+        for position, number in enumerate(description):
+            words[position] = number
+
+    def rows(self, dtype):
+        """The block of this step: (ranks, elements) of a dtype, a row of each rank."""
+        if dtype not in self.views:
+            self.views[dtype] = self.blocks.view(dtype)
+        return self.views[dtype][self.step % 2]
+
+    def meet(self):
+        """Wait until every rank has written what it has in this step."""
+        self.barrier.wait(self.place)
+
+    def differing(self):
+        """Place of a rank that has described another collective than this one; None: all agree."""
+        described = self.described[self.step % 2]
+        own = described[self.place]
+        return next((place for place, other in enumerate(described) if other != own), None)
+
+    def close(self):
+        """Let the signals go, and the memory with its last view."""
+        if self.barrier:
+            self.barrier.close()
+        self.memory = self.blocks = self.described = self.failed = self.barrier = None
+        self.views = {}
+
+
+class WatchedBarrier(Barrier):
+    """A barrier at which the ranks that have come learn when another has ended.
+
+    Args:
+        exchange: the Exchange of its ranks.
+        signals: those that this rank raises, then those that it awaits, in each round.
+    """
+
+    def __init__(self, exchange, spin, timeout, signals, arrivals):
+        self.parties, self.spin, self.timeout = len(exchange.ranks), spin, timeout
+        self.exchange, self.arrivals = exchange, arrivals
+        self.distances = distances(self.parties)
+        self.signals = [
+            {(exchange.place + distance) % self.parties: raised, exchange.place: awaited}
+            for distance, raised, awaited in zip(
+                self.distances, signals[::2], signals[1::2], strict=True
+            )
+        ]
+        self.senders = {
+            of_round[exchange.place]: (exchange.place - distance) % self.parties
+            for distance, of_round in zip(self.distances, self.signals, strict=True)
+        }
+        self.descriptors, self.processes = signals, {}  # place -> descriptor of its process
+
+    def watch(self, processes):
+        """Note the others' processes, as far as they can be seen from here."""
+        for place, process in enumerate(processes):
+            if place != self.exchange.place:
+                # Of another namespace of processes its number means nothing; then timeout remains.
+                with contextlib.suppress(OSError):
+                    self.processes[place] = os.pidfd_open(process)
+
+    def _sleep(self, signal):
+        end = time.monotonic() + self.timeout
+        poll = select.poll()
+        poll.register(signal, select.POLLIN)
+        while not poll.poll(1000 * min(LOOK, self.timeout)):
+            missing, dead = self._missing(), self._dead()
+            is_lost = dead & (missing | {self.senders[signal]})
+            if is_lost and not poll.poll(0):  # it has not raised the signal before it ended
+                self._give_up(f"rank {self._names(is_lost)} has ended")
+            elif self.exchange.failed[0]:
+                self._give_up("another rank of the group has ended or does not come")
+            elif time.monotonic() > end:
+                self._give_up(
+                    f"waited {self.timeout:g} s for rank {self._names(missing)}, which did not come"
+                )
+        os.eventfd_read(signal)
+        return True
+
+    def _missing(self):
+        """Places of the ranks that have not come."""
+        count = self.arrivals[self.exchange.place]
+        return {place for place in range(self.parties) if self.arrivals[place] < count}
+
+    def _dead(self):
+        ready, _, _ = select.select([*self.processes.values()], [], [], 0)
+        return {place for place, process in self.processes.items() if process in ready}
+
+    def _names(self, places):
+        return ", ".join(str(self.exchange.ranks[place]) for place in sorted(places))
+
+    def _give_up(self, why):
+        """Tell those that wait for this rank, too."""
+        self.exchange.failed[0] = 1
+        raise LostRankError(why)
+
+    def close(self):
+        for descriptor in (*self.descriptors, *self.processes.values()):
+            os.close(descriptor)
+        self.descriptors, self.processes = [], {}
+        self.exchange = self.arrivals = None
+
+
+def distances(parties):
+    """How far on the rank is that each rank signals in a round of the barrier."""
+    return [1 << k for k in range((parties - 1).bit_length())]
+
+
+def of_rank(signals, place):
+    """The signals, by round and rank, that the rank at a place raises and awaits, in turn."""
+    steps = distances(len(signals[0])) if signals else []
+    pairs = zip(steps, signals, strict=True)
+    return [
+        signal
+        for distance, of_round in pairs
+        for signal in (of_round[(place + distance) % len(of_round)], of_round[place])
+    ]

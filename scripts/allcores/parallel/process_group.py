@@ -1,0 +1,399 @@
+"""The process group of the backend `shm`: collectives of torch in shared memory.
+
+Where ranks share a machine, what each has goes through two blocks of memory that stay in cache:
+every rank copies a part of its tensor into its row, all meet at a barrier, and each reads the rows
+of the others. Machines exchange by gloo: the first rank of each sends and receives for all of its
+own. Collectives that move pieces from one rank to another go through gloo as they are.
+
+A collective has ended when its call returns, with `async_op`, too: no thread goes on with it beside
+the computation, which would take a core from it.
+"""
+
+import contextlib
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import _create_work_from_future
+from torch.futures import Future
+
+from allcores.parallel.exchange import BLOCK, Exchange, machine
+
+# Elements in the rows of all ranks that each rank adds up itself: a second barrier takes longer.
+SMALL = 1 << 15
+ReduceOp = dist.ReduceOp.RedOpType
+COMBINE = {
+    ReduceOp.SUM: torch.Tensor.add_,
+    ReduceOp.AVG: torch.Tensor.add_,
+    ReduceOp.PRODUCT: torch.Tensor.mul_,
+    ReduceOp.MIN: lambda total, row: torch.minimum(total, row, out=total),
+    ReduceOp.MAX: lambda total, row: torch.maximum(total, row, out=total),
+    ReduceOp.BAND: torch.Tensor.bitwise_and_,
+    ReduceOp.BOR: torch.Tensor.bitwise_or_,
+    ReduceOp.BXOR: torch.Tensor.bitwise_xor_,
+}
+OF_BITS = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+ROUNDED = (torch.float16, torch.bfloat16)  # added up as float32
+FLOATS = (torch.float32, torch.float64, *ROUNDED)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+DTYPES = sorted({kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}, key=str)
+KINDS = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier")
+EVERY = -1  # instead of the rank of a root
+NAME = "shm"
+
+
+def register():
+    """Tell torch of the backend, once. torch calls this at `import torch` where the package is
+    installed, by the entry points `torch.backends`."""
+    if dist.is_available() and NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, SharedMemoryGroup, devices=["cpu"])
+
+
+class SharedMemoryGroup(dist.ProcessGroup):
+    """A process group whose ranks may be on one machine or on several.
+
+    Args:
+        store: torch's store, of this group alone.
+        timeout: datetime.timedelta, to wait for other ranks.
+
+    Raises:
+        exchange.LostRankError: from any collective: another rank has ended or does not come.
+        ValueError: from any collective: ranks call different ones, or with tensors that differ in
+            dtype or length.
+    """
+
+    def __init__(self, store, rank, size, timeout):
+        super().__init__(rank, size)
+        self.place = rank
+        self.gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        self.machines = _machines(store, rank, size)
+        self.ranks = next(ranks for ranks in self.machines if rank in ranks)
+        own_store = dist.PrefixStore(f"machine of {self.ranks[0]}", store)
+        self.exchange = Exchange(own_store, self.ranks, rank, timeout.total_seconds())
+        self.across = None  # gloo between the first ranks of several machines
+        if len(self.machines) > 1 and rank == self.ranks[0]:
+            across_store = dist.PrefixStore("first ranks", store)
+            position = self.machines.index(self.ranks)
+            self.across = dist.ProcessGroupGloo(across_store, position, len(self.machines), timeout)
+
+    def allreduce(self, tensors, opts=None):
+        """Combine a tensor with those of all ranks, in place."""
+        opts = opts or dist.AllreduceOptions()
+        if not _is_combined_here(tensors, opts.reduceOp):
+            return self.gloo.allreduce(tensors, opts)
+        self._combine("all_reduce", tensors[0], opts.reduceOp.op)
+        return _done(tensors)
+
+    def allreduce_coalesced(self, tensors, opts):
+        """Combine each of several tensors with those of all ranks, in place."""
+        for tensor in tensors:
+            self.allreduce([tensor], opts)
+        return _done(tensors)
+
+    def reduce(self, tensors, opts):
+        """Combine a tensor with those of all ranks, in place at the root."""
+        if not _is_combined_here(tensors, opts.reduceOp):
+            return self.gloo.reduce(tensors, opts)
+        self._combine("reduce", tensors[0], opts.reduceOp.op, opts.rootRank)
+        return _done(tensors)
+
+    def broadcast(self, tensors, opts):
+        """Give all ranks the tensor of the root."""
+        root = opts.rootRank
+        description = _description(tensors[0], root)
+        with _flat(tensors[0], writes=self.place != root, dtype=torch.uint8) as flat:
+            for part in _parts(flat, BLOCK):
+                self._broadcast_part(part, root, description)
+        return _done(tensors)
+
+    def allgather(self, outputs, inputs, opts=None):
+        """Give all ranks the tensors of all."""
+        (outputs_of_all,), (tensor,) = outputs, inputs
+        is_even = all(
+            output.dtype == tensor.dtype and output.shape == tensor.shape
+            for output in outputs_of_all
+        )
+        if self._has_machines or not is_even or len(outputs_of_all) != self.size():
+            return self.gloo.allgather(outputs, inputs)
+        self._gather(outputs_of_all, tensor)
+        return _done(outputs_of_all)
+
+    def _allgather_base(self, output, tensor, opts=None):
+        """Give all ranks the tensors of all, one after the other."""
+        self._check_lengths(output, tensor)
+        if self._has_machines:
+            return self.gloo._allgather_base(output, tensor)
+        self._gather([*output.view(self.size(), -1)], tensor)
+        return _done([output])
+
+    def allgather_coalesced(self, outputs, inputs, opts=None):
+        """Give all ranks several tensors of all; outputs: for each rank its tensors."""
+        for position, tensor in enumerate(inputs):
+            self.allgather([[of_rank[position] for of_rank in outputs]], [tensor])
+        return _done([tensor for of_rank in outputs for tensor in of_rank])
+
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        """_allgather_base() of several tensors."""
+        for output, tensor in zip(outputs, inputs, strict=True):
+            self._allgather_base(output, tensor)
+        return _done(outputs)
+
+    def reduce_scatter(self, outputs, inputs, opts):
+        """Give each rank what is combined of one tensor of every rank's list."""
+        (output,), (of_all,) = outputs, inputs
+        if not _is_combined_here([output], opts.reduceOp):
+            return self.gloo.reduce_scatter(outputs, inputs, opts)
+        self._scatter(output, of_all, opts.reduceOp.op)
+        return _done(outputs)
+
+    def _reduce_scatter_base(self, output, tensor, opts):
+        """reduce_scatter() of one tensor of each rank, cut into equal parts."""
+        self._check_lengths(tensor, output)
+        if not _is_combined_here([output], opts.reduceOp):
+            return self.gloo._reduce_scatter_base(output, tensor, opts)
+        self._scatter(output, [*tensor.reshape(self.size(), -1)], opts.reduceOp.op)
+        return _done([output])
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
+        """_reduce_scatter_base() of several tensors."""
+        for output, tensor in zip(outputs, inputs, strict=True):
+            self._reduce_scatter_base(output, tensor, opts)
+        return _done(outputs)
+
+    def barrier(self, opts=None):
+        """Wait for all ranks."""
+        if self._has_machines:
+            return self.gloo.barrier()
+        self._meet("barrier")
+        self.exchange.step += 1
+        return _done([])
+
+    # The names that newer versions of torch call.
+    all_gather_single = _allgather_base
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+    reduce_scatter_single = _reduce_scatter_base
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def gather(self, *arguments, **named):
+        return self.gloo.gather(*arguments, **named)
+
+    def scatter(self, *arguments, **named):
+        return self.gloo.scatter(*arguments, **named)
+
+    def alltoall(self, *arguments, **named):
+        return self.gloo.alltoall(*arguments, **named)
+
+    def alltoall_base(self, *arguments, **named):
+        return self.gloo.alltoall_base(*arguments, **named)
+
+    all_to_all_single = alltoall_base
+
+    def send(self, *arguments, **named):
+        return self.gloo.send(*arguments, **named)
+
+    def recv(self, *arguments, **named):
+        return self.gloo.recv(*arguments, **named)
+
+    def recv_anysource(self, *arguments, **named):
+        return self.gloo.recv_anysource(*arguments, **named)
+
+    # What torch calls a group: it gives this to, and asks it from, groups that are written in C++.
+    def getBackendName(self):  # noqa: N802
+        return NAME
+
+    def setGroupName(self, name):  # noqa: N802
+        self.name_of_group = name
+
+    def getGroupName(self):  # noqa: N802
+        return self.name_of_group
+
+    _set_group_name = setGroupName
+    group_name = property(getGroupName)
+
+    def set_timeout(self, timeout):
+        """How long collectives wait for other ranks from now on, a datetime.timedelta."""
+        self.exchange.barrier.timeout = timeout.total_seconds()
+
+    def shutdown(self):
+        """Let go of what the group shares."""
+        self.exchange.close()
+
+    abort = shutdown
+
+    def __del__(self):
+        # A group that could not be made has no exchange.
+        if "exchange" in vars(self):
+            self.exchange.close()
+
+    @property
+    def _has_machines(self):
+        return len(self.machines) > 1
+
+    def _check_lengths(self, whole, part):
+        if whole.dtype != part.dtype or whole.numel() != part.numel() * self.size():
+            raise ValueError(
+                f"found tensors of {whole.numel()} {whole.dtype} and {part.numel()} {part.dtype}; "
+                f"expected one that is {self.size()} times as long as the other, of the same dtype"
+            )
+
+    def _meet(self, kind, description=(0, 0, EVERY, 0)):
+        """Meet the ranks of this machine, which must have come for the same."""
+        exchange, own = self.exchange, (KINDS.index(kind), *description)
+        exchange.begin(*own)
+        exchange.meet()
+        other = exchange.differing()
+        if other is not None:
+            theirs = exchange.described[exchange.step % 2][other]
+            exchange.step += 1
+            raise ValueError(
+                f"rank {self.place} calls {_said(*own)}, "
+                f"but rank {self.ranks[other]} {_said(*theirs[: len(own)])}"
+            )
+
+    def _combine(self, kind, tensor, operation, root=EVERY):
+        writes = root in (EVERY, self.place)
+        description = _description(tensor, root, operation)
+        with _flat(tensor, writes) as flat:
+            for part in _parts(flat, BLOCK // flat.element_size()):
+                rows = self.exchange.rows(part.dtype)[:, : len(part)]
+                rows[self.exchange.place].copy_(part)
+                self._meet(kind, description)
+                if rows.numel() > SMALL or self._has_machines:
+                    self._combine_slices(rows, operation)
+                    if writes:
+                        part.copy_(rows[0])
+                elif writes:
+                    self._combine_rows(rows, part.copy_(rows[0]), operation)
+                self.exchange.step += 1
+
+    def _combine_slices(self, rows, operation):
+        """Have each rank combine its slice of the rows, in the first of them."""
+        place, count, length = self.exchange.place, len(rows), rows.shape[1]
+        mine = rows[:, length * place // count : length * (place + 1) // count]
+        self._combine_rows(mine, mine[0], operation)
+        self.exchange.meet()
+        if self._has_machines:
+            if self.across:
+                options = dist.AllreduceOptions()
+                is_mean = operation == ReduceOp.AVG
+                options.reduceOp = dist.ReduceOp(ReduceOp.SUM if is_mean else operation)
+                self.across.allreduce([rows[0]], options).wait()
+                if is_mean:
+                    rows[0].div_(self.size())
+            self.exchange.meet()
+
+    def _combine_rows(self, rows, total, operation):
+        """Combine rows into a total that holds the first; always in this order, for the same bits
+        every time."""
+        exact = total.float() if total.dtype in ROUNDED else total
+        for row in rows[1:]:
+            COMBINE[operation](exact, row)
+        if operation == ReduceOp.AVG and not self._has_machines:
+            exact.div_(self.size())
+        if exact is not total:
+            total.copy_(exact)
+
+    def _broadcast_part(self, part, root, description):
+        is_here = root in self.ranks
+        row = self.exchange.rows(torch.uint8)[self.ranks.index(root) if is_here else 0]
+        row = row[: len(part)]
+        if self.place == root:
+            row.copy_(part)
+        if is_here:
+            self._meet("broadcast", description)
+        if self.across:
+            options = dist.BroadcastOptions()
+            options.rootRank = next(k for k, ranks in enumerate(self.machines) if root in ranks)
+            self.across.broadcast([row], options).wait()
+        if not is_here:
+            self._meet("broadcast", description)
+        if self.place != root:
+            part.copy_(row)
+        self.exchange.step += 1
+
+    def _gather(self, outputs, tensor):
+        description = _description(tensor)
+        with contextlib.ExitStack() as stack:
+            flat = stack.enter_context(_flat(tensor, writes=False, dtype=torch.uint8))
+            wholes = [stack.enter_context(_flat(output, True, torch.uint8)) for output in outputs]
+            for first, part in enumerate(_parts(flat, BLOCK)):
+                rows = self.exchange.rows(torch.uint8)[:, : len(part)]
+                rows[self.exchange.place].copy_(part)
+                self._meet("all_gather", description)
+                for whole, row in zip(wholes, rows, strict=True):
+                    whole[first * BLOCK :][: len(part)].copy_(row)
+                self.exchange.step += 1
+
+    def _scatter(self, output, inputs, operation):
+        if self._has_machines:
+            whole = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
+            self._combine("reduce_scatter", whole, operation)
+            output.detach().copy_(whole.view(self.size(), -1)[self.place].view(output.shape))
+            return
+        description = _description(output, EVERY, operation)
+        flats = [tensor.detach().reshape(-1) for tensor in inputs]
+        length = BLOCK // output.element_size() // self.size()
+        with _flat(output, writes=True) as flat:
+            for first, part in enumerate(_parts(flat, length)):
+                rows = self.exchange.rows(part.dtype)[:, : self.size() * len(part)]
+                rows = rows.view(self.size(), self.size(), -1)  # from, to, element
+                for row, whole in zip(rows[self.place], flats, strict=True):
+                    row.copy_(whole[first * length :][: len(part)])
+                self._meet("reduce_scatter", description)
+                mine = rows[:, self.place]
+                self._combine_rows(mine, part.copy_(mine[0]), operation)
+                self.exchange.step += 1
+
+
+def _machines(store, rank, size):
+    """The ranks on each machine, [[rank, ...], ...], by their first ones."""
+    store.set(f"machine of rank {rank}", machine())
+    ranks = {}
+    for other in range(size):
+        ranks.setdefault(store.get(f"machine of rank {other}"), []).append(other)
+    return list(ranks.values())
+
+
+def _is_combined_here(tensors, operation):
+    """Whether tensors of a kind are combined here; gloo has, or refuses, the others."""
+    (tensor, *others), kind = tensors, operation.op
+    if others or tensor.layout != torch.strided or kind not in COMBINE:
+        return False
+    if tensor.dtype in INTEGERS:
+        return kind != ReduceOp.AVG
+    return tensor.dtype in FLOATS and kind not in OF_BITS
+
+
+@contextlib.contextmanager
+def _flat(tensor, writes, dtype=None):
+    """A tensor as a vector, in the bytes of another dtype if one is given.
+
+    Args:
+        writes: whether what is written to the vector has to be in the tensor afterwards.
+    """
+    tensor = tensor.detach()
+    flat = tensor.contiguous().view(-1)
+    yield flat if dtype is None else flat.view(dtype)
+    if writes and not tensor.is_contiguous():
+        tensor.copy_(flat.view(tensor.shape))
+
+
+def _parts(flat, length):
+    """A vector in parts of a length; of an empty one, one part, for which ranks meet, too."""
+    return flat.split(length) if len(flat) else [flat]
+
+
+def _description(tensor, root=EVERY, operation=0):
+    return DTYPES.index(tensor.dtype), tensor.numel(), root, int(operation)
+
+
+def _said(kind, dtype, length, root, operation):
+    if KINDS[kind] == "barrier":
+        return "barrier()"
+    of_root = "" if root == EVERY else f", with rank {root} as the root"
+    return f"{KINDS[kind]}() of {length} {DTYPES[dtype]}{of_root}"
+
+
+def _done(result):
+    future = Future()
+    future.set_result(result)
+    return _create_work_from_future(future)

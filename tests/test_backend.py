@@ -1,0 +1,303 @@
+"""The backend `shm` of torch.distributed: what gloo computes, and how it ends."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from conftest import ENVIRONMENT, ROOT
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from allcores.parallel import process_group
+from allcores.parallel.exchange import LostRankError
+
+OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.uint8)
+LENGTHS = (0, 1, 7, 1000, 40_000, 600_001)  # in one barrier, in two, in several blocks
+
+
+def ranks(count, function, folder, *arguments, timeout=60):
+    """Call function(rank, *arguments) as each rank of a group of the backend, in processes that
+    have nothing in common but a file."""
+    file = folder / f"store{len(list(folder.glob('store*')))}"
+    arguments = (function, file, count, timeout, arguments)
+    multiprocessing.start_processes(_join, arguments, count, start_method="spawn")
+
+
+def _join(rank, function, file, count, timeout, arguments):
+    torch.set_num_threads(1)
+    process_group.register()
+    dist.init_process_group(
+        "shm",
+        init_method=f"file://{file}",
+        rank=rank,
+        world_size=count,
+        timeout=timedelta(seconds=timeout),
+    )
+    function(rank, *arguments)
+    dist.destroy_process_group()
+
+
+def reductions(rank):
+    gloo = dist.new_group(backend="gloo")
+    torch.manual_seed(rank)
+    for dtype, length, name in itertools.product(DTYPES, LENGTHS, OPERATIONS):
+        operation = getattr(dist.ReduceOp, name)
+        # Small whole numbers, whose sums and products every dtype and order gives exactly.
+        ours = torch.randint(1, 3, (length,)).to(dtype)
+        theirs = ours.double() if dtype.is_floating_point else ours.clone()
+        if name in ("BAND", "BOR", "BXOR") and dtype.is_floating_point:
+            continue
+        if name == "AVG":
+            if not dtype.is_floating_point:
+                continue
+            dist.all_reduce(theirs, group=gloo)
+            theirs /= dist.get_world_size()
+        else:
+            dist.all_reduce(theirs, operation, group=gloo)
+        work = dist.all_reduce(ours, operation, async_op=True)
+        assert work.wait()
+        assert torch.equal(ours, theirs.to(dtype)), (dtype, length, name)
+    with pytest.raises((RuntimeError, ValueError)):
+        dist.all_reduce(torch.ones(3), dist.ReduceOp.BAND)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_reductions_give_what_gloo_gives(tmp_path, count):
+    ranks(count, reductions, tmp_path)
+
+
+def collectives(rank):
+    size, gloo = dist.get_world_size(), dist.new_group(backend="gloo")
+
+    def both(call):
+        """What a collective gives here and by gloo."""
+        return call(None), call(gloo)
+
+    torch.manual_seed(rank)
+    for shape in ((), (0,), (5,), (3, 4), (300_000,)):
+        mine = torch.randn(shape)
+
+        def gathered(group, mine=mine):
+            outputs = [torch.empty_like(mine) for _ in range(size)]
+            dist.all_gather(outputs, mine, group=group)
+            return torch.stack(outputs)
+
+        def broadcast(group, mine=mine):
+            copy = mine.clone()
+            dist.broadcast(copy, size - 1, group=group)
+            return copy
+
+        def reduced(group, mine=mine):
+            copy = mine.clone()
+            dist.reduce(copy, 0, group=group)
+            return copy if rank == 0 else mine
+
+        for call in (gathered, broadcast, reduced):
+            ours, theirs = both(call)
+            torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+    parts = [torch.randn(7) for _ in range(size)]
+
+    def scattered(group):
+        output = torch.empty(7)
+        dist.reduce_scatter_tensor(output, torch.cat(parts), group=group)
+        return output
+
+    def listed(group):
+        output = torch.empty(7)
+        dist.reduce_scatter(output, parts, group=group)
+        return output
+
+    def joined(group):
+        output = torch.empty(7 * size)
+        dist.all_gather_into_tensor(output, parts[0], group=group)
+        return output
+
+    for call in (scattered, listed, joined):
+        ours, theirs = both(call)
+        torch.testing.assert_close(ours, theirs)
+    turned = torch.randn(4, 3).t()
+    ours, theirs = turned.clone().t().contiguous().t(), turned.contiguous()
+    assert not ours.is_contiguous()
+    dist.all_reduce(ours)
+    dist.all_reduce(theirs, group=gloo)
+    torch.testing.assert_close(ours, theirs)
+    values = [None] * size
+    dist.all_gather_object(values, {"rank": rank})
+    assert [value["rank"] for value in values] == list(range(size))
+    if rank == 0:
+        dist.send(torch.ones(2), 1)
+    elif rank == 1:
+        assert dist.recv(torch.zeros(2)) == 0
+    dist.barrier()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_collectives_give_what_gloo_gives(tmp_path, count):
+    ranks(count, collectives, tmp_path)
+
+
+def gradients_of(rank, backend):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(50, 300), nn.BatchNorm1d(300), nn.ReLU(), nn.Linear(300, 3))
+    model = DistributedDataParallel(net, process_group=dist.new_group(backend=backend))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    torch.manual_seed(rank)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.randn(8, 50)).square().mean().backward()
+        optimizer.step()
+    return torch.cat([weight.detach().flatten() for weight in net.parameters()])
+
+
+def compare_ddp(rank):
+    ours, theirs = gradients_of(rank, "shm"), gradients_of(rank, "gloo")
+    if dist.get_world_size() == 2:
+        assert torch.equal(ours, theirs)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+    assert torch.equal(ours, gradients_of(rank, "shm"))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_ddp_trains_to_the_weights_of_gloo(tmp_path, count):
+    ranks(count, compare_ddp, tmp_path)
+
+
+def on_two_machines(rank):
+    """Ranks 0 and 2 say that they are on one machine, 1 on another, before the group is made."""
+    process_group.machine = lambda: f"machine {rank % 2}"
+    group = dist.new_group(backend="shm")
+    gloo = dist.new_group(backend="gloo")
+    torch.manual_seed(rank)
+    for length, operation in itertools.product((1, 40_000, 600_001), ("SUM", "AVG", "MAX")):
+        ours = torch.randint(1, 9, (length,)).double()
+        theirs = ours.clone()
+        dist.all_reduce(ours, getattr(dist.ReduceOp, operation), group=group)
+        if operation == "AVG":
+            dist.all_reduce(theirs, group=gloo)
+            theirs /= dist.get_world_size()
+        else:
+            dist.all_reduce(theirs, getattr(dist.ReduceOp, operation), group=gloo)
+        assert torch.equal(ours, theirs), (length, operation)
+    for root in range(3):
+        value = torch.full((300_000,), float(rank))
+        dist.broadcast(value, root, group=group)
+        assert (value == root).all()
+    output = torch.zeros(2)
+    dist.reduce_scatter_tensor(output, torch.arange(6.0) + rank, group=group)
+    assert output.tolist() == [3 * (2 * rank + k) + 3 for k in (0, 1)]
+    everything = [torch.zeros(1) for _ in range(3)]
+    dist.all_gather(everything, torch.tensor([float(rank)]), group=group)
+    assert torch.cat(everything).tolist() == [0, 1, 2]
+    dist.barrier(group)
+
+
+def test_machines_exchange_by_their_first_ranks(tmp_path):
+    ranks(3, on_two_machines, tmp_path)
+
+
+def mismatched(rank):
+    with pytest.raises(ValueError, match=r"all_reduce\(\) of 3 torch.float32") as found:
+        dist.all_reduce(torch.ones(3 + rank))
+    assert "all_reduce() of 4 torch.float32" in str(found.value)
+    calls = (dist.barrier, lambda: dist.all_reduce(torch.ones(1)))
+    with pytest.raises(ValueError, match=r"barrier\(\)"):
+        calls[rank]()
+    with pytest.raises(ValueError, match="expected one that is 2 times as long"):
+        dist.all_gather_into_tensor(torch.ones(5), torch.ones(2))
+    value = torch.ones(1)
+    dist.all_reduce(value)
+    assert value == 2
+
+
+def test_different_calls_are_named(tmp_path):
+    ranks(2, mismatched, tmp_path)
+
+
+def forked(rank):
+    if child := os.fork():
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    else:
+        try:
+            with pytest.raises(RuntimeError, match="was forked"):
+                dist.barrier()
+        finally:
+            os._exit(0 if sys.exc_info()[0] is None else 1)
+
+
+def test_a_fork_is_told(tmp_path):
+    ranks(1, forked, tmp_path)
+
+
+def left_alone(rank, way):
+    dist.all_reduce(torch.ones(1))
+    if rank == 1 and way == "dead":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 1:
+        time.sleep(8)
+        os._exit(0)
+    began = time.monotonic()
+    expected = "rank 1 has ended" if way == "dead" else "waited 3 s for rank 1, which did not come"
+    with pytest.raises(LostRankError, match=expected):
+        while True:
+            dist.all_reduce(torch.ones(1))
+    assert time.monotonic() - began < 60
+    os._exit(0)
+
+
+@pytest.mark.parametrize("way", ["dead", "hanging"])
+def test_the_rank_that_is_lost_is_named(tmp_path, way):
+    if way == "hanging":
+        ranks(2, left_alone, tmp_path, way, timeout=3)
+        return
+    with pytest.raises(multiprocessing.ProcessExitedException) as ended:
+        ranks(2, left_alone, tmp_path, way)
+    assert (ended.value.error_index, ended.value.exit_code) == (1, -signal.SIGKILL)
+
+
+def made_and_destroyed(rank):
+    def open_files():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    counts = []
+    for _ in range(30):
+        group = dist.new_group(backend="shm")
+        dist.all_reduce(torch.ones(300_000), group=group)
+        dist.destroy_process_group(group)
+        del group
+        counts.append(open_files())
+    assert counts[-1] <= counts[4], counts
+
+
+def test_groups_leave_nothing(tmp_path):
+    ranks(2, made_and_destroyed, tmp_path)
+    assert not list(Path("/dev/shm").glob("*allcores*"))
+
+
+def test_torchrun_starts_ranks_that_exchange_in_shared_memory(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import allcores.backend, torch, torch.distributed as dist\n"
+        "dist.init_process_group('shm')\n"
+        "value = torch.ones(3)\n"
+        "dist.all_reduce(value)\n"
+        "print(f'{dist.get_backend()} {value.tolist()}\\n', end='')\n"
+        "dist.destroy_process_group()\n"
+    )
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    said = subprocess.run(
+        [*torchrun, program],
+        env=ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts"), "OMP_NUM_THREADS": "1"},
+        text=True,
+        capture_output=True,
+    )
+    assert said.stdout.splitlines() == ["shm [2.0, 2.0, 2.0]"] * 2, said.stderr
