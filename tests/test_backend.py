@@ -301,3 +301,44 @@ def test_torchrun_starts_ranks_that_exchange_in_shared_memory(tmp_path):
         capture_output=True,
     )
     assert said.stdout.splitlines() == ["shm [2.0, 2.0, 2.0]"] * 2, said.stderr
+
+
+def built_on_groups(rank):
+    """A step of each of what torch builds on process groups."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+    from torch.distributed.nn.functional import all_reduce
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    def step(model):
+        model(torch.randn(4, 8)).sum().backward()
+
+    hooked = DistributedDataParallel(nn.Linear(8, 2))
+    hooked.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    step(hooked)
+    uneven = DistributedDataParallel(nn.Linear(8, 2))
+    with uneven.join():
+        for _ in range(1 + rank):
+            step(uneven)
+    alone = nn.Linear(8, 2)
+    optimizer = ZeroRedundancyOptimizer(alone.parameters(), torch.optim.Adam, lr=0.1)
+    step(alone)
+    optimizer.step()
+    step(FullyShardedDataParallel(nn.Linear(8, 2), device_id=torch.device("cpu")))
+    sharded = nn.Sequential(nn.Linear(8, 16), nn.Linear(16, 2))
+    fully_shard(sharded, mesh=init_device_mesh("cpu", (2,)))
+    step(sharded)
+    weight = torch.ones(3, requires_grad=True)
+    all_reduce(weight * (rank + 1)).sum().backward()
+    assert weight.grad.tolist() == [2.0 * (rank + 1)] * 3
+    received = [None]
+    dist.scatter_object_list(received, [{"to": 0}, {"to": 1}] if rank == 0 else [None, None])
+    assert received == [{"to": rank}]
+    whole = torch.empty(4)
+    dist.all_to_all_single(whole, torch.arange(4.0) + 10 * rank)
+    assert whole.tolist() == [2.0 * rank, 2.0 * rank + 1, 10 + 2.0 * rank, 11 + 2.0 * rank]
+
+
+def test_what_torch_builds_on_groups_runs(tmp_path):
+    ranks(2, built_on_groups, tmp_path)
