@@ -63,7 +63,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
     def __init__(self, store, rank, size, timeout):
         super().__init__(rank, size)
-        self.place = rank
+        self.own_rank = rank
         self.gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
         self.machines = _machines(store, rank, size)
         self.ranks = next(ranks for ranks in self.machines if rank in ranks)
@@ -100,7 +100,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         """Give all ranks the tensor of the root."""
         root = opts.rootRank
         description = _description(tensors[0], root)
-        with _flat(tensors[0], writes=self.place != root, dtype=torch.uint8) as flat:
+        with _flat(tensors[0], writes=self.own_rank != root, dtype=torch.uint8) as flat:
             for part in _parts(flat, BLOCK):
                 self._broadcast_part(part, root, description)
         return _done(tensors)
@@ -245,12 +245,12 @@ class SharedMemoryGroup(dist.ProcessGroup):
             theirs = exchange.described[exchange.step % 2][other]
             exchange.step += 1
             raise ValueError(
-                f"rank {self.place} calls {_said(*own)}, "
+                f"rank {self.own_rank} calls {_said(*own)}, "
                 f"but rank {self.ranks[other]} {_said(*theirs[: len(own)])}"
             )
 
     def _combine(self, kind, tensor, operation, root=EVERY):
-        writes = root in (EVERY, self.place)
+        writes = root in (EVERY, self.own_rank)
         description = _description(tensor, root, operation)
         with _flat(tensor, writes) as flat:
             for part in _parts(flat, BLOCK // flat.element_size()):
@@ -296,7 +296,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         is_here = root in self.ranks
         row = self.exchange.rows(torch.uint8)[self.ranks.index(root) if is_here else 0]
         row = row[: len(part)]
-        if self.place == root:
+        if self.own_rank == root:
             row.copy_(part)
         if is_here:
             self._meet("broadcast", description)
@@ -306,7 +306,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
             self.across.broadcast([row], options).wait()
         if not is_here:
             self._meet("broadcast", description)
-        if self.place != root:
+        if self.own_rank != root:
             part.copy_(row)
         self.exchange.step += 1
 
@@ -327,7 +327,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if self._has_machines:
             whole = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
             self._combine("reduce_scatter", whole, operation)
-            output.detach().copy_(whole.view(self.size(), -1)[self.place].view(output.shape))
+            output.detach().copy_(whole.view(self.size(), -1)[self.own_rank].view(output.shape))
             return
         description = _description(output, EVERY, operation)
         flats = [tensor.detach().reshape(-1) for tensor in inputs]
@@ -336,10 +336,10 @@ class SharedMemoryGroup(dist.ProcessGroup):
             for first, part in enumerate(_parts(flat, length)):
                 rows = self.exchange.rows(part.dtype)[:, : self.size() * len(part)]
                 rows = rows.view(self.size(), self.size(), -1)  # from, to, element
-                for row, whole in zip(rows[self.place], flats, strict=True):
+                for row, whole in zip(rows[self.own_rank], flats, strict=True):
                     row.copy_(whole[first * length :][: len(part)])
                 self._meet("reduce_scatter", description)
-                mine = rows[:, self.place]
+                mine = rows[:, self.own_rank]
                 self._combine_rows(mine, part.copy_(mine[0]), operation)
                 self.exchange.step += 1
 
