@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -283,24 +284,20 @@ def test_groups_leave_nothing(tmp_path):
     assert not list(Path("/dev/shm").glob("*allcores*"))
 
 
-def test_torchrun_starts_ranks_that_exchange_in_shared_memory(tmp_path):
-    program = tmp_path / "train.py"
-    program.write_text(
-        "import allcores.backend, torch, torch.distributed as dist\n"
-        "dist.init_process_group('shm')\n"
-        "value = torch.ones(3)\n"
-        "dist.all_reduce(value)\n"
-        "print(f'{dist.get_backend()} {value.tolist()}\\n', end='')\n"
-        "dist.destroy_process_group()\n"
-    )
+def test_a_loop_under_torchrun_gives_the_same_loss_by_either_backend():
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    said = subprocess.run(
-        [*torchrun, program],
-        env=ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts"), "OMP_NUM_THREADS": "1"},
-        text=True,
-        capture_output=True,
-    )
-    assert said.stdout.splitlines() == ["shm [2.0, 2.0, 2.0]"] * 2, said.stderr
+    losses = set()
+    for backend in ("shm", "gloo"):
+        said = subprocess.run(
+            [*torchrun, ROOT / "examples" / "ddp" / "train.py", f"--backend={backend}"],
+            env=ENVIRONMENT | {"OMP_NUM_THREADS": "1"},
+            text=True,
+            capture_output=True,
+        )
+        assert said.returncode == 0, said.stderr
+        found = re.fullmatch(rf"{backend}: loss ([\d.]+) after .* s", said.stdout.strip())
+        losses.add(found[1])
+    assert len(losses) == 1
 
 
 def built_on_groups(rank):
