@@ -59,10 +59,9 @@ def reductions(rank):
         if name in ("BAND", "BOR", "BXOR") and dtype.is_floating_point:
             continue
         if name == "AVG":
-            if not dtype.is_floating_point:
-                continue
             dist.all_reduce(theirs, group=gloo)
-            theirs /= dist.get_world_size()
+            rounding = None if dtype.is_floating_point else "trunc"  # as NCCL does
+            theirs.div_(dist.get_world_size(), rounding_mode=rounding)
         else:
             dist.all_reduce(theirs, operation, group=gloo)
         work = dist.all_reduce(ours, operation, async_op=True)

@@ -48,6 +48,15 @@ def register():
         dist.Backend.register_backend(NAME, SharedMemoryGroup, devices=["cpu"])
 
 
+def _by_gloo(name):
+    """A method that has gloo do what it is asked for."""
+
+    def collective(self, *arguments, **named):
+        return getattr(self.gloo, name)(*arguments, **named)
+
+    return collective
+
+
 class SharedMemoryGroup(dist.ProcessGroup):
     """A process group whose ranks may be on one machine or on several.
 
@@ -173,28 +182,15 @@ class SharedMemoryGroup(dist.ProcessGroup):
     reduce_scatter_single = _reduce_scatter_base
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
-    def gather(self, *arguments, **named):
-        return self.gloo.gather(*arguments, **named)
-
-    def scatter(self, *arguments, **named):
-        return self.gloo.scatter(*arguments, **named)
-
-    def alltoall(self, *arguments, **named):
-        return self.gloo.alltoall(*arguments, **named)
-
-    def alltoall_base(self, *arguments, **named):
-        return self.gloo.alltoall_base(*arguments, **named)
-
+    # What moves pieces from one rank to another.
+    gather = _by_gloo("gather")
+    scatter = _by_gloo("scatter")
+    alltoall = _by_gloo("alltoall")
+    alltoall_base = _by_gloo("alltoall_base")
+    send = _by_gloo("send")
+    recv = _by_gloo("recv")
+    recv_anysource = _by_gloo("recv_anysource")
     all_to_all_single = alltoall_base
-
-    def send(self, *arguments, **named):
-        return self.gloo.send(*arguments, **named)
-
-    def recv(self, *arguments, **named):
-        return self.gloo.recv(*arguments, **named)
-
-    def recv_anysource(self, *arguments, **named):
-        return self.gloo.recv_anysource(*arguments, **named)
 
     # What torch calls a group: it gives this to, and asks it from, groups that are written in C++.
     def getBackendName(self):  # noqa: N802
@@ -278,7 +274,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 options.reduceOp = dist.ReduceOp(ReduceOp.SUM if is_mean else operation)
                 self.across.allreduce([rows[0]], options).wait()
                 if is_mean:
-                    rows[0].div_(self.size())
+                    _divide(rows[0], self.size())
             self.exchange.meet()
 
     def _combine_rows(self, rows, total, operation):
@@ -288,7 +284,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         for row in rows[1:]:
             COMBINE[operation](exact, row)
         if operation == ReduceOp.AVG and not self._has_machines:
-            exact.div_(self.size())
+            _divide(exact, self.size())
         if exact is not total:
             total.copy_(exact)
 
@@ -358,9 +354,12 @@ def _is_combined_here(tensors, operation):
     (tensor, *others), kind = tensors, operation.op
     if others or tensor.layout != torch.strided or kind not in COMBINE:
         return False
-    if tensor.dtype in INTEGERS:
-        return kind != ReduceOp.AVG
-    return tensor.dtype in FLOATS and kind not in OF_BITS
+    return tensor.dtype in INTEGERS or (tensor.dtype in FLOATS and kind not in OF_BITS)
+
+
+def _divide(total, count):
+    """Make a mean of a sum; a mean of integers loses its fraction, as NCCL's does."""
+    total.div_(count, rounding_mode="trunc" if total.dtype in INTEGERS else None)
 
 
 @contextlib.contextmanager
