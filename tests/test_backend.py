@@ -10,6 +10,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import patience
 import pytest
 import torch
 import torch.distributed as dist
@@ -26,15 +27,15 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int
 LENGTHS = (0, 1, 7, 1000, 40_000, 600_001)  # in one barrier, in two, in several blocks
 
 
-def ranks(count, function, folder, *arguments, timeout=60):
+def ranks(count, function, folder, *arguments):
     """Call function(rank, *arguments) as each rank of a group of the backend, in processes that
     have nothing in common but a file."""
     file = folder / f"store{len(list(folder.glob('store*')))}"
-    arguments = (function, file, count, timeout, arguments)
+    arguments = (function, file, count, arguments)
     multiprocessing.start_processes(_join, arguments, count, start_method="spawn")
 
 
-def _join(rank, function, file, count, timeout, arguments):
+def _join(rank, function, file, count, arguments):
     torch.set_num_threads(1)
     process_group.register()
     dist.init_process_group(
@@ -42,7 +43,7 @@ def _join(rank, function, file, count, timeout, arguments):
         init_method=f"file://{file}",
         rank=rank,
         world_size=count,
-        timeout=timedelta(seconds=timeout),
+        timeout=timedelta(seconds=patience.seconds(60)),
     )
     function(rank, *arguments)
     dist.destroy_process_group()
@@ -238,29 +239,32 @@ def test_a_fork_is_told(tmp_path):
     ranks(1, forked, tmp_path)
 
 
-def left_alone(rank, way):
+def left_alone(rank, way, end):
     dist.all_reduce(torch.ones(1))
     if rank == 1 and way == "dead":
         os.kill(os.getpid(), signal.SIGKILL)
     if rank == 1:
-        time.sleep(8)
+        patience.wait_for(end.exists)
         os._exit(0)
+    expected = "rank 1 has ended"
+    if way == "hanging":
+        dist.group.WORLD.set_timeout(timedelta(seconds=2))
+        expected = "waited 2 s for rank 1, which did not come"
     began = time.monotonic()
-    expected = "rank 1 has ended" if way == "dead" else "waited 3 s for rank 1, which did not come"
     with pytest.raises(LostRankError, match=expected):
-        while True:
-            dist.all_reduce(torch.ones(1))
-    assert time.monotonic() - began < 60
+        dist.all_reduce(torch.ones(1))
+    assert time.monotonic() - began < patience.seconds(20)
+    end.touch()
     os._exit(0)
 
 
 @pytest.mark.parametrize("way", ["dead", "hanging"])
 def test_the_rank_that_is_lost_is_named(tmp_path, way):
     if way == "hanging":
-        ranks(2, left_alone, tmp_path, way, timeout=3)
+        ranks(2, left_alone, tmp_path, way, tmp_path / "end")
         return
     with pytest.raises(multiprocessing.ProcessExitedException) as ended:
-        ranks(2, left_alone, tmp_path, way)
+        ranks(2, left_alone, tmp_path, way, tmp_path / "end")
     assert (ended.value.error_index, ended.value.exit_code) == (1, -signal.SIGKILL)
 
 
