@@ -19,7 +19,7 @@ from conftest import ENVIRONMENT, ROOT
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from allcores.parallel import process_group
+from allcores.parallel import exchange, process_group
 from allcores.parallel.exchange import LostRankError
 
 OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
@@ -175,7 +175,7 @@ def test_ddp_trains_to_the_weights_of_gloo(tmp_path, count):
 
 def on_two_machines(rank):
     """Ranks 0 and 2 say that they are on one machine, 1 on another, before the group is made."""
-    process_group.machine = lambda: f"machine {rank % 2}"
+    exchange.machine = lambda: f"machine {rank % 2}"
     group = dist.new_group(backend="shm")
     gloo = dist.new_group(backend="gloo")
     torch.manual_seed(rank)
@@ -229,8 +229,9 @@ def forked(rank):
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     else:
         try:
-            with pytest.raises(RuntimeError, match="was forked"):
-                dist.barrier()
+            for call in (dist.barrier, lambda: dist.all_reduce(torch.ones(1))):
+                with pytest.raises(RuntimeError, match="was forked"):
+                    call()
         finally:
             os._exit(0 if sys.exc_info()[0] is None else 1)
 

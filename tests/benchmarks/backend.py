@@ -8,6 +8,8 @@ from measure import sized
 from side_by_side import compare, worker_counts
 from training_step import alternatives as steps
 
+from allcores.parallel.process_group import of_workers
+
 LENGTHS = sized((1 << 10, 62_000, 3_200_000, 25_600_000, 1 << 26), (1000,))
 STEPS = [
     ("LeNet", "lenet", 16, "contiguous"),
@@ -38,7 +40,7 @@ def reduce_scatter(vector, parts, group):
 def alternatives(collective, length, world):
     vector = torch.ones(length - length % world.workers)
     parts = [part.clone() for part in vector.chunk(world.workers)]
-    groups = {name: world.group_by(name) for name in ("gloo", "shm")}
+    groups = {name: of_workers(world, name) for name in ("gloo", "shm")}
     return {name: partial(collective, vector, parts, group) for name, group in groups.items()}
 
 

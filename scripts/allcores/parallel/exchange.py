@@ -19,7 +19,6 @@ BLOCK = 1 << 20
 SPIN = 1e-3  # seconds to poll at a barrier before sleeping, where each rank has a core
 LOOK = 0.1  # seconds between two looks at whether all others are alive
 LINE = 64  # bytes of a cache line
-NOBODY = -1
 CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 
 
@@ -29,6 +28,15 @@ def machine():
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     sockets = Path("/proc/self/ns/net").readlink()
     return f"{socket.gethostname()} {boot} {sockets} {os.getuid()}"
+
+
+def machines(store, rank, size):
+    """The ranks on each machine, [[rank, ...], ...], by their first ones."""
+    store.set(f"machine of rank {rank}", machine())
+    ranks = {}
+    for other in range(size):
+        ranks.setdefault(store.get(f"machine of rank {other}"), []).append(other)
+    return list(ranks.values())
 
 
 class LostRankError(RuntimeError):
@@ -159,6 +167,12 @@ class Exchange:
         Args:
             description: whole numbers, eight at most.
         """
+        self._check_member()
+        words = self.described[self.step % 2][self.place]
+        for position, number in enumerate(description):
+            words[position] = number
+
+    def _check_member(self):
         if os.getpid() != self.process:
             raise RuntimeError(
                 "this process was forked from one that has joined a group of the backend shm; "
@@ -166,12 +180,15 @@ class Exchange:
             )
         if self.barrier is None:
             raise RuntimeError("the process group was destroyed")
-        words = self.described[self.step % 2][self.place]
-        for position, number in enumerate(description):
-            words[position] = number
 
     def rows(self, dtype):
-        """The block of this step: (ranks, elements) of a dtype, a row of each rank."""
+        """The block of this step: (ranks, elements) of a dtype, a row of each rank.
+
+        Raises:
+            RuntimeError: this process is a fork, which would write to the row of its parent, or the
+                group was destroyed.
+        """
+        self._check_member()
         if dtype not in self.views:
             self.views[dtype] = self.blocks.view(dtype)
         return self.views[dtype][self.step % 2]
@@ -250,8 +267,11 @@ class WatchedBarrier(Barrier):
         return {place for place in range(self.parties) if self.arrivals[place] < count}
 
     def _dead(self):
-        ready, _, _ = select.select([*self.processes.values()], [], [], 0)
-        return {place for place, process in self.processes.items() if process in ready}
+        poll = select.poll()  # select() refuses descriptors from 1,024
+        for process in self.processes.values():
+            poll.register(process, select.POLLIN)
+        ended = {process for process, _ in poll.poll(0)}
+        return {place for place, process in self.processes.items() if process in ended}
 
     def _names(self, places):
         return ", ".join(str(self.exchange.ranks[place]) for place in sorted(places))

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import _create_work_from_future
 from torch.futures import Future
 
-from allcores.parallel.exchange import BLOCK, Exchange, machine
+from allcores.parallel.exchange import BLOCK, Exchange, machines
 
 # Elements in the rows of all ranks that each rank adds up itself: a second barrier takes longer.
 SMALL = 1 << 15
@@ -48,6 +48,14 @@ def register():
         dist.Backend.register_backend(NAME, SharedMemoryGroup, devices=["cpu"])
 
 
+def of_workers(world, backend):
+    """The process group of the workers of a World that exchanges by `gloo` or by `shm`."""
+    if backend == "gloo":
+        return world.worker_group
+    register()
+    return world.new_group(range(world.workers), backend)
+
+
 def _by_gloo(name):
     """A method that has gloo do what it is asked for."""
 
@@ -74,7 +82,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         super().__init__(rank, size)
         self.own_rank = rank
         self.gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
-        self.machines = _machines(store, rank, size)
+        self.machines = machines(store, rank, size)
         self.ranks = next(ranks for ranks in self.machines if rank in ranks)
         own_store = dist.PrefixStore(f"machine of {self.ranks[0]}", store)
         self.exchange = Exchange(own_store, self.ranks, rank, timeout.total_seconds())
@@ -182,7 +190,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
     reduce_scatter_single = _reduce_scatter_base
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
-    # What moves pieces from one rank to another.
+    # These move pieces from one rank to another.
     gather = _by_gloo("gather")
     scatter = _by_gloo("scatter")
     alltoall = _by_gloo("alltoall")
@@ -192,7 +200,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
     recv_anysource = _by_gloo("recv_anysource")
     all_to_all_single = alltoall_base
 
-    # What torch calls a group: it gives this to, and asks it from, groups that are written in C++.
+    # torch asks a group that is written in Python for its names by these.
     def getBackendName(self):  # noqa: N802
         return NAME
 
@@ -338,15 +346,6 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 mine = rows[:, self.own_rank]
                 self._combine_rows(mine, part.copy_(mine[0]), operation)
                 self.exchange.step += 1
-
-
-def _machines(store, rank, size):
-    """The ranks on each machine, [[rank, ...], ...], by their first ones."""
-    store.set(f"machine of rank {rank}", machine())
-    ranks = {}
-    for other in range(size):
-        ranks.setdefault(store.get(f"machine of rank {other}"), []).append(other)
-    return list(ranks.values())
 
 
 def _is_combined_here(tensors, operation):

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from allcores.machine.costs import Clock
-from allcores.parallel import process_group
 from allcores.parallel.barrier import Barrier
 from allcores.parallel.pause import Pause
 from allcores.parallel.shared_memory import SharedMemory
@@ -75,18 +74,15 @@ class World:
         """Sum a tensor over the workers, in place, and return it.
 
         Args:
-            group: by which of their process groups, see group_by(); None: gloo's.
+            group: by which of their process groups; None: gloo's.
         """
         if self.workers > 1:
             dist.all_reduce(tensor, group=group or self.worker_group)
         return tensor
 
-    def group_by(self, backend):
-        """The process group of the workers that exchanges by `gloo` or by `shm`."""
-        if backend == "gloo":
-            return self.worker_group
-        process_group.register()
-        return self._group(range(self.workers), backend)
+    def new_group(self, ranks, backend="gloo"):
+        """A further process group of torch's, in whose making every process takes part."""
+        return dist.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT, backend=backend)
 
     def sum(self, number):
         """The sum of a float over the workers."""
@@ -185,20 +181,17 @@ class World:
         )
         self.worker_group = dist.group.WORLD
         if self.servers:
-            self.worker_group = self._group(range(self.workers))
+            self.worker_group = self.new_group(range(self.workers))
         if self.nodes > 1:
             # Every process has to take part in making every group.
             across = [
-                self._group(range(first, self.workers, self.workers_on_node))
+                self.new_group(range(first, self.workers, self.workers_on_node))
                 for first in range(self.workers_on_node)
             ]
             self.across_group = None if self.is_server else across[self.rank_on_node]
         # A rank that is connected to all others may still leave before they are connected to
         # each other, and gloo would take that for a crash.
         dist.barrier()
-
-    def _group(self, ranks, backend="gloo"):
-        return dist.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT, backend=backend)
 
 
 def _traffic_between_machines():

@@ -19,6 +19,7 @@ Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel 
 
 import torch
 
+from allcores.parallel.process_group import of_workers
 from allcores.strategies.base import Strategy
 
 ALLOWED = {
@@ -61,7 +62,7 @@ class DDP(Strategy):
         # forward_sync_buffers=False: batch-norm statistics stay the worker's until synchronize().
         self.model = torch.nn.parallel.DistributedDataParallel(
             model,
-            process_group=world.group_by(backend),
+            process_group=of_workers(world, backend),
             forward_sync_buffers=False,
             bucket_cap_mb=bucket_mb,
             find_unused_parameters=find_unused_parameters,

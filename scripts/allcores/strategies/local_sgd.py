@@ -18,6 +18,7 @@ Stich 2019, "Local SGD Converges Fast and Communicates Little"; Lin et al. 2020,
 Mini-Batches, Use Local SGD" (post-local).
 """
 
+from allcores.parallel.process_group import of_workers
 from allcores.strategies._local import LocalStrategy
 
 ALLOWED = {"backend": ("gloo", "shm"), "every": 1, "post_local": 0}
@@ -33,7 +34,7 @@ class LocalSGD(LocalStrategy):
     def __init__(self, model, make_optimizer, world, *, backend="gloo", every=8, post_local=0):
         super().__init__(model, make_optimizer, world)
         self.every, self.post_local = every, post_local
-        self.steps, self.group = 0, world.group_by(backend)
+        self.steps, self.group = 0, of_workers(world, backend)
 
     def average(self, vector):
         self.world.all_reduce(vector, self.group).div_(self.world.workers)
