@@ -1,12 +1,12 @@
 """The backend `shm` of torch.distributed: what gloo computes, and how it ends."""
 
+import contextlib
 import itertools
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -247,26 +247,23 @@ def left_alone(rank, way, end):
     if rank == 1:
         patience.wait_for(end.exists)
         os._exit(0)
-    expected = "rank 1 has ended"
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which torch sends as soon as rank 1 is dead
+    limit, expected = 30, "rank 1 has ended"
     if way == "hanging":
-        dist.group.WORLD.set_timeout(timedelta(seconds=2))
-        expected = "waited 2 s for rank 1, which did not come"
-    began = time.monotonic()
+        limit, expected = 2, "waited 2 s for rank 1, which did not come"
+    dist.group.WORLD.set_timeout(timedelta(seconds=limit))
     with pytest.raises(LostRankError, match=expected):
         dist.all_reduce(torch.ones(1))
-    assert time.monotonic() - began < patience.seconds(20)
     end.touch()
     os._exit(0)
 
 
 @pytest.mark.parametrize("way", ["dead", "hanging"])
 def test_the_rank_that_is_lost_is_named(tmp_path, way):
-    if way == "hanging":
+    killed = pytest.raises(multiprocessing.ProcessExitedException, match="SIGKILL")
+    with killed if way == "dead" else contextlib.nullcontext():
         ranks(2, left_alone, tmp_path, way, tmp_path / "end")
-        return
-    with pytest.raises(multiprocessing.ProcessExitedException) as ended:
-        ranks(2, left_alone, tmp_path, way, tmp_path / "end")
-    assert (ended.value.error_index, ended.value.exit_code) == (1, -signal.SIGKILL)
+    assert (tmp_path / "end").exists()
 
 
 def made_and_destroyed(rank):
