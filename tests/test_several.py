@@ -17,8 +17,9 @@ from conftest import ENVIRONMENT, ROOT
 from project import GOING, Project, copy
 
 from allcores.campaign import journal
-from allcores.files import read_json
+from allcores.files import read_json, write_json
 from allcores.planning import dealing
+from allcores.stacking.several import SharedJob
 from allcores.study import grid, run_files, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
 
@@ -357,3 +358,12 @@ def test_what_the_config_asks_for_no_more_is_listed_and_removed(project):
     assert weights() == {path: value for path, value in before.items() if "/mlp/" in path}
     assert "the config asks for all that is there" in status(project, "--remove-unused")
     assert project.planned() == {"report_first": 1, "all": 1, "total": 2}
+
+
+def test_all_are_trained_alone_where_the_process_that_stacks_ends_at_once(tmp_path):
+    file = tmp_path / "calls" / "first" / "0.json"
+    file.parent.mkdir(parents=True)
+    write_json(file, {"results": str(tmp_path), "runs": {"one": [], "two": []}})
+    job = SharedJob(file)
+    alone = job._stacked(lambda job, tell: os._exit(1), program=lambda function: function())
+    assert alone == {"one", "two"}
