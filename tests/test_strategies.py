@@ -47,6 +47,8 @@ def is_asynchronous(choice):
 SYNCHRONOUS = {name: choice for name, choice in ALL.items() if promises(name) == "always"} | {
     "two_servers": Choice("two_servers", "parameter_server", {"servers": 2}),
     "local_sgd_1": Choice("local_sgd_1", "local_sgd", {"every": 1}),
+    "ddp_shm": Choice("ddp_shm", "ddp", {"backend": "shm"}),
+    "local_sgd_shm": Choice("local_sgd_shm", "local_sgd", {"every": 1, "backend": "shm"}),
     "post_local_sgd": Choice("post_local_sgd", "local_sgd", {"every": 100, "post_local": 100}),
 }
 # What else strategies can be told.
