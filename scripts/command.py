@@ -2,7 +2,7 @@
 
     allcores run --configfile mine.yaml                  a config, trained on all cores; other
                                                          flags are snakemake's: -n, --cores 4,
-                                                         --profile slurm (lsf, sge, pbs, htcondor)
+                                                         --profile slurm
     allcores plan --configfile mine.yaml --cores 48      how long that would take
     allcores status --configfile mine.yaml --watch       how far it is
     allcores run --unlock                                after a call that was killed

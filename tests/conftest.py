@@ -162,7 +162,7 @@ def train_program(forked=True):
 
 # The files whose tests take longest, which begin first: else one of them would be alone in the end.
 LONGEST = (
-    *("test_slurm_sites", "test_slurm", "test_batch_systems"),
+    *("test_slurm_sites", "test_slurm"),
     *(
         "test_warm_start",
         "test_warm_ends",

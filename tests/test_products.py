@@ -14,7 +14,7 @@ FACTS = products.Facts(study="s", baseline="serial", target=0.5, references=())
 def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     assert product.title
     assert len(FACTS.filled(product.caption).split()) > 8, "a caption is a sentence"
-    assert product.when in {None, products.PLANNED, *products.CONDITIONS}
+    assert product.when in {None, *products.CONDITIONS}
     assert product.section in ("{metric}", "speed", "training")
     tables = {
         name for name, known_product in products.by_name().items() if known_product.kind == "table"
@@ -23,7 +23,6 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     for name in (*product.inputs, *(product.inputs_of_sentences or ())):
         assert name.removeprefix(study.OTHER) in tables | {
             *study.TIDY,
-            study.PREDICTED,
             *("predictions", "facts"),
         }
     module = products.load(product.name)

@@ -99,8 +99,8 @@ def test_torch_finds_the_backend_of_what_is_installed(allcores):
     assert said.stdout == "shm\n", said.stderr
 
 
-def test_profiles_of_batch_systems_are_found(allcores):
-    said = allcores("run", "--configfile", "mine.yaml", "--profile", "lsf", "-n", "--forceall")
+def test_the_profile_of_a_cluster_is_found(allcores):
+    said = allcores("run", "--configfile", "mine.yaml", "--profile", "slurm", "-n", "--forceall")
     assert said.returncode == 0, said.stderr
     assert "train" in said.stdout + said.stderr
     assert "never awaited" not in said.stdout + said.stderr

@@ -4,7 +4,6 @@ import itertools
 import tempfile
 import time
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -12,10 +11,8 @@ import torch.distributed as dist
 from measure import ratios, report, sized
 
 from allcores.machine import cores
-from allcores.parallel import launch, nodes
+from allcores.parallel import launch
 
-# LeNet's weights, MobileNet's, ResNet-50's.
-LENGTHS = sized((62_000, 3_200_000, 25_600_000), (1000,))
 ROUNDS = sized(9, 1)
 SECONDS = sized(0.15, 0.0)  # at least, per measurement: what is short is repeated
 
@@ -23,15 +20,6 @@ SECONDS = sized(0.15, 0.0)  # at least, per measurement: what is short is repeat
 def worker_counts():
     """2 and 4, and as many as there are cores."""
     return sized(sorted({2, 4, cores.allowed()} - {1}), [2])
-
-
-def for_each_length(alternatives):
-    """Cases for compare(): alternatives(length, world) with each length and number of workers."""
-    return [
-        (f"{length:,} floats", workers, partial(alternatives, length))
-        for workers in worker_counts()
-        for length in LENGTHS
-    ]
 
 
 def seconds(world, act, repeats):
@@ -60,36 +48,23 @@ def time_all(alternatives, file, world):
         torch.save(timings, file)
 
 
-def run_case(alternatives, workers, count=1):
-    """What time_all found, with so many workers of one thread each on `count` nodes."""
+def run_case(alternatives, workers):
+    """What time_all found, with so many workers of one thread each."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "found"
-        of_node = partial(run_node, partial(time_all, alternatives, file), workers, count, folder)
-        others = [get_context("fork").Process(target=of_node, args=(n,)) for n in range(1, count)]
-        for other in others:
-            other.start()
-        of_node(0)
-        for other in others:
-            other.join()
+        launch.run_ranks(partial(time_all, alternatives, file), workers, 0, 1)
         return torch.load(file)
 
 
-def run_node(target, workers, count, folder, node):
-    """The part of one node; all of them are on this machine, behind its loopback interface."""
-    with nodes.meet(count, node, Path(folder) / "rendezvous", "lo") as met:
-        launch.run_ranks(target, workers, 0, 1, nodes=met)
-
-
-def compare(bench, cases, count=1):
+def compare(bench, cases):
     """Time each case and report it.
 
     Args:
         cases: [(what, workers, alternatives)]; each alternative is held against those before it.
-        count: number of nodes that the workers are on.
     """
     rows = []
     for what, workers, alternatives in cases:
-        timings = run_case(alternatives, workers, count)
+        timings = run_case(alternatives, workers)
         for name, values in timings.items():
             rows.append((f"{name}, {what}, {workers} workers", "ms", [1e3 * v for v in values]))
         for base, name in itertools.combinations(timings, 2):

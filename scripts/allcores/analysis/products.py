@@ -4,7 +4,7 @@ A file says everything about its product in literals, so that adding one changes
 
 * TITLE, SECTION ({metric}, speed or training) and CAPTION, for the report. {study}, {baseline},
   {target}, {metric} and {curve} in them are filled in.
-* WHEN: a name in CONDITIONS, or "planned", if only some studies have it.
+* WHEN: a name in CONDITIONS, if only some studies have it.
 * ORDER: a number that no other has, its position in the report, and in the verdict if it has
   sentences.
 * LEADING: its rank among those that may open the report; the first three do.
@@ -33,8 +33,6 @@ from allcores.analysis.metrics import ACCURACY, Metric
 from allcores.study import component, fit, grid, registry, schema, sweeps
 from allcores.study.run import AUTO
 
-# The condition that there is a plan to compare a study with.
-PLANNED = "planned"
 FOLDERS = {"tables": "table", "figures": "figure"}
 
 
@@ -48,7 +46,7 @@ class Product:
         module: the dotted name of its module.
         title, caption, section, order: TITLE, CAPTION, SECTION and ORDER of the file.
         leading: its LEADING, if any.
-        when: a key of CONDITIONS or PLANNED; None: every study has it.
+        when: a key of CONDITIONS; None: every study has it.
         inputs: names of the arguments of table() or figure().
         inputs_of_sentences: names of the arguments of sentences(); None: it has none.
     """
@@ -139,15 +137,11 @@ def load(name):
     return importlib.import_module(by_name()[name].module)
 
 
-def of_study(config, study, planned=False):
-    """The products of a study.
-
-    Args:
-        planned: whether there is a plan to compare it with.
-    """
+def of_study(config, study):
+    """The products of a study."""
     settings = config["studies"][study]
     is_met = {name: condition(config, settings) for name, condition in CONDITIONS.items()}
-    is_met |= {None: True, PLANNED: planned}
+    is_met[None] = True
     filled = facts_of(config, study).filled
     return [
         dataclasses.replace(product, title=filled(product.title), section=filled(product.section))

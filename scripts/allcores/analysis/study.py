@@ -18,8 +18,6 @@ from allcores.study.run import digest
 MADE = "made.json"
 # Prefix of the name of a CSV of the study that this one is compared with.
 OTHER = "against_"
-# The CSV of a plan's prediction for each run.
-PREDICTED = "predicted"
 TIDY = (
     "runs",
     "epochs",
@@ -55,10 +53,7 @@ class Study:
 
     def __init__(self, config, table, folder, name):
         self.config, self.table, self.folder, self.name = config, table, folder, name
-        self.predicted = folder.plan_file(f"{PREDICTED}.csv")
-        # Where the study selects, a plan cannot know which runs are final, and when they start.
-        is_planned = Path(self.predicted).exists() and not self.selections
-        self.products = products.of_study(config, name, is_planned)
+        self.products = products.of_study(config, name)
         self.facts = products.facts_of(config, name)
 
     @property
@@ -151,14 +146,14 @@ class Study:
 
     @property
     def csvs_of_other(self):
-        """Argument -> CSV of the study that this one is compared with, or of the plan."""
+        """Argument -> CSV of the study that this one is compared with."""
         other = self.config["studies"][self.name].get("against")
         names = {name for product in self.products for name in product.inputs}
         return {
             name: self.folder.csv(other, name.removeprefix(OTHER))
             for name in sorted(names)
             if name.startswith(OTHER)
-        } | ({PREDICTED: self.predicted} if PREDICTED in names else {})
+        }
 
     @property
     def tidy(self):
