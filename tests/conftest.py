@@ -39,7 +39,7 @@ from allcores.study import grid  # noqa: E402
 from allcores.study.identity import Conditions  # noqa: E402
 from allcores.study.run import Choice, Run  # noqa: E402
 from allcores.training import experiment, resuming  # noqa: E402
-from allcores.training.optimizers import OptimizerMaker  # noqa: E402
+from allcores.training.optimizers import OptimizerMaker, make_chosen  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 # Nothing of the calling environment's own threads or allotment may reach what a test starts; what
@@ -106,7 +106,7 @@ def using(strategy, workers, run=RUN, nodes=1, **changes):
 
 def optimizer_maker(name, **options):
     """What strategies are given to make one of torch's optimizers."""
-    return OptimizerMaker(Choice(name, name, options))
+    return OptimizerMaker(functools.partial(make_chosen, Choice(name, name, options)))
 
 
 # Whose the processes are from which tests fork programs: as in a campaign, and calls of snakemake.

@@ -5,20 +5,20 @@ import itertools
 import numpy as np
 import torch
 
-from allcores.data.batches import Batches, dropout_seed, shards
+from allcores.data.batches import Batches, dropout_seed, shards, shuffled
 
 INDICES = np.arange(100, 153)  # 53 of them
 
 
 def test_a_worker_without_samples_takes_part_with_weight_zero():
-    last = [list(shards(INDICES, 10, 0, 0, rank, 5))[-1] for rank in range(5)]
+    last = [list(shards(INDICES, 10, rank, 5))[-1] for rank in range(5)]
     assert [shard.weight for shard in last] == [5 / 3, 5 / 3, 5 / 3, 0, 0]
     assert all(len(shard.samples) == 1 for shard in last)
 
 
 def test_order_depends_on_seed_and_epoch_alone():
     def order(seed, epoch):
-        return [list(shard.samples) for shard in shards(INDICES, 10, seed, epoch, 0, 1)]
+        return [list(shard.samples) for shard in shards(shuffled(INDICES, seed, epoch), 10, 0, 1)]
 
     assert order(0, 0) == order(0, 0)
     assert len({str(order(seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4

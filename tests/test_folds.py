@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedKFold, TimeSeriesSplit
 from test_any_data import MSE, PLAIN, saved
 
 from allcores.data import storage
-from allcores.data.batches import count_batches, shards
+from allcores.data.batches import count_batches, shards, shuffled
 from allcores.data.folds import FIRST, NOWHERE, Assignable, assign_inner_folds, hold_back, split
 from allcores.study import registry
 from allcores.study.run import Choice
@@ -42,10 +42,11 @@ def test_folds_are_parts_with_their_share_of_each_class_and_are_cut_in_turn(labe
 @given(st.integers(1, 80), st.integers(1, 40), st.integers(1, 6), st.integers(0, 3))
 def test_workers_share_what_one_would_see(count, batch_size, workers, seed):
     indices = np.arange(7, 7 + count)
-    alone = [set(batch.samples) for batch in shards(indices, batch_size, seed, 1, 0, 1)]
+    order = shuffled(indices, seed, 1)
+    alone = [set(batch.samples) for batch in shards(order, batch_size, 0, 1)]
     assert sorted(itertools.chain(*alone)) == list(indices)
     assert len(alone) == count_batches(count, batch_size)
-    shared = [list(shards(indices, batch_size, seed, 1, rank, workers)) for rank in range(workers)]
+    shared = [list(shards(order, batch_size, rank, workers)) for rank in range(workers)]
     for batch, parts in zip(alone, zip(*shared, strict=True), strict=True):
         seen = [sample for part in parts if part.weight for sample in part.samples]
         assert sorted(seen) == sorted(batch)

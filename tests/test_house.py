@@ -32,7 +32,11 @@ ARROWS = {
     "campaign": {"study", "machine", "data", "planning", "analysis", "training"},
     "planning": {"study", "machine", "data", "parallel", "training"},
 }
-PUBLIC = {"backend.py": {"parallel"}}  # what users import by its name
+PUBLIC = {  # what users import by its name
+    "backend.py": {"parallel"},
+    "worker.py": {"data", "machine", "parallel", "strategies", "study", "training"},
+    "__init__.py": {"worker"},
+}
 # The smaller the count of what is within sight, the sooner a thing is found.
 MOST_LINES = {"file": 400, "rules": 420, "Snakefile": 60}
 MOST_PROGRAMS, MOST_MODULES = 15, 15

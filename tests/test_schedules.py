@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from conftest import vary
 
 from allcores.data import storage
-from allcores.data.batches import Batches, shards
+from allcores.data.batches import Batches, shards, shuffled
 from allcores.data.scaling import channel_statistics
 from allcores.study import registry
 from allcores.study.run import Choice
@@ -165,7 +165,7 @@ def test_every_optimizer_trains_as_in_a_plain_loop(laboratory, name):
     torch.manual_seed(run.seed)
     model = models.build(run, opened.shape, opened.outputs)
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.001)
-    for shard in shards(np.arange(53), run.batch_size, run.seed, epoch=0, rank=0, workers=1):
+    for shard in shards(shuffled(np.arange(53), run.seed, 0), run.batch_size, 0, 1):
         F.cross_entropy(model(images.plain(shard.samples)), labels[shard.samples]).backward()
         optimizer.step()
         optimizer.zero_grad()

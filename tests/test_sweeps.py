@@ -24,7 +24,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from allcores.analysis import selection, writing
 from allcores.analysis.study import Study
 from allcores.data import folds
-from allcores.data.batches import shards
+from allcores.data.batches import shards, shuffled
 from allcores.datasets import digits
 from allcores.files import read_json, write_json
 from allcores.study import candidates, grid, run_files, schema, sweeps
@@ -64,7 +64,7 @@ class Net(ClassifierMixin, BaseEstimator):
         )
         optimizer = torch.optim.Adam(self.net_.parameters(), lr=self.lr)
         for epoch in range(EPOCHS):
-            for batch in shards(np.sort(positions), self.batch_size, SEED, epoch, 0, 1):
+            for batch in shards(shuffled(np.sort(positions), SEED, epoch), self.batch_size, 0, 1):
                 scores = self.net_(self.inputs_[batch.samples])
                 torch.nn.functional.cross_entropy(scores, targets[batch.samples]).backward()
                 optimizer.step()

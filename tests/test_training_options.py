@@ -3,12 +3,13 @@
 import copy
 import csv
 import json
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import RUN, same_weights, using, vary
+from conftest import RUN, optimizer_maker, same_weights, using, vary
 from tensorboardX.proto import event_pb2
 from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 
@@ -19,7 +20,7 @@ from allcores.study import component, grid, registry
 from allcores.study.run import Choice
 from allcores.training import progress
 from allcores.training.evaluation import is_over, shipped
-from allcores.training.optimizers import OptimizerMaker
+from allcores.training.optimizers import OptimizerMaker, make_chosen
 from allcores.training.progress import EpochFiles
 
 SGD = Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
@@ -46,7 +47,7 @@ def test_the_norm_is_torchs_however_the_gradient_is_cut():
     expected = whole.clone().requires_grad_()
     expected.grad = whole.clone()
     torch.nn.utils.clip_grad_norm_([expected], CLIP_NORM)
-    maker = OptimizerMaker(SGD, CLIP_NORM)
+    maker = OptimizerMaker(partial(make_chosen, SGD), CLIP_NORM)
     cut = whole.clone()
     maker.clip(list(cut.split(999)))
     torch.testing.assert_close(cut, expected.grad)
@@ -83,7 +84,7 @@ def test_what_weight_decay_spares_is_as_in_groups_of_torchs(name, options, is_fl
     groups = [{"params": others}, {"params": vectors, "weight_decay": 0}]
     expected = registry.optimizers()[name].load()(groups, **options)
     flat = Flat(model) if is_flat else None
-    maker = OptimizerMaker(Choice(name, name, options)).of(model, spare_biases=True)
+    maker = optimizer_maker(name, **options).of(model, spare_biases=True)
     mine = maker(flat.parts if is_flat else model.parameters())
     for _ in range(4):
         inputs = torch.randn(6, 5)

@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import usual  # noqa: E402
 
-from allcores.data.batches import Batches, shards  # noqa: E402
+from allcores.data.batches import Batches, shards, shuffled  # noqa: E402
 from allcores.models.lenet import lenet  # noqa: E402
 
 BATCH_SIZE, IMAGES, REPEATS = 32, sized(1600, 64), 7
@@ -33,7 +33,7 @@ def whole_batches():
     pixels = Batches(images, MEAN, STD, crop=4, flip=True)
     pixels.start_epoch(0, 0)
     targets = torch.from_numpy(labels)
-    for shard in shards(np.arange(IMAGES), BATCH_SIZE, 0, 0, 0, 1):
+    for shard in shards(shuffled(np.arange(IMAGES), 0, 0), BATCH_SIZE, 0, 1):
         yield pixels.augmented(shard.samples), targets[shard.samples]
 
 

@@ -10,7 +10,7 @@ from allcores.machine import allocator, cores
 from allcores.study import registry
 from allcores.study.run import Choice
 from allcores.training import models
-from allcores.training.optimizers import OptimizerMaker
+from allcores.training.optimizers import OptimizerMaker, make_chosen
 
 SGD = Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9})
 # What it is called, model, images per worker (3 x 32 x 32), memory format.
@@ -37,7 +37,7 @@ def alternatives(name, batch, memory_format, world, strategies=STRATEGIES):
         model = registry.model(name).load()(channels=3, image_size=(32, 32), classes=10)
         model.to(memory_format=models.MEMORY_FORMATS[memory_format])
         make = registry.strategies()[strategy].load()
-        strategy = make(model, OptimizerMaker(SGD), world, **options)
+        strategy = make(model, OptimizerMaker(partial(make_chosen, SGD)), world, **options)
 
         def act():
             torch.nn.functional.cross_entropy(strategy.model(images), targets).backward()

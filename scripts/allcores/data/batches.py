@@ -39,21 +39,32 @@ def count_batches(samples, batch_size):
     return -(-samples // batch_size)
 
 
-def shards(indices, batch_size, seed, epoch, rank, workers, done=0):
+def shuffled(indices, seed, epoch):
+    """The permutation of `indices`, (n,) int64, by which an epoch goes through them."""
+    return np.random.default_rng([seed, ORDER, epoch]).permutation(indices)
+
+
+def shards(order, batch_size, rank, workers, done=0):
     """Yield this worker's Shard of every batch of an epoch but the first `done`.
 
-    Over all workers each of `indices`, (n,) int64, comes exactly once, except that a worker without
-    a sample in a short last batch gets the batch's first sample with weight 0, since every rank has
-    to take part in every step.
+    Args:
+        order: the samples of the epoch, (n,) int64; over all workers each comes exactly once, but
+            for those that shard() repeats.
     """
-    order = np.random.default_rng([seed, ORDER, epoch]).permutation(indices)
     for start in range(done * batch_size, len(order), batch_size):
-        batch = order[start : start + batch_size]
-        mine = batch[rank::workers]
-        if len(mine):
-            yield Shard(mine, workers * len(mine) / len(batch), len(batch))
-        else:
-            yield Shard(batch[:1], 0.0, len(batch))
+        yield shard(order[start : start + batch_size], rank, workers)
+
+
+def shard(batch, rank, workers):
+    """This worker's Shard of a batch, (n,) int64, n > 0.
+
+    A worker without a sample in it gets the first one with weight 0, since every rank has to take
+    part in every step.
+    """
+    mine = batch[rank::workers]
+    if len(mine):
+        return Shard(mine, workers * len(mine) / len(batch), len(batch))
+    return Shard(batch[:1], 0.0, len(batch))
 
 
 def loaded(shards, source, targets):

@@ -44,10 +44,12 @@ class Report:
     Attributes:
         when: seconds since 1970.
         cause: why it failed, a text or a DivergedError; None: it did not.
+        value: what it has come to, if anything.
     """
 
     when: float
     cause: object
+    value: object = None
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,9 @@ def run_ranks(
             or SIGUSR1 stops them. None: the target does not save on demand.
         nodes: the nodes.Nodes that meet() returned; None: this node only.
 
+    Returns:
+        What target() returned on each rank of this node: of those that were forked, in their order.
+
     Raises:
         RankFailedError: a rank raised, died or hangs. The others have been killed by then.
         DivergedError: a rank reports that the training diverged.
@@ -98,6 +101,7 @@ def run_ranks(
             ranks, title, heartbeats, pause, nodes, timeout, save_every
         )
         watcher.watch()
+        return [watcher.reports[rank].value for rank in local_ranks]
     finally:
         for process, _ in ranks.values():
             process.kill()
@@ -143,9 +147,9 @@ def _run_rank(target, world, rendezvous, report, nodes):
     try:
         torch.set_num_threads(world.threads)
         world.join(rendezvous)
-        target(world)
+        value = target(world)
         dist.destroy_process_group()
-        report.send(Report(time.time(), None))
+        report.send(Report(time.time(), None, value))
         _leave(0)
     except DivergedError as error:
         _fail(report, error)

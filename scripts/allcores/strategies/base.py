@@ -21,7 +21,12 @@ may use of `world` (parallel.world.World):
 parallel.flat.Flat makes one vector of all weights, and one of all gradients.
 """
 
+import contextlib
+import copy
+
 import torch
+
+from allcores.parallel.flat import lined_up, shaped_as
 
 
 class Strategy:
@@ -41,6 +46,7 @@ class Strategy:
     Attributes:
         model: what the loop calls forward on.
         trained: the module whose weights step() updates.
+        flat: the Flat whose parts the optimizer updates; None: it updates the parameters.
         one_node: True for one whose workers have to be on one machine.
         one_worker: True for a strategy that never uses a second worker.
         equals_serial: a promise that the tests hold it to: "with one worker" it ends with the
@@ -62,6 +68,7 @@ class Strategy:
     read from the strategy's own file without importing it; they are not inherited.
     """
 
+    flat = None
     look = None
     one_node = False
     one_worker = False
@@ -134,6 +141,10 @@ class Strategy:
         self.update(lr)
         self.clear()
 
+    def accumulating(self):
+        """Context in which backward() only adds to the gradient that a later step() applies."""
+        return contextlib.nullcontext()
+
     def synchronize(self):
         """At the end of an epoch, make this worker's weights the final ones, equal on all workers.
 
@@ -146,13 +157,45 @@ class Strategy:
         return {}
 
     def state(self):
-        """All that a resumed run needs, as tensors and plain values; called on rank 0 only."""
-        return {"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
+        """All that a resumed run needs, as tensors and plain values; called on rank 0 only.
+
+        "optimizer" has what the optimizer keeps of each parameter, by the parameter's name and in
+        its shape: so any strategy whose state has it restores that of another one.
+        """
+        return {"model": self.module.state_dict(), "optimizer": self.optimizer_state()}
 
     def restore(self, state):
         """Load what state() returned; called on every rank, servers included."""
         self.module.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.restore_optimizer(state["optimizer"])
+
+    def optimizer_state(self):
+        """Name of each parameter -> key -> value; tensors in the parameter's shape, or of one."""
+        states = self.optimizer.state
+        return {
+            name: {key: shaped_as(parameter, value) for key, value in states[part].items()}
+            for name, parameter, part in self._updated()
+            if part in states
+        }
+
+    def restore_optimizer(self, states):
+        """Load what optimizer_state() returned."""
+        for name, parameter, part in self._updated():
+            if name in states:
+                self.optimizer.state[part] = {
+                    key: lined_up(parameter, key, value) if self.flat else copy.deepcopy(value)
+                    for key, value in states[name].items()
+                }
+
+    def _updated(self):
+        """(name of a parameter, the parameter, the tensor that the optimizer updates) of all."""
+        named = dict(self.trained.named_parameters())
+        if self.flat is None:
+            return [(name, parameter, parameter) for name, parameter in named.items()]
+        names = {parameter: name for name, parameter in named.items()}
+        filled = [parameter for parameter in self.flat.parameters if parameter.numel()]
+        pairs = zip(filled, self.flat.parts, strict=False)  # of no weights there is an empty part
+        return [(names[parameter], parameter, part) for parameter, part in pairs]
 
     def state_of_worker(self):
         """The state that only this worker has, in the middle of an epoch."""

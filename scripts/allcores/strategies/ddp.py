@@ -87,6 +87,9 @@ class DDP(Strategy):
         del self.module.forward
         self.clear()
 
+    def accumulating(self):
+        return self.model.no_sync()
+
     @classmethod
     def option_for_missing_gradients(cls, *, find_unused_parameters=False, **options):
         return None if find_unused_parameters else "expected find_unused_parameters: true"

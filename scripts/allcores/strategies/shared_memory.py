@@ -22,12 +22,13 @@ The optimizer's work is divided as in Rajbhandari et al. 2020, "ZeRO: Memory Opt
 Training Trillion Parameter Models", stage 1, whose all-gather is not needed here.
 """
 
+import contextlib
 import copy
 from typing import NamedTuple
 
 import torch
 
-from allcores.parallel.flat import Flat, places
+from allcores.parallel.flat import NUMBERS, Flat, lined_up, places, shaped_as
 from allcores.strategies.base import Strategy
 
 # Small enough to stay in cache, large enough that what an optimizer does once per call is little.
@@ -68,7 +69,7 @@ class SharedMemory(Strategy):
 
         self.flat = Flat(model, weights=world.shared.zeros, gradient=row)
         self.shared_gradients = {parameter: parameter.grad for parameter in self.flat.parameters}
-        self.missing = set(self.shared_gradients)
+        self.missing, self.accumulates = set(self.shared_gradients), False
         for parameter in self.shared_gradients:
             parameter.grad = None
             parameter.register_post_accumulate_grad_hook(self._show)
@@ -107,13 +108,24 @@ class SharedMemory(Strategy):
         Letting autograd accumulate into shared memory would cost a pass to read it and one to clear
         it.
         """
+        if self.accumulates:
+            return
         torch.div(parameter.grad, self.world.workers, out=self.shared_gradients[parameter])
         parameter.grad = None
         self.missing.discard(parameter)
 
+    @contextlib.contextmanager
+    def accumulating(self):
+        self.accumulates = True
+        yield
+        self.accumulates = False
+
     def step(self, lr):
-        for parameter in self.missing:  # backward() gave it no gradient
-            self.shared_gradients[parameter].zero_()
+        for parameter in list(self.missing):  # the last backward() gave it no gradient
+            if parameter.grad is None:
+                self.shared_gradients[parameter].zero_()
+            else:
+                self._show(parameter)
         self.missing = set(self.shared_gradients)
         self.world.clock.enter("wait")
         self.world.barrier_on_node()  # all gradients are there
@@ -160,20 +172,41 @@ class SharedMemory(Strategy):
     def _cuts(self):
         return [cut for block in self.blocks for cut in block.cuts]
 
-    def state(self):
+    def optimizer_state(self):
         _, part = self._cuts()[0]
         state = self.optimizer.state[part]
-        return {"model": self.module.state_dict(), "optimizer": {**state, **self.shared_state}}
+        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        return {
+            names[parameter]: state
+            | {
+                key: shaped_as(parameter, vector[place])
+                for key, vector in self.shared_state.items()
+            }
+            for parameter, place in self.flat.places.items()
+        }
 
     def restore(self, state):
-        self.module.load_state_dict(state["model"])
-        for where, part in self._cuts():
-            self.optimizer.state[part] = {
-                name: value[where] if name in self.shared_state else copy.deepcopy(value)
-                for name, value in state["optimizer"].items()
-            }
-        self._share_state()
+        super().restore(state)
         self.world.barrier_on_node()  # every worker has written the restored weights
+
+    def restore_optimizer(self, states):
+        if not states:  # saved before the first step
+            return
+        names = {parameter: name for name, parameter in self.module.named_parameters()}
+        numbers = {key: 0 * v for key, v in next(iter(states.values())).items() if key in NUMBERS}
+        for parameter, place in self.flat.places.items():
+            # Where each weight is updated alone, one without a gradient has no state yet.
+            none_yet = numbers | {key: torch.zeros_like(parameter) for key in self.shared_state}
+            kept = states.get(names[parameter], none_yet)
+            values = {key: lined_up(parameter, key, value) for key, value in kept.items()}
+            for where, part in self._cuts():
+                if place.start <= where.start < place.stop:
+                    mine = slice(where.start - place.start, where.stop - place.start)
+                    self.optimizer.state[part] = {
+                        key: value[mine] if key in self.shared_state else copy.deepcopy(value)
+                        for key, value in values.items()
+                    }
+        self._share_state()
 
 
 def _add_up(gradients, total):

@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from allcores.data.batches import Batches, count_batches, loaded, seed_dropout, shards
+from allcores.data.batches import Batches, count_batches, loaded, seed_dropout, shards, shuffled
 from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
 from allcores.study import registry
@@ -64,9 +64,8 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         model.train()
         done, lr, total_loss = saver.begin_epoch()
         clock.enter("data")
-        my_shards = shards(
-            samples, run.batch_size, run.seed, epoch, world.rank, world.workers, done
-        )
+        order = shuffled(samples, run.seed, epoch)
+        my_shards = shards(order, run.batch_size, world.rank, world.workers, done)
         batches_of_epoch = loaded(my_shards, source, targets)
         for step, (shard, inputs, target) in enumerate(batches_of_epoch, start=done + 1):
             clock.enter("compute")

@@ -1,13 +1,14 @@
 """What a run does to gradients before its optimizer, and to weights after it."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.optim import swa_utils
 
 from allcores.study import registry
-from allcores.study.run import Choice
 
 # How many numbers of a gradient are squared at a time, in double precision.
 PART = 1 << 18
@@ -30,20 +31,21 @@ class OptimizerMaker:
     comes out the same however the gradient is cut.
 
     Attributes:
-        choice: of a class of torch.optim, with its options.
+        make: function of a list of parameters that returns one of torch's optimizers.
         clip_norm: None: gradients stay as they are.
         without_decay: parameters without weight decay. They may be views of those that an optimizer
             gets.
     """
 
-    choice: Choice
+    make: Callable
     clip_norm: float | None = None
     without_decay: tuple[torch.nn.Parameter, ...] = ()
 
     @classmethod
     def of_run(cls, run, model):
         """The maker for a Run."""
-        return cls(run.optimizer, run.clip_norm).of(model, run.decay_biases is False)
+        maker = cls(partial(make_chosen, run.optimizer), run.clip_norm)
+        return maker.of(model, run.decay_biases is False)
 
     def of(self, model, spare_biases=None):
         """The maker for another copy of the model.
@@ -64,27 +66,12 @@ class OptimizerMaker:
                 parts of the gradient and update them at the same time; None: this process holds
                 the whole gradient.
         """
-        make = registry.optimizers()[self.choice.name].load()
-        parameters = list(parameters)
-        fused = {"fused": True} if self._can_be_fused(parameters) else {}
-        optimizer = make(parameters, **fused | self.choice.options)
-        if fused:
-            _leave_sparse(optimizer)
-        if fused and self.choice.options.get("momentum"):
-            optimizer.register_step_pre_hook(_begin_late)
+        optimizer = self.make(list(parameters))
         if self.clip_norm is not None:
             optimizer.register_step_pre_hook(lambda *_: self.clip(_gradients(optimizer), add_up))
         if self.without_decay:
             self._decay_by_hand(optimizer)
         return optimizer
-
-    def _can_be_fused(self, parameters):
-        options = self.choice.options
-        # With dampening a first gradient counts otherwise than later ones: see _begin_late().
-        is_dampened = options.get("momentum") and options.get("dampening")
-        is_asked_for = self.choice.name in FUSED and not NOT_FUSED & options.keys()
-        are_real = all(parameter.is_floating_point() for parameter in parameters)
-        return is_asked_for and are_real and not is_dampened
 
     def _decay_by_hand(self, optimizer):
         """Decay all weights but `without_decay`, with the results of torch's parameter groups.
@@ -135,6 +122,27 @@ class OptimizerMaker:
         if norm > self.clip_norm:
             for gradient in gradients:
                 gradient.mul_(self.clip_norm / (norm + LEAST_NORM))
+
+
+def make_chosen(choice, parameters):
+    """The optimizer that a Choice of a class of torch.optim stands for, fused where torch can."""
+    make = registry.optimizers()[choice.name].load()
+    if not _can_be_fused(choice, parameters):
+        return make(parameters, **choice.options)
+    optimizer = make(parameters, **{"fused": True} | choice.options)
+    _leave_sparse(optimizer)
+    if choice.options.get("momentum"):
+        optimizer.register_step_pre_hook(_begin_late)
+    return optimizer
+
+
+def _can_be_fused(choice, parameters):
+    options = choice.options
+    # With dampening a first gradient counts otherwise than later ones: see _begin_late().
+    is_dampened = options.get("momentum") and options.get("dampening")
+    is_asked_for = choice.name in FUSED and not NOT_FUSED & options.keys()
+    are_real = all(parameter.is_floating_point() for parameter in parameters)
+    return is_asked_for and are_real and not is_dampened
 
 
 def _leave_sparse(optimizer):

@@ -1,0 +1,375 @@
+"""allcores.run(): the strategies in a loop of one's own, held against a plain loop of torch."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from conftest import ENVIRONMENT, ROOT
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+import allcores
+from allcores.strategies.base import Strategy
+
+CLASSES, BATCH = 3, 16
+torch.manual_seed(0)
+INPUTS, TARGETS = torch.randn(53, 6), torch.randint(0, CLASSES, (53,))  # the last batch has 5
+
+
+class Tied(torch.nn.Module):
+    """Two layers with one weight, and one that is frozen."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(6, 6), torch.nn.Linear(6, 6)
+        self.second.weight = self.first.weight
+        self.last = torch.nn.Linear(6, CLASSES)
+        self.last.bias.requires_grad_(False)
+        self.scale = torch.nn.Parameter(torch.tensor(1.0))  # of no dimension
+
+    def forward(self, inputs):
+        return self.last(self.second(self.first(inputs).relu()).relu()) * self.scale
+
+
+def plain():
+    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU(), torch.nn.Linear(8, CLASSES))
+
+
+MODELS = {
+    "plain": plain,
+    "tied": Tied,
+    "double": lambda: plain().double(),
+    "channels_last": lambda: torch.nn.Sequential(
+        torch.nn.Unflatten(1, (1, 2, 3)),
+        torch.nn.Conv2d(1, 4, 2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(8, CLASSES),
+    ).to(memory_format=torch.channels_last),
+}
+
+
+def adam(parameters):
+    return torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1)
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.9)
+
+
+def loss_of(model, inputs, targets):
+    dtype = next(model.parameters()).dtype
+    return torch.nn.functional.cross_entropy(model(inputs.to(dtype)), targets)
+
+
+def train(worker, make, strategy="shared_memory", epochs=2, data=(INPUTS, TARGETS), **options):
+    """Train as a user would; returns the weights."""
+    options = {"make_optimizer": adam, "file": None, "batch_size": BATCH} | options
+    file, batch_size = options.pop("file"), options.pop("batch_size")
+    torch.manual_seed(worker.rank)  # every worker takes the weights of the first
+    shared = worker.share(make(), options.pop("make_optimizer"), strategy, **options)
+    schedule = torch.optim.lr_scheduler.StepLR(shared.optimizer, 1, 0.5)
+    for epoch in range(shared.saved.get("epoch", 0), epochs):
+        for (inputs, targets), weight in worker.batches(data, batch_size, epoch=epoch):
+            (weight * loss_of(shared.model, inputs, targets)).backward()
+            shared.step()
+        shared.synchronize()
+        schedule.step()
+        if file:
+            shared.save(file, epoch=epoch + 1)
+    return shared.strategy.module.state_dict()
+
+
+def expected(make, make_optimizer, epochs=2, clip_norm=None):
+    """The weights after a plain loop on the same batches."""
+    torch.manual_seed(0)
+    model = make()
+    optimizer = make_optimizer(model.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    for epoch in range(epochs):
+        for (inputs, targets), _ in lone_batches(epoch):
+            optimizer.zero_grad()
+            loss_of(model, inputs, targets).backward()
+            if clip_norm:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
+            optimizer.step()
+        schedule.step()
+    return model.state_dict()
+
+
+def lone_batches(epoch):
+    return allcores.run(
+        lambda worker: list(worker.batches((INPUTS, TARGETS), BATCH, epoch=epoch)), workers=1
+    )[0]
+
+
+def close(mine, theirs, tolerance=2e-6):
+    return all(torch.allclose(mine[name], theirs[name], atol=tolerance) for name in theirs)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("strategy", "model"),
+    [*(("shared_memory", name) for name in MODELS), ("ddp", "tied"), ("ring", "channels_last")],
+)
+def test_any_model_trains_as_in_a_plain_loop(strategy, workers, model):
+    make_optimizer = momentum if model == "plain" else adam
+    found = allcores.run(
+        train, MODELS[model], strategy, make_optimizer=make_optimizer, workers=workers
+    )
+    wanted = expected(MODELS[model], make_optimizer)
+    assert len(found) == workers
+    assert all(close(weights, wanted) for weights in found)
+
+
+def test_servers_end_where_the_model_is_shared():
+    found = allcores.run(train, plain, "parameter_server", workers=2, servers=2)
+    assert len(found) == 2
+    assert all(close(weights, expected(plain, adam)) for weights in found)
+
+
+def test_gradients_are_clipped_over_all_workers():
+    found = allcores.run(train, plain, clip_norm=0.1, workers=2)
+    assert close(found[0], expected(plain, adam, clip_norm=0.1))
+    assert not close(found[0], expected(plain, adam))
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return zip(INPUTS, TARGETS, strict=True)
+
+
+def loader(workers=0):
+    return DataLoader(TensorDataset(INPUTS, TARGETS), BATCH, shuffle=True, num_workers=workers)
+
+
+DATA = {
+    "dataset": lambda: (TensorDataset(INPUTS, TARGETS), BATCH),
+    "numpy": lambda: ((INPUTS.numpy(), TARGETS.numpy()), BATCH),
+    "loader": lambda: (loader(), None),
+    "loader with workers": lambda: (loader(2), None),
+    "stream": lambda: (Stream(), BATCH),
+    "loader of a stream": lambda: (DataLoader(Stream(), BATCH), None),
+}
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_each_sample_comes_once_whatever_the_data_are(kind):
+    data, batch_size = DATA[kind]()
+
+    def parts(worker):
+        return [(torch.as_tensor(x), w) for (x, _), w in worker.batches(data, batch_size)]
+
+    torch.manual_seed(5)
+    (alone,) = allcores.run(parts, workers=1)
+    torch.manual_seed(5)
+    both = allcores.run(parts, workers=2)
+    assert [len(batch) for batch, _ in alone] == [16, 16, 16, 5]
+    for (whole, _), *shares in zip(alone, *both, strict=True):
+        mine = torch.cat([part for part, _ in shares])
+        assert torch.equal(whole.sort(0)[0], mine.sort(0)[0])
+        assert sum(weight for _, weight in shares) == 2
+        assert [weight * len(whole) for part, weight in shares] == [
+            2 * len(part) for part, _ in shares
+        ]
+
+
+def test_a_worker_without_a_sample_gets_one_of_weight_0():
+    def weights(worker):
+        return [weight for _, weight in worker.batches(INPUTS[:5], 4)]
+
+    assert allcores.run(weights, workers=3) == [[1.5, 3.0], [0.75, 0.0], [0.75, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "others"),
+    [
+        ("shared_memory", ("shared_memory", 3)),
+        ("shared_memory", ("ddp", 1)),
+        ("ddp", ("ring", 2)),
+        ("serial", ("shared_memory", 2)),
+    ],
+)
+def test_training_goes_on_with_other_workers_and_another_strategy(tmp_path, strategy, others):
+    file = tmp_path / "state.pt"
+    workers = 1 if strategy == "serial" else 2
+    allcores.run(train, Tied, strategy, epochs=1, file=file, workers=workers)
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+    go_on, count = others
+
+    def resumed(worker):
+        shared = worker.share(Tied(), adam, go_on, resume=file)
+        shared.optimizer.param_groups[0]["lr"] = 0.005
+        for (inputs, targets), weight in worker.batches((INPUTS, TARGETS), BATCH, epoch=1):
+            (weight * loss_of(shared.model, inputs, targets)).backward()
+            shared.step()
+        shared.synchronize()
+        return shared.strategy.module.state_dict()
+
+    found = allcores.run(resumed, workers=count)
+    assert all(close(weights, expected(Tied, adam)) for weights in found)
+
+
+def test_the_state_of_servers_is_for_as_many_servers(tmp_path):
+    file = tmp_path / "state.pt"
+    allcores.run(train, plain, "parameter_server", epochs=1, file=file, workers=2, servers=2)
+    with pytest.raises(allcores.RankFailedError, match="of a run with 2 servers; found 0"):
+        allcores.run(train, plain, resume=file, workers=2)
+    found = allcores.run(train, plain, "parameter_server", resume=file, workers=1, servers=2)
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("strategy", ["shared_memory", "ddp", "ring"])
+def test_gradients_are_accumulated(strategy):
+    def halves(worker):
+        torch.manual_seed(0)
+        shared = worker.share(Tied(), adam, strategy)
+        for (inputs, targets), _ in worker.batches((INPUTS, TARGETS), 12, shuffle=False):
+            if len(inputs) < 6:
+                continue
+            with shared.accumulating():
+                (loss_of(shared.model, inputs[:3], targets[:3]) / 2).backward()
+            (loss_of(shared.model, inputs[3:], targets[3:]) / 2).backward()
+            shared.step()
+        return shared.strategy.module.state_dict()
+
+    def wholes(worker):
+        torch.manual_seed(0)
+        shared = worker.share(Tied(), adam, "serial")
+        for (inputs, targets), _ in worker.batches((INPUTS, TARGETS), 12, shuffle=False):
+            if len(inputs) == 12:
+                loss_of(shared.model, inputs, targets).backward()
+                shared.step()
+        return shared.strategy.module.state_dict()
+
+    (wanted,) = allcores.run(wholes, workers=1)
+    for weights in allcores.run(halves, workers=2):
+        assert close(weights, wanted)
+
+
+def test_a_weight_without_gradient_on_one_worker_counts_as_zero_there():
+    def one_of_two(worker):
+        torch.manual_seed(0)
+        parts = torch.nn.ModuleList([torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)])
+        before = [part.weight.detach().clone() for part in parts]
+        shared = worker.share(
+            parts, lambda weights: torch.optim.SGD(weights, lr=1.0), "shared_memory"
+        )
+        shared.model[worker.rank](torch.ones(1, 2)).sum().backward()
+        shared.step()
+        return [float((part.weight - old).sum()) for part, old in zip(parts, before, strict=True)]
+
+    for moved in allcores.run(one_of_two, workers=2):
+        assert moved == pytest.approx([-1.0, -1.0])
+
+
+class Lazy(Strategy):
+    """A user's own: the first worker's gradient counts."""
+
+    def __init__(self, model, make_optimizer, world):
+        super().__init__(model, make_optimizer(model.parameters()), world)
+
+    def step(self, lr):
+        for parameter in self.module.parameters():
+            parameter.grad.copy_(self.world.broadcast(parameter.grad))
+        super().step(lr)
+
+
+def test_a_strategy_may_be_a_class_of_ones_own():
+    first, second = allcores.run(train, plain, Lazy, workers=2)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"strategy": "shared"}, "expected a strategy of .*, shared_memory; found 'shared'"),
+        ({"bucket_mb": 3}, "options of shared_memory: none; found bucket_mb"),
+        ({"strategy": "parameter_server"}, "servers=1.* or more; found 0"),
+        ({"strategy": "serial"}, "serial uses one worker; found 2"),
+        ({"make": lambda: torch.nn.Embedding(2, 2, sparse=True)}, "with sparse=True"),
+        ({"batch_size": None}, "expected a batch_size"),
+        ({"make_optimizer": lambda p: torch.optim.SGD([{"params": [q]} for q in p], 1)}, "group"),
+    ],
+)
+def test_what_is_wrong_is_told(given, message):
+    given = {"make": plain} | given
+    with pytest.raises(allcores.RankFailedError, match=message):
+        allcores.run(train, given.pop("make"), workers=2, **given)
+
+
+def test_impossible_numbers_are_told():
+    with pytest.raises(ValueError, match="found 2, -1 and 1"):
+        allcores.run(train, plain, workers=2, servers=-1)
+    with pytest.raises(ValueError, match="2 nodes share evenly"):
+        allcores.run(train, plain, workers=3, count_nodes=2)
+    with pytest.raises(ValueError, match="expected rendezvous=FILE"):
+        allcores.run(train, plain, workers=2, count_nodes=2)
+
+
+def test_a_dead_worker_ends_the_run_with_its_name():
+    def die(worker):
+        if worker.rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        worker.barrier()
+
+    with pytest.raises(allcores.RankFailedError, match=r"worker 1 \(rank 1\).*killed by SIGKILL"):
+        allcores.run(die, workers=2)
+
+
+def test_a_worker_that_hangs_ends_the_run():
+    def sleep(worker):
+        if worker.rank == 1:
+            time.sleep(600)
+        worker.barrier()
+
+    with pytest.raises(allcores.RankFailedError, match="no rank made any progress for 2 s"):
+        allcores.run(sleep, workers=2, timeout=2)
+
+
+NODE = """
+import sys, allcores
+print(allcores.run(lambda worker: worker.sum(worker.rank), workers=4, count_nodes=2,
+                   node=int(sys.argv[1]), rendezvous=sys.argv[2], interface="lo"))
+"""
+
+
+def test_two_nodes_train_together(tmp_path):
+    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts")}
+    calls = [
+        subprocess.Popen(
+            [sys.executable, "-c", NODE, str(node), tmp_path / "here"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for node in (0, 1)
+    ]
+    for call in calls:
+        said, _ = call.communicate()
+        assert said.splitlines()[-1] == "[6.0, 6.0]"
+
+
+AFTER_THREADS = """
+import torch, allcores
+torch.set_num_threads(2)
+torch.randn(600, 600) @ torch.randn(600, 600)
+print(allcores.run(lambda worker: float(torch.ones(2000, 2000).sum()), workers=2))
+try:
+    print(allcores.run(lambda worker: float(torch.ones(2000, 2000).sum()), workers=1, threads=2))
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_threads_that_do_not_survive_a_fork_are_told_of():
+    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts")}
+    said = subprocess.run(
+        [sys.executable, "-c", AFTER_THREADS], env=environment, capture_output=True, text=True
+    ).stdout
+    first, last = [line for line in said.splitlines() if "pinned" not in line]
+    assert first == "[4000000.0, 4000000.0]"
+    # On a library that can, it is right; on GNU's it says what to do.
+    assert last == "[4000000.0]" or "or with threads=1" in last
