@@ -25,11 +25,20 @@ IMPORT_ALONE = """
 import sys
 for name in ("snakemake", "pandas", "matplotlib", "yaml", "sklearn", "jsonschema"):
     sys.modules[name] = None
-import allcores
-from allcores.parallel import launch, world
+import allcores, torch
 from allcores.study import registry
 for component in registry.strategies().values():
     component.load()
+
+def train(worker):
+    shared = worker.share(
+        torch.nn.Linear(2, 1), lambda weights: torch.optim.SGD(weights, 0.1), "shared_memory"
+    )
+    for inputs, weight in worker.batches(torch.ones(5, 2), 2):
+        (weight * shared.model(inputs).mean()).backward()
+        shared.step()
+
+assert allcores.run(train, workers=2) == [None, None]
 """
 # No import of ours: torch finds the backend by the wheel's entry points.
 BACKEND = """

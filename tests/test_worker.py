@@ -329,6 +329,18 @@ def test_a_worker_that_hangs_ends_the_run():
         allcores.run(sleep, workers=2, timeout=2)
 
 
+@pytest.mark.parametrize("strategy", ["shared_memory", "ddp"])
+def test_the_example_runs(strategy):
+    program = ROOT / "examples" / "loop" / "train.py"
+    said = subprocess.run(
+        [sys.executable, program, "--strategy", strategy, "--epochs", "1"],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+    )
+    assert f"{strategy}: loss 0.14" in said.stdout, said.stderr
+
+
 NODE = """
 import sys, allcores
 print(allcores.run(lambda worker: worker.sum(worker.rank), workers=4, count_nodes=2,
