@@ -29,12 +29,18 @@ STRATEGIES |= {"shared_memory": ("shared_memory", {})}
 
 
 def alternatives(name, batch, memory_format, world, strategies=STRATEGIES):
+    """{strategy: a step of it}.
+
+    Args:
+        name: of a model, or a function that makes one.
+    """
     allocator.keep_freed_memory()  # as a training does
     images = torch.randn(batch, 3, 32, 32)
     targets = torch.randint(10, (batch,))
 
     def step(strategy, options):
-        model = registry.model(name).load()(channels=3, image_size=(32, 32), classes=10)
+        make_model = registry.model(name).load() if isinstance(name, str) else name
+        model = make_model(channels=3, image_size=(32, 32), classes=10)
         model.to(memory_format=models.MEMORY_FORMATS[memory_format])
         make = registry.strategies()[strategy].load()
         strategy = make(model, OptimizerMaker(partial(make_chosen, SGD)), world, **options)

@@ -66,6 +66,7 @@ class DDP(Strategy):
             forward_sync_buffers=False,
             bucket_cap_mb=bucket_mb,
             find_unused_parameters=find_unused_parameters,
+            gradient_as_bucket_view=True,  # one copy of the gradients less
         )
         if hook != "none":
             self.model.register_comm_hook(*_hook(hook, powersgd_rank))
