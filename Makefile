@@ -57,6 +57,7 @@ test-processors: $(READY)
 # done.
 MINUTES ?= 60
 soak: $(READY)
+	@$(BIN)/python scripts/install.py run test frameworks
 	$(BIN)/python -m pytest -m "long and not slurm"
 	$(BIN)/python tests/drills/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 	    --markdown results/soak.md

@@ -24,6 +24,12 @@ from allcores.parallel.exchange import LostRankError
 
 OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.uint8)
+# What else trains by a backend that it is told -> the packages that it needs.
+FRAMEWORKS = {
+    "accelerate": ["accelerate"],
+    "lightning": ["lightning"],
+    "transformers": ["transformers", "accelerate"],
+}
 LENGTHS = (0, 1, 7, 1000, 40_000, 600_001)  # in one barrier, in two, in several blocks
 
 
@@ -250,7 +256,7 @@ def left_alone(rank, way, end):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which torch sends as soon as rank 1 is dead
     limit, expected = 30, "rank 1 has ended"
     if way == "hanging":
-        limit, expected = 2, "waited 2 s for rank 1, which did not come"
+        limit, expected = 2, "after a timeout of 2 s rank 1 had not come"
     dist.group.WORLD.set_timeout(timedelta(seconds=limit))
     with pytest.raises(LostRankError, match=expected):
         dist.all_reduce(torch.ones(1))
@@ -285,19 +291,28 @@ def test_groups_leave_nothing(tmp_path):
     assert not list(Path("/dev/shm").glob("*allcores*"))
 
 
-def test_a_loop_under_torchrun_gives_the_same_loss_by_either_backend():
+@pytest.mark.parametrize(
+    "program",
+    [
+        "ddp/train",
+        "frameworks/with_fsdp2",
+        *(pytest.param(f"frameworks/with_{name}", marks=pytest.mark.long) for name in FRAMEWORKS),
+    ],
+)
+def test_an_example_under_torchrun_gives_the_same_loss_by_either_backend(program):
+    for package in FRAMEWORKS.get(program.removeprefix("frameworks/with_"), ()):
+        pytest.importorskip(package, reason="make soak installs it")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     losses = set()
     for backend in ("shm", "gloo"):
         said = subprocess.run(
-            [*torchrun, ROOT / "examples" / "ddp" / "train.py", f"--backend={backend}"],
+            [*torchrun, ROOT / "examples" / f"{program}.py", backend],
             env=ENVIRONMENT | {"OMP_NUM_THREADS": "1"},
             text=True,
             capture_output=True,
         )
         assert said.returncode == 0, said.stderr
-        found = re.fullmatch(rf"{backend}: loss ([\d.]+) after .* s", said.stdout.strip())
-        losses.add(found[1])
+        losses.add(re.search(rf"^{backend}: loss ([\d.]+)", said.stdout, re.MULTILINE)[1])
     assert len(losses) == 1
 
 

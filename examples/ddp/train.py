@@ -41,7 +41,7 @@ def main(backend, epochs):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--backend", default="shm", choices=("shm", "gloo"))
+    parser.add_argument("backend", nargs="?", default="shm", choices=("shm", "gloo"))
     parser.add_argument("--epochs", type=int, default=5)
     flags = parser.parse_args()
     main(flags.backend, flags.epochs)

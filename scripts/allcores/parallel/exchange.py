@@ -255,9 +255,8 @@ class WatchedBarrier(Barrier):
             elif self.exchange.failed[0]:
                 self._give_up("another rank of the group has ended or does not come")
             elif time.monotonic() > end:
-                self._give_up(
-                    f"waited {self.timeout:g} s for rank {self._names(missing)}, which did not come"
-                )
+                names = self._names(missing)
+                self._give_up(f"after a timeout of {self.timeout:g} s rank {names} had not come")
         os.eventfd_read(signal)
         return True
 
