@@ -58,7 +58,7 @@ def test_words_go_on_as_they_are(called, words, added):
 def test_a_profile_of_this_project_is_found_and_one_of_ones_own_comes_first(called, tmp_path):
     ours = str(ROOT / "profiles" / "slurm")
     assert called(*CONFIG, "--profile", "slurm") == [*CONFIG, "--profile", ours]
-    assert called(*CONFIG, "--profile=lsf") == [*CONFIG, f"--profile={ROOT / 'profiles' / 'lsf'}"]
+    assert called(*CONFIG, "--profile=slurm") == [*CONFIG, f"--profile={ours}"]
     (tmp_path / "slurm").mkdir()
     (tmp_path / "slurm" / "config.yaml").write_text("cores: 5\n")
     assert called(*CONFIG, "--profile", "slurm") == [*CONFIG, "--profile", "slurm"]

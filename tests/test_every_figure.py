@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import DDP, Laboratory, using, vary
-from matplotlib.collections import LineCollection, QuadMesh
+from matplotlib.collections import LineCollection
 
 from allcores.analysis import collect, metrics, products, style, tidy
 from allcores.analysis.metrics import ACCURACY
@@ -137,10 +137,9 @@ def numbers(figure):
     for panel in figure.axes:
         found += [np.ravel(line.get_xydata()) for line in panel.lines]
         found += [np.array([box.get_width() for box in panel.patches if hasattr(box, "get_width")])]
+        found += [np.ravel(image.get_array()) for image in panel.images]
         for drawn in panel.collections:
-            if isinstance(drawn, QuadMesh):
-                found.append(np.ravel(drawn.get_array()))
-            elif isinstance(drawn, LineCollection):
+            if isinstance(drawn, LineCollection):
                 found += map(np.ravel, drawn.get_segments())
     found = np.concatenate(found).astype(float)
     return found[np.isfinite(found)]

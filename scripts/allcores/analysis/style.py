@@ -20,6 +20,7 @@ MARKERS = "<sD^vP*Xpo>"
 DASHES = ["-", "--", ":", "-."]
 # Of a figure with a panel for each model: a hundred take minutes to draw, and nobody reads them.
 MOST_PANELS = 24
+MOST_TICKS = 6  # intervals of an axis in numbers
 HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
 LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
 
@@ -86,6 +87,8 @@ def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
         unused.set_visible(False)
     for panel in axes.flat:  # also where neighbours have the same axis
         panel.tick_params(labelbottom=True, labelleft=True)
+        # matplotlib's own choice takes a label to be three letters wide: 0.0250 and 0.0275 touch.
+        panel.xaxis.set_major_locator(ticker.MaxNLocator(MOST_TICKS))
     return figure, list(axes.flat[:count])
 
 

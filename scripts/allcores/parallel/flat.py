@@ -7,8 +7,6 @@ import torch
 # Bytes of a cache line. MKL and oneDNN choose by the address of a tensor in which order they add,
 # so a parameter has to begin at a line, as a separate tensor would: then it gives the same bits.
 LINE = 64
-# What torch's optimizers keep as a tensor of no dimension; a parameter may have none, either.
-NUMBERS = {"step", "mu_product", "eta", "mu"}
 
 
 class Flat:
@@ -78,29 +76,6 @@ class Flat:
         for cut, part in zip(cuts, parts, strict=True):
             part.grad = gradient[cut.start - where.start : cut.stop - where.start]
         return list(zip(cuts, parts, strict=True))
-
-
-def shaped_as(parameter, value):
-    """What an optimizer keeps of a parameter's part of a vector, as a view in its shape; other
-    values as they are."""
-    if torch.is_tensor(value) and value.shape == (parameter.numel(),):
-        return value.as_strided(parameter.shape, parameter.stride(), value.storage_offset())
-    return value
-
-
-def lined_up(parameter, key, value):
-    """A copy of what shaped_as() gave as it was, (n,) in the order of the parameter's memory.
-
-    Args:
-        key: the name by which an optimizer keeps the value.
-    """
-    if not torch.is_tensor(value):
-        return value
-    if key in NUMBERS or value.shape != parameter.shape:
-        return value.clone()
-    line = torch.empty(parameter.numel(), dtype=value.dtype)
-    line.as_strided(parameter.shape, parameter.stride()).copy_(value)
-    return line
 
 
 def split(vector, count):

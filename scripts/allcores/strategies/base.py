@@ -26,7 +26,8 @@ import copy
 
 import torch
 
-from allcores.parallel.flat import lined_up, shaped_as
+# What torch's optimizers keep as a tensor of no dimension; a parameter may have none, either.
+NUMBERS = {"step", "mu_product", "eta", "mu"}
 
 
 class Strategy:
@@ -241,3 +242,26 @@ class Alone(Strategy):
 
     def __init__(self, model, make_optimizer, world):
         super().__init__(model, make_optimizer(model.parameters()), world)
+
+
+def shaped_as(parameter, value):
+    """What an optimizer keeps of a parameter's part of a vector, as a view in its shape; other
+    values as they are."""
+    if torch.is_tensor(value) and value.shape == (parameter.numel(),):
+        return value.as_strided(parameter.shape, parameter.stride(), value.storage_offset())
+    return value
+
+
+def lined_up(parameter, key, value):
+    """A copy of what shaped_as() gave as it was, (n,) in the order of the parameter's memory.
+
+    Args:
+        key: the name by which an optimizer keeps the value.
+    """
+    if not torch.is_tensor(value):
+        return value
+    if key in NUMBERS or value.shape != parameter.shape:
+        return value.clone()
+    line = torch.empty(parameter.numel(), dtype=value.dtype)
+    line.as_strided(parameter.shape, parameter.stride()).copy_(value)
+    return line

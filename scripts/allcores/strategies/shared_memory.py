@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import torch
 
-from allcores.parallel.flat import NUMBERS, Flat, lined_up, places, shaped_as
-from allcores.strategies.base import Strategy
+from allcores.parallel.flat import Flat, places
+from allcores.strategies.base import NUMBERS, Strategy, lined_up, shaped_as
 
 # Small enough to stay in cache, large enough that what an optimizer does once per call is little.
 BLOCK_BYTES = 2 << 20

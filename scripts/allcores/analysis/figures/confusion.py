@@ -1,6 +1,6 @@
 """Plot which classes are mistaken for which, pooled over folds, seeds and schedules."""
 
-import seaborn as sns
+import numpy as np
 
 from allcores.analysis import style
 
@@ -15,6 +15,7 @@ Of more than 24 models the first are shown.
 """
 
 MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their boxes
+MOST_LABELS = 25  # per axis; of more classes, every second or third has its name there
 
 
 def figure(confusion, facts):
@@ -30,20 +31,24 @@ def figure(confusion, facts):
         order = list(dict.fromkeys(group["true"]))
         counts = counts.reindex(index=order, columns=order).fillna(0)
         percent = 100 * counts.div(counts.sum(axis=1), axis=0)
-        sns.heatmap(
-            percent,
-            ax=panel,
-            cmap="Greys",
-            vmin=0,
-            vmax=100,
-            annot=len(counts) <= MOST_NUMBERS,
-            fmt=".0f",
-            annot_kws={"size": min(13, max(7, 84 / len(counts)))},
-            square=True,
-            cbar=panel is panels[-1][0],
-            cbar_kws={"label": "% of the true class"},
-        )
-        panel.tick_params(axis="y", rotation=0)
+        # seaborn's heatmap draws the whole figure again for each panel, to see what overlaps.
+        panel.grid(visible=False)
+        image = panel.imshow(percent, cmap="Greys", vmin=0, vmax=100)
+        shown = range(0, len(order), -(-len(order) // MOST_LABELS))
+        labels = [order[place] for place in shown]
+        panel.set_xticks(shown, labels, rotation=90 if letters > 3 else 0)
+        panel.set_yticks(shown, labels)
+        if len(order) <= MOST_NUMBERS:
+            _write_numbers(panel, percent.to_numpy())
+        if panel is panels[-1][0]:
+            figure.colorbar(image, ax=panel, label="% of the true class")
         panel.set(xlabel="predicted class", ylabel="")
     figure.axes[0].set_ylabel("true class")
     return figure
+
+
+def _write_numbers(panel, percent):
+    size = min(13, max(7, 84 / len(percent)))
+    for (row, column), value in np.ndenumerate(percent):
+        colour = "white" if value > 50 else "black"
+        panel.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=size)
