@@ -124,6 +124,22 @@ def test_any_model_trains_as_in_a_plain_loop(strategy, workers, model):
     assert all(close(weights, wanted) for weights in found)
 
 
+def noisy():
+    return torch.nn.Sequential(
+        *(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Dropout(0.3)),
+        torch.nn.Linear(8, CLASSES),
+    )
+
+
+def test_batch_norm_and_dropout_are_those_of_torchs_ddp():
+    """Each worker's statistics are of its own samples, and its noise its own, by either."""
+    of_ddp, of_ours = (
+        allcores.run(train, noisy, strategy, workers=2)[0] for strategy in ("ddp", "shared_memory")
+    )
+    assert "1.running_var" in of_ddp
+    assert close(of_ours, of_ddp)
+
+
 def test_servers_end_where_the_model_is_shared():
     found = allcores.run(train, plain, "parameter_server", workers=2, servers=2)
     assert len(found) == 2
