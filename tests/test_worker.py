@@ -1,10 +1,7 @@
 """allcores.run(): the strategies in a loop of one's own, held against a plain loop of torch."""
 
-import os
-import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -316,35 +313,6 @@ def test_what_is_wrong_is_told(given, message):
         allcores.run(train, given.pop("make"), workers=2, **given)
 
 
-def test_impossible_numbers_are_told():
-    with pytest.raises(ValueError, match="found 2, -1 and 1"):
-        allcores.run(train, plain, workers=2, servers=-1)
-    with pytest.raises(ValueError, match="2 nodes share evenly"):
-        allcores.run(train, plain, workers=3, count_nodes=2)
-    with pytest.raises(ValueError, match="expected rendezvous=FILE"):
-        allcores.run(train, plain, workers=2, count_nodes=2)
-
-
-def test_a_dead_worker_ends_the_run_with_its_name():
-    def die(worker):
-        if worker.rank == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        worker.barrier()
-
-    with pytest.raises(allcores.RankFailedError, match=r"worker 1 \(rank 1\).*killed by SIGKILL"):
-        allcores.run(die, workers=2)
-
-
-def test_a_worker_that_hangs_ends_the_run():
-    def sleep(worker):
-        if worker.rank == 1:
-            time.sleep(600)
-        worker.barrier()
-
-    with pytest.raises(allcores.RankFailedError, match="no rank made any progress for 2 s"):
-        allcores.run(sleep, workers=2, timeout=2)
-
-
 @pytest.mark.parametrize("strategy", ["shared_memory", "ddp"])
 def test_the_example_runs(strategy):
     program = ROOT / "examples" / "loop" / "train.py"
@@ -355,49 +323,3 @@ def test_the_example_runs(strategy):
         text=True,
     )
     assert f"{strategy}: loss 0.14" in said.stdout, said.stderr
-
-
-NODE = """
-import sys, allcores
-print(allcores.run(lambda worker: worker.sum(worker.rank), workers=4, count_nodes=2,
-                   node=int(sys.argv[1]), rendezvous=sys.argv[2], interface="lo"))
-"""
-
-
-def test_two_nodes_train_together(tmp_path):
-    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts")}
-    calls = [
-        subprocess.Popen(
-            [sys.executable, "-c", NODE, str(node), tmp_path / "here"],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for node in (0, 1)
-    ]
-    for call in calls:
-        said, _ = call.communicate()
-        assert said.splitlines()[-1] == "[6.0, 6.0]"
-
-
-AFTER_THREADS = """
-import torch, allcores
-torch.set_num_threads(2)
-torch.randn(600, 600) @ torch.randn(600, 600)
-print(allcores.run(lambda worker: float(torch.ones(2000, 2000).sum()), workers=2))
-try:
-    print(allcores.run(lambda worker: float(torch.ones(2000, 2000).sum()), workers=1, threads=2))
-except ValueError as error:
-    print(error)
-"""
-
-
-def test_threads_that_do_not_survive_a_fork_are_told_of():
-    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts")}
-    said = subprocess.run(
-        [sys.executable, "-c", AFTER_THREADS], env=environment, capture_output=True, text=True
-    ).stdout
-    first, last = [line for line in said.splitlines() if "pinned" not in line]
-    assert first == "[4000000.0, 4000000.0]"
-    # On a library that can, it is right; on GNU's it says what to do.
-    assert last == "[4000000.0]" or "or with threads=1" in last
