@@ -1,16 +1,20 @@
 """Memory, a barrier and the sight of each other for processes of one machine, however started."""
 
 import contextlib
+import functools
 import mmap
 import os
 import secrets
 import select
 import socket
 import struct
+import threading
 import time
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
+from torch.futures import Future
 
 from allcores.parallel.barrier import Barrier
 
@@ -24,10 +28,10 @@ CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 
 def machine():
     """A text that processes have in common if they can share memory as an Exchange does: one kernel
-    and one namespace of sockets."""
+    and one namespace of sockets, and of processes, whose numbers say who has ended."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    sockets = Path("/proc/self/ns/net").readlink()
-    return f"{socket.gethostname()} {boot} {sockets} {os.getuid()}"
+    spaces = [Path(f"/proc/self/ns/{kind}").readlink() for kind in ("net", "pid")]
+    return f"{socket.gethostname()} {boot} {spaces} {os.getuid()}"
 
 
 def machines(store, rank, size):
@@ -69,7 +73,8 @@ class Exchange:
 
     def __init__(self, store, ranks, rank, timeout):
         self.ranks, self.place, self.timeout = ranks, ranks.index(rank), timeout
-        self.process, self.step = os.getpid(), 0
+        self.process, self.step, self.is_within = os.getpid(), 0, False
+        self.lock = threading.RLock()  # one thread at a time makes a collective
         count = len(ranks)
         header = -(-LINE * (3 + 3 * count) // mmap.PAGESIZE) * mmap.PAGESIZE
         with contextlib.ExitStack() as open_files:
@@ -89,8 +94,9 @@ class Exchange:
                 for k in (0, 1)
             )
         ]
-        self.blocks = torch.frombuffer(self.memory, dtype=torch.uint8, offset=header)
-        self.blocks = self.blocks.view(2, count, BLOCK)
+        with torch.inference_mode(mode=False):  # so that they can be used outside of it, too
+            self.blocks = torch.frombuffer(self.memory, dtype=torch.uint8, offset=header)
+            self.blocks = self.blocks.view(2, count, BLOCK)
         self.views = {}  # dtype -> its view of blocks
         spin = SPIN if count <= len(os.sched_getaffinity(0)) else 0
         self.barrier = WatchedBarrier(self, spin, timeout, signals, arrivals)
@@ -168,9 +174,21 @@ class Exchange:
             description: whole numbers, eight at most.
         """
         self._check_member()
+        if self.is_within:  # an exception has ended a collective between begin() and end()
+            self.failed[0] = 1
+        if self.failed[0]:
+            raise LostRankError(
+                "the group cannot go on: a collective of this or another rank was given up"
+            )
+        self.is_within = True
         words = self.described[self.step % 2][self.place]
         for position, number in enumerate(description):
             words[position] = number
+
+    def end(self):
+        """End what begin() began: this rank has read what the others have written."""
+        self.step += 1
+        self.is_within = False
 
     def _check_member(self):
         if os.getpid() != self.process:
@@ -190,7 +208,8 @@ class Exchange:
         """
         self._check_member()
         if dtype not in self.views:
-            self.views[dtype] = self.blocks.view(dtype)
+            with torch.inference_mode(mode=False):
+                self.views[dtype] = self.blocks.view(dtype)
         return self.views[dtype][self.step % 2]
 
     def meet(self):
@@ -301,3 +320,53 @@ def of_rank(signals, place):
         for distance, of_round in pairs
         for signal in (of_round[(place + distance) % len(of_round)], of_round[place])
     ]
+
+
+@contextlib.contextmanager
+def flattened(tensor, writes, dtype=None):
+    """A tensor as a vector, in the bytes of another dtype if one is given.
+
+    Args:
+        writes: whether what is written to the vector has to be in the tensor afterwards.
+    """
+    tensor = tensor.detach()
+    vector = tensor.contiguous().view(-1)
+    yield vector if dtype is None else vector.view(dtype)
+    if writes and not tensor.is_contiguous():
+        tensor.copy_(vector.view(tensor.shape))
+
+
+def parts_of(vector, length):
+    """A vector in parts of a length; of an empty one, one part, for which ranks meet, too."""
+    return vector.split(length) if len(vector) else [vector]
+
+
+def one_thread(collective):
+    """A collective that one thread of a process makes at a time."""
+
+    @functools.wraps(collective)
+    def alone(self, *arguments, **named):
+        with self.exchange.lock:
+            return collective(self, *arguments, **named)
+
+    return alone
+
+
+class Done(dist.Work):
+    """What a collective returns, which has ended by then."""
+
+    def __init__(self, result):
+        super().__init__()
+        self.values, self.future = result, Future()
+        self.future.set_result(result)
+
+    def wait(self, timeout=None):
+        return True
+
+    is_completed = is_success = wait
+
+    def result(self):
+        return self.values
+
+    def get_future(self):
+        return self.future

@@ -13,10 +13,16 @@ import contextlib
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future
-from torch.futures import Future
 
-from allcores.parallel.exchange import BLOCK, Exchange, machines
+from allcores.parallel.exchange import (
+    BLOCK,
+    Done,
+    Exchange,
+    flattened,
+    machines,
+    one_thread,
+    parts_of,
+)
 
 # Elements in the rows of all ranks that each rank adds up itself: a second barrier takes longer.
 SMALL = 1 << 15
@@ -92,36 +98,40 @@ class SharedMemoryGroup(dist.ProcessGroup):
             position = self.machines.index(self.ranks)
             self.across = dist.ProcessGroupGloo(across_store, position, len(self.machines), timeout)
 
+    @one_thread
     def allreduce(self, tensors, opts=None):
         """Combine a tensor with those of all ranks, in place."""
         opts = opts or dist.AllreduceOptions()
         if not _is_combined_here(tensors, opts.reduceOp):
             return self.gloo.allreduce(tensors, opts)
         self._combine("all_reduce", tensors[0], opts.reduceOp.op)
-        return _done(tensors)
+        return Done(tensors)
 
     def allreduce_coalesced(self, tensors, opts):
         """Combine each of several tensors with those of all ranks, in place."""
         for tensor in tensors:
             self.allreduce([tensor], opts)
-        return _done(tensors)
+        return Done(tensors)
 
+    @one_thread
     def reduce(self, tensors, opts):
         """Combine a tensor with those of all ranks, in place at the root."""
         if not _is_combined_here(tensors, opts.reduceOp):
             return self.gloo.reduce(tensors, opts)
         self._combine("reduce", tensors[0], opts.reduceOp.op, opts.rootRank)
-        return _done(tensors)
+        return Done(tensors)
 
+    @one_thread
     def broadcast(self, tensors, opts):
         """Give all ranks the tensor of the root."""
         root = opts.rootRank
         description = _description(tensors[0], root)
-        with _flat(tensors[0], writes=self.own_rank != root, dtype=torch.uint8) as flat:
-            for part in _parts(flat, BLOCK):
+        with flattened(tensors[0], writes=self.own_rank != root, dtype=torch.uint8) as flat:
+            for part in parts_of(flat, BLOCK):
                 self._broadcast_part(part, root, description)
-        return _done(tensors)
+        return Done(tensors)
 
+    @one_thread
     def allgather(self, outputs, inputs, opts=None):
         """Give all ranks the tensors of all."""
         (outputs_of_all,), (tensor,) = outputs, inputs
@@ -132,57 +142,62 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if self._has_machines or not is_even or len(outputs_of_all) != self.size():
             return self.gloo.allgather(outputs, inputs)
         self._gather(outputs_of_all, tensor)
-        return _done(outputs_of_all)
+        return Done(outputs_of_all)
 
+    @one_thread
     def _allgather_base(self, output, tensor, opts=None):
         """Give all ranks the tensors of all, one after the other."""
         self._check_lengths(output, tensor)
         if self._has_machines:
             return self.gloo._allgather_base(output, tensor)
         self._gather([*output.view(self.size(), -1)], tensor)
-        return _done([output])
+        return Done([output])
 
     def allgather_coalesced(self, outputs, inputs, opts=None):
         """Give all ranks several tensors of all; outputs: for each rank its tensors."""
         for position, tensor in enumerate(inputs):
             self.allgather([[of_rank[position] for of_rank in outputs]], [tensor])
-        return _done([tensor for of_rank in outputs for tensor in of_rank])
+        return Done([tensor for of_rank in outputs for tensor in of_rank])
 
     def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
         """_allgather_base() of several tensors."""
         for output, tensor in zip(outputs, inputs, strict=True):
             self._allgather_base(output, tensor)
-        return _done(outputs)
+        return Done(outputs)
 
+    @one_thread
     def reduce_scatter(self, outputs, inputs, opts):
         """Give each rank what is combined of one tensor of every rank's list."""
         (output,), (of_all,) = outputs, inputs
-        if not _is_combined_here([output], opts.reduceOp):
+        is_even = [part.shape for part in of_all] == [output.shape] * self.size()
+        if not is_even or not _is_combined_here([output], opts.reduceOp):
             return self.gloo.reduce_scatter(outputs, inputs, opts)
         self._scatter(output, of_all, opts.reduceOp.op)
-        return _done(outputs)
+        return Done(outputs)
 
+    @one_thread
     def _reduce_scatter_base(self, output, tensor, opts):
         """reduce_scatter() of one tensor of each rank, cut into equal parts."""
         self._check_lengths(tensor, output)
         if not _is_combined_here([output], opts.reduceOp):
             return self.gloo._reduce_scatter_base(output, tensor, opts)
         self._scatter(output, [*tensor.reshape(self.size(), -1)], opts.reduceOp.op)
-        return _done([output])
+        return Done([output])
 
     def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
         """_reduce_scatter_base() of several tensors."""
         for output, tensor in zip(outputs, inputs, strict=True):
             self._reduce_scatter_base(output, tensor, opts)
-        return _done(outputs)
+        return Done(outputs)
 
+    @one_thread
     def barrier(self, opts=None):
         """Wait for all ranks."""
         if self._has_machines:
             return self.gloo.barrier()
         self._meet("barrier")
-        self.exchange.step += 1
-        return _done([])
+        self.exchange.end()
+        return Done([])
 
     # The names that newer versions of torch call.
     all_gather_single = _allgather_base
@@ -216,6 +231,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
     def set_timeout(self, timeout):
         """How long collectives wait for other ranks from now on, a datetime.timedelta."""
         self.exchange.barrier.timeout = timeout.total_seconds()
+        for group in filter(None, (self.gloo, self.across)):
+            group._set_default_timeout(timeout)
 
     def shutdown(self):
         """Let go of what the group shares."""
@@ -247,7 +264,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         other = exchange.differing()
         if other is not None:
             theirs = exchange.described[exchange.step % 2][other]
-            exchange.step += 1
+            exchange.end()
             raise ValueError(
                 f"rank {self.own_rank} calls {_said(*own)}, "
                 f"but rank {self.ranks[other]} {_said(*theirs[: len(own)])}"
@@ -256,8 +273,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
     def _combine(self, kind, tensor, operation, root=EVERY):
         writes = root in (EVERY, self.own_rank)
         description = _description(tensor, root, operation)
-        with _flat(tensor, writes) as flat:
-            for part in _parts(flat, BLOCK // flat.element_size()):
+        with flattened(tensor, writes) as flat:
+            for part in parts_of(flat, BLOCK // flat.element_size()):
                 rows = self.exchange.rows(part.dtype)[:, : len(part)]
                 rows[self.exchange.place].copy_(part)
                 self._meet(kind, description)
@@ -267,7 +284,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
                         part.copy_(rows[0])
                 elif writes:
                     self._combine_rows(rows, part.copy_(rows[0]), operation)
-                self.exchange.step += 1
+                self.exchange.end()
 
     def _combine_slices(self, rows, operation):
         """Have each rank combine its slice of the rows, in the first of them."""
@@ -312,20 +329,22 @@ class SharedMemoryGroup(dist.ProcessGroup):
             self._meet("broadcast", description)
         if self.own_rank != root:
             part.copy_(row)
-        self.exchange.step += 1
+        self.exchange.end()
 
     def _gather(self, outputs, tensor):
         description = _description(tensor)
         with contextlib.ExitStack() as stack:
-            flat = stack.enter_context(_flat(tensor, writes=False, dtype=torch.uint8))
-            wholes = [stack.enter_context(_flat(output, True, torch.uint8)) for output in outputs]
-            for first, part in enumerate(_parts(flat, BLOCK)):
+            flat = stack.enter_context(flattened(tensor, writes=False, dtype=torch.uint8))
+            wholes = [
+                stack.enter_context(flattened(output, True, torch.uint8)) for output in outputs
+            ]
+            for first, part in enumerate(parts_of(flat, BLOCK)):
                 rows = self.exchange.rows(torch.uint8)[:, : len(part)]
                 rows[self.exchange.place].copy_(part)
                 self._meet("all_gather", description)
                 for whole, row in zip(wholes, rows, strict=True):
                     whole[first * BLOCK :][: len(part)].copy_(row)
-                self.exchange.step += 1
+                self.exchange.end()
 
     def _scatter(self, output, inputs, operation):
         if self._has_machines:
@@ -336,8 +355,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
         description = _description(output, EVERY, operation)
         flats = [tensor.detach().reshape(-1) for tensor in inputs]
         length = BLOCK // output.element_size() // self.size()
-        with _flat(output, writes=True) as flat:
-            for first, part in enumerate(_parts(flat, length)):
+        with flattened(output, writes=True) as flat:
+            for first, part in enumerate(parts_of(flat, length)):
                 rows = self.exchange.rows(part.dtype)[:, : self.size() * len(part)]
                 rows = rows.view(self.size(), self.size(), -1)  # from, to, element
                 for row, whole in zip(rows[self.own_rank], flats, strict=True):
@@ -345,7 +364,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 self._meet("reduce_scatter", description)
                 mine = rows[:, self.own_rank]
                 self._combine_rows(mine, part.copy_(mine[0]), operation)
-                self.exchange.step += 1
+                self.exchange.end()
 
 
 def _is_combined_here(tensors, operation):
@@ -361,25 +380,6 @@ def _divide(total, count):
     total.div_(count, rounding_mode="trunc" if total.dtype in INTEGERS else None)
 
 
-@contextlib.contextmanager
-def _flat(tensor, writes, dtype=None):
-    """A tensor as a vector, in the bytes of another dtype if one is given.
-
-    Args:
-        writes: whether what is written to the vector has to be in the tensor afterwards.
-    """
-    tensor = tensor.detach()
-    flat = tensor.contiguous().view(-1)
-    yield flat if dtype is None else flat.view(dtype)
-    if writes and not tensor.is_contiguous():
-        tensor.copy_(flat.view(tensor.shape))
-
-
-def _parts(flat, length):
-    """A vector in parts of a length; of an empty one, one part, for which ranks meet, too."""
-    return flat.split(length) if len(flat) else [flat]
-
-
 def _description(tensor, root=EVERY, operation=0):
     return DTYPES.index(tensor.dtype), tensor.numel(), root, int(operation)
 
@@ -389,9 +389,3 @@ def _said(kind, dtype, length, root, operation):
         return "barrier()"
     of_root = "" if root == EVERY else f", with rank {root} as the root"
     return f"{KINDS[kind]}() of {length} {DTYPES[dtype]}{of_root}"
-
-
-def _done(result):
-    future = Future()
-    future.set_result(result)
-    return _create_work_from_future(future)
