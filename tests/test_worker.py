@@ -1,5 +1,6 @@
 """allcores.run(): the strategies in a loop of one's own, held against a plain loop of torch."""
 
+import contextlib
 import subprocess
 import sys
 
@@ -242,6 +243,8 @@ def test_gradients_are_accumulated(strategy):
         for (inputs, targets), _ in worker.batches((INPUTS, TARGETS), 12, shuffle=False):
             if len(inputs) < 6:
                 continue
+            with contextlib.suppress(KeyError), shared.accumulating():
+                raise KeyError  # from which a loop may go on
             with shared.accumulating():
                 (loss_of(shared.model, inputs[:3], targets[:3]) / 2).backward()
             (loss_of(shared.model, inputs[3:], targets[3:]) / 2).backward()
@@ -303,7 +306,10 @@ def test_a_strategy_may_be_a_class_of_ones_own():
         ({"strategy": "parameter_server"}, "servers=1.* or more; found 0"),
         ({"strategy": "serial"}, "serial uses one worker; found 2"),
         ({"make": lambda: torch.nn.Embedding(2, 2, sparse=True)}, "with sparse=True"),
-        ({"batch_size": None}, "expected a batch_size"),
+        ({"batch_size": None}, "expected a batch_size of 1 or more; found None"),
+        ({"batch_size": 0}, "expected a batch_size of 1 or more; found 0"),
+        ({"data": loader()}, "expected no batch_size"),
+        ({"data": [1, 2]}, "a Dataset or a DataLoader; found list of int"),
         ({"make_optimizer": lambda p: torch.optim.SGD([{"params": [q]} for q in p], 1)}, "group"),
     ],
 )

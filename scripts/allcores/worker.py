@@ -229,8 +229,7 @@ class Worker:
 
     def _parts(self, data, batch_size, epoch, seed, shuffle):
         is_loader = isinstance(data, DataLoader)
-        if is_loader != (batch_size is None):
-            raise ValueError("expected a batch_size, but for a DataLoader, which has its own")
+        _check(data, batch_size)
         loader = data if is_loader else DataLoader(data, batch_size) if _is_dataset(data) else None
         if loader is not None and isinstance(loader.dataset, IterableDataset):
             yield from (_part_of(batch, self.rank, self.workers) for batch in loader)
@@ -363,6 +362,20 @@ def _restored(strategy, file, servers):
         raise ValueError(f"{file} is of a run with {saved['servers']} servers; found {servers}")
     strategy.restore(saved["strategy"])
     return saved["further"]
+
+
+def _check(data, batch_size):
+    """Raise a ValueError unless batches() can go through data."""
+    is_loader = isinstance(data, DataLoader)
+    if is_loader and (batch_size is not None or data.batch_size is data.batch_sampler is None):
+        raise ValueError("expected no batch_size, and a DataLoader that makes batches")
+    if not is_loader and not (isinstance(batch_size, int) and batch_size > 0):
+        raise ValueError(f"expected a batch_size of 1 or more; found {batch_size}")
+    if not (is_loader or _is_dataset(data) or hasattr(_first(data), "shape")):
+        raise ValueError(
+            "expected a tensor, an array, some in a tuple or dict, a Dataset or a DataLoader; "
+            f"found {type(data).__name__} of {type(_first(data)).__name__}"
+        )
 
 
 def _is_dataset(data):

@@ -117,8 +117,10 @@ class SharedMemory(Strategy):
     @contextlib.contextmanager
     def accumulating(self):
         self.accumulates = True
-        yield
-        self.accumulates = False
+        try:
+            yield
+        finally:
+            self.accumulates = False
 
     def step(self, lr):
         for parameter in list(self.missing):  # the last backward() gave it no gradient
