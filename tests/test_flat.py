@@ -108,3 +108,15 @@ def test_one_vector_has_one_dtype():
     model[3].double()
     with pytest.raises(ValueError, match=r"one vector; found .*float64"):
         Flat(model)
+
+
+def test_a_gradient_that_was_taken_away_is_collected():
+    model = torch.nn.Linear(3, 2)
+    flat = Flat(model)
+    model.zero_grad()
+    model(torch.ones(1, 3)).sum().backward()
+    model.bias.grad = None
+    flat.collect()
+    assert flat.gradient.sum() == 6
+    model(torch.ones(1, 3)).sum().backward()
+    assert flat.gradient.sum() == 14

@@ -34,7 +34,11 @@ ARROWS = {
 }
 PUBLIC = {  # what users import by its name
     "backend.py": {"parallel"},
-    "worker.py": {"data", "machine", "parallel", "strategies", "study", "training"},
+    "worker.py": {
+        *("data", "machine", "parallel", "strategies", "study", "training"),
+        "shared_model",
+    },
+    "shared_model.py": set(),
 }
 # The smaller the count of what is within sight, the sooner a thing is found.
 MOST_LINES = {"file": 400, "rules": 420, "Snakefile": 60}

@@ -18,7 +18,7 @@ STACKING = ("data", "loop", "losses", "networks", "optimizers", "stacks")
 # edit of everything that it defines trains again. Half of the runs are lenet's, half are ddp's.
 MODULES = {
     "files": NONE,
-    **dict.fromkeys(("backend", "worker"), NONE),  # what users import
+    **dict.fromkeys(("backend", "worker", "shared_model", "data/parts"), NONE),  # what users import
     "version": NONE,
     "programs": NONE,
     "study": NONE,

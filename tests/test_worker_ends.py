@@ -16,8 +16,8 @@ def test_impossible_numbers_are_told():
     with pytest.raises(ValueError, match="found 2, -1 and 1"):
         allcores.run(float, workers=2, servers=-1)
     with pytest.raises(ValueError, match="2 nodes share evenly"):
-        allcores.run(float, workers=3, count_nodes=2)
-    with pytest.raises(ValueError, match="expected rendezvous=FILE"):
+        allcores.run(float, workers=3, count_nodes=2, rendezvous="file")
+    with pytest.raises(ValueError, match="rendezvous=FILE on a file system"):
         allcores.run(float, workers=2, count_nodes=2)
 
 

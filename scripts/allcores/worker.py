@@ -29,19 +29,17 @@ from contextlib import nullcontext
 from functools import partial
 from multiprocessing import get_context
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from allcores.data import batches
-from allcores.files import whole
+from allcores.data.parts import parts
 from allcores.machine import cores, leases
 from allcores.parallel import launch, nodes
 from allcores.parallel.failures import RankFailedError
+from allcores.shared_model import SharedModel, restored
 from allcores.strategies.base import Strategy
 from allcores.study import registry
+from allcores.study.component import check_options
 from allcores.training.optimizers import OptimizerMaker
 
 __all__ = ["RankFailedError", "SharedModel", "Worker", "run"]
@@ -50,8 +48,6 @@ __all__ = ["RankFailedError", "SharedModel", "Worker", "run"]
 TIMEOUT = 1800.0
 # Seconds for which a forked process may compute for a millisecond.
 PROBE = 5.0
-# Of a DataLoader, what its part on a worker has, too.
-LOADER = ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
 
 
 class _ServedError(Exception):
@@ -96,14 +92,18 @@ def run(
         failures.RankFailedError: a process raised, was killed or hangs; the text names it, with its
             traceback. The others have been killed by then.
     """
-    workers = workers or max(1, cores.allowed() // threads) * count_nodes
+    if not 0 <= node < count_nodes or (count_nodes > 1 and rendezvous is None):
+        raise ValueError(
+            "expected a node from 0 to count_nodes - 1, and, of several, rendezvous=FILE on a file "
+            f"system that they share; found node {node} of {count_nodes}, {rendezvous}"
+        )
+    if workers is None:
+        workers = max(1, cores.allowed() // threads) * count_nodes
     if workers < 1 or servers < 0 or threads < 1 or workers % count_nodes:
         raise ValueError(
             f"expected workers >= 1 that {count_nodes} nodes share evenly, servers >= 0 and "
             f"threads >= 1; found {workers}, {servers} and {threads}"
         )
-    if count_nodes > 1 and rendezvous is None:
-        raise ValueError("expected rendezvous=FILE, on a file system that all nodes share")
     if threads > 1:
         _check_threads_after_fork()
     target = partial(_call, partial(function, **options), arguments)
@@ -142,6 +142,8 @@ def _call(function, arguments, world):
         value = function(worker, *arguments)
     except _ServedError:
         return None
+    if world.is_server:
+        raise ValueError("expected that the function calls share(), which a server serves")
     worker.close()
     # By value: a tensor that is sent as one lies in memory of a process that ends.
     return pickle.dumps(value)
@@ -187,15 +189,19 @@ class Worker:
             ValueError: there is no such strategy or option, or it cannot train this model.
         """
         cls = _strategy(strategy, options, self._world)
+        if self._shared and self._world.servers:
+            raise ValueError("expected one share() in a run with servers, which serve one model")
+        if any(model is shared.strategy.module for shared in self._shared):
+            raise ValueError("expected another model: this one is shared")
         sparse = [name for name, part in model.named_modules() if getattr(part, "sparse", False)]
         if sparse and self.workers > 1:
             found = f"{sparse[0] or type(model).__name__} with sparse=True"
             raise ValueError(f"strategies exchange dense gradients; found {found}")
-        _take_first(model)
+        if self._world.size > 1:
+            _take_first(model)
         made = cls.create(model, OptimizerMaker(make_optimizer, clip_norm), self._world, **options)
-        if len(made.optimizer.param_groups) != 1:
-            raise ValueError("expected an optimizer with one group of parameters")
-        saved = _restored(made, resume, self._world.servers) if resume else {}
+        _check_optimizer(made)
+        saved = restored(made, resume, self._world.servers) if resume else {}
         if self._world.is_server:
             made.serve()
             raise _ServedError
@@ -222,38 +228,16 @@ class Worker:
         """
         clock = self._world.clock
         clock.enter("data")
-        for batch in self._parts(data, batch_size, epoch, seed, shuffle):
+        for batch in parts(data, batch_size, epoch, seed, shuffle, self):
             clock.enter("compute")
             yield batch
             clock.enter("data")
 
-    def _parts(self, data, batch_size, epoch, seed, shuffle):
-        is_loader = isinstance(data, DataLoader)
-        _check(data, batch_size)
-        loader = data if is_loader else DataLoader(data, batch_size) if _is_dataset(data) else None
-        if loader is not None and isinstance(loader.dataset, IterableDataset):
-            yield from (_part_of(batch, self.rank, self.workers) for batch in loader)
-            return
-        if is_loader:  # rank 0 draws the order for all
-            whole = self._world.broadcast([list(batch) for batch in data.batch_sampler])
-            mine = [batches.shard(np.array(batch), self.rank, self.workers) for batch in whole]
-        else:
-            length = len(_first(data) if loader is None else loader.dataset)
-            order = np.arange(length)
-            order = batches.shuffled(order, seed, epoch) if shuffle else order
-            mine = list(batches.shards(order, batch_size, self.rank, self.workers))
-        if loader is None:
-            for part in mine:
-                yield pytree.tree_map(lambda array, at=part.samples: array[at], data), part.weight
-            return
-        same = {name: getattr(loader, name) for name in LOADER}
-        samples = [part.samples.tolist() for part in mine]
-        part_of_loader = DataLoader(loader.dataset, batch_sampler=samples, **same)
-        yield from zip(part_of_loader, (part.weight for part in mine), strict=True)
-
     def sum(self, number):
         """The sum of a number over the workers."""
-        return self._world.sum(float(number))
+        total = torch.tensor([0.0 if self._world.is_server else number], dtype=torch.float64)
+        dist.all_reduce(total, group=self._group)
+        return float(total)
 
     def mean(self, number):
         """The mean of a number over the workers."""
@@ -261,64 +245,26 @@ class Worker:
 
     def broadcast(self, value):
         """The `value` of rank 0, on every worker."""
-        return self._world.broadcast(value)
+        box = [value]
+        dist.broadcast_object_list(box, src=0, group=self._group)
+        return box[0]
 
     def barrier(self):
         """Wait for all workers."""
         self._world.clock.enter("wait")
-        self._world.barrier()
+        dist.barrier(self._group)
+
+    @property
+    def _group(self):
+        """The process group of the workers, and until they share a model of the servers, too, which
+        go through the same lines until then."""
+        return self._world.worker_group if self._shared else dist.group.WORLD
 
     def close(self):
-        """End the servers; run() calls it."""
+        """End the servers once no worker needs them; run() calls it."""
+        self.barrier()
         for shared in self._shared:
             shared.strategy.close()
-
-
-class SharedModel:
-    """A model that all workers train.
-
-    Attributes:
-        model: what to call; strategies may wrap the module.
-        optimizer: for torch's schedulers: step() takes its learning rate from there.
-        strategy: the Strategy.
-        saved: the further values that save() was given, of the state that this one resumed from.
-    """
-
-    def __init__(self, strategy, world, saved):
-        (group,) = strategy.optimizer.param_groups
-        self.model, self.optimizer, self.strategy = strategy.model, strategy.optimizer, strategy
-        self.saved, self._world, self._lr = saved, world, group["lr"]
-
-    def step(self):
-        """Make the update of what backward() has left, and clear the gradients."""
-        (group,) = self.optimizer.param_groups
-        lr = group["lr"]
-        self.strategy.step(lr)
-        group["lr"] = lr  # some strategies update with a part of it
-        self._world.clock.enter("compute")
-
-    def accumulating(self):
-        """Context of a forward() and backward() whose gradient the next step() outside applies,
-        too."""
-        return self.strategy.accumulating()
-
-    def synchronize(self):
-        """Make all workers' weights the final ones: at the end of each epoch, and before any use
-        of the module besides training. Norm layers' statistics are averaged."""
-        self._world.clock.enter("wait")
-        self.strategy.synchronize()
-
-    def save(self, file, **further):
-        """Write the state, whole or not at all; called by every worker, after synchronize().
-
-        Args:
-            further: what else a resumed run needs, such as the number of the next epoch.
-        """
-        if self._world.rank == 0:
-            state = {"strategy": self.strategy.state(), "servers": self._world.servers}
-            with whole(file) as part:
-                torch.save(state | {"further": further}, part)
-        self._world.barrier()
 
 
 def _strategy(strategy, options, world):
@@ -329,10 +275,10 @@ def _strategy(strategy, options, world):
     if strategy not in known:
         raise ValueError(f"expected a strategy of {', '.join(known)}; found {strategy!r}")
     component = known[strategy]
-    unknown = options.keys() - component.options.keys()
-    if unknown:
-        allowed = ", ".join(component.options) or "none"
-        raise ValueError(f"options of {strategy}: {allowed}; found {', '.join(sorted(unknown))}")
+    if "servers" in options:
+        raise ValueError(f"expected run(..., servers={options['servers']}), not an option here")
+    for (_, option), problem in check_options((strategy,), options, component):
+        raise ValueError(f"{option} of {strategy}: {problem}")
     has_servers = "servers" in component.options
     if has_servers != bool(world.servers):
         expected = "run(..., servers=1) or more" if has_servers else "no servers"
@@ -346,47 +292,21 @@ def _strategy(strategy, options, world):
     return component.load()
 
 
+def _check_optimizer(strategy):
+    name = type(strategy.optimizer).__name__
+    if len(strategy.optimizer.param_groups) != 1:
+        raise ValueError("expected an optimizer with one group of parameters")
+    if name in registry.UNUSABLE_OPTIMIZERS:
+        raise ValueError(f"{name} needs more than gradients: a closure, or one kind of weights")
+    if strategy.flat and name in registry.WHOLE_TENSOR_OPTIMIZERS:
+        raise ValueError(f"{name} looks at whole tensors; this strategy updates all as one vector")
+
+
 def _take_first(model):
     """Give a model the weights and buffers that it has on rank 0."""
     with torch.no_grad():
         for tensor in [*model.parameters(), *model.buffers()]:
-            box = tensor.contiguous()  # the strides of a tensor need not be those of all
-            dist.broadcast(box, src=0)
-            tensor.copy_(box)
-
-
-def _restored(strategy, file, servers):
-    """Restore the state in a file; returns the further values in it."""
-    saved = torch.load(file, map_location="cpu", weights_only=True)
-    if saved["servers"] != servers:
-        raise ValueError(f"{file} is of a run with {saved['servers']} servers; found {servers}")
-    strategy.restore(saved["strategy"])
-    return saved["further"]
-
-
-def _check(data, batch_size):
-    """Raise a ValueError unless batches() can go through data."""
-    is_loader = isinstance(data, DataLoader)
-    if is_loader and (batch_size is not None or data.batch_size is data.batch_sampler is None):
-        raise ValueError("expected no batch_size, and a DataLoader that makes batches")
-    if not is_loader and not (isinstance(batch_size, int) and batch_size > 0):
-        raise ValueError(f"expected a batch_size of 1 or more; found {batch_size}")
-    if not (is_loader or _is_dataset(data) or hasattr(_first(data), "shape")):
-        raise ValueError(
-            "expected a tensor, an array, some in a tuple or dict, a Dataset or a DataLoader; "
-            f"found {type(data).__name__} of {type(_first(data)).__name__}"
-        )
-
-
-def _is_dataset(data):
-    return isinstance(data, Dataset)
-
-
-def _first(data):
-    return pytree.tree_leaves(data)[0]
-
-
-def _part_of(batch, rank, workers):
-    """(this worker's samples of a batch, their weight)."""
-    part = batches.shard(np.arange(len(_first(batch))), rank, workers)
-    return pytree.tree_map(lambda values: values[part.samples], batch), part.weight
+            whole = tensor.contiguous()  # the strides of a tensor need not be those of all
+            # As bytes, since gloo does not know every dtype.
+            dist.broadcast(whole.view(-1).view(torch.uint8), src=0)
+            tensor.copy_(whole)

@@ -14,8 +14,8 @@ class Flat:
 
     So one contiguous vector is sent, averaged or updated: autograd adds each gradient at its place
     in one, and the model computes with the content of the other. The model keeps its values and
-    strides (channels_last, too). Each parameter begins at a new cache line; the padding between two
-    is zero and stays so.
+    strides (channels_last, too; those of views with gaps are closed up). Each parameter begins at a
+    new cache line; the padding between two is zero and stays so.
 
     Args:
         model: its trainable parameters must have one dtype.
@@ -25,6 +25,7 @@ class Flat:
         parameters: the trainable ones of the model, in their order in the vectors.
         places: parameter -> its slice of the vectors.
         weights, gradient: (n,) of the parameters' dtype, n a multiple of a cache line.
+        gradients: parameter -> its part of the gradient, in its shape.
         parts: the vectors as torch.nn.Parameters with .grad, for an optimizer: see cut().
 
     Raises:
@@ -44,12 +45,24 @@ class Flat:
             length += -(-parameter.numel() // line) * line
         self.weights = weights((length,), dtype=dtype)
         self.gradient = gradient((length,), dtype=dtype)
+        self.gradients = {}
         for parameter, where in self.places.items():
-            shape, stride = parameter.shape, parameter.stride()
-            values = self.weights[where].as_strided(shape, stride)
+            like = parameter.shape, torch.empty_like(parameter, device="meta").stride()
+            values = self.weights[where].as_strided(*like)
             values.copy_(parameter.detach())
-            parameter.data, parameter.grad = values, self.gradient[where].as_strided(shape, stride)
+            parameter.data = values
+            parameter.grad = self.gradients[parameter] = self.gradient[where].as_strided(*like)
         self.parts = [part for _, part in self.cut(slice(0, length), self.gradient)]
+
+    def collect(self):
+        """Have in the vector what each parameter has as its gradient: where zero_grad() has taken
+        it away, autograd has made another one, or none, which counts as zero."""
+        for parameter, part in self.gradients.items():
+            if parameter.grad is None:
+                part.zero_()
+            elif parameter.grad is not part:
+                part.copy_(parameter.grad.detach())
+            parameter.grad = part
 
     def cut(self, where, gradient):
         """A slice of the vectors as parameters for an optimizer, cut where the model's begin.

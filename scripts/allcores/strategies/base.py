@@ -23,6 +23,7 @@ parallel.flat.Flat makes one vector of all weights, and one of all gradients.
 
 import contextlib
 import copy
+import itertools
 
 import torch
 
@@ -221,11 +222,18 @@ class Strategy:
             group["lr"] = lr
         self.optimizer.step()
 
+    def collect(self):
+        """Before step(): have the gradient where step() looks for it, though somebody has called
+        zero_grad(), as the training loop does not."""
+        if self.flat:
+            self.flat.collect()
+
     def clear(self):
-        """Have no gradient, as optimizer.zero_grad() does in more time."""
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                parameter.grad = None
+        """Have no gradient, as zero_grad() does in more time."""
+        groups = [self.flat.parameters] if self.flat else []
+        groups = groups or [group["params"] for group in self.optimizer.param_groups]
+        for parameter in itertools.chain(*groups):
+            parameter.grad = None
 
     def state_per_weight(self):
         """The tensors in the optimizer's state that hold a number per weight."""

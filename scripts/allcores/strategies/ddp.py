@@ -63,6 +63,7 @@ class DDP(Strategy):
         self.model = torch.nn.parallel.DistributedDataParallel(
             model,
             process_group=of_workers(world, backend),
+            init_sync=False,  # all begin with equal weights
             forward_sync_buffers=False,
             bucket_cap_mb=bucket_mb,
             find_unused_parameters=find_unused_parameters,
@@ -72,7 +73,12 @@ class DDP(Strategy):
             self.model.register_comm_hook(*_hook(hook, powersgd_rank))
         self._arrange_buckets()
         first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
-        first.register_post_accumulate_grad_hook(lambda parameter: world.clock.enter("communicate"))
+        first.register_post_accumulate_grad_hook(self._end_backward)
+        self.is_exchanged = True
+
+    def _end_backward(self, parameter):
+        self.world.clock.enter("communicate")
+        self.is_exchanged = self.model.require_backward_grad_sync
 
     def _arrange_buckets(self):
         """Run one backward(), of a loss that is always 0.
@@ -81,15 +87,23 @@ class DDP(Strategy):
         in which order the workers' parts of it are added. A resumed run has to add in the order of
         one that never stopped, so both begin with the final buckets.
         """
+        own = vars(self.module).get("forward")
         self.module.forward = lambda: sum(
             0 * parameter.sum() for parameter in self.module.parameters() if parameter.requires_grad
         )
         self.model().backward()
         del self.module.forward
+        if own:
+            self.module.forward = own
         self.clear()
 
     def accumulating(self):
         return self.model.no_sync()
+
+    def step(self, lr):
+        if not self.is_exchanged:
+            raise ValueError("the last backward() before a step exchanges: not while accumulating")
+        super().step(lr)
 
     @classmethod
     def option_for_missing_gradients(cls, *, find_unused_parameters=False, **options):

@@ -52,4 +52,4 @@ class LocalSGD(LocalStrategy):
 
     def restore(self, state):
         super().restore(state)
-        self.steps = state["steps"]
+        self.steps = state.get("steps", 0)  # other strategies count none

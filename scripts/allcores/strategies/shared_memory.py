@@ -22,7 +22,6 @@ The optimizer's work is divided as in Rajbhandari et al. 2020, "ZeRO: Memory Opt
 Training Trillion Parameter Models", stage 1, whose all-gather is not needed here.
 """
 
-import contextlib
 import copy
 from typing import NamedTuple
 
@@ -68,10 +67,8 @@ class SharedMemory(Strategy):
             return self.gradients[world.rank_on_node]
 
         self.flat = Flat(model, weights=world.shared.zeros, gradient=row)
-        self.shared_gradients = {parameter: parameter.grad for parameter in self.flat.parameters}
-        self.missing, self.accumulates = set(self.shared_gradients), False
-        for parameter in self.shared_gradients:
-            parameter.grad = None
+        self.clear()
+        for parameter in self.flat.parameters:
             parameter.register_post_accumulate_grad_hook(self._show)
         self.clips = make_optimizer.clip_norm is not None
         self.blocks = self._blocks(world.rank_on_node, world.workers_on_node)
@@ -105,30 +102,16 @@ class SharedMemory(Strategy):
     def _show(self, parameter):
         """Write a gradient to shared memory as soon as backward() has computed it.
 
-        Letting autograd accumulate into shared memory would cost a pass to read it and one to clear
-        it.
+        Letting autograd accumulate the first one there would cost a pass to read what is there, and
+        one to clear it. A second backward() before step() does.
         """
-        if self.accumulates:
-            return
-        torch.div(parameter.grad, self.world.workers, out=self.shared_gradients[parameter])
-        parameter.grad = None
-        self.missing.discard(parameter)
-
-    @contextlib.contextmanager
-    def accumulating(self):
-        self.accumulates = True
-        try:
-            yield
-        finally:
-            self.accumulates = False
+        part = self.flat.gradients[parameter]
+        if parameter.grad is not part:
+            part.copy_(parameter.grad.detach())
+            parameter.grad = part
 
     def step(self, lr):
-        for parameter in list(self.missing):  # the last backward() gave it no gradient
-            if parameter.grad is None:
-                self.shared_gradients[parameter].zero_()
-            else:
-                self._show(parameter)
-        self.missing = set(self.shared_gradients)
+        self.flat.collect()  # backward() gives some weights no gradient
         self.world.clock.enter("wait")
         self.world.barrier_on_node()  # all gradients are there
         (group,) = self.optimizer.param_groups
@@ -140,6 +123,7 @@ class SharedMemory(Strategy):
             self._share_state()
         self.world.clock.enter("wait")
         self.world.barrier_on_node()  # all weights are there
+        self.clear()
 
     def _averaged(self):
         """My blocks, each once its gradient is the average of all workers'."""
@@ -147,6 +131,7 @@ class SharedMemory(Strategy):
         for block in self.blocks:
             self.world.clock.enter("average")
             _add_up(block.gradients, block.average)
+            block.average.div_(self.world.workers)
             if self.world.nodes == 1:
                 yield block
             else:
@@ -175,6 +160,8 @@ class SharedMemory(Strategy):
         return [cut for block in self.blocks for cut in block.cuts]
 
     def optimizer_state(self):
+        if self.to_share:  # there is none before the first update
+            return {}
         _, part = self._cuts()[0]
         state = self.optimizer.state[part]
         names = {parameter: name for name, parameter in self.module.named_parameters()}

@@ -1,10 +1,10 @@
 """Check a config before anything starts: a line per finding, with place and remedy."""
 
-import math
 from itertools import chain
 
 from allcores.study import component, grid, registry, schema, study_checks, sweeps, yamlfile
-from allcores.study.schema import choices, is_integer, is_number, mapping, number_hint
+from allcores.study.component import check_options, choices
+from allcores.study.schema import mapping
 from allcores.study.study_checks import SECTIONS, SINGULAR
 
 OWN_DECAY = component.literals_of(registry.LIBRARY / "training" / "optimizers.py")["OWN_DECAY"]
@@ -72,7 +72,7 @@ def _check_entry(section, label, entry):
     if name not in [*components]:
         yield (section, label), f"unknown {SINGULAR[section]} {name!r}; {choices(name, components)}"
     else:
-        yield from _check_options((section, label), entry, components[name])
+        yield from check_options((section, label), entry, components[name])
 
 
 def _check_model(path, label, entry):
@@ -89,7 +89,7 @@ def _check_model(path, label, entry):
     else:
         other = {"name", "import", *grid.HYPERPARAMETERS}
         options = {key: value for key, value in entry.items() if key not in other}
-        yield from _check_options(path, options, component, sorted(grid.HYPERPARAMETERS))
+        yield from check_options(path, options, component, sorted(grid.HYPERPARAMETERS))
     if "import" in entry and "name" in entry:
         yield (*path, "name"), "conflicts with `import`; expected one of them"
     if "patience" in entry and "validation" not in entry:
@@ -106,57 +106,9 @@ def _check_model(path, label, entry):
             problem = f"unknown {key} {spelling!r}; {choices(spelling, components)}"
             yield (*path, key, "name"), problem
         else:
-            yield from _check_options((*path, key), settings, components[name])
+            yield from check_options((*path, key), settings, components[name])
             cannot_exclude = name in OWN_DECAY or "weight_decay" not in (
                 components[name].options or ()
             )
             if key == "optimizer" and "decay_biases" in entry and cannot_exclude:
                 yield (*path, "decay_biases"), f"{name} cannot leave biases out of weight decay"
-
-
-def _check_options(path, options, component, other_keys=()):
-    """Options against the signature of their component; other_keys are listed as known, too."""
-    if component.options is None:
-        return
-    for key, value in options.items():
-        if key not in component.options:
-            yield (*path, key), f"unknown key; {choices(key, [*component.options, *other_keys])}"
-            continue
-        default = component.options[key]
-        allowed = component.constants.get("ALLOWED", {}).get(key)
-        if allowed is None and isinstance(default, bool):
-            allowed = (True, False)
-        takes_number = isinstance(default, int | float) and not isinstance(default, bool)
-        if isinstance(value, str) and takes_number:
-            yield (*path, key), f"found the text {value!r}; expected a number{number_hint(value)}"
-        elif takes_number and not isinstance(value, int | float | None):
-            yield (*path, key), f"found {value!r}; expected something like {default!r}"
-        elif isinstance(default, tuple) and not isinstance(value, list):
-            yield (*path, key), f"found {value!r}; expected a list like {list(default)}"
-        else:
-            yield from _check_value((*path, key), value, allowed)
-    missing = [k for k, default in component.options.items() if default is ... and k not in options]
-    if missing:
-        yield path, f"lacks {', '.join(missing)}"
-
-
-def _check_value(path, value, allowed):
-    """A value against ALLOWED in the file of its component.
-
-    Args:
-        allowed: a tuple of values; [least, most]; the least whole number (an int) or number (a
-            float); of a list, what is allowed for each element. None: anything.
-    """
-    if isinstance(value, list) and not isinstance(allowed, tuple):
-        for position, element in enumerate(value):
-            yield from _check_value((*path, position), element, allowed)
-    elif isinstance(allowed, tuple):
-        if value not in allowed:
-            yield path, f"found {value!r}; {choices(value, allowed)}"
-    elif allowed is not None:
-        least, most = allowed if isinstance(allowed, list) else (allowed, math.inf)
-        is_right = is_integer if isinstance(least, int) else is_number
-        if not (is_right(value) and least <= value <= most):
-            kind = "a whole number" if isinstance(least, int) else "a number"
-            end = "" if most == math.inf else f" to {most:g}"
-            yield path, f"found {value!r}; expected {kind} from {least:g}{end}"

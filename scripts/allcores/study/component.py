@@ -6,8 +6,10 @@ Reading syntax trees instead of importing keeps torch out of the Snakefile: a dr
 import ast
 import contextlib
 import dataclasses
+import difflib
 import functools
 import importlib
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -219,3 +221,84 @@ def _has_init(node):
 # The user's modules are in the working directory.
 if str(Path.cwd()) not in sys.path:
     sys.path.append(str(Path.cwd()))
+
+
+def check_options(path, options, component, other_keys=()):
+    """Yield (path, problem) for options that do not suit the signature of their component.
+
+    Args:
+        path: where they are.
+        other_keys: listed as known, too.
+    """
+    if component.options is None:
+        return
+    for key, value in options.items():
+        if key not in component.options:
+            yield (*path, key), f"unknown key; {choices(key, [*component.options, *other_keys])}"
+            continue
+        default = component.options[key]
+        allowed = component.constants.get("ALLOWED", {}).get(key)
+        if allowed is None and isinstance(default, bool):
+            allowed = (True, False)
+        takes_number = isinstance(default, int | float) and not isinstance(default, bool)
+        if isinstance(value, str) and takes_number:
+            yield (*path, key), f"found the text {value!r}; expected a number{number_hint(value)}"
+        elif takes_number and not isinstance(value, int | float | None):
+            yield (*path, key), f"found {value!r}; expected something like {default!r}"
+        elif isinstance(default, tuple) and not isinstance(value, list):
+            yield (*path, key), f"found {value!r}; expected a list like {list(default)}"
+        else:
+            yield from _check_value((*path, key), value, allowed)
+    missing = [k for k, default in component.options.items() if default is ... and k not in options]
+    if missing:
+        yield path, f"lacks {', '.join(missing)}"
+
+
+def _check_value(path, value, allowed):
+    """A value against ALLOWED in the file of its component.
+
+    Args:
+        allowed: a tuple of values; [least, most]; the least whole number (an int) or number (a
+            float); of a list, what is allowed for each element. None: anything.
+    """
+    if isinstance(value, list) and not isinstance(allowed, tuple):
+        for position, element in enumerate(value):
+            yield from _check_value((*path, position), element, allowed)
+    elif isinstance(allowed, tuple):
+        if value not in allowed:
+            yield path, f"found {value!r}; {choices(value, allowed)}"
+    elif allowed is not None:
+        least, most = allowed if isinstance(allowed, list) else (allowed, math.inf)
+        is_right = is_integer if isinstance(least, int) else is_number
+        if not (is_right(value) and least <= value <= most):
+            kind = "a whole number" if isinstance(least, int) else "a number"
+            end = "" if most == math.inf else f" to {most:g}"
+            yield path, f"found {value!r}; expected {kind} from {least:g}{end}"
+
+
+def is_integer(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value):
+    """Whether a value is a finite number, not a truth value."""
+    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def number_hint(value):
+    """What to write instead of 1e-3, which YAML 1.1 reads as text."""
+    try:
+        number = float(value)
+    except ValueError:
+        return ""
+    if not math.isfinite(number):
+        return ""
+    return f"; YAML reads that as text: write {int(number) if number.is_integer() else number!r}"
+
+
+def choices(value, known):
+    """The known names, and the one that is probably meant."""
+    by_lower_case = {str(name).lower(): name for name in known}
+    close = difflib.get_close_matches(str(value).lower(), by_lower_case, n=1)
+    hint = f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
+    return f"known: {', '.join(dict.fromkeys(map(str, known))) or 'none'}{hint}"

@@ -4,8 +4,9 @@ import math
 import os
 
 from allcores.study import component, grid, registry, schema
+from allcores.study.component import choices, is_integer
 from allcores.study.run import AUTO
-from allcores.study.schema import choices, is_integer, listed, mapping
+from allcores.study.schema import listed, mapping
 
 # Losses by kind of target, and the value of their option `weight`; see training/losses.py.
 LOSSES = component.literals_of(registry.LIBRARY / "training" / "losses.py")

@@ -1,12 +1,11 @@
 """The schema of a config: its defaults, and checks with messages in the terms of the config."""
 
-import difflib
 import functools
-import math
 
 import yaml
 
 from allcores import programs
+from allcores.study.component import choices, is_integer, is_number, number_hint
 
 FILE = programs.PROJECT / "workflow" / "schemas" / "config.schema.yaml"
 # The key of a config for the candidates of its sweeps, which no file has: label of each ->
@@ -105,15 +104,6 @@ def listed(value):
     return value if isinstance(value, list) else []
 
 
-def is_integer(value):
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def is_number(value):
-    """Whether a value is a finite number, not a truth value."""
-    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
-
-
 def _explain(error):
     """(path, text) of a schema violation, in terms of the config."""
     path = tuple(error.absolute_path)
@@ -163,22 +153,3 @@ def expected(schema):
         if key in schema:
             text += f" {words} {schema[key]}"
     return text
-
-
-def number_hint(value):
-    """What to write instead of 1e-3, which YAML 1.1 reads as text."""
-    try:
-        number = float(value)
-    except ValueError:
-        return ""
-    if not math.isfinite(number):
-        return ""
-    return f"; YAML reads that as text: write {int(number) if number.is_integer() else number!r}"
-
-
-def choices(value, known):
-    """The known names, and the one that is probably meant."""
-    by_lower_case = {str(name).lower(): name for name in known}
-    close = difflib.get_close_matches(str(value).lower(), by_lower_case, n=1)
-    hint = f" (did you mean {by_lower_case[close[0]]}?)" if close else ""
-    return f"known: {', '.join(dict.fromkeys(map(str, known))) or 'none'}{hint}"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from allcores import programs
 from allcores.study import fit, grid, registry, schema, sweeps
+from allcores.study.component import choices, is_integer
 from allcores.study.run import AUTO
-from allcores.study.schema import choices, is_integer, listed, mapping
+from allcores.study.schema import listed, mapping
 
 SECTIONS = {
     "datasets": registry.datasets,

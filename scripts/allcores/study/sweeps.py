@@ -19,8 +19,9 @@ import sys
 from dataclasses import dataclass
 
 from allcores.study import grid, registry
+from allcores.study.component import is_integer
 from allcores.study.run import digest
-from allcores.study.schema import SWEPT, WRITTEN, is_integer, listed, mapping
+from allcores.study.schema import SWEPT, WRITTEN, listed, mapping
 
 SAMPLE = "sample"
 # What an entry says to be filled in, and where the file of a dataset says with what.

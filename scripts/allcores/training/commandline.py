@@ -9,8 +9,9 @@ from pathlib import Path
 import yaml
 
 from allcores.study import grid, registry, schema
+from allcores.study.component import is_integer
 from allcores.study.run import Run
-from allcores.study.schema import is_integer, mapping
+from allcores.study.schema import mapping
 
 # For a model without an entry in the config.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}

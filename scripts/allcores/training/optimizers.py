@@ -116,7 +116,9 @@ class OptimizerMaker:
             return
         squares = torch.zeros(1, dtype=torch.float64)
         for gradient in gradients:
-            for part in gradient.detach().flatten().split(PART):
+            numbers = gradient.detach().flatten()
+            numbers = torch.view_as_real(numbers).flatten() if numbers.is_complex() else numbers
+            for part in numbers.split(PART):
                 squares += part.double().square().sum()
         norm = float((add_up(squares) if add_up else squares).sqrt())
         if norm > self.clip_norm:

@@ -1,0 +1,123 @@
+"""A model that the workers of allcores.run() train together, and its state in a file."""
+
+import io
+import pickle
+
+import torch
+
+from allcores.files import whole
+
+
+class SharedModel:
+    """A model that all workers train.
+
+    Attributes:
+        model: what to call; strategies may wrap the module.
+        optimizer: for torch's schedulers: step() takes its learning rate from there.
+        strategy: the Strategy.
+        saved: the further values that save() was given, of the state that this one resumed from.
+    """
+
+    def __init__(self, strategy, world, saved):
+        self.model, self.optimizer, self.strategy = strategy.model, strategy.optimizer, strategy
+        self.saved, self._world = saved, world
+        self._parameters = list(strategy.module.parameters())
+        self._trained, self._settings = self._trains(), _settings(self.optimizer)
+        # The optimizer of a strategy may update copies, whose gradients are not the model's.
+        self.optimizer.zero_grad = self.zero_grad
+
+    def step(self):
+        """Make the update of what backward() has left, and clear the gradients.
+
+        Raises:
+            ValueError: what is trained has changed, or, where servers update, more of the
+                optimizer's settings than its learning rate.
+        """
+        if self.strategy.flat and self._trains() != self._trained:
+            raise ValueError("expected the weights to be frozen or not before share()")
+        settings = _settings(self.optimizer)
+        changed = [name for name, value in self._settings.items() if settings[name] != value]
+        if self._world.servers and set(changed) - {"lr"}:
+            raise ValueError(f"servers take a new lr only; changed: {', '.join(changed)}")
+        self.strategy.collect()
+        self.strategy.step(settings["lr"])
+        (group,) = self.optimizer.param_groups
+        group["lr"] = settings["lr"]  # some strategies update with a part of it
+        self._world.clock.enter("compute")
+
+    def _trains(self):
+        return [parameter.requires_grad for parameter in self._parameters]
+
+    def zero_grad(self, set_to_none=True):
+        """Drop what backward() has left; step() does so, too."""
+        self.strategy.clear()
+
+    def accumulating(self):
+        """Context of a forward() and backward() whose gradient the next step() outside applies,
+        too."""
+        return self.strategy.accumulating()
+
+    def synchronize(self):
+        """Make all workers' weights the final ones: at the end of each epoch, and before any use
+        of the module besides training. Norm layers' statistics are averaged."""
+        self._world.clock.enter("wait")
+        self.strategy.synchronize()
+
+    def save(self, file, **further):
+        """Write the state, whole or not at all; called by every worker, after synchronize().
+
+        Args:
+            further: what else a resumed run needs, such as the number of the next epoch.
+        """
+        if self._world.rank == 0:
+            state = {"strategy": self.strategy.state(), "servers": self._world.servers}
+            state |= {"optimizer": type(self.optimizer).__name__, "further": further}
+            state["settings"] = _settings(self.optimizer)
+            _check_further(further)
+            with whole(file) as part:
+                torch.save(state, part)
+        self._world.barrier()
+
+
+def _settings(optimizer):
+    """The settings of its only group, the learning rate among them."""
+    (group,) = optimizer.param_groups
+    return {name: value for name, value in group.items() if name not in ("params", "initial_lr")}
+
+
+def _check_further(further):
+    """Raise a ValueError if what save() is given could not be loaded without running code."""
+    file = io.BytesIO()
+    torch.save(further, file)
+    file.seek(0)
+    try:
+        torch.load(file, weights_only=True)
+    except pickle.UnpicklingError:
+        raise ValueError(
+            "expected tensors, numbers, texts, and tuples, lists and dicts of them; found "
+            + ", ".join(f"{name}={value!r}"[:80] for name, value in further.items())
+        ) from None
+
+
+def restored(strategy, file, servers):
+    """Restore the state in a file; returns the further values in it.
+
+    Raises:
+        ValueError: it is not of save(), or of another optimizer, other servers or a strategy whose
+            state this one cannot take.
+    """
+    saved = torch.load(file, map_location="cpu", weights_only=True)
+    if not isinstance(saved, dict) or "further" not in saved:
+        raise ValueError(f"{file} was not written by save()")
+    optimizer = type(strategy.optimizer).__name__
+    if (saved["optimizer"], saved["servers"]) != (optimizer, servers):
+        raise ValueError(
+            f"{file} is of {saved['optimizer']} with {saved['servers']} servers; "
+            f"found {optimizer} with {servers}"
+        )
+    try:
+        strategy.restore(saved["strategy"])
+    except KeyError as error:
+        raise ValueError(f"{file} is of a strategy that does not keep {error}") from None
+    strategy.optimizer.param_groups[0].update(saved["settings"])
+    return saved["further"]
