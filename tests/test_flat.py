@@ -120,3 +120,11 @@ def test_a_gradient_that_was_taken_away_is_collected():
     assert flat.gradient.sum() == 6
     model(torch.ones(1, 3)).sum().backward()
     assert flat.gradient.sum() == 14
+
+
+def test_a_view_with_gaps_takes_no_more_than_its_elements():
+    model = torch.nn.Linear(3, 4)
+    model.weight = torch.nn.Parameter(torch.arange(40.0).view(4, 10)[:, :3])
+    wanted = {name: value.clone() for name, value in model.state_dict().items()}
+    Flat(model)
+    assert all(torch.equal(value, wanted[name]) for name, value in model.state_dict().items())

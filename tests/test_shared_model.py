@@ -1,5 +1,6 @@
 """A shared model goes on as one of torch's would, or says why it cannot."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -186,9 +187,14 @@ def wrong_option(worker):
     worker.share(plain(), adam, "local_sgd", every=0)
 
 
+def one_shape_each(worker):
+    worker.share(torch.nn.Linear(4, 2 + worker.rank), adam, "shared_memory")
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (one_shape_each, r"expected one model; rank 0 has \['\(2, 4\) torch.float32"),
         (freeze, "expected the weights to be frozen or not before share"),
         (cycle, "servers take a new lr only; changed: .*momentum"),
         (only_accumulate, "exchanges: not while accumulating"),
@@ -210,10 +216,12 @@ def test_processes_meet_before_they_share_a_model_servers_too(tmp_path):
 
     def prepared(worker):
         if worker.rank == 0:
+            time.sleep(0.5)
             torch.save(INPUTS, file)
         worker.barrier()
         rows = len(torch.load(file))
         total, first = worker.sum(1), worker.broadcast(worker.rank)
+        assert (total, first) == (2.0, 0)  # on servers, too
         train(worker, plain, "parameter_server", epochs=1)
         worker.barrier()
         return rows, total, first, worker.mean(worker.rank)

@@ -304,8 +304,14 @@ def _check_optimizer(strategy):
 
 def _take_first(model):
     """Give a model the weights and buffers that it has on rank 0."""
+    tensors = [*model.parameters(), *model.buffers()]
+    found = [f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors]
+    box = [found]
+    dist.broadcast_object_list(box, src=0)
+    if found != box[0]:
+        raise ValueError(f"expected one model; rank 0 has {box[0]}, this one {found}"[:1000])
     with torch.no_grad():
-        for tensor in [*model.parameters(), *model.buffers()]:
+        for tensor in tensors:
             whole = tensor.contiguous()  # the strides of a tensor need not be those of all
             # As bytes, since gloo does not know every dtype.
             dist.broadcast(whole.view(-1).view(torch.uint8), src=0)
