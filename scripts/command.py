@@ -26,8 +26,8 @@ try:
 except ImportError:
     sys.exit("allcores: the workflow needs more packages: pip install 'allcores[workflow]'")
 
+from allcores import yaml_files  # noqa: E402
 from allcores.machine import cores  # noqa: E402
-from allcores.study import yamlfile  # noqa: E402
 from allcores.version import __version__  # noqa: E402
 
 PROFILES = SCRIPTS.parent / "profiles"
@@ -62,7 +62,7 @@ def run(words):
         sys.exit("allcores run: expected --configfile FILE; --help shows examples")
     try:
         for file in settings.configfile or []:
-            yamlfile.read(file)
+            yaml_files.read(file)
     except (ValueError, OSError) as error:
         sys.exit(f"allcores run: {error}")
     is_here = settings.executor in (None, "local")

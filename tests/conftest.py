@@ -181,6 +181,7 @@ LONGEST = (
 # -> the ids of parameters with which it is short enough.
 LONG = {
     "test_as_on_another_processor": (),
+    "test_more_candidates_are_added_to_those_that_are_trained": (),
     "test_they_reach_the_accuracy_of_serial_training": ("shared-mlp-momentum-4",),
     "test_pushing_and_pulling_rarely_learns_too": (),
     "test_two_nodes_of_two_workers_train_as_four_workers_and_as_serial": (

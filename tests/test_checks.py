@@ -8,7 +8,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from allcores.study import checks, yamlfile
+from allcores import yaml_files
+from allcores.study import checks
 
 GOOD = yaml.safe_load("""
 models:
@@ -102,7 +103,7 @@ def test_each_mistake_is_one_line_that_says_where_and_what_is_allowed(place, val
 CONFLICTS = {
     "models:": "the config: lacks models",
     "models: {lenet: {name: lennet}}": "models.lenet: unknown model 'lennet'; .*did you mean lenet",
-    "models: {lenet: {sample: 2}}": "models.lenet.sample: there is no list in this entry",
+    "models: {lenet: {sample: 2}}": "models.lenet.sample: there is no list or range in this entry",
     "models: {lenet: {epochs: [1, 2], sample: 3}}": "lenet.sample: found 3; expected a number",
     "models: {lenet: {epochs: [1, 2], sample: {cuont: 2}}}": "sample: found .*; expected a number",
     "models: {lenet: {name: mlp, import: 'a.b:Net'}}": "models.lenet.name: conflicts with `import`",
@@ -204,7 +205,7 @@ studies:
 def test_what_the_command_line_gives_is_typed():
     given = {"epochs": "3", "lr": "0.1", "flip": "true", "name": "adam", "workers": ["1", "2"]}
     typed = {"epochs": 3, "lr": 0.1, "flip": True, "name": "adam", "workers": [1, 2]}
-    assert yamlfile.typed(given) == typed
+    assert yaml_files.typed(given) == typed
 
 
 SWEPT = """
@@ -253,7 +254,7 @@ studies:
 )
 def test_a_config_is_read_as_snakemake_reads_it(tmp_path, name, text, content):
     (tmp_path / name).write_text(text)
-    assert yamlfile.read(tmp_path / name) == content
+    assert yaml_files.read(tmp_path / name) == content
 
 
 @pytest.mark.parametrize(
@@ -273,4 +274,4 @@ def test_a_config_is_read_as_snakemake_reads_it(tmp_path, name, text, content):
 def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, said):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=rf"(?s){re.escape(name)}: .*{said}"):
-        yamlfile.read(tmp_path / name)
+        yaml_files.read(tmp_path / name)

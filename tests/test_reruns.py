@@ -21,6 +21,7 @@ MODULES = {
     **dict.fromkeys(("backend", "worker", "shared_model", "data/parts"), NONE),  # what users import
     "version": NONE,
     "programs": NONE,
+    "yaml_files": NONE,
     "study": NONE,
     "study/run": ALL,
     "machine": NONE,

@@ -15,7 +15,7 @@ from pathlib import Path
 from snakemake.iocontainers import Wildcards
 from snakemake.utils import update_config
 
-from allcores import programs
+from allcores import programs, yaml_files
 from allcores.campaign import closing, commands, journal, slurm_jobs, study_jobs, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, CallProgress
@@ -29,7 +29,7 @@ from allcores.machine import memory, slurm, warm_start
 from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
-from allcores.study import checks, fit, grid, results_folder, schema, sweeps, yamlfile
+from allcores.study import checks, fit, grid, results_folder, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
 
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
@@ -73,7 +73,7 @@ class Call:
             internals.given_pairs(workflow),
             internals.main_snakefile(workflow),
         )
-        update_config(config, yamlfile.typed(internals.given_values(workflow)))
+        update_config(config, yaml_files.typed(internals.given_values(workflow)))
         self.merged_config = schema.defaults() | config
         try:
             name = results_folder.name_of(self.files)

@@ -2,8 +2,9 @@
 
 from snakemake.utils import update_config
 
+from allcores import yaml_files
 from allcores.campaign import snakemake_internals
-from allcores.study import checks, schema, sweeps, yamlfile
+from allcores.study import checks, schema, sweeps
 
 
 def read(files, cores=None, pairs=()):
@@ -20,9 +21,9 @@ def read(files, cores=None, pairs=()):
     """
     config = dict(schema.defaults())
     for file in files:
-        update_config(config, yamlfile.read(file))
+        update_config(config, yaml_files.read(file))
     if pairs:
-        update_config(config, yamlfile.typed(snakemake_internals.parsed_pairs(pairs)))
+        update_config(config, yaml_files.typed(snakemake_internals.parsed_pairs(pairs)))
     problems = checks.findings(config, files, cores)
     if problems:
         raise ValueError("\n".join(["The configuration cannot be run:", *problems]))

@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from allcores import programs
+from allcores import programs, yaml_files
 from allcores.files import read_json, write_json
 from allcores.machine import lifetime
-from allcores.study import checks, fingerprint, identity, registry, sweeps, yamlfile
+from allcores.study import checks, fingerprint, identity, registry, sweeps
 from allcores.study.run import Run, digest
 
 PROGRAM = programs.PROGRAMS / "check_models.py"
@@ -44,7 +44,7 @@ def findings(config, table, files, cache, command):
             cached[key] = known | {"strategies": sorted(set(strategies))}
     Path(cache).parent.mkdir(parents=True, exist_ok=True)
     write_json(cache, cached)
-    return checks.located(problems, yamlfile.places(files)[0])
+    return checks.located(problems, yaml_files.places(files)[0])
 
 
 def _is_known(trial, cached):

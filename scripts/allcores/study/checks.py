@@ -2,7 +2,8 @@
 
 from itertools import chain
 
-from allcores.study import component, grid, registry, schema, study_checks, sweeps, yamlfile
+from allcores import yaml_files
+from allcores.study import component, grid, registry, schema, study_checks, sweeps
 from allcores.study.component import check_options, choices
 from allcores.study.schema import mapping
 from allcores.study.study_checks import SECTIONS, SINGULAR
@@ -21,13 +22,16 @@ def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format)
         nodes: number of nodes; None: unknown.
         flag: function of a number of cores, the command-line flag that asks for them.
     """
-    lines, problems = yamlfile.places(files)
+    lines, problems = yaml_files.places(files)
     config, sweep_problems = sweeps.resolved(config)
-    problems = problems + sweep_problems + schema.violations(config)
+    problems = problems + sweep_problems
+    # What is reported already would be reported twice, in other words.
+    told = {path for path, _ in problems}
+    of_schema = schema.violations(config)
+    problems += [found for found in of_schema if sweeps.original(config, found[0]) not in told]
     reported, failures, config = {path for path, _ in problems}, [], mapping(config)
     for check in chain(_of_entries(config), study_checks.of_studies(config, cores, nodes, flag)):
         try:
-            # What is reported already would be reported twice, in other words.
             problems += [problem for problem in check if problem[0] not in reported]
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
             failures.append(error)
@@ -40,7 +44,11 @@ def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format)
 def located(problems, lines):
     """A line for each (path, text), with file and line where they are known."""
     placed = sorted(
-        (yamlfile.place(path, lines), ".".join(map(str, path)) or "the config", _as_one_line(text))
+        (
+            yaml_files.place(path, lines),
+            ".".join(map(str, path)) or "the config",
+            _as_one_line(text),
+        )
         for path, text in problems
     )
     return list(

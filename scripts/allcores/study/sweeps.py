@@ -1,8 +1,9 @@
 """Expand sweeps and recommendations in the entries of models.
 
 A list where a model's entry takes one value is a sweep, with a candidate for each value. Several
-lists are a grid, from which `sample` draws some candidates. Each candidate becomes a new entry,
-labelled by the values that vary, and replaces the original entry in every study.
+lists are a grid, from which `sample` draws some candidates; it also draws from ranges, see
+ranges.py. Each candidate becomes a new entry, labelled by the values that vary, and replaces the
+original entry in every study.
 
 `preset: recommended` stands for all that the file of the dataset recommends under RECOMMENDED; what
 the entry says itself holds.
@@ -18,7 +19,7 @@ import re
 import sys
 from dataclasses import dataclass
 
-from allcores.study import grid, registry
+from allcores.study import grid, ranges, registry
 from allcores.study.component import is_integer
 from allcores.study.run import digest
 from allcores.study.schema import SWEPT, WRITTEN, listed, mapping
@@ -34,15 +35,20 @@ MOST_CANDIDATES = 10_000  # of an entry
 
 @dataclass(frozen=True)
 class Swept:
-    """A list in a model's entry.
+    """A list or a range in a model's entry.
 
     Attributes:
         path: its keys in the entry: ("optimizer", "lr").
-        values: one for each candidate.
+        found: the list, one value for each candidate; or the dict that is a range.
     """
 
     path: tuple
-    values: list
+    found: list | dict
+
+    @property
+    def axis(self):
+        """The Values or the Range of it."""
+        return ranges.read(self.found)
 
     @property
     def key(self):
@@ -56,8 +62,8 @@ def findings(config):
     config = _with_recommended(config)
     for label, entry in mapping(config.get("models")).items():
         lists = list(_lists(label, mapping(entry)))
-        problems += _check_lists(label, lists)
-        problems += _check_sample(label, lists, mapping(entry).get(SAMPLE))
+        of_lists = list(_check_lists(label, lists))
+        problems += of_lists or _check_sample(label, lists, mapping(entry).get(SAMPLE))
     return problems or [
         (("models", label), f"a candidate would be called {name!r}, like another model")
         for label, name in _clashes(config)
@@ -67,28 +73,33 @@ def findings(config):
 def _check_lists(label, lists):
     for swept in lists:
         path = ("models", label, *swept.path)
-        if any(isinstance(value, dict) for value in swept.values):
-            problem = "keys and values cannot be swept over: give each of them an entry of its own"
-            yield path, f"found {swept.values}; {problem}"
-        elif swept.key in NAMES:
+        if swept.key in NAMES:
             yield path, "names cannot be swept over: give each of them an entry of its own"
-        elif not swept.values:
+        elif isinstance(swept.found, dict):
+            if problem := ranges.problem(swept.found):
+                yield path, problem
+        elif any(isinstance(value, dict) for value in swept.found):
+            problem = "keys and values cannot be swept over: give each of them an entry of its own"
+            yield path, f"found {swept.found}; {problem}"
+        elif not swept.found:
             yield path, "found []; expected a value, or a list of values to sweep over"
-        elif len({repr(value) for value in swept.values}) < len(swept.values):
-            yield path, f"found {swept.values}; nothing may be listed twice"
+        elif len({repr(value) for value in swept.found}) < len(swept.found):
+            yield path, f"found {swept.found}; nothing may be listed twice"
 
 
 def _check_sample(label, lists, sample):
     """`sample` draws at most as many candidates as there are, and not too many to train."""
-    path, total = ("models", label, SAMPLE), math.prod(len(swept.values) for swept in lists)
+    path, total = ("models", label, SAMPLE), math.prod(swept.axis.count for swept in lists)
     most = min(total, MOST_CANDIDATES)
     if sample is None:
-        if total > most:
+        if any(swept.axis.is_continuous for swept in lists):
+            yield path[:2], "has a range without steps; expected `sample`, a number of candidates"
+        elif total > most:
             yield path[:2], f"makes {total:,} candidates; draw {most:,} at most by `sample`"
         return
     count = sample.get("count") if isinstance(sample, dict) else sample
     if not lists:
-        yield path, "there is no list in this entry to draw from"
+        yield path, "there is no list or range in this entry to draw from"
     elif not is_integer(count) or not 1 <= count <= most:
         yield path, f"found {sample!r}; expected a number from 1 to {most}, of candidates"
     elif isinstance(sample, dict) and not _is_count_and_seed(sample):
@@ -187,10 +198,14 @@ def stand_in(config):
     config = _with_recommended(config)
     models, swept = {}, {}
     for label, entry in mapping(config.get("models")).items():
-        lists = [sweep for sweep in _lists(label, mapping(entry)) if sweep.values]
+        lists = [
+            sweep
+            for sweep in _lists(label, mapping(entry))
+            if sweep.found and not list(_check_lists(label, [sweep]))
+        ]
         models[label] = entry
         if lists:
-            models[label] = _candidate(entry, label, lists, [sweep.values[0] for sweep in lists])
+            models[label] = _candidate(entry, label, lists, [sweep.axis.at(0) for sweep in lists])
             swept[label] = {"family": label, "values": {}}
     return config | {"models": models, SWEPT: swept}
 
@@ -238,14 +253,16 @@ def family_of(config, label):
 
 
 def _lists(label, entry):
-    """The Swept lists of an entry, in their order."""
+    """The Swept lists and ranges of an entry, in their order."""
     for key, value in entry.items():
-        if isinstance(value, list) and not _is_value(_model(label, entry), key, value):
+        is_list = isinstance(value, list) and not _is_value(_model(label, entry), key, value)
+        if is_list or ranges.is_range(value):
             yield Swept((key,), value)
         elif isinstance(value, dict) and key in ("optimizer", "loss", "augmentation"):
             component = _component(key, value)
             for inner, option in value.items():
-                if isinstance(option, list) and not _is_value(component, inner, option):
+                is_list = isinstance(option, list) and not _is_value(component, inner, option)
+                if is_list or ranges.is_range(option):
                     yield Swept((key, inner), option)
 
 
@@ -276,13 +293,16 @@ def _component(key, entry):
 def _draw(lists, sample):
     """The values of each candidate: all combinations, or a sample of them.
 
-    Combinations are numbered in the order of itertools.product(), and numbers are drawn: all
-    combinations together may not fit into memory.
+    Combinations of lists are numbered in the order of itertools.product(), and numbers are drawn:
+    all combinations together may not fit into memory.
     """
-    total = math.prod(len(swept.values) for swept in lists)
+    total = math.prod(swept.axis.count for swept in lists)
     if sample is None:
-        return [_combination(lists, number) for number in range(total)]
+        return list(itertools.product(*(swept.axis.all() for swept in lists)))
     settings = sample if isinstance(sample, dict) else {"count": sample}
+    if any(isinstance(swept.found, dict) for swept in lists):
+        axes = [swept.axis for swept in lists]
+        return ranges.draw(axes, settings["count"], settings.get("seed", 0))
     draws = random.Random(settings.get("seed", 0))
     if total <= sys.maxsize:  # as sample() requires
         numbers = draws.sample(range(total), settings["count"])
@@ -297,8 +317,8 @@ def _combination(lists, number):
     """The values of the combination with that number, the last list's changing fastest."""
     values = []
     for swept in reversed(lists):
-        number, position = divmod(number, len(swept.values))
-        values.append(swept.values[position])
+        number, position = divmod(number, len(swept.found))
+        values.append(swept.found[position])
     return tuple(reversed(values))
 
 

@@ -151,12 +151,13 @@ def run_of(flags):
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"--settings: not the settings of a run: {error}") from None
     # Imported here, as the runs of the workflow are checked before and do not need it.
-    from allcores.study import checks, sweeps, yamlfile
+    from allcores import yaml_files
+    from allcores.study import checks, sweeps
 
-    config, problems = sweeps.resolved(yamlfile.read(flags.config))
+    config, problems = sweeps.resolved(yaml_files.read(flags.config))
     problems = problems or schema.violations(config)
     if problems:
-        raise ValueError("\n".join(checks.located(problems, yamlfile.places([flags.config])[0])))
+        raise ValueError("\n".join(checks.located(problems, yaml_files.places([flags.config])[0])))
     candidates = sweeps.candidates(config, flags.model)
     if candidates:
         raise ValueError(

@@ -18,10 +18,10 @@ LEADING = 2
 WIDE = 20
 MOST_TICKS, MOST_LETTERS = 5, 30  # of labels beside each other
 CAPTION = """
-Each candidate's {metric} against each swept value: a dot for each candidate and fold, and a line
-through the means for each schedule. If the study selects, it is measured on the inner folds of the
-training part, else on the held-out part. Hollow, and not in the means: candidates that successive
-halving eliminated before they were trained to the end.
+Each candidate's {metric} against each swept value: a dot for each candidate and fold, and, where
+candidates have values in common, a line through the means for each schedule. If the study selects,
+it is measured on the inner folds of the training part, else on the held-out part. Hollow, and not
+in the means: candidates that successive halving eliminated before they were trained to the end.
 """
 
 
@@ -44,9 +44,12 @@ def figure(candidates, facts):
         panel.plot(x[~last], eliminated, "o", mfc="none", ms=4, color="0.6")
         for schedule, of_schedule in group[last].groupby("schedule", sort=False):
             places, scores = x[of_schedule.index], facts.metric.scale * of_schedule["score"]
-            (dots,) = panel.plot(places, scores, ".", alpha=0.5)
+            (dots,) = panel.plot(places, scores, ".", alpha=0.5, label=str(schedule))
             means = scores.groupby(places).mean()
-            panel.plot(means.index, means, "-", color=dots.get_color(), label=str(schedule))
+            others = [of_schedule[other].nunique() for other in keys if other != key]
+            # Of values drawn from a range each is of one candidate, and its other values.
+            if max(others, default=1) == 1 or len(means) < of_schedule["candidate"].nunique():
+                panel.plot(means.index, means, "-", color=dots.get_color())
         panel.set_xlabel(key.removeprefix(SWEPT_COLUMN).replace("_", " "))
         panel.set_title(str(model), loc="left")
         panel.set_ylabel(facts.metric.axis)
