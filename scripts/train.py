@@ -57,7 +57,8 @@ def main(flags):
     cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()
     from allcores.stacking import stacks as stacking
-    from allcores.training import evaluation, results, sanity
+    from allcores.tasks import base as tasks
+    from allcores.training import results, sanity
     from allcores.training.experiment import assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
@@ -86,8 +87,9 @@ def main(flags):
     if result["diverged"]:
         print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {entry.output}")
     else:
+        task = tasks.named(result["task"], result["outputs"])
         print(
-            f"{evaluation.in_words(result)} on {result['held_out_samples']:,} held-out "
+            f"{task.in_words(result)} on {result['held_out_samples']:,} held-out "
             f"samples; {result['training_seconds']:.2f} s of training; results in {entry.output}"
         )
 

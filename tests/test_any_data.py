@@ -24,6 +24,7 @@ from allcores.serving import samples
 from allcores.serving.predictor import Predictor
 from allcores.study import registry
 from allcores.study.run import AUTO, Choice
+from allcores.tasks.base import usual
 from allcores.training import losses, recipes, sanity
 
 MSE = Choice("MSELoss", "MSELoss", {})
@@ -93,9 +94,9 @@ def test_a_small_spread_far_from_zero_is_kept(tmp_path):
     batch = Batches(dataset.inputs, scaling.mean, scaling.std).plain(np.arange(8)).numpy()
     assert batch.std() == pytest.approx(1, abs=1e-3)
     assert (scaling.centre, scaling.spread) == (1.75, pytest.approx(1.1456, abs=1e-4))
-    scaled = scaling.scaled(dataset.targets)
+    scaled = dataset.task.scaled(dataset.targets, scaling)
     assert scaled.dtype == np.float32
-    assert scaling.original(scaled) == pytest.approx(dataset.targets, abs=1e-6)
+    assert dataset.task.answers(scaled, scaling) == pytest.approx(dataset.targets, abs=1e-6)
 
 
 def test_a_folder_of_arrays_is_what_an_archive_is(tmp_path, monkeypatch):
@@ -288,7 +289,7 @@ def test_metrics_are_scikit_learns(classes, count, seed):
 
 def test_rare_classes_can_count_as_much_as_others():
     labels = np.array([0] * 6 + [1] * 2)
-    loss = losses.build("CrossEntropyLoss", {"weight": "balanced"}, 2, labels)
+    loss = losses.build(Choice("", "CrossEntropyLoss", {"weight": "balanced"}), usual(2), labels)
     scores = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
     targets = torch.from_numpy(labels)
     plain = torch.nn.functional.cross_entropy(scores, targets, reduction="none")
@@ -343,9 +344,9 @@ def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch
     ends = [inputs[row.argmin() // 7] for row in (inputs, -inputs)]
     assert metadata.examples == np.array(ends).tolist()
     # Real samples: random ones are no words.
-    said = sanity.answer(run, metadata.shape, 2, examples=metadata.examples)
+    said = sanity.answer(run, metadata.shape, metadata.task, examples=metadata.examples)
     assert said["problem"] is None
-    assert sanity.answer(run, metadata.shape, 2)["problem"] is not None
+    assert sanity.answer(run, metadata.shape, metadata.task)["problem"] is not None
     laboratory.conduct(run)
     scaling = Scaling.of(storage.open_dataset(laboratory.data(choice)), np.arange(20))
     assert (scaling.mean.tolist(), scaling.std.tolist()) == ([0] * 7, [1] * 7)

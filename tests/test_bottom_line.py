@@ -205,8 +205,13 @@ def test_a_row_of_other_conditions_is_no_proof_of_noise():
 
 def test_an_accelerator_is_no_repeat_of_serial():
     config = {"models": {}, "strategies": {}, "datasets": {}}
-    config["studies"] = {"s": {"strategies": ["serial", "accelerator", "ddp"], "datasets": []}}
-    config["studies"]["s"] |= {"models": [], "workers": [1], "threads_per_worker": [1]}
+    config["studies"] = {"s": {"strategies": ["serial", "accelerator", "ddp"]}}
+    config["studies"]["s"] |= {
+        "datasets": ["digits"],
+        "models": [],
+        "workers": [1],
+        "threads_per_worker": [1],
+    }
     assert products.facts_of(config, "s").alone == ("serial", "ddp")
 
 

@@ -33,7 +33,7 @@ def test_what_is_written_is_what_is_opened(tmp_path):
     assert np.array_equal(opened.inputs, images)
     assert isinstance(opened.inputs, np.memmap)
     assert np.array_equal(opened.targets, made.targets)
-    assert (opened.shape, opened.outputs, opened.classes) == ((2, 4, 5), 3, ["a", "b", "c"])
+    assert (opened.shape, opened.task.outputs, opened.classes) == ((2, 4, 5), 3, ["a", "b", "c"])
 
 
 def test_statistics_are_of_the_training_samples_alone(tmp_path):

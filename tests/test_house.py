@@ -20,17 +20,18 @@ RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
 ARROWS = {
     "study": set(),
     "machine": set(),
-    "data": {"study", "machine"},
+    "tasks": {"study"},
+    "data": {"study", "machine", "tasks"},
     "parallel": {"machine"},
     "models": {"machine"},
     "datasets": {"data", "machine"},
     "strategies": {"parallel"},
-    "training": {"study", "machine", "data", "parallel"},
+    "training": {"study", "machine", "tasks", "data", "parallel"},
     "analysis": {"study", "machine", "data"},
     "stacking": {"study", "machine", "data", "parallel", "training"},
-    "serving": {"study", "data", "datasets", "training"},
+    "serving": {"study", "tasks", "data", "datasets", "training"},
     "campaign": {"study", "machine", "data", "planning", "analysis", "training"},
-    "planning": {"study", "machine", "data", "parallel", "training"},
+    "planning": {"study", "machine", "tasks", "data", "parallel", "training"},
 }
 PUBLIC = {  # what users import by its name
     "backend.py": {"parallel"},

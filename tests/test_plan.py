@@ -21,8 +21,9 @@ from allcores.planning.prediction import Measurement, Prediction
 from allcores.planning.workload import Sizes, Workload
 from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
+from allcores.tasks.base import usual
 
-SIZES = Sizes((3, 8, 8), 3, 100, 20)
+SIZES = Sizes((3, 8, 8), usual(3), 100, 20)
 MEASUREMENT = Measurement(
     step_seconds=0.1,
     slower=1.5,

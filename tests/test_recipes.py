@@ -1,5 +1,6 @@
 """What a config leaves open is measured and filled in."""
 
+import dataclasses
 import json
 import time
 
@@ -177,7 +178,7 @@ def test_the_cache_key_changes_with_what_a_recipe_depends_on():
         vary(OPEN, precision="fp32"),
         vary(OPEN, batch_size=12),
         vary(OPEN, model=LENET),
-        vary(OPEN, dataset=LENET),
+        vary(OPEN, dataset=dataclasses.replace(OPEN.dataset, label="another")),
     ]
     assert len({recipes.cache_key(run) for run in asked}) == len(asked)
     alike = vary(OPEN, seed=3, epochs=9, fold=1, folds=5)

@@ -30,8 +30,9 @@ def test_what_is_recommended_for_a_dataset_can_be_trained(tmp_path, name):
     recommended = registry.datasets()[name].constants[sweeps.RECOMMENDED]
     assert models["best-epochs2"] == recommended | {"epochs": 2}
     run = next(iter(grid.expand(sweeps.expanded(config)).runs.values()))
-    shape, classes = registry.metadata(run.dataset).shape, registry.metadata(run.dataset).classes
-    assert sanity.tried_out(run.plain, shape, classes)
+    metadata = registry.metadata(run.dataset)
+    shape, task = metadata.shape, metadata.task
+    assert sanity.tried_out(run.plain, shape, task)
 
 
 @pytest.mark.parametrize(

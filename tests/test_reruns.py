@@ -26,6 +26,8 @@ MODULES = {
     "study/run": ALL,
     "machine": NONE,
     "analysis": NONE,
+    "tasks": NONE,
+    **dict.fromkeys(("tasks/base", "tasks/classification"), ALL),
     "datasets": NONE,
     "models": NONE,
     **dict.fromkeys(("models/lenet", "models/mlp"), HALF),

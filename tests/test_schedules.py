@@ -11,6 +11,7 @@ from allcores.data.batches import Batches, shards, shuffled
 from allcores.data.scaling import channel_statistics
 from allcores.study import registry
 from allcores.study.run import Choice
+from allcores.tasks.base import usual
 from allcores.training import losses, models
 from allcores.training.schedules import Schedule
 
@@ -144,13 +145,15 @@ def test_a_restored_schedule_goes_on_where_it_was(name, steps, tmp_path):
 @pytest.mark.parametrize("name", registry.losses())
 def test_every_loss_takes_scores_and_classes(name):
     scores = torch.randn(6, 4, requires_grad=True)
-    loss = losses.build(name, {}, 4)(F.log_softmax(scores, dim=1), torch.arange(6) % 4)
+    loss = losses.build(Choice(name, name, {}), usual(4))(
+        F.log_softmax(scores, dim=1), torch.arange(6) % 4
+    )
     loss.backward()
     assert loss.shape == ()
     assert scores.grad.abs().sum() > 0
     labels = torch.arange(6) % 4
     right, wrong = (F.one_hot(classes, 4).float() for classes in (labels, (labels + 1) % 4))
-    made = losses.build(name, {}, 4)
+    made = losses.build(Choice(name, name, {}), usual(4))
     assert made(right, labels) < made(wrong, labels)
 
 
@@ -163,7 +166,7 @@ def test_every_optimizer_trains_as_in_a_plain_loop(laboratory, name):
     mean, std = channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
     images, labels = Batches(opened.inputs, mean, std), torch.from_numpy(opened.targets)
     torch.manual_seed(run.seed)
-    model = models.build(run, opened.shape, opened.outputs)
+    model = models.build(run, opened.shape, opened.task.outputs)
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.001)
     for shard in shards(shuffled(np.arange(53), run.seed, 0), run.batch_size, 0, 1):
         F.cross_entropy(model(images.plain(shard.samples)), labels[shard.samples]).backward()

@@ -13,7 +13,6 @@ from allcores.data import storage
 from allcores.serving import ensemble, output, samples
 from allcores.serving.predictor import Predictor
 from allcores.study.run import Choice
-from allcores.training import evaluation
 
 CHANNELS_LAST = {"memory_format": "channels_last"}
 
@@ -49,7 +48,7 @@ def test_a_network_says_again_what_it_said_when_it_was_scored(laboratory, recipe
     assert np.array_equal(predictions["predicted"], scores.argmax(axis=1))
     assert np.array_equal(predictions["true"], dataset.targets[predictions["sample"]])
     pairs = predictions["true"].to_numpy(), predictions["predicted"].to_numpy()
-    measures = evaluation.of_classes(*pairs, len(predictor.classes))
+    measures = predictor.task.measured(*pairs)
     assert measures["confusion"] == record["confusion"]
     assert len(predictions) == record["held_out_samples"]
 

@@ -16,7 +16,7 @@ from allcores.stacking import stacks as stacking
 from allcores.study.identity import Conditions
 from allcores.study.run import Choice
 from allcores.training import experiment, models
-from allcores.training.task import Task
+from allcores.training.prepared import PreparedRun
 
 TABLE = Choice("wine", "wine", {})
 NUMBERS = Choice("diabetes", "diabetes", {})
@@ -180,17 +180,17 @@ def test_how_many_stand_together_decides_no_bit(laboratory, model):
         )
         for seed in range(50)
     ]
-    tasks = [Task.of(run, laboratory.data(PLAIN.dataset), None) for run in runs]
+    prepared_runs = [PreparedRun.of(run, laboratory.data(PLAIN.dataset), None) for run in runs]
 
-    def network(task):
-        torch.manual_seed(task.run.seed)
-        return models.build(task.run, task.dataset.shape, task.dataset.outputs)
+    def network(prepared):
+        torch.manual_seed(prepared.run.seed)
+        return models.build(prepared.run, prepared.dataset.shape, prepared.dataset.task.outputs)
 
     def weights(most):
         """Of each network, in stacks of so many."""
         shipped = {}
-        for start in range(0, len(tasks), most):
-            part = tasks[start : start + most]
+        for start in range(0, len(prepared_runs), most):
+            part = prepared_runs[start : start + most]
 
             def keep(k, epochs, ship, start=start):
                 shipped[start + k] = ship()
@@ -210,9 +210,9 @@ def test_a_stack_that_fails_takes_no_other_with_it(laboratory, monkeypatch):
     stacks, _ = stacking.stacks_of(entries)
     ended, original = [], stacking.train
 
-    def train(tasks, *others):
-        assert tasks[0].run is not PLAIN, "out of order"
-        return original(tasks, *others)
+    def train(prepared_runs, *others):
+        assert prepared_runs[0].run is not PLAIN, "out of order"
+        return original(prepared_runs, *others)
 
     monkeypatch.setattr(stacking, "train", train)
     with pytest.raises(AssertionError, match="out of order"):

@@ -15,7 +15,7 @@ from allcores.analysis import methods, products, tidy, wording, writing
 from allcores.analysis.figures import utilisation
 from allcores.analysis.metrics import Metric
 from allcores.study.run import Choice
-from allcores.training import evaluation
+from allcores.tasks.base import usual
 
 ALONE = ("serial", "ddp", "ring")
 FACTS = products.Facts(
@@ -223,7 +223,7 @@ def test_classes_may_be_called_like_columns(tmp_path):
 
 
 def test_the_confusion_of_classes_has_true_ones_in_rows():
-    measures = evaluation.of_classes(np.array([0, 0, 1]), np.array([0, 2, 1]), 3)
+    measures = usual(3).measured(np.array([0, 0, 1]), np.array([0, 2, 1]))
     assert measures == {"accuracy": 2 / 3, "confusion": [[1, 0, 1], [0, 1, 0], [0, 0, 0]]}
 
 

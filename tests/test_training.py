@@ -101,7 +101,7 @@ def test_scoring_is_exact_and_without_augmentation(laboratory):
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
     from allcores.training import models
 
-    model = models.build(run, opened.shape, opened.outputs)
+    model = models.build(run, opened.shape, opened.task.outputs)
     model.load_state_dict(weights)
     model.eval()
     confusion = np.zeros((3, 3), int)

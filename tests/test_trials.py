@@ -12,6 +12,7 @@ from conftest import ENVIRONMENT, ROOT, RUN, vary
 
 from allcores.study import component
 from allcores.study.run import Choice, digest
+from allcores.tasks.base import usual
 from allcores.training import sanity
 
 KEEPING = """
@@ -65,16 +66,16 @@ def place(tmp_path, monkeypatch):
 
 
 def test_a_model_may_keep_what_it_computes(place):
-    said = sanity.answer(vary(written(place, KEEPING), batch_size=1), (1, 8, 8), 3)
+    said = sanity.answer(vary(written(place, KEEPING), batch_size=1), (1, 8, 8), usual(3))
     assert said["problem"] is None
     assert [file for file in said["loaded"] if file.startswith("mine_")]
 
 
 def test_what_a_model_does_to_its_process_ends_with_its_trial(place):
     """Gradients that it turns off for all, and a thread that goes on."""
-    said = sanity.answer(written(place, THREADED), (1, 8, 8), 3)
+    said = sanity.answer(written(place, THREADED), (1, 8, 8), usual(3))
     assert "does not require grad" in said["problem"]
-    assert sanity.answer(RUN, (3, 8, 8), 3)["problem"] is None
+    assert sanity.answer(RUN, (3, 8, 8), usual(3))["problem"] is None
 
 
 @pytest.mark.parametrize("where", ["in its constructor", "when it is called"])
@@ -84,14 +85,18 @@ def test_a_model_that_hangs_is_ended_and_named_with_its_line(place, where):
         "__init__()", f"__init__(){hangs if where == 'in its constructor' else ''}"
     )
     text = text.replace("def forward(self, x):", f"def forward(self, x):{hangs}", "called" in where)
-    said = sanity.answer(written(place, text), (1, 8, 8), 3, limit=3)
+    said = sanity.answer(written(place, text), (1, 8, 8), usual(3), limit=3)
     line = 3 + text.splitlines().index(hangs.strip("\n"))
     assert "was tried out for 3 s without an end" in said["problem"]
     assert f".py, line {line})" in said["problem"]
 
 
 def test_a_trial_ends_at_its_limit_although_the_model_has_started_a_process(place):
-    trial = {"settings": written(place, LEAVING).to_json(), "shape": [1, 8, 8], "classes": 3}
+    trial = {
+        "settings": written(place, LEAVING).to_json(),
+        "shape": [1, 8, 8],
+        "task": ["classification", 3],
+    }
     process = subprocess.run(
         [sys.executable, ROOT / "scripts" / "check_models.py"],
         input=json.dumps([trial | {"strategies": [], "examples": None, "limit": 3}]),
@@ -106,7 +111,7 @@ def test_a_trial_ends_at_its_limit_although_the_model_has_started_a_process(plac
 
 def test_a_trial_that_is_killed_does_not_blame_the_model(place):
     killed = "import os, signal\n\ndef Net():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    said = sanity.answer(written(place, killed), (1, 8, 8), 3)
+    said = sanity.answer(written(place, killed), (1, 8, 8), usual(3))
     assert (
         "the process that tried out the model was killed by SIGKILL, as a system" in said["problem"]
     )
@@ -115,7 +120,12 @@ def test_a_trial_that_is_killed_does_not_blame_the_model(place):
 def test_ctrl_c_ends_trials_without_a_traceback(place):
     hangs = KEEPING.replace("super().__init__()", "super().__init__()\n        time.sleep(1000)")
     run = written(place, f"import time\nprint('tried', flush=True)\n{hangs}")
-    trial = {"settings": run.to_json(), "shape": [1, 8, 8], "classes": 3, "strategies": []}
+    trial = {
+        "settings": run.to_json(),
+        "shape": [1, 8, 8],
+        "task": ["classification", 3],
+        "strategies": [],
+    }
     trial |= {"examples": None, "limit": 600}
     process = subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "check_models.py"],
@@ -136,4 +146,4 @@ def test_ctrl_c_ends_trials_without_a_traceback(place):
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "GeneratorExit"])
 def test_whatever_a_model_raises_is_told(place, error):
     run = written(place, f"def Net(classes):\n    raise {error}\n")
-    assert sanity.answer(run, (1, 8, 8), 3)["problem"] == f"it raises {error}"
+    assert sanity.answer(run, (1, 8, 8), usual(3))["problem"] == f"it raises {error}"

@@ -55,7 +55,7 @@ def the_usual(folder, name, dataset, batch):
         usual.OneByOne(opened.inputs[:count], opened.targets[:count], mean, std), batch
     )
     channels, *size = opened.shape
-    model = registry.model(name).load()(channels, tuple(size), opened.outputs)
+    model = registry.model(name).load()(channels, tuple(size), opened.task.outputs)
     seconds = [usual.epoch_seconds(model, loader) for _ in range(EPOCHS)][1:]
     return count / statistics.mean(seconds)
 

@@ -24,7 +24,7 @@ from allcores.data import preparation  # noqa: E402
 from allcores.stacking import loop  # noqa: E402
 from allcores.study.run import Choice  # noqa: E402
 from allcores.training import models  # noqa: E402
-from allcores.training.task import Task  # noqa: E402
+from allcores.training.prepared import PreparedRun  # noqa: E402
 
 REPEATS = 5
 EPOCHS, BATCH = sized(300, 2), 32
@@ -45,12 +45,14 @@ def in_a_stack():
         preparation.prepare(TABLE, folder, f"{folder}/data")
         run, data = of_epochs(EPOCHS_OF_STACK), f"{folder}/data"
         runs = [dataclasses.replace(run, seed=seed) for seed in range(STACKED)]
-        tasks = [Task.of(one, data, None) for one in runs]
-        networks = [models.build(task.run, task.dataset.shape, 2) for task in tasks]
+        prepared_runs = [PreparedRun.of(one, data, None) for one in runs]
+        networks = [
+            models.build(prepared.run, prepared.dataset.shape, 2) for prepared in prepared_runs
+        ]
         began = time.perf_counter()
-        loop.train(tasks, networks, lambda *_: None)
+        loop.train(prepared_runs, networks, lambda *_: None)
         seconds = time.perf_counter() - began
-    return seconds / (STACKED * EPOCHS_OF_STACK * batches(len(tasks[0].samples)))
+    return seconds / (STACKED * EPOCHS_OF_STACK * batches(len(prepared_runs[0].samples)))
 
 
 def of_epochs(epochs):

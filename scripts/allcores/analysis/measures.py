@@ -89,16 +89,16 @@ def brier(true, predicted, probabilities):
     return sklearn_metrics.brier_score_loss(true, probabilities, labels=labels)
 
 
-@metric(title="R²", of_numbers=True, bounds=(None, 1))
+@metric(title="R²", targets="numbers", bounds=(None, 1))
 def r2(true, predicted, probabilities):
     return sklearn_metrics.r2_score(true, predicted) if np.ptp(true) else math.nan
 
 
-@metric(title="RMSE", of_numbers=True, less_is_better=True, bounds=(0, None))
+@metric(title="RMSE", targets="numbers", less_is_better=True, bounds=(0, None))
 def rmse(true, predicted, probabilities):
     return sklearn_metrics.root_mean_squared_error(true, predicted)
 
 
-@metric(title="MAE", of_numbers=True, less_is_better=True, bounds=(0, None))
+@metric(title="MAE", targets="numbers", less_is_better=True, bounds=(0, None))
 def mae(true, predicted, probabilities):
     return sklearn_metrics.mean_absolute_error(true, predicted)

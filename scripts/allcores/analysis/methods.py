@@ -157,7 +157,7 @@ def _setup(run):
 def _split(rows, facts):
     trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
     split = rows["split"].iloc[0]
-    stratified = "" if facts.curve.of_numbers else "stratified "
+    stratified = "stratified " if facts.is_stratified else ""
     folds = split.rpartition(" ")[2]
     if split == "test":
         how = "the dataset's own test set was held out"

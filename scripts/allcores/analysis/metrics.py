@@ -9,16 +9,13 @@ import numpy as np
 from allcores.study import fit, registry
 from allcores.study.run_files import checked
 
-# The metrics of a study that lists none: by whether its targets are numbers.
-DEFAULTS = {False: ("accuracy",), True: ("r2", "rmse", "mae")}
 
-
-def metric(title, of_numbers=False, in_percent=False, less_is_better=False, bounds=(None, None)):
+def metric(title, targets="classes", in_percent=False, less_is_better=False, bounds=(None, None)):
     """Decorate the function of a metric with its traits, which Metric.of() reads from the file.
 
     Args:
         title: its name in sentences, tables and axes.
-        of_numbers: whether it judges numbers, not classes.
+        targets: what it judges, the TARGETS of a task.
         in_percent: whether values are shown in per cent.
         less_is_better: true of an error.
         bounds: the least and the largest value that it can have; None: it has no such bound.
@@ -33,12 +30,12 @@ class Metric:
     Attributes:
         name: in a config and as a column: a function of measures.py, or the path of a user's,
             my_metrics:top2.
-        title, of_numbers, in_percent, less_is_better, bounds: see metric().
+        title, targets, in_percent, less_is_better, bounds: see metric().
     """
 
     name: str
     title: str
-    of_numbers: bool = False
+    targets: str = "classes"
     in_percent: bool = False
     less_is_better: bool = False
     bounds: tuple = (None, None)
@@ -101,8 +98,8 @@ ACCURACY = Metric.of("accuracy")
 def of_study(config, study):
     """The Metrics that a config's study is about, the leading one first."""
     settings = config["studies"][study]
-    numbers = bool(fit.regression_datasets(config, settings))
-    return tuple(map(Metric.of, settings.get("metrics", DEFAULTS[numbers])))
+    usual = fit.task_of_study(config, settings).constants["METRICS"]
+    return tuple(map(Metric.of, settings.get("metrics", usual)))
 
 
 def predictions(run, files):

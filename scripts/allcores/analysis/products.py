@@ -82,6 +82,7 @@ class Facts:
             known}, ...].
         metrics: the metrics.Metric objects of the study, the leading one first.
         curve: the Metric whose value is known for every epoch.
+        is_stratified: whether folds have equal parts of each class.
         base: the baseline with the cores on which it is one: "serial on 1 core".
         alone: the strategies that compute just what serial does where there is one worker.
     """
@@ -92,6 +93,7 @@ class Facts:
     references: tuple
     metrics: tuple = (ACCURACY,)
     curve: Metric = ACCURACY
+    is_stratified: bool = True
     base: str = ""
     alone: tuple = ()
 
@@ -153,7 +155,7 @@ def of_study(config, study):
 def facts_of(config, study):
     """The Facts of a study."""
     settings = schema.defaults("studies") | config["studies"][study]
-    study_metrics = metrics.of_study(config, study)
+    study_metrics, task = metrics.of_study(config, study), fit.task_of_study(config, settings)
     baseline = settings.get("baseline") or grid.strategies(config, settings)[0].label
     return Facts(
         study=study,
@@ -162,7 +164,8 @@ def facts_of(config, study):
         target=settings.get("target_accuracy"),
         references=tuple(settings.get("references", [])),
         metrics=study_metrics,
-        curve=Metric.of("r2" if study_metrics[0].of_numbers else "accuracy"),
+        curve=Metric.of(task.constants["METRICS"][0]),
+        is_stratified=task.constants["IS_STRATIFIED"],
         alone=tuple(
             choice.label for choice in grid.strategies(config, settings) if _is_serial_alone(choice)
         ),
@@ -204,7 +207,11 @@ def _is_learnable(config, settings):
 
 def _is_of_classes(config, settings):
     """Whether classes are predicted, which have to do with the images."""
-    return _is_learnable(config, settings) and not fit.regression_datasets(config, settings)
+    return _is_learnable(config, settings) and _targets(config, settings) == "classes"
+
+
+def _targets(config, settings):
+    return fit.task_of_study(config, settings).constants["TARGETS"]
 
 
 def _constant(components, choice, constant, default):
@@ -229,7 +236,7 @@ def _has_several_models(config, settings):
 CONDITIONS = {
     "learnable": _is_learnable,
     "classes": _is_of_classes,
-    "numbers": lambda config, settings: bool(fit.regression_datasets(config, settings)),
+    "numbers": lambda config, settings: _targets(config, settings) == "numbers",
     "asynchronous": _is_asynchronous,
     "several_setups": _has_several_setups,
     "several_models": _has_several_models,

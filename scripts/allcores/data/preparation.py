@@ -48,7 +48,7 @@ def _refuse_changed(choice, before):
 
 def made_of(choice):
     """Options, code and files that the dataset of a Choice is made of, as a text."""
-    return f"{choice.to_json()} {fingerprint.of_dataset(choice.name)} {sources(choice)}"
+    return f"{choice.to_json()} {fingerprint.of_dataset(choice)} {sources(choice)}"
 
 
 def local_copy(folder, scratch):

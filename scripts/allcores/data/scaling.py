@@ -14,7 +14,7 @@ class Scaling:
     Attributes:
         mean, std: of the inputs, per channel or feature, (C,) float64 each; of pixels in 0..1, else
             in the unit of the inputs. A feature with a std of 0 is left out.
-        centre, spread: of targets that are numbers; 0 and 1 where they are classes.
+        centre, spread: of the targets, by which their task scales them.
     """
 
     mean: np.ndarray
@@ -37,10 +37,7 @@ class Scaling:
         else:
             statistics = _statistics(dataset.inputs, samples)
             statistics = _keep_indicators(*statistics, dataset.columns)
-        if dataset.classes is not None:
-            return cls(*statistics)
-        targets = dataset.targets[samples]
-        return cls(*statistics, float(targets.mean()), float(targets.std()) or 1.0)
+        return cls(*statistics, *dataset.task.scaling(dataset.targets[samples]))
 
     def to_json(self):
         return {key: np.asarray(value).tolist() for key, value in vars(self).items()}
@@ -49,16 +46,6 @@ class Scaling:
     def from_json(cls, values):
         mean, std = (np.array(values[name]) for name in ("mean", "std"))
         return cls(mean, std, values["centre"], values["spread"])
-
-    def scaled(self, targets):
-        """Targets for training: classes as they are, numbers scaled, as float32."""
-        if targets.dtype.kind == "i":
-            return targets
-        return ((targets - self.centre) / self.spread).astype(np.float32)
-
-    def original(self, scores):
-        """Predicted numbers in the unit of the targets: float64."""
-        return scores.astype(np.float64) * self.spread + self.centre
 
 
 def _statistics(inputs, samples):

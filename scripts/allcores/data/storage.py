@@ -12,13 +12,12 @@ import numpy as np
 
 from allcores.files import KeptDigests, sha256
 from allcores.study.identity import Record
+from allcores.tasks import base as tasks
 
 # Rounding errors that a computed column may have, in steps between floats of its size.
 ROUNDING = 64
 # Inputs up to this size, and spreads down to its inverse, can be scaled in float32.
 LARGEST = 1e30
-# Targets up to this size can be squared and added up in float64, which holds integers up to EXACT.
-LARGEST_TARGET, EXACT = 1e100, 2**53
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,11 @@ class Metadata:
     same_class_start: int = 0
     notes: tuple = ()
     examples: list | None = None
+
+    @property
+    def task(self):
+        """The tasks.base.Task of what is predicted."""
+        return tasks.usual(self.classes)
 
     @classmethod
     def of(cls, samples):
@@ -154,6 +158,11 @@ class Samples:
     scale: bool = True
     notes: list = field(default_factory=list)
 
+    @property
+    def task(self):
+        """The tasks.base.Task of what is predicted."""
+        return tasks.usual(self.classes and len(self.classes))
+
 
 @dataclass
 class Dataset:
@@ -201,9 +210,9 @@ class Dataset:
         return self.info["classes"]
 
     @property
-    def outputs(self):
-        """The number of outputs of a network: one per class, or one for a number."""
-        return len(self.classes or [None])
+    def task(self):
+        """The tasks.base.Task of what is predicted."""
+        return tasks.named(self.info["task"], self.info["outputs"])
 
     def seen_by(self, samples):
         """The Dataset without the categories that none of its training samples has.
@@ -264,6 +273,8 @@ def write(folder, source, made_of="", check=lambda: None):
     info = {
         "shape": list(source.shape),
         "train": source.train,
+        "task": source.task.name,
+        "outputs": source.task.outputs,
         "classes": source.classes and [str(name) for name in source.classes],
         "columns": source.columns,
         "scale": source.scale,
@@ -284,37 +295,14 @@ def _checked_targets(source):
     Raises:
         ValueError: they do not fit the inputs.
     """
-    if source.classes is None:
-        _refuse_unfit_targets(source.targets)
-    targets = np.asarray(source.targets, np.float64 if source.classes is None else np.int64)
+    targets = source.task.checked(source.targets)
     if len(targets) != source.shape[0]:
         raise ValueError(f"{source.shape[0]} samples, but {len(targets)} targets")
-    if source.classes is not None and (
-        len(targets) == 0 or targets.min() < 0 or targets.max() >= len(source.classes)
-    ):
-        raise ValueError(f"labels must be one per sample, in 0..{len(source.classes) - 1}")
     if not 1 <= source.train <= len(targets):
         raise ValueError(
             f"{source.train} of {len(targets)} samples to train on; expected 1 at least"
         )
     return targets
-
-
-def _refuse_unfit_targets(targets):
-    """Raise a ValueError if float64 cannot hold the targets, or the sum of their squares."""
-    targets = np.asarray(targets)
-    if len(targets) < 2:
-        return
-    least, most = targets.min(), targets.max()
-    if targets.dtype.kind in "iu" and max(abs(int(least)), abs(int(most))) > EXACT:
-        reason = "which float64 cannot hold exactly; expected a common offset to be subtracted"
-    elif max(abs(float(least)), abs(float(most))) > LARGEST_TARGET:
-        reason = f"whose squares are too large; expected numbers below {LARGEST_TARGET:g}"
-    elif float(most) - float(least) < 1 / LARGEST_TARGET:
-        reason = "which do not differ, or by too little; expected a smaller unit"
-    else:
-        return
-    raise ValueError(f"the targets are numbers from {least:.12g} to {most:.12g}, {reason}")
 
 
 def _write_inputs(path, source):

@@ -129,12 +129,11 @@ def _write_samples(folder, sizes, count, train):
     """Write random images, or other samples of that shape, or the examples again and again.
 
     Args:
-        sizes: Workload or Sizes, for shape, classes and examples.
+        sizes: Workload or Sizes, for shape, task and examples.
     """
     random = np.random.default_rng(0)
     shape, is_image = (count, *sizes.shape), len(sizes.shape) == 3
-    targets = random.random(count) if sizes.classes is None else np.arange(count) % sizes.classes
-    names = None if sizes.classes is None else list(range(sizes.classes))
+    targets, names = sizes.task.stored_examples(count), sizes.task.class_names()
     pixels = random.integers(0, 256, shape, np.uint8)
     inputs = pixels if is_image else pixels.astype(np.float32)
     if sizes.examples:

@@ -103,13 +103,13 @@ def trial(run):
     request = {
         "settings": minimal.to_json(),
         "shape": metadata.shape,
-        "classes": metadata.classes,
+        "task": [metadata.task.name, metadata.task.outputs],
         "examples": metadata.examples,
     }
     settings = json.loads(minimal.to_json())
     # Neither strategy nor learning rate decides whether a model fits, nor its label.
     del settings["strategy"], settings["optimizer"]["options"]["lr"], settings["model"]["label"]
-    parts = [settings, *(request[key] for key in ("shape", "classes", "examples"))]
+    parts = [settings, *(request[key] for key in ("shape", "task", "examples"))]
     parts += [fingerprint.of_recipe(run), identity.version_of_torch()]
     return digest(json.dumps(parts)), request
 

@@ -10,6 +10,8 @@ from allcores.data import storage
 from allcores.machine import cores
 from allcores.study import fingerprint, registry
 from allcores.study.run import AUTO, Choice, Run, digest
+from allcores.tasks import base as tasks
+from allcores.tasks.base import Task
 
 
 @dataclass(frozen=True)
@@ -18,13 +20,13 @@ class Sizes:
 
     Attributes:
         shape: of one sample; (C, H, W) for images.
-        classes: how many there are; None: the targets are numbers.
+        task: the tasks.base.Task.
         train, held_out: numbers of samples to train on and to score.
         examples: see data.storage.Metadata.
     """
 
     shape: tuple
-    classes: int | None
+    task: Task
     train: int
     held_out: int
     examples: list | None = None
@@ -40,14 +42,14 @@ class Sizes:
             record = storage.read_record(data_folder)
             info = record.content
             count, *shape = info["shape"]
-            classes, train = info["classes"] and len(info["classes"]), info["train"]
+            task, train = tasks.named(info["task"], info["outputs"]), info["train"]
             is_ordered = "times.npy" in record.files
             test, examples = count - train, storage.examples(data_folder, info)
         except (OSError, ValueError, KeyError, TypeError):  # not prepared yet
             metadata = registry.metadata(run.dataset)
             if metadata is None:
                 return None
-            shape, classes, examples = metadata.shape, metadata.classes, metadata.examples
+            shape, task, examples = metadata.shape, metadata.task, metadata.examples
             train, test = metadata.train, metadata.test
             is_ordered = metadata.times is not None
         held_out = test
@@ -57,7 +59,7 @@ class Sizes:
                 train = held_out * (fold + 1) if is_ordered else train - held_out
         train = min(train, run.train_size or train)
         train = round(train * (1 - (run.validation or 0)))
-        return cls(tuple(shape), classes, train, held_out, examples)
+        return cls(tuple(shape), task, train, held_out, examples)
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,12 @@ class Workload:
     Attributes:
         run: one such Run, without what only decides which samples it sees, how many, for how many
             epochs and under which schedule.
-        shape, classes, examples: see Sizes.
+        shape, task, examples: see Sizes.
     """
 
     run: Run
     shape: tuple
-    classes: int | None
+    task: Task
     examples: list | None = dataclasses.field(default=None, compare=False)
 
     @classmethod
@@ -90,13 +92,13 @@ class Workload:
                 for part in ("model", "strategy")
             },
         )
-        return cls(plain_run, sizes.shape, sizes.classes, sizes.examples)
+        return cls(plain_run, sizes.shape, sizes.task, sizes.examples)
 
     @functools.cached_property
     def key(self):
         """Equal for runs with the same workload, code, processor and version of torch."""
         assert AUTO not in self.run.recipe.values()
-        parts = [json.loads(self.run.to_json()), self.shape, self.classes]
+        parts = [json.loads(self.run.to_json()), self.shape, self.task.name, self.task.outputs]
         parts += [fingerprint.of_run(self.run), cores.processor()]
         return digest(json.dumps([*parts, importlib.metadata.version("torch")]))
 

@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-
-from allcores.training import evaluation
 
 # The start of every written file.
 BEGIN = "sample,predicted"
@@ -23,35 +20,14 @@ def refuse_foreign(file):
                 raise ValueError(f"--output: {file} is there and was not written by predict.py")
 
 
-def of(samples, predictions, classes):
+def of(samples, answers, task, classes):
     """(the table to write, the score in words; "" if no true answers are known).
 
     Args:
         samples: samples.NewSamples.
-        predictions: (n, classes) probabilities, or (n, 1) numbers.
-        classes: names of the classes; None: numbers are predicted.
+        answers: (n, outputs), see tasks.base.Task.answers().
+        classes: names of the classes; None: the targets are no classes.
     """
-    if classes is None:
-        return _of_numbers(samples, predictions[:, 0])
-    return _of_classes(samples, predictions, np.array(classes, dtype=object))
-
-
-def _of_classes(samples, probabilities, classes):
-    predicted = probabilities.argmax(axis=1)
-    table = pd.DataFrame({"sample": samples.names, "predicted": classes[predicted]})
-    score = ""
-    if samples.true is not None:
-        table["true"] = classes[samples.true]
-        score = f"; accuracy {(predicted == samples.true).mean():.2%}"
-    columns = [f"p_{name}" for name in classes]
-    return table.join(pd.DataFrame(probabilities, columns=columns)), score
-
-
-def _of_numbers(samples, predicted):
-    table = pd.DataFrame({"sample": samples.names, "predicted": predicted})
-    if samples.true is None:
-        return table, ""
-    table["true"] = samples.true
-    measures = evaluation.of_numbers(samples.true, predicted)
-    r2 = "undefined" if measures["r2"] is None else f"{measures['r2']:.3f}"
-    return table, f"; R2 {r2}, RMSE {measures['rmse']:.4g}, MAE {measures['mae']:.4g}"
+    columns, score = task.told(answers, samples.true, classes)
+    table = pd.DataFrame({"sample": samples.names} | columns)
+    return table, f"; {score}" if score else ""

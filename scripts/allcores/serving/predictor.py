@@ -12,6 +12,7 @@ from allcores.data.batches import Batches
 from allcores.data.scaling import Scaling
 from allcores.study import run_files
 from allcores.study.run import Run
+from allcores.tasks import base as tasks
 from allcores.training import evaluation, models
 
 
@@ -51,11 +52,12 @@ class Predictor:
         identity = metrics["identity"]
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
         self.classes, self.columns = metrics["classes"], metrics["columns"]
+        self.task = tasks.named(metrics["task"], metrics["outputs"])
         self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]
         self.unseen = metrics["unseen_columns"]
         self.scaling = Scaling.from_json(metrics["scaling"])
         inputs = self.shape[0] - len(self.unseen), *self.shape[1:]
-        self.model = models.build(self.run, inputs, len(self.classes or [None]))
+        self.model = models.build(self.run, inputs, self.task.outputs)
         weights = io.BytesIO(run_files.checked(files, metrics, "weights.pt"))
         self.model.load_state_dict(torch.load(weights, weights_only=True))
         self.model.eval()
@@ -93,9 +95,5 @@ class Predictor:
         return torch.cat([scores for _, scores in parts]).numpy()
 
     def predictions(self, inputs):
-        """The probability of each class, (n, classes) float32: the softmax of scores(); or the
-        number that is predicted, (n, 1) float64."""
-        scores = self.scores(inputs)
-        if self.classes is None:
-            return self.scaling.original(scores)
-        return torch.from_numpy(scores).softmax(dim=1).numpy()
+        """(n, outputs): see tasks.base.Task.answers()."""
+        return self.task.answers(self.scores(inputs), self.scaling)

@@ -12,21 +12,29 @@ from allcores.training.schedules import Schedule
 
 
 class StackedSamples:
-    """The inputs and targets of the tasks of a stack.
+    """The inputs and targets of the prepared_runs of a stack.
 
     Args:
-        tasks: training.task.Task of each of K networks, of one dataset.
+        prepared_runs: training.prepared.PreparedRun of each of K networks, of one dataset.
     """
 
-    def __init__(self, tasks):
-        self.inputs = np.asarray(tasks[0].dataset.inputs)  # which numpy.memmap slows down
-        sources = [Batches(self.inputs, task.scaling.mean, task.scaling.std) for task in tasks]
+    def __init__(self, prepared_runs):
+        self.inputs = np.asarray(prepared_runs[0].dataset.inputs)  # which numpy.memmap slows down
+        sources = [
+            Batches(self.inputs, prepared.scaling.mean, prepared.scaling.std)
+            for prepared in prepared_runs
+        ]
         self.mean, self.scale = (
             torch.stack([getattr(source, name) for source in sources]).unsqueeze(1)
             for name in ("mean", "scale")
         )
         self.may_be_missing = sources[0].may_be_missing
-        targets = [torch.from_numpy(task.scaling.scaled(task.dataset.targets)) for task in tasks]
+        targets = [
+            torch.from_numpy(
+                prepared.dataset.task.scaled(prepared.dataset.targets, prepared.scaling)
+            )
+            for prepared in prepared_runs
+        ]
         self.targets = torch.stack(targets)
 
     def of(self, positions):
@@ -39,24 +47,26 @@ class StackedSamples:
         return inputs, self.targets.gather(1, positions)
 
 
-def orders(tasks, epochs, steps, width):
+def orders(prepared_runs, epochs, steps, width):
     """The samples of each network at each step of its next epoch, in the order of batches.shards().
 
     Args:
-        epochs: number of the epoch of each of K tasks, from 0; None: it takes no part.
+        epochs: number of the epoch of each of K prepared_runs, from 0; None: it takes no part.
         steps: the most steps of an epoch.
         width: places for the samples of a batch.
 
     Returns:
         (positions in the dataset, (K, steps, width) int64; which of the places hold samples, bool)
     """
-    positions = np.zeros((len(tasks), steps, width), np.int64)
-    present = np.zeros((len(tasks), steps, width), bool)
-    for k, (task, epoch) in enumerate(zip(tasks, epochs, strict=True)):
+    positions = np.zeros((len(prepared_runs), steps, width), np.int64)
+    present = np.zeros((len(prepared_runs), steps, width), bool)
+    for k, (prepared, epoch) in enumerate(zip(prepared_runs, epochs, strict=True)):
         if epoch is None:
             continue
-        size, count = task.run.batch_size, len(task.samples)
-        order = np.random.default_rng([task.run.seed, ORDER, epoch]).permutation(task.samples)
+        size, count = prepared.run.batch_size, len(prepared.samples)
+        order = np.random.default_rng([prepared.run.seed, ORDER, epoch]).permutation(
+            prepared.samples
+        )
         order.resize(steps * size, refcheck=False)  # with zeros, where there are no samples left
         positions[k, :, :size] = order.reshape(steps, size)
         present[k, :, :size] = np.arange(steps * size).reshape(steps, size) < count

@@ -18,11 +18,12 @@ from allcores.stacking.optimizers import StackedOptimizer
 from allcores.training.evaluation import is_over
 
 
-def train(tasks, models, after_epoch):
+def train(prepared_runs, models, after_epoch):
     """Train the networks of a stack.
 
     Args:
-        tasks: training.task.Task of each, of one dataset; with one batch size, loss and optimizer.
+        prepared_runs: training.prepared.PreparedRun of each, of one dataset; with one batch size,
+            loss and optimizer.
         models: the networks, of one shape, with the weights that they begin with.
         after_epoch: function of the number of a network, its epochs so far and a function that
             gives the weights that it ships, a state_dict; may add to the record of the last epoch.
@@ -30,10 +31,12 @@ def train(tasks, models, after_epoch):
     Returns:
         [(the epochs of a network as in loop.train(), the DivergedError that ended it or None), ...]
     """
-    runs, stack = [task.run for task in tasks], Stack(models)
-    samples, criterion = StackedSamples(tasks), stacked_losses.of_tasks(tasks)
+    runs, stack = [prepared.run for prepared in prepared_runs], Stack(models)
+    samples, criterion = StackedSamples(prepared_runs), stacked_losses.of_runs(prepared_runs)
     optimizer, clock = StackedOptimizer(runs, stack), Phases(len(runs))
-    batches = [count_batches(len(task.samples), task.run.batch_size) for task in tasks]
+    batches = [
+        count_batches(len(prepared.samples), prepared.run.batch_size) for prepared in prepared_runs
+    ]
     totals = [run.epochs * count for run, count in zip(runs, batches, strict=True)]
     rates = [Rates(run, total) for run, total in zip(runs, totals, strict=True)]
     averages = Averages(runs, batches, stack)
@@ -46,7 +49,9 @@ def train(tasks, models, after_epoch):
         epoch = len(epochs[going[0]])
         random = [torch.Generator().manual_seed(dropout_seed(run.seed, epoch, 0)) for run in runs]
         numbers = [epoch if k in going else None for k in range(len(runs))]
-        order, present = orders(tasks, numbers, max(batches), padded(runs[0].batch_size, ROWS))
+        order, present = orders(
+            prepared_runs, numbers, max(batches), padded(runs[0].batch_size, ROWS)
+        )
         first_rates = [rate.lr for rate in rates]
         total_losses = torch.zeros(len(runs), dtype=torch.float64)
         for step in range(max(batches)):
@@ -71,7 +76,7 @@ def train(tasks, models, after_epoch):
         phases = clock.take()
         for k in going:
             if diverged[k] is None:
-                loss = float(total_losses[k]) / len(tasks[k].samples)
+                loss = float(total_losses[k]) / len(prepared_runs[k].samples)
                 rates[k].end_epoch(loss)
                 epochs[k].append({"loss": loss, "lr": first_rates[k], "phases": dict(phases)})
                 after_epoch(k, epochs[k], partial(averages.shipped, k))

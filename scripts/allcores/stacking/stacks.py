@@ -24,10 +24,10 @@ from allcores.study.identity import Conditions
 from allcores.study.run import Run
 from allcores.training import models, results
 from allcores.training.checkpoints import save_weights
-from allcores.training.evaluation import in_words, is_over, shipped
+from allcores.training.evaluation import is_over, shipped
 from allcores.training.experiment import Execution
+from allcores.training.prepared import Findings, PreparedRun, costs_of_node, diverged_at_last
 from allcores.training.progress import EpochFiles
-from allcores.training.task import Findings, Task, costs_of_node, diverged_at_last
 
 # Networks with more weights gain nothing. Work is weights times samples times epochs; a run with
 # more of it, or more steps (some seconds of either) needs checkpoints, which a stack has not.
@@ -60,20 +60,20 @@ def stacks_of(entries):
         entries: list of Entry.
 
     Returns:
-        ([[(Entry, its Task, its model), ...] of each stack, ...],
+        ([[(Entry, its PreparedRun, its model), ...] of each stack, ...],
         [(an Entry that cannot be stacked, why), ...])
     """
     groups, others = defaultdict(list), []
     for entry in entries:
         try:
-            task, model, code = _prepared(entry)
+            prepared, model, code = _prepared(entry)
         except Exception as error:  # of a module of the user's: alone, it will say so again
             others.append((entry, str(error)))
         else:
-            groups[_key(task, model, code)].append((entry, task, model))
+            groups[_key(prepared, model, code)].append((entry, prepared, model))
     stacks = []
     for members in groups.values():
-        work = max(_work(task, model) for _, task, model in members)
+        work = max(_work(prepared, model) for _, prepared, model in members)
         count = max(1, min(MOST, int(MOST_WORK_TOGETHER / work)))
         stacks += [members[start : start + count] for start in range(0, len(members), count)]
     return stacks, others
@@ -117,7 +117,7 @@ def problem(run):
 
 
 def _prepared(entry):
-    """The Task of an Entry, the model that it begins with, and what its forward() computes.
+    """The PreparedRun of an Entry, the model that it begins with, and what its forward() computes.
 
     Raises:
         ValueError: it cannot be stacked, or not be trained at all.
@@ -126,21 +126,21 @@ def _prepared(entry):
     if found := problem(run):
         raise ValueError(found)
     dataset, assigned = _data(entry.data_folder, entry.fold_file, *_folds_of(run))
-    if found := losses.problem(run, dataset.classes):
+    if found := losses.problem(run, dataset):
         raise ValueError(found)
     fold_of = assigned[run.fold or 0] if run.inner_folds else assigned
-    task = Task.with_folds(run, dataset, fold_of)
+    prepared = PreparedRun.with_folds(run, dataset, fold_of)
     torch.manual_seed(run.seed)
-    model = models.build(run, task.dataset.shape, task.dataset.outputs)
-    code, has_batch_norm = _graph_of(run, task.dataset.shape, model)
+    model = models.build(run, prepared.dataset.shape, prepared.dataset.task.outputs)
+    code, has_batch_norm = _graph_of(run, prepared.dataset.shape, model)
     if _weights(model) > MOST_WEIGHTS:
         raise ValueError("its network is too large to gain by it")
-    steps = run.epochs * count_batches(len(task.samples), run.batch_size)
-    if _work(task, model) > MOST_WORK or steps > MOST_STEPS:
+    steps = run.epochs * count_batches(len(prepared.samples), run.batch_size)
+    if _work(prepared, model) > MOST_WORK or steps > MOST_STEPS:
         raise ValueError("its training takes so long that it needs checkpoints")
-    if has_batch_norm and len(task.samples) % run.batch_size == 1:
+    if has_batch_norm and len(prepared.samples) % run.batch_size == 1:
         raise ValueError("batch norm has no statistics of a batch of one sample")
-    return task, model, code
+    return prepared, model, code
 
 
 def _graph_of(run, shape, model):
@@ -167,8 +167,8 @@ def _weights(model):
     return sum(value.numel() for value in model.parameters())
 
 
-def _work(task, model):
-    return _weights(model) * len(task.samples) * task.run.epochs
+def _work(prepared, model):
+    return _weights(model) * len(prepared.samples) * prepared.run.epochs
 
 
 def _folds_of(run):
@@ -189,13 +189,13 @@ def _data(folder, fold_file, count, inner, seed):
     return dataset, folds.read(fold_file, assignable, count or 0, inner or 0, seed)
 
 
-def _key(task, model, code):
+def _key(prepared, model, code):
     """What the runs of a stack have in common."""
-    run = task.run
+    run = prepared.run
     shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
     loss = run.loss.to_json()
     parts = run.dataset.label, run.batch_size, run.optimizer.name, loss, shapes
-    return repr((*parts, code, str(model), task.dataset.unseen))
+    return repr((*parts, code, str(model), prepared.dataset.unseen))
 
 
 def _train(members, before, begin, end):
@@ -207,28 +207,30 @@ def _train(members, before, begin, end):
     Returns:
         The costs.Session of what it has spent now.
     """
-    entries, tasks, networks = zip(*members, strict=True)
-    for entry, task in zip(entries, tasks, strict=True):
+    entries, prepared_runs, networks = zip(*members, strict=True)
+    for entry, prepared in zip(entries, prepared_runs, strict=True):
         begin(entry)
-        for note in task.notes:
+        for note in prepared.notes:
             print(note, flush=True)
         entry.output.mkdir(parents=True, exist_ok=True)
     first, share = entries[0], 1 / len(entries)
     watch = costs.Watch(os.devnull)
-    best, measures, scored = {}, [{} for _ in tasks], {}
+    best, measures, scored = {}, [{} for _ in prepared_runs], {}
 
     def after_epoch(k, epochs, ship):
         is_scored = entries[k].conditions.curves
-        if not (len(tasks[k].validation) or is_scored or is_over(tasks[k].run, epochs)):
+        if not (
+            len(prepared_runs[k].validation) or is_scored or is_over(prepared_runs[k].run, epochs)
+        ):
             return
         weights = ship()
-        if len(tasks[k].validation):
-            epochs[-1]["validation_loss"] = tasks[k].validation_loss(weights)
+        if len(prepared_runs[k].validation):
+            epochs[-1]["validation_loss"] = prepared_runs[k].validation_loss(weights)
         is_best = shipped(epochs) == len(epochs) - 1
         if is_best:
             best[k] = weights
         if is_scored:
-            measures[k][len(epochs) - 1], scores = tasks[k].scores(weights)
+            measures[k][len(epochs) - 1], scores = prepared_runs[k].scores(weights)
             if is_best:
                 scored[k] = scores
 
@@ -237,11 +239,11 @@ def _train(members, before, begin, end):
             os.sched_setaffinity(0, watch.cores)
         watch.start()
         ready = time.time()
-        outcomes = train(tasks, networks, after_epoch)
+        outcomes = train(prepared_runs, networks, after_epoch)
         began = time.perf_counter()
         for k, (epochs, diverged) in enumerate(outcomes):
             if diverged is None and k not in scored:
-                measures[k][shipped(epochs)], scored[k] = tasks[k].scores(best[k])
+                measures[k][shipped(epochs)], scored[k] = prepared_runs[k].scores(best[k])
             if diverged is None:
                 last = measures[k][shipped(epochs)]
                 outcomes[k] = epochs, diverged_at_last(last, epochs)
@@ -250,7 +252,7 @@ def _train(members, before, begin, end):
     (spent,) = watch.sessions
     watch.sessions = [_since(before, spent)]
     whole = costs_of_node(watch)
-    for k, (entry, task) in enumerate(zip(entries, tasks, strict=True)):
+    for k, (entry, prepared) in enumerate(zip(entries, prepared_runs, strict=True)):
         epochs, diverged = outcomes[k]
         found = Findings(
             {
@@ -265,12 +267,13 @@ def _train(members, before, begin, end):
             [_slice(whole, k, len(entries))],
             stacked=True,
         )
-        record = _write(entry, task, found, {} if diverged else best[k], scored.get(k))
+        record = _write(entry, prepared, found, {} if diverged else best[k], scored.get(k))
         if diverged:
             print(f"diverged: {diverged}", flush=True)
         else:
             print(
-                f"{in_words(record)} on {record['held_out_samples']:,} held-out samples; "
+                f"{prepared.dataset.task.in_words(record)} on "
+                f"{record['held_out_samples']:,} held-out samples; "
                 f"{record['training_seconds']:.2f} s of training, a share of {len(entries)}",
                 flush=True,
             )
@@ -305,15 +308,15 @@ def _slice(whole, number, count):
     }
 
 
-def _write(entry, task, found, weights, scores):
+def _write(entry, prepared, found, weights, scores):
     """Write the results of a run, metrics.json last; returns what that says."""
     output = entry.output
     save_weights(weights, output / "weights.pt")
-    task.write_predictions(output / "predictions.parquet", None if found.diverged else scores)
+    prepared.write_predictions(output / "predictions.parquet", None if found.diverged else scores)
     EpochFiles(output).write(found.checkpoint["epochs"])
     (session,) = found.costs[0]["sessions"]
     trace = [(session["started"], 0.0), (session["ended"], session["cpu_seconds"])]
     results.write_trace(output / "utilisation.csv", [costs.Session(trace)])
-    record = task.record(entry.request, found, entry.conditions, entry.cores_of_call, output)
+    record = prepared.record(entry.request, found, entry.conditions, entry.cores_of_call, output)
     record.write(output / "metrics.json", indent=None)  # a third of the time
     return record.content

@@ -20,13 +20,14 @@ SUPPLIED = {
     "datasets": {"folder"},
     "models": {"self", "shape", "channels", "image_size", "classes"},
     "metrics": {"true", "predicted", "probabilities"},
+    "tasks": {"self", "outputs"},
     "schedules": {"optimizer", "total_steps"},
     "optimizers": {"self", "params"},
     # Samples with ignore_index would count in the batch sizes that weigh the workers' means.
     "losses": {"self", "reduction", "reduce", "size_average", "ignore_index"},
 }
 # The arguments of a class without an __init__; of others any option is accepted.
-INHERITED = {"strategies": "self, model, make_optimizer, world"}
+INHERITED = {"strategies": "self, model, make_optimizer, world", "tasks": "self, outputs"}
 
 
 @dataclass(frozen=True)

@@ -40,27 +40,31 @@ EXCLUDED = (
 
 
 def of_run(run):
-    """The fingerprint of the code behind a Run: conduct(), its model, schedule and strategy."""
+    """The fingerprint of the code behind a Run: conduct(), its model, task, schedule, strategy."""
     return _digest(files_of_run(run))
 
 
 def files_of_run(run):
     """Module -> hash of every file that the fingerprint of a Run covers."""
     parts = registry.strategies()[run.strategy.name], registry.schedules()[run.schedule.name]
-    modules = {part.module for part in (*parts, registry.model(run.model.name))}
+    parts += (registry.model(run.model.name),)
+    if run.dataset.name:  # a workload has none
+        parts += (registry.task(run.dataset),)
+    modules = {part.module for part in parts}
     stacking = [f"{PACKAGE}.stacking.stacks"] if run.may_be_stacked else []
     return _reached(f"{PACKAGE}.training.experiment", *stacking, *sorted(modules))
 
 
 def of_recipe(run):
     """The fingerprint of the code that measures the fastest recipe for a Run's model."""
-    model = registry.model(run.model.name).module
-    return _digest(_reached(f"{PACKAGE}.training.recipes", model))
+    modules = [part.module for part in (registry.model(run.model.name), registry.task(run.dataset))]
+    return _digest(_reached(f"{PACKAGE}.training.recipes", *modules))
 
 
-def of_dataset(name):
-    """The fingerprint of the code that prepares a dataset."""
-    return _digest(_reached(registry.datasets()[name].module, f"{PACKAGE}.data.storage"))
+def of_dataset(choice):
+    """The fingerprint of the code that prepares the dataset of a Choice."""
+    modules = registry.datasets()[choice.name].module, registry.task(choice).module
+    return _digest(_reached(*modules, f"{PACKAGE}.data.storage"))
 
 
 def of_folds():

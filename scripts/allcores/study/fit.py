@@ -3,13 +3,10 @@
 import math
 import os
 
-from allcores.study import component, grid, registry, schema
+from allcores.study import grid, registry, schema
 from allcores.study.component import choices, is_integer
 from allcores.study.run import AUTO
 from allcores.study.schema import listed, mapping
-
-# Losses by kind of target, and the value of their option `weight`; see training/losses.py.
-LOSSES = component.literals_of(registry.LIBRARY / "training" / "losses.py")
 
 
 def findings(config, path, study):
@@ -34,68 +31,78 @@ def _check_tables(config, study):
             yield ("datasets", label), str(error)
 
 
-def regression_datasets(config, study):
-    """Labels of the datasets of a study whose targets are numbers."""
-    datasets = [grid.choice(config, "datasets", label) for label in listed(study.get("datasets"))]
-    return [dataset.label for dataset in datasets if registry.is_regression(dataset)]
+def task_of_study(config, study):
+    """The Component of the task of a study's datasets, of the first if they differ; None: there are
+    no datasets."""
+    components = [
+        registry.task(grid.choice(config, "datasets", label))
+        for label in listed(study.get("datasets"))
+    ]
+    return next(iter(components), None)
 
 
 def _check_metrics(config, path, study):
-    """Numbers are measured by other metrics than classes."""
-    numbers, datasets = regression_datasets(config, study), listed(study.get("datasets"))
-    if 0 < len(numbers) < len(datasets):
-        other = next(label for label in datasets if label not in numbers)
-        yield (
-            (*path, "datasets"),
-            f"the targets of {numbers[0]!r} are numbers, the targets of {other!r} classes: "
-            "expected a study for each",
-        )
-    if numbers and "target_accuracy" in study:
-        yield (*path, "target_accuracy"), f"the targets of {numbers[0]!r} are numbers"
-    suitable = [
-        name
-        for name, metric in registry.metrics().items()
-        if _is_for_numbers(metric) == bool(numbers)
-    ]
+    """A study has one task, whose metrics it takes."""
+    task, labels = task_of_study(config, study), listed(study.get("datasets"))
+    if task is None:
+        return
+    for label in labels[1:]:
+        other = registry.task(grid.choice(config, "datasets", label))
+        if other.name != task.name:
+            yield (
+                (*path, "datasets"),
+                f"the targets of {labels[0]!r} are {task.constants['TARGETS']}, the targets of "
+                f"{label!r} {other.constants['TARGETS']}: expected a study for each",
+            )
+            break
+    targets = task.constants["TARGETS"]
+    if "target_accuracy" in study and "accuracy" not in task.constants["METRICS"]:
+        yield (*path, "target_accuracy"), f"the targets of {labels[0]!r} are {targets}"
+    suitable = [name for name, metric in registry.metrics().items() if _suits(metric, task)]
     for position, name in enumerate(listed(study.get("metrics"))):
         try:
-            suits = name in suitable or (
-                ":" in str(name) and _is_for_numbers(registry.metric(name)) == bool(numbers)
-            )
+            suits = name in suitable or (":" in str(name) and _suits(registry.metric(name), task))
         except ValueError as error:
             yield (*path, "metrics", position), str(error)
             continue
         if not suits:
-            kind = "numbers" if numbers else "classes"
             yield (
                 (*path, "metrics", position),
-                f"found {name!r}; the targets are {kind}; {choices(name, suitable)}",
+                f"found {name!r}; the targets are {targets}; {choices(name, suitable)}",
             )
 
 
-def _is_for_numbers(metric):
-    """Whether the Component of a metric is for numbers, not classes."""
-    return metric.constants.get("of_numbers", False)
+def _suits(metric, task):
+    """Whether the Component of a metric is for that of a task."""
+    return metric.constants.get("targets", "classes") == task.constants["TARGETS"]
 
 
 def _check_losses(config, study):
-    """Numbers take other losses than classes."""
-    numbers = regression_datasets(config, study)
+    """Each task takes losses of its own."""
+    task = task_of_study(config, study)
+    if task is None:
+        return
+    suitable, weighted = task.constants["LOSSES"], task.constants["WEIGHTED"]
     for label in listed(study.get("models")):
         loss = mapping(mapping(mapping(config.get("models")).get(label)).get("loss"))
         name = registry.canonical(loss.get("name"), registry.losses())
         place = ("models", label, "loss")
-        if numbers and name and name not in LOSSES["NUMBER_TARGETS"]:
+        if name and name not in suitable:
             yield (
                 (*place, "name"),
-                f"the targets of {numbers[0]!r} are numbers, which {name} does not take; "
-                f"{choices(name, LOSSES['NUMBER_TARGETS'])}",
+                f"the targets of {study['datasets'][0]!r} are {task.constants['TARGETS']}, which "
+                f"{name} does not take; {choices(name, suitable)}",
             )
-        elif "weight" in loss and (numbers or name not in LOSSES["CLASS_TARGETS"]):
-            names = ", ".join(LOSSES["CLASS_TARGETS"])
-            yield (*place, "weight"), f"is an option for classes, of {names}; not of {name}"
-        elif "weight" in loss and loss["weight"] != LOSSES["BALANCED"]:
-            yield (*place, "weight"), f"found {loss['weight']!r}; known: {LOSSES['BALANCED']}"
+        elif "weight" in loss and name not in weighted:
+            names = {
+                name for one in registry.tasks().values() for name in one.constants["WEIGHTED"]
+            }
+            yield (
+                (*place, "weight"),
+                f"is an option for classes, of {', '.join(sorted(names))}; not of {name}",
+            )
+        elif "weight" in loss and loss["weight"] != (balanced := task.constants["BALANCED"]):
+            yield (*place, "weight"), f"found {loss['weight']!r}; known: {balanced}"
 
 
 def _check_augmentation(config, study):

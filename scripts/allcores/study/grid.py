@@ -23,7 +23,6 @@ HYPERPARAMETERS = {
     "memory_format",
 }
 # The default loss, by whether the targets of the dataset are numbers.
-LOSSES = {False: {"name": "CrossEntropyLoss"}, True: {"name": "MSELoss"}}
 # The key `recipe` of a config -> the defaults of all models.
 RECIPE_DEFAULTS = {
     AUTO: {"precision": AUTO, "memory_format": AUTO},
@@ -297,7 +296,8 @@ def training(label, entry, dataset):
         dataset: Choice, which decides the default loss.
     """
     usual = schema.defaults("models")
-    entry = {"loss": LOSSES[registry.is_regression(dataset)], "augmentation": {}} | entry
+    loss = {"name": registry.task(dataset).constants["LOSS"]}
+    entry = {"loss": loss, "augmentation": {}} | entry
     options = {k: v for k, v in entry.items() if k not in HYPERPARAMETERS | {"name", "import"}}
     return {
         "model": Choice(label, model_name(label, entry), options),

@@ -34,11 +34,13 @@ def files(folder):
 @functools.cache
 def strategies():
     """Name -> Component: the class in each file of strategies/."""
-    return {
-        file.stem: component.read("strategies", file.stem, _module(file), file, nodes[-1])
-        for file in files("strategies")
-        if (nodes := component.public(file, ast.ClassDef))
-    }
+    return _classes("strategies")
+
+
+@functools.cache
+def tasks():
+    """Name -> Component: the class in each file of tasks/."""
+    return _classes("tasks")
 
 
 @functools.cache
@@ -68,6 +70,15 @@ def schedules():
 def metrics():
     """Name -> Component: the public functions of measures.py."""
     return _functions("metrics", [LIBRARY / "analysis" / "measures.py"])
+
+
+def _classes(kind):
+    """Of the folder of that name; the last class of each file."""
+    return {
+        file.stem: component.read(kind, file.stem, _module(file), file, nodes[-1])
+        for file in files(kind)
+        if (nodes := component.public(file, ast.ClassDef))
+    }
 
 
 def _functions(kind, paths):
@@ -102,9 +113,8 @@ def optimizers():
 
 @functools.cache
 def losses():
-    """Name -> Component: torch's losses that compare scores with targets (see losses.py)."""
-    usable = component.literals_of(LIBRARY / "training" / "losses.py")
-    names = usable["CLASS_TARGETS"] + usable["NUMBER_TARGETS"] + usable["ONE_HOT_TARGETS"]
+    """Name -> Component: torch's losses that suit a task."""
+    names = {name for task in tasks().values() for name in task.constants["LOSSES"]}
     file = _installed("torch") / "nn" / "modules" / "loss.py"
     return {
         node.name: component.read("losses", node.name, "torch.nn", file, node)
@@ -128,10 +138,10 @@ def metric(name):
     return component.imported(name) if ":" in name else metrics()[name]
 
 
-def is_regression(dataset):
-    """Whether the targets of a dataset's Choice are numbers, not classes."""
-    default = datasets()[dataset.name].constants.get("TASK", "classification")
-    return dataset.options.get("task", default) == "regression"
+def task(dataset):
+    """The Component of the task of a dataset's Choice."""
+    usual = datasets()[dataset.name].constants.get("TASK", "classification")
+    return tasks()[dataset.options.get("task", usual)]
 
 
 def metadata(dataset):

@@ -18,8 +18,8 @@ from allcores.training import results
 from allcores.training.checkpoints import Checkpoints, RemoteCheckpoints, rendezvous, save_weights
 from allcores.training.evaluation import is_over, shipped
 from allcores.training.loop import train
+from allcores.training.prepared import Findings, PreparedRun, costs_of_node, diverged_at_last
 from allcores.training.progress import EpochFiles
-from allcores.training.task import Findings, Task, costs_of_node, diverged_at_last
 
 
 @dataclass(frozen=True)
@@ -88,24 +88,24 @@ def conduct(
         KeyboardInterrupt: a signal stopped it; the same call continues from the last checkpoint.
     """
     output, execution, request = Path(output), execution or Execution(), request or run
-    task = Task.of(run, data_folder, fold_file)
+    prepared = PreparedRun.of(run, data_folder, fold_file)
     conditions = conditions or Conditions()
     # An exclusive run does not resume from a packed one: their timings do not add up.
-    resumed_by = repr((task.resumed_by, conditions.exclusive))
+    resumed_by = repr((prepared.resumed_by, conditions.exclusive))
     output.mkdir(parents=True, exist_ok=True)
     record = EpochFiles(output, execution.tensorboard)
     with Checkpoints(
         checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
     ) as checkpoints:
-        for note in (*task.notes, *checkpoints.notes):
+        for note in (*prepared.notes, *checkpoints.notes):
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
         with (
             nodes.meet(run.nodes, 0, rendezvous(checkpoint_folder), execution.interface) as peers,
             execution.leased(run) as watch.cores,
         ):
-            peers.share((task.identity, checkpoints.digest))
-            diverged = _train(task, checkpoints, record, watch, execution, peers)
+            peers.share((prepared.identity, checkpoints.digest))
+            diverged = _train(prepared, checkpoints, record, watch, execution, peers)
             torch.set_num_threads(run.cores_on_node)
             measures, weights, scores, began = {}, {}, None, time.perf_counter()
             if not diverged:
@@ -116,12 +116,12 @@ def conduct(
                 others = [epoch for epoch in range(len(epochs)) if epoch != final]
                 for epoch in [*(others if conditions.curves else []), final]:
                     weights = checkpoints.weights(epoch)
-                    measures[epoch], scores = task.scores(weights)
+                    measures[epoch], scores = prepared.scores(weights)
                 diverged = diverged_at_last(measures[final], epochs)
             evaluation_seconds = time.perf_counter() - began
             # Writing large weights takes seconds, which count as the run's.
             save_weights({} if diverged else weights, output / "weights.pt")
-            task.write_predictions(output / "predictions.parquet", None if diverged else scores)
+            prepared.write_predictions(output / "predictions.parquet", None if diverged else scores)
             watch.finish()
             costs_of_nodes = peers.collect(costs_of_node(watch))
 
@@ -129,7 +129,7 @@ def conduct(
         record.write(checkpoint.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
         found = Findings(checkpoint, measures, diverged, evaluation_seconds, costs_of_nodes)
-        of_run = task.record(request, found, conditions, cores_of_call, output)
+        of_run = prepared.record(request, found, conditions, cores_of_call, output)
         if execution.ends_process:
             # Once metrics.json is there the run has ended: it must not count as stopped.
             lifetime.ignore_requests_to_stop()
@@ -155,33 +155,33 @@ def assist(run, node, data_folder, fold_file, checkpoint_folder, execution):
         nodes.meet(run.nodes, node, file, execution.interface) as peers,
         execution.leased(run) as pins,
     ):
-        task = Task.of(run, data_folder, fold_file)
+        prepared = PreparedRun.of(run, data_folder, fold_file)
         identity_of_first, digest = peers.share()
-        if identity_of_first != task.identity:
-            parts = ", ".join(identity.differences(task.identity, identity_of_first))
+        if identity_of_first != prepared.identity:
+            parts = ", ".join(identity.differences(prepared.identity, identity_of_first))
             raise ValueError(f"node {node} differs from the first one in: {parts}")
         checkpoints = RemoteCheckpoints(checkpoint_folder, node, digest)
         watch = costs.Watch(checkpoints.trace)
         watch.cores = pins
-        _train(task, checkpoints, None, watch, execution, peers)
+        _train(prepared, checkpoints, None, watch, execution, peers)
         watch.finish()
         peers.collect(costs_of_node(watch))
 
 
-def _train(task, checkpoints, record, watch, execution, peers):
+def _train(prepared, checkpoints, record, watch, execution, peers):
     """Train in forked processes; returns the DivergedError that ended the training, or None."""
-    run = task.run
+    run = prepared.run
     target = partial(
         train,
         run,
-        task.dataset,
-        task.scaling,
-        task.samples,
-        task.validation,
+        prepared.dataset,
+        prepared.scaling,
+        prepared.samples,
+        prepared.validation,
         checkpoints,
         record,
     )
-    registry.optimizers()  # before forking, as the model in Task.of()
+    registry.optimizers()  # before forking, as the model in PreparedRun.of()
     registry.losses()
     try:
         launch.run_ranks(

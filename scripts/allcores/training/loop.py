@@ -34,7 +34,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         DivergedError: the loss is no longer finite.
     """
     torch.manual_seed(run.seed)
-    model = models.build(run, dataset.shape, dataset.outputs)
+    model = models.build(run, dataset.shape, dataset.task.outputs)
     make_optimizer = OptimizerMaker.of_run(run, model)
     strategy = registry.strategies()[run.strategy.name].load()
     strategy = strategy.create(model, make_optimizer, world, **run.strategy.options)
@@ -47,7 +47,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
 
     criterion = losses.of_run(run, dataset, samples)
     source = Batches(dataset.inputs, scaling.mean, scaling.std, run.crop, run.flip)
-    targets = torch.from_numpy(scaling.scaled(dataset.targets))
+    targets = torch.from_numpy(dataset.task.scaled(dataset.targets, scaling))
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
     progress, clock = Progress(run, len(samples), batches, world, record), world.clock

@@ -249,7 +249,7 @@ def _steps(run, recipes, dataset):
     formats = {recipe["memory_format"] for recipe in recipes}
     model_in = {
         name: models.build(
-            dataclasses.replace(run, memory_format=name), dataset.shape, dataset.outputs
+            dataclasses.replace(run, memory_format=name), dataset.shape, dataset.task.outputs
         )
         for name in formats
     }
@@ -304,8 +304,7 @@ def _step(run, model, dataset, count):
     inputs = torch.randn(count, *dataset.shape)
     if not dataset.info["scale"]:
         inputs = torch.from_numpy(np.resize(dataset.inputs[:count], inputs.shape))
-    is_class = dataset.classes is not None
-    targets = torch.randint(dataset.outputs, (count,)) if is_class else torch.randn(count)
+    targets = dataset.task.examples(count)
 
     def step():
         torch.set_num_threads(run.threads_per_worker)

@@ -8,6 +8,7 @@ import numpy as np
 
 from allcores.files import whole, write_text
 from allcores.study.results_folder import RUN_FILES
+from allcores.tasks import base as tasks
 from allcores.training import checkpoints, evaluation
 
 
@@ -20,7 +21,7 @@ def metrics(run, info, checkpoint, measures, diverged):
         measures: epoch, counted from 0 -> the measures that evaluation.evaluate() returned.
         diverged: failures.DivergedError; None: the run did not diverge.
     """
-    done = checkpoint.get("epochs", [])
+    done, task = checkpoint.get("epochs", []), tasks.named(info["task"], info["outputs"])
     has_validation = done and "validation_loss" in done[-1]
     epochs = [
         {
@@ -28,14 +29,15 @@ def metrics(run, info, checkpoint, measures, diverged):
             **record,
             **({"validation_loss": _finite(record["validation_loss"])} if has_validation else {}),
             "seconds": sum(record["phases"].values()),
-            **_of_epoch(measures.get(number), info["classes"]),
+            **_of_epoch(measures.get(number), task),
         }
         for number, record in enumerate(done)
     ]
-    names = evaluation.OF_NUMBERS if info["classes"] is None else evaluation.OF_CLASSES
-    no_measures = dict.fromkeys((*names, "loss"))
+    no_measures = dict.fromkeys((*task.MEASURES, "loss"))
     return {
         "settings": json.loads(run.to_json()),
+        "task": info["task"],
+        "outputs": info["outputs"],
         "classes": info["classes"],
         "columns": info["columns"],
         **(no_measures if diverged else measures[evaluation.shipped(done)]),
@@ -48,43 +50,44 @@ def metrics(run, info, checkpoint, measures, diverged):
     }
 
 
-def _of_epoch(measures, classes):
+def _of_epoch(measures, task):
     """The held-out measures of an epoch; None for each, if it was not scored."""
-    leading = "r2" if classes is None else "accuracy"
+    leading = task.MEASURES[0]
     if measures is None:
         return {leading: None, "held_out_loss": None}
     return {leading: measures[leading], "held_out_loss": _finite(measures["loss"])}
 
 
-def write_predictions(path, samples, targets, scores, scaling):
+def write_predictions(path, samples, targets, scores, task, scaling):
     """Write the predictions for the held-out samples, atomically; metrics are computed from them.
 
-    Columns: sample, its position in the dataset; true and predicted, class numbers, int64, or
-    target values, float64; for classes also scores, a list of float32 per sample, one per class.
+    Columns: sample, its position in the dataset; true; and those of the task's predictions(), of
+    which some have a list per sample.
 
     Args:
         samples: positions in the dataset, (n,) int64.
-        targets: of these samples, (n,) int64 or float64.
+        targets: of these samples, as stored.
         scores: (n, outputs) float32; None: the run diverged, and there are no rows.
-        scaling: Scaling.
+        task, scaling: of the training samples.
     """
     import pyarrow as pa  # takes 0.2 s, unless a warm process has imported it
     from pyarrow import parquet
 
     if scores is None:
-        samples, targets, scores = samples[:0], targets[:0], np.zeros((0, 1), np.float32)
+        samples, targets = samples[:0], targets[:0]
+        scores = np.zeros((0, task.outputs), np.float32)
 
     def column(values):
         # pa.array() would import pandas, 0.8 s of every run.
         buffer = pa.py_buffer(np.ascontiguousarray(values))
-        return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, buffer])
+        kind = pa.from_numpy_dtype(values.dtype)
+        array = pa.Array.from_buffers(kind, values.size, [None, buffer])
+        if values.ndim == 1:
+            return array
+        return pa.FixedSizeListArray.from_arrays(array, values.shape[1])
 
-    columns = {"sample": column(samples), "true": column(targets)}
-    if targets.dtype.kind == "f":
-        columns["predicted"] = column(scaling.original(scores[:, 0]))
-    else:
-        columns["predicted"] = column(scores.argmax(axis=1))
-        columns["scores"] = pa.FixedSizeListArray.from_arrays(column(scores), scores.shape[1])
+    columns = {"sample": samples, "true": targets, **task.predictions(scores, scaling)}
+    columns = {name: column(values) for name, values in columns.items()}
     with whole(path) as part:
         parquet.write_table(pa.Table.from_arrays([*columns.values()], [*columns]), part)
 

@@ -18,6 +18,7 @@ from allcores import programs
 from allcores.data import storage
 from allcores.machine.lifetime import die_with_parent, how_it_ended
 from allcores.study import fingerprint, registry
+from allcores.tasks import base as tasks
 from allcores.training import losses, models, schedules
 from allcores.training.optimizers import OptimizerMaker
 
@@ -69,7 +70,7 @@ def _users_line(frames):
     return " ({}, line {})".format(*lines[-1]) if lines else ""
 
 
-def answer(run, shape, classes, strategies=(), examples=None, limit=math.inf):
+def answer(run, shape, task, strategies=(), examples=None, limit=math.inf):
     """What tried_out() finds, in a child process: whatever a model does to torch's settings, and
     threads that it leaves, end with it.
 
@@ -91,7 +92,7 @@ def answer(run, shape, classes, strategies=(), examples=None, limit=math.inf):
             # A thread of C's, which waits for nobody; it ends this process.
             faulthandler.dump_traceback_later(limit, exit=True, file=stack)
             try:
-                counts = tried_out(run, shape, classes, strategies, examples)
+                counts = tried_out(run, shape, task, strategies, examples)
                 said = {"problem": None, "counts": counts, "loaded": fingerprint.loaded()}
             except UnfitPartError as error:
                 said = {"problem": error.problem, "place": error.place}
@@ -128,13 +129,13 @@ def _ended(status, stack, limit):
     return f"the model was tried out for {limit:g} s without an end{_users_line(frames[::-1])}"
 
 
-def tried_out(run, shape, classes, strategies=(), examples=None):
+def tried_out(run, shape, task, strategies=(), examples=None):
     """Train the model of a run for one step; returns what a sample takes.
 
     Args:
         run: the Run, without `auto`.
         shape: of a sample, (C, H, W) of an image.
-        classes: number of classes; None: the targets are numbers.
+        task: tasks.base.Task.
         strategies: Choices of the strategies that are to train it in several processes.
         examples: inputs of two samples; None: random ones.
 
@@ -145,7 +146,7 @@ def tried_out(run, shape, classes, strategies=(), examples=None):
         UnfitPartError: it cannot be trained.
     """
     with _blame("models", run.model.label):
-        return _try_out(run, shape, classes, strategies, examples)
+        return _try_out(run, shape, task, strategies, examples)
 
 
 def check_in_child(run, data_folder, limit):
@@ -155,40 +156,39 @@ def check_in_child(run, data_folder, limit):
         ValueError: the run cannot be trained.
     """
     info = storage.read_record(data_folder).content
-    classes = info["classes"] and len(info["classes"])
     strategies = [run.strategy] * (run.processes > 1)
     examples = storage.examples(data_folder, info)
-    said = answer(run, info["shape"][1:], classes, strategies, examples, limit)
+    task = tasks.named(info["task"], info["outputs"])
+    said = answer(run, info["shape"][1:], task, strategies, examples, limit)
     if said["problem"]:
         raise ValueError(f"{said['place'][1]}: {said['problem']}")
 
 
-def _try_out(run, shape, classes, strategies, examples):
+def _try_out(run, shape, task, strategies, examples):
     """Train a new model for one step on two samples; returns what tried_out() does.
 
     Raises:
         ValueError: the model's output does not fit, or it has nothing to train.
     """
     torch.manual_seed(0)
-    outputs = classes or 1
-    model = models.build(run, shape, outputs)
+    model = models.build(run, shape, task.outputs)
     inputs = torch.randn(2, *shape) if examples is None else torch.tensor(examples).float()
     model.train()
     before = len(list(model.parameters()))
     with models.precision(run):
         scores = model(inputs)
-    _check_output(scores, outputs, "in training")
+    _check_output(scores, task.outputs, "in training")
     if len(list(model.parameters())) != before:
         raise ValueError("the model gets more parameters when it is called")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("the model has no parameters to train")
-    targets = torch.randn(2) if classes is None else torch.arange(2) % classes
+    targets = task.examples(2)
     with _blame("models", run.model.label, "optimizer"):
         optimizer = OptimizerMaker.of_run(run, model)(model.parameters())
     with _blame("schedules", run.schedule.label):
         schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
     with _blame("models", run.model.label, "loss"):
-        criterion = losses.build(run.loss.name, run.loss.options, classes, targets.numpy())
+        criterion = losses.build(run.loss, task, task.stored_examples(2))
         loss = criterion(scores.float(), targets)
         if loss.shape != ():
             raise ValueError(f"the loss is {tuple(loss.shape)}; expected one number")
@@ -199,10 +199,10 @@ def _try_out(run, shape, classes, strategies, examples):
         _check_strategy(strategy, model, run.model.label)
     with _blame("models", run.model.label, "optimizer"):
         optimizer.step()
-    _try_out_one(run, shape, outputs, inputs[:1])
+    _try_out_one(run, shape, task, inputs[:1])
     model.eval()
     with torch.inference_mode():
-        _check_output(model(inputs), outputs, "in evaluation")
+        _check_output(model(inputs), task.outputs, "in evaluation")
     with models.precision(run):
         try:
             return costs_of_a_sample(model, inputs, criterion, targets)
@@ -240,7 +240,7 @@ def _check_log_probabilities(scores, loss):
         )
 
 
-def _try_out_one(run, shape, outputs, sample):
+def _try_out_one(run, shape, task, sample):
     """Try one sample, if a worker's share of a batch may be that: batch norm cannot train on it.
 
     Raises:
@@ -248,7 +248,7 @@ def _try_out_one(run, shape, outputs, sample):
     """
     if run.batch_size // run.workers > 1:
         return
-    model = models.build(run, shape, outputs)
+    model = models.build(run, shape, task.outputs)
     model.train()
     try:
         model(sample)

@@ -47,7 +47,7 @@ class Findings:
 
 
 @dataclass(frozen=True)
-class Task:
+class PreparedRun:
     """A Run with its data.
 
     Attributes:
@@ -74,7 +74,7 @@ class Task:
 
     @classmethod
     def of(cls, run, data_folder, fold_file):
-        """The task of a Run without `auto`.
+        """The prepared of a Run without `auto`.
 
         Args:
             data_folder: the prepared dataset.
@@ -93,7 +93,7 @@ class Task:
 
     @classmethod
     def with_folds(cls, run, dataset, fold_of):
-        """The task of a Run on an opened storage.Dataset.
+        """The prepared of a Run on an opened storage.Dataset.
 
         Args:
             fold_of: of folds.of_run().
@@ -135,7 +135,9 @@ class Task:
 
     def write_predictions(self, path, scores):
         targets = self.dataset.targets[self.held_out]
-        results.write_predictions(path, self.held_out, targets, scores, self.scaling)
+        results.write_predictions(
+            path, self.held_out, targets, scores, self.dataset.task, self.scaling
+        )
 
     def record(self, request, found, conditions, cores_of_call, output):
         """The Record of the run, for metrics.json.

@@ -1,0 +1,1 @@
+"""What models predict: a file for each kind of target, with the contract of base.py."""

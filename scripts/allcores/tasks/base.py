@@ -1,0 +1,143 @@
+"""The contract of a task: what a model is trained to predict, and how good a prediction is.
+
+A task's file begins with constants, which a config is checked by without importing the file:
+
+    TARGETS: what the targets are, in messages: "classes".
+    LOSS, LOSSES: the default loss, and all that suit; names of torch's.
+    WEIGHTED: those of LOSSES that take `weight: balanced`.
+    METRICS: of a study that lists none; the first is the one that curves show.
+    IS_STRATIFIED: whether folds get equal parts of each class.
+
+Few lines outside of its file ask which task it is; they ask the Task.
+"""
+
+from dataclasses import dataclass
+
+from allcores.study import registry
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a model predicts for each sample.
+
+    Torch is imported where it is needed: folds, plans and reports do without.
+
+    Attributes:
+        outputs: number of a model's outputs per sample, as many as there are classes or numbers.
+    """
+
+    outputs: int
+
+    @property
+    def name(self):
+        """By which named() finds it."""
+        return type(self).__module__.rpartition(".")[2]
+
+    # The names of what measured() returns; the first is shown of each epoch.
+    MEASURES = ()
+
+    def checked(self, targets):
+        """The targets of all samples with the dtype in which they are stored.
+
+        Raises:
+            ValueError: they cannot be predicted.
+        """
+        raise NotImplementedError
+
+    def scaling(self, targets):
+        """(centre, spread) by which the targets are scaled for training.
+
+        Args:
+            targets: of the training samples, as stored.
+        """
+        return 0.0, 1.0
+
+    def scaled(self, targets, scaling):
+        """Stored targets as the loss takes them: an array.
+
+        Args:
+            scaling: data.scaling.Scaling, which has the centre and the spread.
+        """
+        raise NotImplementedError
+
+    def loss(self, name, make, options, targets):
+        """A function of scores (n, outputs) float32 and scaled targets, giving the mean loss.
+
+        Args:
+            name, make: of one of LOSSES: its name, and torch's class.
+            options: of that class.
+            targets: of the training samples, as stored.
+        """
+        raise NotImplementedError
+
+    def loss_of_each(self, name, make, options, targets):
+        """The same for K networks at once: a function of scores (K, B, outputs) and scaled targets
+        of (K, B) samples, giving each one's loss, (K, B); None: this loss cannot.
+
+        Args:
+            targets: a list of those of the training samples of each network.
+        """
+        return None
+
+    def predictions(self, scores, scaling):
+        """Name of a column -> what is kept of the predictions, an array of n rows each.
+
+        `predicted` is one of them; further ones have several values in each row.
+
+        Args:
+            scores: of a model, (n, outputs) float32.
+        """
+        raise NotImplementedError
+
+    def measured(self, true, predicted):
+        """Name of each of MEASURES -> how good predictions are.
+
+        Args:
+            true: targets as stored.
+            predicted: the column of predictions().
+        """
+        raise NotImplementedError
+
+    def in_words(self, measures):
+        """The main measure as text: "accuracy 96.33%"."""
+        raise NotImplementedError
+
+    def answers(self, scores, scaling):
+        """What users get for a sample: (n, outputs), which several models' means make sense of."""
+        raise NotImplementedError
+
+    def told(self, answers, true, classes):
+        """(name -> column of a table of predictions, the score in words).
+
+        Args:
+            answers: (n, outputs).
+            true: targets as stored; None: unknown, and the score is "".
+            classes: their names; None: the targets are no classes.
+        """
+        raise NotImplementedError
+
+    def examples(self, count):
+        """So many random targets as the loss takes them, a tensor."""
+        raise NotImplementedError
+
+    def stored_examples(self, count):
+        """So many targets as stored, an array."""
+        raise NotImplementedError
+
+    def class_names(self):
+        """Names of that many classes; None: the targets are no classes."""
+        return None
+
+
+def named(name, outputs):
+    """The Task of that name."""
+    return registry.tasks()[name].load()(outputs)
+
+
+def usual(classes):
+    """The Task of data that name none.
+
+    Args:
+        classes: their number; None: the targets are numbers.
+    """
+    return named("regression", 1) if classes is None else named("classification", classes)
