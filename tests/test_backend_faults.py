@@ -66,3 +66,69 @@ def as_work(rank):
 
 def test_what_is_returned_can_be_waited_for(tmp_path):
     ranks(2, as_work, tmp_path)
+
+
+def leave(rank, end):
+    dist.all_reduce(torch.ones(1))
+    if rank == 1:
+        dist.group.WORLD.shutdown()  # as destroy_process_group() does
+        patience.wait_for(end.exists)
+        return
+    with pytest.raises(LostRankError, match="rank 1 has ended or destroyed the group"):
+        dist.all_reduce(torch.ones(1))
+    end.touch()
+
+
+def test_a_rank_that_leaves_is_not_waited_for(tmp_path):
+    ranks(2, leave, tmp_path, tmp_path / "end")
+
+
+def late_for_gloo(rank, end):
+    dist.all_reduce(torch.ones(1))
+    dist.group.WORLD.set_timeout(timedelta(seconds=1))
+    if rank == 1:
+        patience.wait_for(end.exists)
+    for collective in (dist.all_to_all_single, dist.all_to_all_single):
+        with pytest.raises(LostRankError):
+            collective(torch.zeros(2), torch.ones(2))
+        end.touch()
+    with pytest.raises(LostRankError):
+        dist.all_reduce(torch.ones(1))
+    with pytest.raises(LostRankError):
+        dist.send(torch.ones(1), 1 - rank)
+
+
+def test_what_gloo_does_is_given_up_with_the_group(tmp_path):
+    ranks(2, late_for_gloo, tmp_path, tmp_path / "end")
+
+
+def different(rank):
+    one, zeros = torch.ones(2), torch.zeros(2)
+    bools = torch.ones(2, dtype=torch.bool)
+    for calls, message in (
+        ((lambda: dist.all_reduce(one), lambda: dist.all_to_all_single(zeros, one)), "all_to_all"),
+        ((lambda: dist.all_reduce(one), lambda: dist.all_reduce(bools)), "all_reduce"),
+        ((lambda: dist.all_reduce(one), lambda: dist.all_reduce(one, dist.ReduceOp.MAX)), "by MAX"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            calls[rank]()
+
+
+def test_different_calls_are_named_where_gloo_makes_one(tmp_path):
+    ranks(2, different, tmp_path)
+
+
+def of_one_element(rank):
+    column = torch.full((1, 2), float(rank))[:, 0]  # contiguous, with a stride of 2
+    dist.broadcast(column, 1)
+    assert float(column) == 1
+    found = [torch.zeros(1), torch.zeros(1)]
+    dist.all_gather(found, torch.full((1, 2), float(rank))[:, 0])
+    assert torch.cat(found).tolist() == [0, 1]
+    flags = torch.tensor([rank == 0])
+    dist.all_reduce_coalesced([flags], dist.ReduceOp.MAX)
+    assert flags.item()
+
+
+def test_single_elements_and_flags_are_taken(tmp_path):
+    ranks(2, of_one_element, tmp_path)

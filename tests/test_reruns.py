@@ -34,7 +34,9 @@ MODULES = {
     "strategies": NONE,
     "strategies/base": ALL,
     **dict.fromkeys(("strategies/ddp", "strategies/serial"), HALF),
-    **dict.fromkeys(("parallel/exchange", "parallel/process_group"), HALF),  # of ddp
+    **dict.fromkeys(
+        ("parallel/combining", "parallel/exchange", "parallel/process_group"), HALF
+    ),  # of ddp
     # the way from data to results, but for what watches, places or tells
     "data": ALL,
     "data/preparation": NONE,

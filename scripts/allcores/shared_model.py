@@ -13,18 +13,19 @@ class SharedModel:
 
     Attributes:
         model: what to call; strategies may wrap the module.
-        optimizer: for torch's schedulers: step() takes its learning rate from there.
+        optimizer: for torch's schedulers: step() takes its settings, the learning rate among them.
+            Its own step() and zero_grad() are those of here.
         strategy: the Strategy.
         saved: the further values that save() was given, of the state that this one resumed from.
     """
 
     def __init__(self, strategy, world, saved):
-        self.model, self.optimizer, self.strategy = strategy.model, strategy.optimizer, strategy
+        self.model, self.strategy = strategy.model, strategy
         self.saved, self._world = saved, world
         self._parameters = list(strategy.module.parameters())
-        self._trained, self._settings = self._trains(), _settings(self.optimizer)
-        # The optimizer of a strategy may update copies, whose gradients are not the model's.
-        self.optimizer.zero_grad = self.zero_grad
+        self._trained = self._trains()
+        self._resumed = self._settings = _settings(strategy.optimizer)
+        self.optimizer = _Front(self)
 
     def step(self):
         """Make the update of what backward() has left, and clear the gradients.
@@ -33,20 +34,35 @@ class SharedModel:
             ValueError: what is trained has changed, or, where servers update, more of the
                 optimizer's settings than its learning rate.
         """
+        self.optimizer.step()  # schedulers count its calls
+
+    def _step(self):
         if self.strategy.flat and self._trains() != self._trained:
-            raise ValueError("expected the weights to be frozen or not before share()")
+            raise ValueError(
+                "weights were frozen, or moved by a method such as to(), since share(): expected "
+                "that before"
+            )
         settings = _settings(self.optimizer)
-        changed = [name for name, value in self._settings.items() if settings[name] != value]
-        if self._world.servers and set(changed) - {"lr"}:
+        changed = {
+            key: settings[key] for key, old in self._settings.items() if settings[key] != old
+        }
+        if self._world.servers and changed.keys() - {"lr"}:
             raise ValueError(f"servers take a new lr only; changed: {', '.join(changed)}")
+        self._settings = settings
+        (group,) = self.strategy.optimizer.param_groups
+        group.update(changed)
         self.strategy.collect()
         self.strategy.step(settings["lr"])
-        (group,) = self.optimizer.param_groups
-        group["lr"] = settings["lr"]  # some strategies update with a part of it
         self._world.clock.enter("compute")
 
     def _trains(self):
-        return [parameter.requires_grad for parameter in self._parameters]
+        """What is trained, and where it lies."""
+        return [(weights.requires_grad, weights.data_ptr()) for weights in self._parameters]
+
+    def restore_settings(self):
+        """Give the optimizer its settings of share() again, which were saved where that resumed:
+        after a scheduler was made, which sets a learning rate of its own."""
+        self.optimizer.param_groups[0].update(self._resumed)
 
     def zero_grad(self, set_to_none=True):
         """Drop what backward() has left; step() does so, too."""
@@ -71,12 +87,28 @@ class SharedModel:
         """
         if self._world.rank == 0:
             state = {"strategy": self.strategy.state(), "servers": self._world.servers}
-            state |= {"optimizer": type(self.optimizer).__name__, "further": further}
+            state |= {"optimizer": type(self.strategy.optimizer).__name__, "further": further}
             state["settings"] = _settings(self.optimizer)
             _check_further(further)
             with whole(file) as part:
                 torch.save(state, part)
         self._world.barrier()
+
+
+class _Front(torch.optim.Optimizer):
+    """An optimizer of the module's parameters for schedulers: that of a strategy may update copies,
+    or parts of a vector."""
+
+    def __init__(self, shared):
+        self.shared = shared
+        trained = [weights for weights in shared._parameters if weights.requires_grad]
+        super().__init__(trained, dict(shared._settings))
+
+    def step(self, closure=None):
+        self.shared._step()
+
+    def zero_grad(self, set_to_none=True):
+        self.shared.zero_grad()
 
 
 def _settings(optimizer):
@@ -121,3 +153,23 @@ def restored(strategy, file, servers):
         raise ValueError(f"{file} is of a strategy that does not keep {error}") from None
     strategy.optimizer.param_groups[0].update(saved["settings"])
     return saved["further"]
+
+
+def pickled(value):
+    """A value in bytes, of its tensors what they show: many may be views of one vector."""
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value):
+        is_view = (
+            type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
+        )
+        if not is_view or value.untyped_storage().nbytes() <= value.nbytes:
+            return NotImplemented
+        copied = value.detach().clone()
+        if type(value) is torch.nn.Parameter:
+            copied = torch.nn.Parameter(copied, value.requires_grad)
+        return copied.__reduce_ex__(pickle.HIGHEST_PROTOCOL)

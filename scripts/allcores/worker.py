@@ -36,7 +36,7 @@ from allcores.data.parts import parts
 from allcores.machine import cores, leases
 from allcores.parallel import launch, nodes
 from allcores.parallel.failures import RankFailedError
-from allcores.shared_model import SharedModel, restored
+from allcores.shared_model import SharedModel, pickled, restored
 from allcores.strategies.base import Strategy
 from allcores.study import registry
 from allcores.study.component import check_options
@@ -97,6 +97,8 @@ def run(
             "expected a node from 0 to count_nodes - 1, and, of several, rendezvous=FILE on a file "
             f"system that they share; found node {node} of {count_nodes}, {rendezvous}"
         )
+    if dist.is_initialized():
+        raise ValueError("expected a process outside of torch.distributed and of another run()")
     if workers is None:
         workers = max(1, cores.allowed() // threads) * count_nodes
     if workers < 1 or servers < 0 or threads < 1 or workers % count_nodes:
@@ -146,7 +148,7 @@ def _call(function, arguments, world):
         raise ValueError("expected that the function calls share(), which a server serves")
     worker.close()
     # By value: a tensor that is sent as one lies in memory of a process that ends.
-    return pickle.dumps(value)
+    return pickled(value)
 
 
 class Worker:
@@ -191,8 +193,9 @@ class Worker:
         cls = _strategy(strategy, options, self._world)
         if self._shared and self._world.servers:
             raise ValueError("expected one share() in a run with servers, which serve one model")
-        if any(model is shared.strategy.module for shared in self._shared):
-            raise ValueError("expected another model: this one is shared")
+        mine, of_shared = set(model.parameters()), [one.strategy.module for one in self._shared]
+        if mine & {parameter for module in of_shared for parameter in module.parameters()}:
+            raise ValueError("expected another model: parameters of this one are shared")
         sparse = [name for name, part in model.named_modules() if getattr(part, "sparse", False)]
         if sparse and self.workers > 1:
             found = f"{sparse[0] or type(model).__name__} with sparse=True"
@@ -245,9 +248,9 @@ class Worker:
 
     def broadcast(self, value):
         """The `value` of rank 0, on every worker."""
-        box = [value]
+        box = [pickled(value) if self.rank == 0 else None]
         dist.broadcast_object_list(box, src=0, group=self._group)
-        return box[0]
+        return pickle.loads(box[0])
 
     def barrier(self):
         """Wait for all workers."""
@@ -271,6 +274,7 @@ def _strategy(strategy, options, world):
     """The class of a strategy, once its options are known to be right."""
     known = registry.strategies()
     if isinstance(strategy, type) and issubclass(strategy, Strategy):
+        _check_numbers(strategy, strategy.__name__, world)
         return strategy
     if strategy not in known:
         raise ValueError(f"expected a strategy of {', '.join(known)}; found {strategy!r}")
@@ -285,11 +289,16 @@ def _strategy(strategy, options, world):
         raise ValueError(f"{strategy} expects {expected}; found {world.servers}")
     if has_servers:
         options["servers"] = world.servers
-    if component.constants.get("one_worker") and world.workers > 1:
-        raise ValueError(f"{strategy} uses one worker; found {world.workers}")
-    if component.constants.get("one_node") and world.nodes > 1:
-        raise ValueError(f"{strategy} uses one machine; found {world.nodes}")
-    return component.load()
+    cls = component.load()
+    _check_numbers(cls, strategy, world)
+    return cls
+
+
+def _check_numbers(cls, name, world):
+    if cls.one_worker and world.workers > 1:
+        raise ValueError(f"{name} uses one worker; found {world.workers}")
+    if cls.one_node and world.nodes > 1:
+        raise ValueError(f"{name} uses one machine; found {world.nodes}")
 
 
 def _check_optimizer(strategy):

@@ -1,13 +1,24 @@
 """A worker's part of each batch, of whatever data torch's loops go through."""
 
+import operator
+import random
+
 import numpy as np
+import torch
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 
 from allcores.data import batches
 
 # Of a DataLoader, what the one has, too, that loads a worker's parts.
 LOADER = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
+# The generators of random numbers that samples may be drawn by: how to get and to set its state,
+# and to seed it.
+GENERATORS = (
+    (torch.get_rng_state, torch.set_rng_state, torch.manual_seed),
+    (np.random.get_state, np.random.set_state, np.random.seed),
+    (random.getstate, random.setstate, random.seed),
+)
 
 
 def parts(data, batch_size, epoch, seed, shuffle, world):
@@ -23,7 +34,7 @@ def parts(data, batch_size, epoch, seed, shuffle, world):
     if isinstance(data, DataLoader):
         loader = data
     elif isinstance(data, Dataset | list):
-        loader = DataLoader(data, batch_size)
+        loader = DataLoader(data, int(batch_size))
     else:
         yield from _of_arrays(data, batch_size, epoch, seed, shuffle, world)
         return
@@ -51,9 +62,31 @@ def _of_arrays(data, batch_size, epoch, seed, shuffle, world):
 def _of_stream(loader, world):
     """Each worker reads all samples, and puts together its own of each batch."""
     same = {name: getattr(loader, name) for name in (*LOADER, "batch_size", "drop_last")}
-    for samples in DataLoader(loader.dataset, collate_fn=list, **same):
+    stream = DataLoader(loader.dataset, collate_fn=list, **same)
+    for samples in _drawn_alike(stream, world):
         mine, weight = _share(samples, world)
         yield loader.collate_fn(mine), weight
+
+
+def _drawn_alike(stream, world):
+    """Go through a stream that may draw random numbers: the same on every worker, and others than
+    the model draws meanwhile."""
+    drawn = world.broadcast(int(torch.randint(1 << 31, ())))
+    inside, iterator, ended = [drawn] * len(GENERATORS), None, object()
+    while True:
+        outside = [get() for get, _, _ in GENERATORS]
+        for (_, put, seed), state in zip(GENERATORS, inside, strict=True):
+            seed(state) if iterator is None else put(state)
+        try:
+            iterator = iter(stream) if iterator is None else iterator
+            samples = next(iterator, ended)
+            inside = [get() for get, _, _ in GENERATORS]
+        finally:
+            for (_, put, _), state in zip(GENERATORS, outside, strict=True):
+                put(state)
+        if samples is ended:
+            return
+        yield samples
 
 
 def _order(length, epoch, seed, shuffle):
@@ -75,8 +108,10 @@ def _check(data, batch_size):
     if isinstance(data, DataLoader):
         if batch_size is not None or data.batch_size is data.batch_sampler is None:
             raise ValueError("expected no batch_size, and a DataLoader that makes batches")
+        if isinstance(data.sampler, DistributedSampler):
+            raise ValueError("expected no DistributedSampler: the batches are shared out here")
         return
-    if not isinstance(batch_size, int) or batch_size < 1:
+    if not hasattr(batch_size, "__index__") or operator.index(batch_size) < 1:
         raise ValueError(f"expected a batch_size of 1 or more; found {batch_size}")
     if isinstance(data, Dataset | list):
         return

@@ -23,6 +23,7 @@ BLOCK = 1 << 20
 SPIN = 1e-3  # seconds to poll at a barrier before sleeping, where each rank has a core
 LOOK = 0.1  # seconds between two looks at whether all others are alive
 LINE = 64  # bytes of a cache line
+LEFT = -1  # instead of the number of a process that has destroyed its group
 CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 
 
@@ -82,8 +83,8 @@ class Exchange:
             open_files.callback(os.close, memory)
             self.memory = mmap.mmap(memory, 0)
         words = memoryview(self.memory)[:header].cast("q")
-        processes = words[:count]
-        processes[self.place] = self.process
+        self.processes = words[:count]
+        self.processes[self.place] = self.process
         arrivals = words[count : 2 * count]
         self.failed = words[2 * count : 2 * count + 1]
         described = LINE * (2 * count // 8 + 2)
@@ -101,7 +102,7 @@ class Exchange:
         spin = SPIN if count <= len(os.sched_getaffinity(0)) else 0
         self.barrier = WatchedBarrier(self, spin, timeout, signals, arrivals)
         self.barrier.wait(self.place)  # every rank has said which process it is
-        self.barrier.watch([*processes])
+        self.barrier.watch([*self.processes])
 
     def _descriptors(self, store, size):
         """The shared file, then the signals that this rank raises and awaits in each round."""
@@ -173,13 +174,9 @@ class Exchange:
         Args:
             description: whole numbers, eight at most.
         """
-        self._check_member()
         if self.is_within:  # an exception has ended a collective between begin() and end()
-            self.failed[0] = 1
-        if self.failed[0]:
-            raise LostRankError(
-                "the group cannot go on: a collective of this or another rank was given up"
-            )
+            self.give_up()
+        self.check()
         self.is_within = True
         words = self.described[self.step % 2][self.place]
         for position, number in enumerate(description):
@@ -189,6 +186,18 @@ class Exchange:
         """End what begin() began: this rank has read what the others have written."""
         self.step += 1
         self.is_within = False
+
+    def check(self):
+        """Raise an error if this process or the group can make no collective."""
+        self._check_member()
+        if self.failed[0]:
+            raise LostRankError(
+                "the group cannot go on: a collective of this or another rank was given up"
+            )
+
+    def give_up(self):
+        """Have no rank make a collective any more."""
+        self.failed[0] = 1
 
     def _check_member(self):
         if os.getpid() != self.process:
@@ -225,8 +234,12 @@ class Exchange:
     def close(self):
         """Let the signals go, and the memory with its last view."""
         if self.barrier:
+            if os.getpid() == self.process:
+                self.processes[self.place] = LEFT
             self.barrier.close()
-        self.memory = self.blocks = self.described = self.failed = self.barrier = None
+        self.memory = self.blocks = self.processes = self.described = self.failed = self.barrier = (
+            None
+        )
         self.views = {}
 
 
@@ -270,7 +283,7 @@ class WatchedBarrier(Barrier):
             missing, dead = self._missing(), self._dead()
             is_lost = dead & (missing | {self.senders[signal]})
             if is_lost and not poll.poll(0):  # it has not raised the signal before it ended
-                self._give_up(f"rank {self._names(is_lost)} has ended")
+                self._give_up(f"rank {self._names(is_lost)} has ended or destroyed the group")
             elif self.exchange.failed[0]:
                 self._give_up("another rank of the group has ended or does not come")
             elif time.monotonic() > end:
@@ -289,14 +302,17 @@ class WatchedBarrier(Barrier):
         for process in self.processes.values():
             poll.register(process, select.POLLIN)
         ended = {process for process, _ in poll.poll(0)}
-        return {place for place, process in self.processes.items() if process in ended}
+        have_left = {
+            place for place, number in enumerate(self.exchange.processes) if number == LEFT
+        }
+        return have_left | {place for place, file in self.processes.items() if file in ended}
 
     def _names(self, places):
         return ", ".join(str(self.exchange.ranks[place]) for place in sorted(places))
 
     def _give_up(self, why):
         """Tell those that wait for this rank, too."""
-        self.exchange.failed[0] = 1
+        self.exchange.give_up()
         raise LostRankError(why)
 
     def close(self):
@@ -330,7 +346,9 @@ def flattened(tensor, writes, dtype=None):
         writes: whether what is written to the vector has to be in the tensor afterwards.
     """
     tensor = tensor.detach()
-    vector = tensor.contiguous().view(-1)
+    whole = tensor.contiguous()
+    # Not view(-1), which leaves a single element the stride that it has.
+    vector = whole.as_strided((whole.numel(),), (1,))
     yield vector if dtype is None else vector.view(dtype)
     if writes and not tensor.is_contiguous():
         tensor.copy_(vector.view(tensor.shape))

@@ -29,11 +29,14 @@ class Flat:
         parts: the vectors as torch.nn.Parameters with .grad, for an optimizer: see cut().
 
     Raises:
-        ValueError: the parameters have several dtypes.
+        ValueError: the parameters have several dtypes, or two lie in one memory.
     """
 
     def __init__(self, model, weights=torch.zeros, gradient=torch.zeros):
         self.parameters = [value for value in model.parameters() if value.requires_grad]
+        addresses = [value.data_ptr() for value in self.parameters if value.numel()]
+        if len(set(addresses)) < len(addresses):
+            raise ValueError("two parameters lie in one memory: expected one Parameter, used twice")
         dtypes = {parameter.dtype for parameter in self.parameters}
         if len(dtypes) != 1:
             raise ValueError(f"parameters of one dtype make one vector; found {dtypes or 'none'}")

@@ -14,6 +14,7 @@ import contextlib
 import torch
 import torch.distributed as dist
 
+from allcores.parallel.combining import ReduceOp, combine, divide, is_combined_here
 from allcores.parallel.exchange import (
     BLOCK,
     Done,
@@ -26,24 +27,11 @@ from allcores.parallel.exchange import (
 
 # Elements in the rows of all ranks that each rank adds up itself: a second barrier takes longer.
 SMALL = 1 << 15
-ReduceOp = dist.ReduceOp.RedOpType
-COMBINE = {
-    ReduceOp.SUM: torch.Tensor.add_,
-    ReduceOp.AVG: torch.Tensor.add_,
-    ReduceOp.PRODUCT: torch.Tensor.mul_,
-    ReduceOp.MIN: lambda total, row: torch.minimum(total, row, out=total),
-    ReduceOp.MAX: lambda total, row: torch.maximum(total, row, out=total),
-    ReduceOp.BAND: torch.Tensor.bitwise_and_,
-    ReduceOp.BOR: torch.Tensor.bitwise_or_,
-    ReduceOp.BXOR: torch.Tensor.bitwise_xor_,
-}
-OF_BITS = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
-ROUNDED = (torch.float16, torch.bfloat16)  # added up as float32
-FLOATS = (torch.float32, torch.float64, *ROUNDED)
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 DTYPES = sorted({kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}, key=str)
-KINDS = ("all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier")
+REDUCING = ("all_reduce", "reduce", "reduce_scatter")
+KINDS = (*REDUCING, "broadcast", "all_gather", "barrier", "all_to_all", "gather", "scatter")
 EVERY = -1  # instead of the rank of a root
+UNKNOWN = (0, 0, EVERY, 0)  # instead of a dtype, a length, a root and an operation
 NAME = "shm"
 
 
@@ -62,13 +50,32 @@ def of_workers(world, backend):
     return world.new_group(range(world.workers), backend)
 
 
-def _by_gloo(name):
-    """A method that has gloo do what it is asked for."""
+def _by_gloo(name, kind):
+    """A method that has gloo make a collective, once all ranks of this machine have come for it."""
 
-    def collective(self, *arguments, **named):
-        return getattr(self.gloo, name)(*arguments, **named)
+    @one_thread
+    def collective(self, *arguments):
+        self._meet(kind)
+        self.exchange.end()
+        try:
+            work = getattr(self.gloo, name)(*arguments)
+            work.wait()
+        except RuntimeError:
+            self.exchange.give_up()
+            raise
+        return work
 
     return collective
+
+
+def _transfer(name):
+    """A method that has gloo begin a transfer between two ranks."""
+
+    def transfer(self, *arguments):
+        self.exchange.check()
+        return getattr(self.gloo, name)(*arguments)
+
+    return transfer
 
 
 class SharedMemoryGroup(dist.ProcessGroup):
@@ -102,22 +109,24 @@ class SharedMemoryGroup(dist.ProcessGroup):
     def allreduce(self, tensors, opts=None):
         """Combine a tensor with those of all ranks, in place."""
         opts = opts or dist.AllreduceOptions()
-        if not _is_combined_here(tensors, opts.reduceOp):
-            return self.gloo.allreduce(tensors, opts)
+        if not is_combined_here(tensors, opts.reduceOp):
+            return self._allreduce_by_gloo(tensors, opts)
         self._combine("all_reduce", tensors[0], opts.reduceOp.op)
         return Done(tensors)
 
     def allreduce_coalesced(self, tensors, opts):
         """Combine each of several tensors with those of all ranks, in place."""
+        options = dist.AllreduceOptions()
+        options.reduceOp, options.timeout = opts.reduceOp, opts.timeout
         for tensor in tensors:
-            self.allreduce([tensor], opts)
+            self.allreduce([tensor], options)
         return Done(tensors)
 
     @one_thread
     def reduce(self, tensors, opts):
         """Combine a tensor with those of all ranks, in place at the root."""
-        if not _is_combined_here(tensors, opts.reduceOp):
-            return self.gloo.reduce(tensors, opts)
+        if not is_combined_here(tensors, opts.reduceOp):
+            return self._reduce_by_gloo(tensors, opts)
         self._combine("reduce", tensors[0], opts.reduceOp.op, opts.rootRank)
         return Done(tensors)
 
@@ -140,7 +149,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
             for output in outputs_of_all
         )
         if self._has_machines or not is_even or len(outputs_of_all) != self.size():
-            return self.gloo.allgather(outputs, inputs)
+            return self._allgather_by_gloo(outputs, inputs)
         self._gather(outputs_of_all, tensor)
         return Done(outputs_of_all)
 
@@ -149,7 +158,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         """Give all ranks the tensors of all, one after the other."""
         self._check_lengths(output, tensor)
         if self._has_machines:
-            return self.gloo._allgather_base(output, tensor)
+            return self._allgather_base_by_gloo(output, tensor)
         self._gather([*output.view(self.size(), -1)], tensor)
         return Done([output])
 
@@ -170,8 +179,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
         """Give each rank what is combined of one tensor of every rank's list."""
         (output,), (of_all,) = outputs, inputs
         is_even = [part.shape for part in of_all] == [output.shape] * self.size()
-        if not is_even or not _is_combined_here([output], opts.reduceOp):
-            return self.gloo.reduce_scatter(outputs, inputs, opts)
+        if not is_even or not is_combined_here([output], opts.reduceOp):
+            return self._reduce_scatter_by_gloo(outputs, inputs, opts)
         self._scatter(output, of_all, opts.reduceOp.op)
         return Done(outputs)
 
@@ -179,8 +188,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
     def _reduce_scatter_base(self, output, tensor, opts):
         """reduce_scatter() of one tensor of each rank, cut into equal parts."""
         self._check_lengths(tensor, output)
-        if not _is_combined_here([output], opts.reduceOp):
-            return self.gloo._reduce_scatter_base(output, tensor, opts)
+        if not is_combined_here([output], opts.reduceOp):
+            return self._reduce_scatter_base_by_gloo(output, tensor, opts)
         self._scatter(output, [*tensor.reshape(self.size(), -1)], opts.reduceOp.op)
         return Done([output])
 
@@ -194,7 +203,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
     def barrier(self, opts=None):
         """Wait for all ranks."""
         if self._has_machines:
-            return self.gloo.barrier()
+            return self._barrier_by_gloo()
         self._meet("barrier")
         self.exchange.end()
         return Done([])
@@ -205,14 +214,21 @@ class SharedMemoryGroup(dist.ProcessGroup):
     reduce_scatter_single = _reduce_scatter_base
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
+    _allreduce_by_gloo = _by_gloo("allreduce", "all_reduce")
+    _reduce_by_gloo = _by_gloo("reduce", "reduce")
+    _allgather_by_gloo = _by_gloo("allgather", "all_gather")
+    _allgather_base_by_gloo = _by_gloo("_allgather_base", "all_gather")
+    _reduce_scatter_by_gloo = _by_gloo("reduce_scatter", "reduce_scatter")
+    _reduce_scatter_base_by_gloo = _by_gloo("_reduce_scatter_base", "reduce_scatter")
+    _barrier_by_gloo = _by_gloo("barrier", "barrier")
     # These move pieces from one rank to another.
-    gather = _by_gloo("gather")
-    scatter = _by_gloo("scatter")
-    alltoall = _by_gloo("alltoall")
-    alltoall_base = _by_gloo("alltoall_base")
-    send = _by_gloo("send")
-    recv = _by_gloo("recv")
-    recv_anysource = _by_gloo("recv_anysource")
+    gather = _by_gloo("gather", "gather")
+    scatter = _by_gloo("scatter", "scatter")
+    alltoall = _by_gloo("alltoall", "all_to_all")
+    alltoall_base = _by_gloo("alltoall_base", "all_to_all")
+    send = _transfer("send")
+    recv = _transfer("recv")
+    recv_anysource = _transfer("recv_anysource")
     all_to_all_single = alltoall_base
 
     # torch asks a group that is written in Python for its names by these.
@@ -256,7 +272,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 f"expected one that is {self.size()} times as long as the other, of the same dtype"
             )
 
-    def _meet(self, kind, description=(0, 0, EVERY, 0)):
+    def _meet(self, kind, description=UNKNOWN):
         """Meet the ranks of this machine, which must have come for the same."""
         exchange, own = self.exchange, (KINDS.index(kind), *description)
         exchange.begin(*own)
@@ -283,14 +299,14 @@ class SharedMemoryGroup(dist.ProcessGroup):
                     if writes:
                         part.copy_(rows[0])
                 elif writes:
-                    self._combine_rows(rows, part.copy_(rows[0]), operation)
+                    combine(rows, part.copy_(rows[0]), operation, self.size())
                 self.exchange.end()
 
     def _combine_slices(self, rows, operation):
         """Have each rank combine its slice of the rows, in the first of them."""
         place, count, length = self.exchange.place, len(rows), rows.shape[1]
         mine = rows[:, length * place // count : length * (place + 1) // count]
-        self._combine_rows(mine, mine[0], operation)
+        combine(mine, mine[0], operation, None if self._has_machines else self.size())
         self.exchange.meet()
         if self._has_machines:
             if self.across:
@@ -299,19 +315,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 options.reduceOp = dist.ReduceOp(ReduceOp.SUM if is_mean else operation)
                 self.across.allreduce([rows[0]], options).wait()
                 if is_mean:
-                    _divide(rows[0], self.size())
+                    divide(rows[0], self.size())
             self.exchange.meet()
-
-    def _combine_rows(self, rows, total, operation):
-        """Combine rows into a total that holds the first; always in this order, for the same bits
-        every time."""
-        exact = total.float() if total.dtype in ROUNDED else total
-        for row in rows[1:]:
-            COMBINE[operation](exact, row)
-        if operation == ReduceOp.AVG and not self._has_machines:
-            _divide(exact, self.size())
-        if exact is not total:
-            total.copy_(exact)
 
     def _broadcast_part(self, part, root, description):
         is_here = root in self.ranks
@@ -363,21 +368,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
                     row.copy_(whole[first * length :][: len(part)])
                 self._meet("reduce_scatter", description)
                 mine = rows[:, self.own_rank]
-                self._combine_rows(mine, part.copy_(mine[0]), operation)
+                combine(mine, part.copy_(mine[0]), operation, self.size())
                 self.exchange.end()
-
-
-def _is_combined_here(tensors, operation):
-    """Whether tensors of a kind are combined here; gloo has, or refuses, the others."""
-    (tensor, *others), kind = tensors, operation.op
-    if others or tensor.layout != torch.strided or kind not in COMBINE:
-        return False
-    return tensor.dtype in INTEGERS or (tensor.dtype in FLOATS and kind not in OF_BITS)
-
-
-def _divide(total, count):
-    """Make a mean of a sum; a mean of integers loses its fraction, as NCCL's does."""
-    total.div_(count, rounding_mode="trunc" if total.dtype in INTEGERS else None)
 
 
 def _description(tensor, root=EVERY, operation=0):
@@ -385,7 +377,8 @@ def _description(tensor, root=EVERY, operation=0):
 
 
 def _said(kind, dtype, length, root, operation):
-    if KINDS[kind] == "barrier":
-        return "barrier()"
+    if (dtype, length, root, operation) == UNKNOWN:
+        return f"{KINDS[kind]}()"
     of_root = "" if root == EVERY else f", with rank {root} as the root"
-    return f"{KINDS[kind]}() of {length} {DTYPES[dtype]}{of_root}"
+    by = f" by {ReduceOp(operation).name}" if KINDS[kind] in REDUCING else ""
+    return f"{KINDS[kind]}() of {length} {DTYPES[dtype]}{by}{of_root}"

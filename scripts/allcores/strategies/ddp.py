@@ -73,12 +73,13 @@ class DDP(Strategy):
             self.model.register_comm_hook(*_hook(hook, powersgd_rank))
         self._arrange_buckets()
         first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
-        first.register_post_accumulate_grad_hook(self._end_backward)
+        first.register_post_accumulate_grad_hook(lambda _: world.clock.enter("communicate"))
+        self.model.register_forward_pre_hook(self._begin_forward)
         self.is_exchanged = True
 
-    def _end_backward(self, parameter):
-        self.world.clock.enter("communicate")
-        self.is_exchanged = self.model.require_backward_grad_sync
+    def _begin_forward(self, model, inputs):
+        if torch.is_grad_enabled():
+            self.is_exchanged = model.require_backward_grad_sync
 
     def _arrange_buckets(self):
         """Run one backward(), of a loss that is always 0.
@@ -89,7 +90,9 @@ class DDP(Strategy):
         """
         own = vars(self.module).get("forward")
         self.module.forward = lambda: sum(
-            0 * parameter.sum() for parameter in self.module.parameters() if parameter.requires_grad
+            0 * parameter.sum().real
+            for parameter in self.module.parameters()
+            if parameter.requires_grad
         )
         self.model().backward()
         del self.module.forward

@@ -74,9 +74,11 @@ class SharedMemory(Strategy):
         self.blocks = self._blocks(world.rank_on_node, world.workers_on_node)
         parts = [part for block in self.blocks for part in block.parts]
         super().__init__(model, make_optimizer(parts, self._add_up_slices), world)
+        self.first_state = _state_of_a_weight(make_optimizer, self.flat.weights.dtype)
         self.shared_state = {
             name: world.shared.zeros(self.flat.weights.shape, self.flat.weights.dtype)
-            for name in _names_of_state_per_weight(make_optimizer, self.flat.weights.dtype)
+            for name, value in self.first_state.items()
+            if torch.is_tensor(value) and value.dim()
         }
         self.to_share = True
         world.barrier_on_node()  # every worker has written the initial weights
@@ -105,6 +107,8 @@ class SharedMemory(Strategy):
         Letting autograd accumulate the first one there would cost a pass to read what is there, and
         one to clear it. A second backward() before step() does.
         """
+        if parameter.grad.requires_grad:
+            raise ValueError("expected gradients without a graph of their own (create_graph)")
         part = self.flat.gradients[parameter]
         if parameter.grad is not part:
             part.copy_(parameter.grad.detach())
@@ -116,8 +120,10 @@ class SharedMemory(Strategy):
         self.world.barrier_on_node()  # all gradients are there
         (group,) = self.optimizer.param_groups
         averaged = self._averaged()
+        settings = {name: value for name, value in group.items() if name != "params"}
         for blocks in [list(averaged)] if self.clips else ([block] for block in averaged):
             group["params"] = [part for block in blocks for part in block.parts]
+            group.update(settings)  # an optimizer may count its steps there
             self.update(lr)
         if self.to_share:
             self._share_state()
@@ -187,6 +193,9 @@ class SharedMemory(Strategy):
             # Where each weight is updated alone, one without a gradient has no state yet.
             none_yet = numbers | {key: torch.zeros_like(parameter) for key in self.shared_state}
             kept = states.get(names[parameter], none_yet)
+            others = {key: v for key, v in self.first_state.items() if key != "step"}
+            if kept is none_yet and any(torch.any(torch.as_tensor(v)) for v in others.values()):
+                raise ValueError(f"the saved state has nothing of {names[parameter]}")
             values = {key: lined_up(parameter, key, value) for key, value in kept.items()}
             for where, part in self._cuts():
                 if place.start <= where.start < place.stop:
@@ -208,11 +217,10 @@ def _add_up(gradients, total):
         total.add_(gradient)
 
 
-def _names_of_state_per_weight(make_optimizer, dtype):
-    """The names of what an optimizer keeps per weight, seen from an update of a single weight."""
+def _state_of_a_weight(make_optimizer, dtype):
+    """What an optimizer keeps of a single weight after an update without a gradient."""
     weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
     weight.grad = torch.zeros_like(weight)
     optimizer = make_optimizer([weight])
     optimizer.step()
-    state = optimizer.state[weight].items()
-    return [name for name, value in state if torch.is_tensor(value) and value.dim()]
+    return optimizer.state[weight]

@@ -1,0 +1,54 @@
+"""What the backend `shm` computes itself: tensors combined element by element."""
+
+import torch
+import torch.distributed as dist
+
+ReduceOp = dist.ReduceOp.RedOpType
+COMBINE = {
+    ReduceOp.SUM: torch.Tensor.add_,
+    ReduceOp.AVG: torch.Tensor.add_,
+    ReduceOp.PRODUCT: torch.Tensor.mul_,
+    ReduceOp.MIN: lambda total, row: torch.minimum(total, row, out=total),
+    ReduceOp.MAX: lambda total, row: torch.maximum(total, row, out=total),
+    ReduceOp.BAND: torch.Tensor.bitwise_and_,
+    ReduceOp.BOR: torch.Tensor.bitwise_or_,
+    ReduceOp.BXOR: torch.Tensor.bitwise_xor_,
+}
+OF_BITS = (ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR)
+ROUNDED = (torch.float16, torch.bfloat16)  # added up as float32
+FLOATS = (torch.float32, torch.float64, *ROUNDED)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def is_combined_here(tensors, operation):
+    """Whether tensors of a kind are combined here; gloo has, or refuses, the others.
+
+    Args:
+        operation: torch.distributed.ReduceOp.
+    """
+    (tensor, *others), kind = tensors, operation.op
+    if others or tensor.layout != torch.strided or kind not in COMBINE:
+        return False
+    return tensor.dtype in INTEGERS or (tensor.dtype in FLOATS and kind not in OF_BITS)
+
+
+def combine(rows, total, operation, size=None):
+    """Combine rows into a total that holds the first; always in this order, for the same bits every
+    time.
+
+    Args:
+        operation: of ReduceOp.
+        size: number of ranks by which the sum is divided for a mean; None: it is divided later.
+    """
+    exact = total.float() if total.dtype in ROUNDED else total
+    for row in rows[1:]:
+        COMBINE[operation](exact, row)
+    if operation == ReduceOp.AVG and size:
+        divide(exact, size)
+    if exact is not total:
+        total.copy_(exact)
+
+
+def divide(total, count):
+    """Make a mean of a sum; a mean of integers loses its fraction, as NCCL's does."""
+    total.div_(count, rounding_mode="trunc" if total.dtype in INTEGERS else None)
