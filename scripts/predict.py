@@ -31,7 +31,7 @@ def main(flags):
     unseen = ensemble.unseen(predictors)
     new_samples = samples.read(flags.data, predictors[0], flags.unknown_as_none, unseen)
     predictions = ensemble.mean(predictors, new_samples.inputs)
-    table, score = output.of(new_samples, predictions, predictors[0].task, predictors[0].classes)
+    table, score = output.of(new_samples, predictions, predictors[0].task, predictors[0].names)
     table.to_csv(flags.output, index=False)
     print(
         f"{len(table):,} samples, {ensemble.description(predictors)}{score}; "

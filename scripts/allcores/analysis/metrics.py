@@ -103,7 +103,8 @@ def of_study(config, study):
 
 
 def predictions(run, files):
-    """The predictions of a run: a frame of sample, true, predicted, and scores if of classes.
+    """The predictions of a run: a frame of sample, true, predicted, and scores if of classes; of
+    several numbers lists in true and predicted, and their names in `number`.
 
     Args:
         run: its metrics.json.
@@ -114,7 +115,8 @@ def predictions(run, files):
     """
     import pandas as pd  # here, since the workflow only asks for names
 
-    return pd.read_parquet(io.BytesIO(checked(files, run, "predictions.parquet")))
+    frame = pd.read_parquet(io.BytesIO(checked(files, run, "predictions.parquet")))
+    return frame.assign(number=[run["numbers"]] * len(frame)) if run["numbers"] else frame
 
 
 def measured(run, files, metrics):
@@ -132,7 +134,10 @@ def measured(run, files, metrics):
     missing = [metric for metric in metrics if metric.name not in values]
     if missing:
         frame = predictions(run, files)
-        arguments = frame["true"].to_numpy(), frame["predicted"].to_numpy(), probabilities(frame)
+        answers = [frame[name].to_numpy() for name in ("true", "predicted")]
+        if answers[0].dtype == object:  # lists of several numbers
+            answers = map(np.stack, answers)
+        arguments = *answers, probabilities(frame)
         values |= {metric.name: metric.measure(*arguments) for metric in missing}
     return {name: math.nan if values[name] is None else values[name] for name in names}
 

@@ -210,6 +210,15 @@ def _is_of_classes(config, settings):
     return _is_learnable(config, settings) and _targets(config, settings) == "classes"
 
 
+def _is_of_several_numbers(config, settings):
+    choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
+    known = [registry.metadata(choice) for choice in choices]
+    return _targets(config, settings) == "numbers" and any(
+        isinstance(choice.options.get("target"), list) or (metadata and metadata.numbers > 1)
+        for choice, metadata in zip(choices, known, strict=True)
+    )
+
+
 def _targets(config, settings):
     return fit.task_of_study(config, settings).constants["TARGETS"]
 
@@ -236,6 +245,7 @@ def _has_several_models(config, settings):
 CONDITIONS = {
     "learnable": _is_learnable,
     "classes": _is_of_classes,
+    "several_numbers": _is_of_several_numbers,
     "numbers": lambda config, settings: _targets(config, settings) == "numbers",
     "asynchronous": _is_asynchronous,
     "several_setups": _has_several_setups,

@@ -23,6 +23,7 @@ TIDY = (
     "epochs",
     "staleness",
     "classes",
+    "numbers",
     "confusion",
     "utilisation",
     "candidates",

@@ -157,6 +157,20 @@ def classes(all_metrics):
     return _below_each_other(parts, ["class", "samples", "correct"])
 
 
+def numbers(all_metrics):
+    """One row per number of each run that predicts several and ended well."""
+    parts = [
+        _of_run(metrics, {"number": metrics["numbers"], **_columns(metrics["of_each"])})
+        for metrics in all_metrics
+        if metrics["diverged"] is None and metrics["numbers"]
+    ]
+    return _below_each_other(parts, ["number", "r2", "rmse", "mae"])
+
+
+def _columns(records):
+    return {name: [record[name] for record in records] for name in records[0]}
+
+
 def confusion(all_metrics):
     """One row per run, true and predicted class; pairs without samples only where they agree."""
     parts = []

@@ -19,8 +19,8 @@ class Scaling:
 
     mean: np.ndarray
     std: np.ndarray
-    centre: float = 0.0
-    spread: float = 1.0
+    centre: float | np.ndarray = 0.0
+    spread: float | np.ndarray = 1.0
 
     @classmethod
     def of(cls, dataset, samples):
@@ -45,7 +45,7 @@ class Scaling:
     @classmethod
     def from_json(cls, values):
         mean, std = (np.array(values[name]) for name in ("mean", "std"))
-        return cls(mean, std, values["centre"], values["spread"])
+        return cls(mean, std, *(np.array(values[name]) for name in ("centre", "spread")))
 
 
 def _statistics(inputs, samples):

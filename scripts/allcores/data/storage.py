@@ -33,6 +33,7 @@ class Metadata:
         times: number of different times in the training part; None: it has no order.
         same_class_start: number of samples of one class at the start of a training part in order.
         notes: sentences on what may be unintended.
+        numbers: how many are predicted of each sample, where the targets are no classes.
         examples: what extremes() gives, where only real samples can be tried out; None: any numbers
             of that shape can.
     """
@@ -47,11 +48,12 @@ class Metadata:
     same_class_start: int = 0
     notes: tuple = ()
     examples: list | None = None
+    numbers: int = 1
 
     @property
     def task(self):
         """The tasks.base.Task of what is predicted."""
-        return tasks.usual(self.classes)
+        return tasks.usual(self.classes, self.numbers)
 
     @classmethod
     def of(cls, samples):
@@ -69,6 +71,7 @@ class Metadata:
             times=None if samples.times is None else len(np.unique(samples.times)),
             same_class_start=_same_class_start(samples),
             notes=tuple(samples.notes),
+            numbers=len(samples.numbers or [None]),
         )
 
 
@@ -132,7 +135,7 @@ class Samples:
     Attributes:
         shape: (N, ...) of all inputs; images are (N, C, H, W). The training part comes first.
         chunks: iterable of consecutive arrays, N samples in all: uint8 images, or float32.
-        targets: (N,) integers in 0 .. len(classes) - 1, or numbers.
+        targets: (N,) integers in 0 .. len(classes) - 1, or numbers, or (N, T) of several numbers.
         classes: the classes' names; None: the targets are numbers.
         train: number of samples in the training part; the rest are the dataset's own test set.
         groups: of the training samples, (train,) integers: samples of one group are held out
@@ -144,6 +147,7 @@ class Samples:
         dtype: of the chunks.
         scale: whether networks get the inputs scaled.
         notes: sentences on what may be unintended.
+        numbers: the names of several numbers; None: there is one, or they are classes.
     """
 
     shape: tuple
@@ -157,11 +161,12 @@ class Samples:
     dtype: type = np.uint8
     scale: bool = True
     notes: list = field(default_factory=list)
+    numbers: list | None = None
 
     @property
     def task(self):
         """The tasks.base.Task of what is predicted."""
-        return tasks.usual(self.classes and len(self.classes))
+        return tasks.usual(self.classes and len(self.classes), len(self.numbers or [None]))
 
 
 @dataclass
@@ -276,6 +281,7 @@ def write(folder, source, made_of="", check=lambda: None):
         "task": source.task.name,
         "outputs": source.task.outputs,
         "classes": source.classes and [str(name) for name in source.classes],
+        "numbers": source.numbers,
         "columns": source.columns,
         "scale": source.scale,
         "class_counts": source.classes and np.bincount(arrays["targets"]).tolist(),

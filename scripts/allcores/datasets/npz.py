@@ -54,6 +54,7 @@ def load(folder, *, path, task="classification", scale=True):
         chunks=(chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)),
         targets=np.concatenate(file.targets),
         classes=None if file.is_regression else list(range(int(file.targets[0].max()) + 1)),
+        numbers=file.names_of_numbers(),
         train=len(file.targets[0]),
         groups=file.groups,
         times=file.times,
@@ -199,18 +200,28 @@ class _File:
             raise ValueError(f"{self.path}: {name} up to {labels.max()} for {count} samples")
         return labels.astype(np.int64)
 
+    def names_of_numbers(self):
+        """Of several numbers that are predicted, else None."""
+        first, *others = [targets.shape[1:] for targets in self.targets]
+        if any(shape != first for shape in others):
+            raise ValueError(f"{self.path}: targets and test_targets differ in shape")
+        return [f"number {at + 1}" for at in range(first[0])] if first else None
+
     def _numbers(self, name, count):
         targets = _read(self.path, name)
-        if targets.shape != (count,) or targets.dtype.kind not in "fiu":
+        is_one = targets.shape == (count,)
+        is_several = targets.ndim == 2 and len(targets) == count and targets.shape[1] > 1
+        if not (is_one or is_several) or targets.dtype.kind not in "fiu":
             raise ValueError(
-                f"{self.path}: {name} must be ({count},) numbers; "
+                f"{self.path}: {name} must be ({count},) numbers, or ({count}, T) of T > 1 each; "
                 f"found {targets.dtype}, {targets.shape}"
             )
-        invalid = np.flatnonzero(~np.isfinite(targets))
+        invalid = np.argwhere(~np.isfinite(targets))
         if len(invalid):
+            place = tuple(invalid[0].tolist())
+            where = ", ".join(map(str, place))
             raise ValueError(
-                f"{self.path}: {name}[{invalid[0]}] is {targets[invalid[0]]}; expected finite "
-                "numbers"
+                f"{self.path}: {name}[{where}] is {targets[place]}; expected finite numbers"
             )
         return targets.astype(np.float64)
 

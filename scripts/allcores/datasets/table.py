@@ -50,7 +50,7 @@ def load(
     """The table in the file at path.
 
     Args:
-        target: the column that is predicted.
+        target: the column that is predicted; of numbers, a list of several, too.
         drop: columns that are not features.
         groups: a column, not a feature; rows with the same value are held out together.
         time: a column of numbers or dates, not a feature; held-out rows come after those that are
@@ -64,18 +64,24 @@ def load(
     if groups and time:
         raise ValueError(f"{path}: found groups and time; expected one of them")
     splits_by = [column for column in (groups, time) if column]
-    for column in (target, *drop, *splits_by):
+    targets_named = target if isinstance(target, list) else [target]
+    if isinstance(target, list) and (task != "regression" or len({*map(str, target)}) < 2):
+        raise ValueError(
+            f"{path}: found target {target}; expected a column, or, for `task: regression`, a list "
+            "of several"
+        )
+    for column in (*targets_named, *drop, *splits_by):
         if not isinstance(column, str):
             raise ValueError(f"{path}: found the column {column!r}; expected a name, in quotes")
         if column not in frame:
             raise ValueError(
                 f"{path}: has no column {column}; found {', '.join(map(str, frame.columns))}"
             )
-    features = frame.drop(columns=list({target, *drop, *splits_by}))
+    features = frame.drop(columns=list({*targets_named, *drop, *splits_by}))
     _refuse_unnamed(path, features)
     if frame.empty or features.columns.empty:
         raise ValueError(f"{path}: has {len(frame)} rows and {len(features.columns)} features")
-    refuse_missing(path, frame[[target, *splits_by]], "cannot be left out")
+    refuse_missing(path, frame[[*targets_named, *splits_by]], "cannot be left out")
     if missing == "error":
         refuse_missing(path, features, "`missing: mean` would put the mean there")
     named = [name for name in (target if task == "classification" else None, groups) if name]
@@ -84,7 +90,10 @@ def load(
     inputs = encoded(path, features, columns)
     _refuse_unfit(path, features, columns)
     if task == "regression":
-        targets, classes = _exact(path, frame[target]), None
+        columns_of_targets = [_exact(path, frame[name]) for name in targets_named]
+        targets, classes = np.stack(columns_of_targets, axis=1), None
+        if len(targets_named) == 1:
+            (targets,) = columns_of_targets
     else:
         targets, classes = _classes(path, frame[target])
         if len(classes) < 2:
@@ -99,6 +108,7 @@ def load(
         times=_times(path, frame[time]) if time else None,
         columns=columns,
         dtype=np.float32,
+        numbers=target if isinstance(target, list) else None,
         notes=[
             *_table_notes.of(frame, features, named, codes),
             *(notes_on_groups(frame[groups], targets) if groups and classes else []),

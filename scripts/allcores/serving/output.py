@@ -20,14 +20,14 @@ def refuse_foreign(file):
                 raise ValueError(f"--output: {file} is there and was not written by predict.py")
 
 
-def of(samples, answers, task, classes):
+def of(samples, answers, task, names):
     """(the table to write, the score in words; "" if no true answers are known).
 
     Args:
         samples: samples.NewSamples.
         answers: (n, outputs), see tasks.base.Task.answers().
-        classes: names of the classes; None: the targets are no classes.
+        names: of the outputs; None: there is one.
     """
-    columns, score = task.told(answers, samples.true, classes)
+    columns, score = task.told(answers, samples.true, names)
     table = pd.DataFrame({"sample": samples.names} | columns)
     return table, f"; {score}" if score else ""

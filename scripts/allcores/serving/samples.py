@@ -98,7 +98,7 @@ def _from_arrays(path, arrays, predictor):
             raise ValueError(f"{path}: at {place} there is no finite number that float32 can hold")
     count, classes = len(inputs), predictor.classes
     true = arrays.get("targets" if classes is None else "labels")
-    if true is not None and true.shape != (count,):
+    if true is not None and true.shape not in ((count,), (count, predictor.task.outputs)):
         raise ValueError(f"{path}: expected one answer for each of {count}; found {true.shape}")
     if true is not None and classes is None and true.dtype.kind not in "fiub":
         raise ValueError(f"{path}: targets must be numbers; found {true.dtype}")
@@ -124,6 +124,7 @@ def _from_table(path, predictor, unknown_as_none, unseen):
         column["name"] for column in predictor.columns if column["category"] in ("False", "True")
     }
     texts = texts - truth_values | ({target} if predictor.classes is not None else set())
+    targets = target if isinstance(target, list) else [target]
     frame = table.read(path, texts)
     if frame.empty:
         raise ValueError(f"{path}: has no rows")
@@ -133,13 +134,17 @@ def _from_table(path, predictor, unknown_as_none, unseen):
         table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
     has_names = path.suffix == ".csv" and _table_notes.has_names(frame)
     true, notes = None, (_table_notes.NAMED,) * has_names
-    if target in frame:
-        classes = predictor.classes
-        true, problem = (
-            _numbers(frame[target]) if classes is None else _classes(frame[target], classes)
-        )
-        if problem:
-            notes += (f"the column {target} {problem}: predictions are not scored",)
+    if set(targets) <= set(frame):
+        classes, columns = predictor.classes, []
+        for name in targets:
+            values, problem = (
+                _numbers(frame[name]) if classes is None else _classes(frame[name], classes)
+            )
+            columns.append(values)
+            if problem:
+                notes += (f"the column {name} {problem}: predictions are not scored",)
+        if all(values is not None for values in columns):
+            true = np.stack(columns, axis=1) if isinstance(target, list) else columns[0]
     return NewSamples(list(range(len(inputs))), inputs, true, notes)
 
 

@@ -44,7 +44,7 @@ class StackedSamples:
         inputs.sub_(self.mean).mul_(self.scale)
         if self.may_be_missing:
             inputs.nan_to_num_(nan=0.0)
-        return inputs, self.targets.gather(1, positions)
+        return inputs, self.targets[torch.arange(len(positions)).unsqueeze(1), positions]
 
 
 def orders(prepared_runs, epochs, steps, width):

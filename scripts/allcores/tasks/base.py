@@ -106,13 +106,13 @@ class Task:
         """What users get for a sample: (n, outputs), which several models' means make sense of."""
         raise NotImplementedError
 
-    def told(self, answers, true, classes):
+    def told(self, answers, true, names):
         """(name -> column of a table of predictions, the score in words).
 
         Args:
             answers: (n, outputs).
             true: targets as stored; None: unknown, and the score is "".
-            classes: their names; None: the targets are no classes.
+            names: of the outputs; None: there is one.
         """
         raise NotImplementedError
 
@@ -134,10 +134,11 @@ def named(name, outputs):
     return registry.tasks()[name].load()(outputs)
 
 
-def usual(classes):
+def usual(classes, numbers=1):
     """The Task of data that name none.
 
     Args:
-        classes: their number; None: the targets are numbers.
+        classes: how many there are; None: the targets are numbers.
+        numbers: how many there are of each sample.
     """
-    return named("regression", 1) if classes is None else named("classification", classes)
+    return named("regression", numbers) if classes is None else named("classification", classes)

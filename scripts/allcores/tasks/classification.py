@@ -104,13 +104,13 @@ class Classification(Task):
 
         return torch.from_numpy(scores).softmax(dim=1).numpy()
 
-    def told(self, answers, true, classes):
-        predicted, names = answers.argmax(axis=1), np.array(classes, dtype=object)
-        columns, score = {"predicted": names[predicted]}, ""
+    def told(self, answers, true, names):
+        predicted, texts = answers.argmax(axis=1), np.array(names, dtype=object)
+        columns, score = {"predicted": texts[predicted]}, ""
         if true is not None:
-            columns["true"] = names[true]
+            columns["true"] = texts[true]
             score = self.in_words(self.measured(true, predicted))
-        return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(classes)}, score
+        return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
 
     def examples(self, count):
         import torch

@@ -39,6 +39,7 @@ def metrics(run, info, checkpoint, measures, diverged):
         "task": info["task"],
         "outputs": info["outputs"],
         "classes": info["classes"],
+        "numbers": info["numbers"],
         "columns": info["columns"],
         **(no_measures if diverged else measures[evaluation.shipped(done)]),
         "shipped_epoch": None if diverged else evaluation.shipped(done) + 1,

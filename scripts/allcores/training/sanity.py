@@ -293,7 +293,9 @@ def _seconds_of_a_sample(model, inputs, criterion, targets):
         seconds = time.perf_counter() - began
         if seconds > LONG_ENOUGH or len(inputs) >= MOST_TIMED:
             return seconds / len(inputs)
-        inputs, targets = inputs.repeat(4, *[1] * (inputs.ndim - 1)), targets.repeat(4)
+        inputs, targets = (
+            values.repeat(4, *[1] * (values.ndim - 1)) for values in (inputs, targets)
+        )
 
 
 def _activation_bytes(model, inputs):

@@ -1,0 +1,162 @@
+"""Several numbers of each sample are predicted at once."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import DDP, using, vary
+from project import copy
+from sklearn import metrics
+from test_any_data import MSE, PLAIN
+from test_stack import difference, stack
+
+from allcores.data.batches import shards, shuffled
+from allcores.datasets import npz, table
+from allcores.serving import output, samples
+from allcores.serving.predictor import Predictor
+from allcores.study.run import Choice
+from allcores.training import models
+
+ROWS = 90
+RANDOM = np.random.default_rng(0)
+FRAME = pd.DataFrame(RANDOM.normal(size=(ROWS, 3)), columns=["a", "b", "c"])
+FRAME["cost"] = 100 + 30 * FRAME["a"] - 10 * FRAME["b"]
+FRAME["risk"] = 0.01 * FRAME["c"] + 0.001 * FRAME["a"]
+TARGETS = ["cost", "risk"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    FRAME.to_csv(tmp_path / "both.csv", index=False)
+    options = {"path": str(tmp_path / "both.csv"), "target": TARGETS, "task": "regression"}
+    return vary(
+        dataset=Choice("both", "table", options),
+        model=Choice("mlp", "mlp", {"hidden": [8]}),
+        loss=MSE,
+        schedule=Choice("constant", "constant", {}),
+        optimizer=Choice("Adam", "Adam", {"lr": 0.02}),
+        **PLAIN,
+        **{"folds": 3, "fold": 0, "epochs": 6, "batch_size": 16},
+    )
+
+
+def test_scores_are_those_of_scikit_learn_and_predictions_come_in_their_units(run, laboratory):
+    record, _ = laboratory.conduct(run)
+    frame = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
+    true, predicted = (np.stack(frame[name]) for name in ("true", "predicted"))
+    assert np.array_equal(true, FRAME[TARGETS].to_numpy()[frame["sample"]])
+    assert record["r2"] == pytest.approx(metrics.r2_score(true, predicted))
+    assert record["mae"] == pytest.approx(metrics.mean_absolute_error(true, predicted))
+    assert record["rmse"] == pytest.approx(metrics.root_mean_squared_error(true, predicted))
+    each = metrics.r2_score(true, predicted, multioutput="raw_values")
+    assert [of_one["r2"] for of_one in record["of_each"]] == pytest.approx(each)
+    assert record["numbers"] == TARGETS
+    predictor = Predictor(laboratory.folder / "run")
+    new = samples.read(laboratory.folder / "both.csv", predictor)
+    told, score = output.of(new, predictor.predictions(new.inputs), predictor.task, predictor.names)
+    assert np.array_equal(told["predicted_risk"][frame["sample"]], predicted[:, 1])
+    assert np.array_equal(told["true_cost"], FRAME["cost"])
+    assert score.startswith("; mean R2 ")
+
+
+def test_training_is_that_of_plain_torch(run, laboratory):
+    _, weights = laboratory.conduct(run)
+    held_out = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")["sample"]
+    mine = np.setdiff1d(np.arange(ROWS), held_out)
+    inputs, targets = (
+        (values - values[mine].mean(axis=0)) / values[mine].std(axis=0)
+        for values in (FRAME[["a", "b", "c"]].to_numpy(), FRAME[TARGETS].to_numpy())
+    )
+    inputs, targets = (torch.tensor(values, dtype=torch.float32) for values in (inputs, targets))
+    torch.manual_seed(run.seed)
+    model = models.build(run, (3,), 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for epoch in range(run.epochs):
+        for shard in shards(shuffled(mine, run.seed, epoch), 16, 0, 1):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(
+                model(inputs[shard.samples]), targets[shard.samples]
+            )
+            loss.backward()
+            optimizer.step()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("strategy", [DDP, Choice("shared_memory", "shared_memory", {})])
+def test_workers_follow_serial(run, laboratory, strategy):
+    _, expected = laboratory.conduct(run, "serial")
+    _, weights = laboratory.conduct(using(strategy, 2, run), strategy.label)
+    for name, value in expected.items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_of_a_stack_is_the_lone_one(run, laboratory):
+    run = vary(run, optimizer=Choice("Adam", "Adam", {"lr": 0.02}), folds=3)
+    lone, weights = laboratory.conduct(run)
+    results, refused = stack(laboratory, [run, vary(run, seed=run.seed + 1)])
+    assert refused == []
+    (stacked, of_stack), _ = results
+    assert difference(of_stack, weights) < 1e-5
+    assert stacked["of_each"][1]["r2"] == pytest.approx(lone["of_each"][1]["r2"], rel=1e-4)
+
+
+def test_each_number_is_scaled_by_the_training_samples_alone(run, laboratory):
+    laboratory.conduct(run)
+    scaling = Predictor(laboratory.folder / "run").scaling
+    held_out = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")["sample"]
+    of_training = FRAME[TARGETS].drop(index=held_out)
+    assert scaling.centre == pytest.approx(of_training.mean().to_numpy())
+    assert scaling.spread == pytest.approx(of_training.std(ddof=0).to_numpy())
+
+
+def test_arrays_have_several_numbers_too(tmp_path):
+    file = tmp_path / "mine.npz"
+    np.savez(file, inputs=RANDOM.normal(size=(8, 2)), targets=np.arange(24).reshape(8, 3))
+    made = npz.load(None, path=str(file), task="regression")
+    assert made.task.outputs == 3 == npz.metadata(str(file), task="regression").task.outputs
+    assert made.numbers == ["number 1", "number 2", "number 3"]
+    np.savez(file, inputs=np.ones((8, 2)), targets=np.full((8, 3), np.nan))
+    with pytest.raises(ValueError, match=r"targets\[0, 0\] is nan; expected finite"):
+        npz.load(None, path=str(file), task="regression")
+    np.savez(file, inputs=np.ones((8, 2)), targets=np.ones((8, 1)))
+    with pytest.raises(ValueError, match=r"must be \(8,\) numbers, or \(8, T\) of T > 1 each"):
+        npz.load(None, path=str(file), task="regression")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": TARGETS}, "expected a column, or, for `task: regression`, a list of several"),
+        ({"target": ["cost"], "task": "regression"}, "found target .*a list of several"),
+        ({"target": ["cost", "cost"], "task": "regression"}, "found target .*a list of several"),
+        ({"target": ["cost", "lost"], "task": "regression"}, "has no column lost"),
+        ({"target": ["cost", "flat"], "task": "regression"}, "which do not differ"),
+    ],
+)
+def test_what_is_no_list_of_numbers_is_told(tmp_path, options, message):
+    FRAME.assign(flat=1.0).to_csv(tmp_path / "both.csv", index=False)
+    with pytest.raises(ValueError, match=message):
+        made = table.load(None, path=str(tmp_path / "both.csv"), **options)
+        made.task.checked(made.targets)
+
+
+def test_a_study_of_several_numbers_says_how_well_each_is_predicted(tmp_path):
+    FRAME.to_csv(tmp_path / "both.csv", index=False)
+    project = copy(tmp_path / "project")
+    options = {"name": "table", "path": str(tmp_path / "both.csv"), "target": TARGETS}
+    project.configure(
+        lambda config: config.update(
+            datasets={"both": options | {"task": "regression"}},
+            models={"mlp": config["models"]["mlp"]},
+            studies={"s": {"datasets": ["both"], "folds": 2, "models": ["mlp"]}},
+        )
+    )
+    project.call()
+    folder = project.results / "studies" / "s"
+    scores = pd.read_csv(folder / "per_number_table.csv").set_index("number")
+    assert list(scores.index) == TARGETS
+    total = pd.read_csv(folder / "accuracy_table.csv")["r2"][0]
+    assert scores["r2"].mean() == pytest.approx(total)
+    assert "Scores per number" in (folder / "report.html").read_text()
+    assert (folder / "residuals_figure.png").exists()
