@@ -1,4 +1,4 @@
-"""What a stranger adds is one file: the strategy of the docs, a model, a dataset and a schedule."""
+"""What a stranger adds is one file: a strategy, a model, a dataset, a task and a schedule."""
 
 import json
 import re
@@ -39,6 +39,54 @@ def load(folder, *, count=60):
     images[labels == 1, :, 4:] = 200
     return Samples(images.shape, [images], labels, ["above", "below"], count)
 '''
+TASK = '''"""Counts of events: a model gives the logarithm of the expected one."""
+import numpy as np
+
+from allcores.tasks.regression import Regression
+
+TARGETS = "numbers"
+LOSS = "PoissonNLLLoss"
+LOSSES = ("PoissonNLLLoss",)
+WEIGHTED = ()
+METRICS = ("r2", "rmse", "mae")
+IS_SCALED = False
+IS_STRATIFIED = False
+
+
+class Counts(Regression):
+    def scaling(self, targets):
+        return 0.0, 1.0
+
+    def answers(self, scores, scaling):
+        return np.exp(scores.astype(np.float64))
+'''
+EVENTS = '''"""How often something happens, twice as often for each step of the first feature."""
+import numpy as np
+
+from allcores.data.storage import Metadata, Samples
+from allcores.tasks.base import named
+
+TASK = "counts"
+
+
+def metadata():
+    return Metadata(120, 0, None, (2,), None, own_task=named("counts", 1))
+
+
+def load(folder):
+    random = np.random.default_rng(0)
+    inputs = random.normal(size=(120, 2)).astype(np.float32)
+    counts = random.poisson(4 * 2 ** inputs[:, 0])
+    made = Samples((120, 2), [inputs], counts, None, 120, dtype=np.float32)
+    made.own_task = named("counts", 1)
+    return made
+'''
+COUNTS = """
+models:
+  mlp: {hidden: [8], batch_size: 10, epochs: 12, optimizer: {name: adam, lr: 0.02}}
+studies:
+  s: {datasets: [events], folds: 2, models: [mlp], strategies: [serial, ddp], workers: [2]}
+"""
 SCHEDULE = """
 
 def halves(optimizer, total_steps):
@@ -75,6 +123,8 @@ def project(tmp_path_factory):
     library = project.folder / "scripts" / "allcores"
     (library / "models" / "wide.py").write_text(MODEL)
     (library / "datasets" / "stripes.py").write_text(DATASET)
+    (library / "datasets" / "events.py").write_text(EVENTS)
+    (library / "tasks" / "counts.py").write_text(TASK)
     with (library / "training" / "schedules.py").open("a") as schedules:
         schedules.write(SCHEDULE)
     with (library / "analysis" / "measures.py").open("a") as measures:
@@ -107,6 +157,28 @@ def test_a_study_of_what_was_added_is_trained(project):
     assert project.planned(table) == {}
     project.edit("mine.py", "min()", "max()")
     assert project.planned(table) == {"report_s": 1, "total": 1}
+
+
+def test_a_task_that_was_added_is_trained_and_scored(project):
+    project.config.write_text(COUNTS)
+    project.call()
+    files = list(project.results.glob("runs/events/**/metrics.json"))
+    assert files
+    for file in files:
+        metrics = json.loads(file.read_text())
+        assert metrics["task"] == "counts"
+        assert metrics["settings"]["loss"]["name"] == "PoissonNLLLoss"
+    folder = project.results / "studies" / "s"
+    predicted = pd.read_parquet(folder / "predictions.parquet")["predicted"]
+    assert predicted.min() > 0
+    scores = pd.read_csv(folder / "accuracy_table.csv").set_index("strategy")["r2"]
+    assert scores.min() > 0.3
+    assert scores["serial"] == pytest.approx(scores["ddp"], abs=1e-4)
+    assert (folder / "residuals_figure.png").exists()
+    assert "; targets standardised" not in (folder / "report.html").read_text()
+    events = project.folder / "scripts" / "allcores" / "datasets" / "events.py"
+    events.write_text(events.read_text().replace("made.own_task = ", ""))
+    assert "events is for counts, but load() gives regression" in project.call(expect=1)
 
 
 def test_the_command_of_the_documentation_trains_it(project):

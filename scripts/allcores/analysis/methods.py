@@ -10,6 +10,7 @@ import allcores
 from allcores import programs
 from allcores.analysis.selection import SWEPT_COLUMN
 from allcores.analysis.wording import comma_separated, count
+from allcores.study import registry
 
 MOST_CLASSES = 12  # that are listed
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
@@ -96,7 +97,8 @@ def _of_data(info):
     if kinds and False not in kinds:
         how = ""  # there are no numbers
     if not info["classes"]:
-        return f"{inputs}{how}; targets {standardised} for training"
+        is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
+        return inputs + how + f"; targets {standardised} for training" * is_scaled
     pairs = zip(info["classes"], info["class_counts"], strict=True)
     listed = [f"{name}: {number:,}" for name, number in pairs]
     if len(listed) > MOST_CLASSES:

@@ -32,6 +32,9 @@ def prepare(choice, downloads, folder):
         if not _is_sound(folder, before):
             load = registry.datasets()[choice.name].load()
             samples = load(Path(downloads) / choice.name, **choice.options)
+            task, found = registry.task(choice).name, samples.task.name
+            if found != task:
+                raise ValueError(f"{choice.name} is for {task}, but load() gives {found}")
             for note in samples.notes:
                 print(f"NOTE: {note}", flush=True)
             storage.write(folder, samples, before, lambda: _refuse_changed(choice, before))

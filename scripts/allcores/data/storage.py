@@ -34,6 +34,7 @@ class Metadata:
         same_class_start: number of samples of one class at the start of a training part in order.
         notes: sentences on what may be unintended.
         numbers: how many are predicted of each sample, where the targets are no classes.
+        own_task: the tasks.base.Task, where it is not that of classes or of numbers.
         examples: what extremes() gives, where only real samples can be tried out; None: any numbers
             of that shape can.
     """
@@ -49,11 +50,12 @@ class Metadata:
     notes: tuple = ()
     examples: list | None = None
     numbers: int = 1
+    own_task: tasks.Task | None = None
 
     @property
     def task(self):
         """The tasks.base.Task of what is predicted."""
-        return tasks.usual(self.classes, self.numbers)
+        return self.own_task or tasks.usual(self.classes, self.numbers)
 
     @classmethod
     def of(cls, samples):
@@ -72,6 +74,7 @@ class Metadata:
             same_class_start=_same_class_start(samples),
             notes=tuple(samples.notes),
             numbers=len(samples.numbers or [None]),
+            own_task=samples.own_task,
         )
 
 
@@ -148,6 +151,7 @@ class Samples:
         scale: whether networks get the inputs scaled.
         notes: sentences on what may be unintended.
         numbers: the names of several numbers; None: there is one, or they are classes.
+        own_task: the tasks.base.Task, where it is not that of classes or of numbers.
     """
 
     shape: tuple
@@ -162,11 +166,13 @@ class Samples:
     scale: bool = True
     notes: list = field(default_factory=list)
     numbers: list | None = None
+    own_task: tasks.Task | None = None
 
     @property
     def task(self):
         """The tasks.base.Task of what is predicted."""
-        return tasks.usual(self.classes and len(self.classes), len(self.numbers or [None]))
+        numbers = len(self.numbers or [None])
+        return self.own_task or tasks.usual(self.classes and len(self.classes), numbers)
 
 
 @dataclass

@@ -6,6 +6,7 @@ A task's file begins with constants, which a config is checked by without import
     LOSS, LOSSES: the default loss, and all that suit; names of torch's.
     WEIGHTED: those of LOSSES that take `weight: balanced`.
     METRICS: of a study that lists none; the first is the one that curves show.
+    IS_SCALED: whether targets are scaled for training.
     IS_STRATIFIED: whether folds get equal parts of each class.
 
 Few lines outside of its file ask which task it is; they ask the Task.

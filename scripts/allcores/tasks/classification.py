@@ -21,6 +21,7 @@ LOSSES = (
     "MultiLabelSoftMarginLoss",
 )
 METRICS = ("accuracy",)
+IS_SCALED = False
 IS_STRATIFIED = True
 # The value of a loss's option `weight` that makes rare classes count as much as frequent ones: each
 # sample by (number of samples) / (number of classes * number of samples of its class), as in

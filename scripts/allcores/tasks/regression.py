@@ -9,6 +9,7 @@ LOSS = "MSELoss"
 LOSSES = ("HuberLoss", "L1Loss", "MSELoss", "SmoothL1Loss")
 WEIGHTED = ()
 METRICS = ("r2", "rmse", "mae")
+IS_SCALED = True
 IS_STRATIFIED = False
 # The measures of one number.
 NAMES = ("r2", "rmse", "mae")
