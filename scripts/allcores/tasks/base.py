@@ -35,7 +35,7 @@ class Task:
         return type(self).__module__.rpartition(".")[2]
 
     # The names of what measured() returns; the first is shown of each epoch.
-    MEASURES = ()
+    measures = ()
 
     def checked(self, targets):
         """The targets of all samples with the dtype in which they are stored.
@@ -91,7 +91,7 @@ class Task:
         raise NotImplementedError
 
     def measured(self, true, predicted):
-        """Name of each of MEASURES -> how good predictions are.
+        """Name of each of measures -> how good predictions are.
 
         Args:
             true: targets as stored.

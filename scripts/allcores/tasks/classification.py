@@ -32,7 +32,7 @@ BALANCED = "balanced"
 class Classification(Task):
     """Stored targets are class numbers, int64; models have an output for each class."""
 
-    MEASURES = ("accuracy", "confusion")
+    measures = ("accuracy", "confusion")
 
     def checked(self, targets):
         targets = np.asarray(targets, np.int64)

@@ -22,7 +22,7 @@ class Regression(Task):
     scaled to mean 0 and spread 1."""
 
     @property
-    def MEASURES(self):  # noqa: N802
+    def measures(self):
         return NAMES if self.outputs == 1 else (*NAMES, "of_each")
 
     def checked(self, targets):

@@ -33,7 +33,7 @@ def metrics(run, info, checkpoint, measures, diverged):
         }
         for number, record in enumerate(done)
     ]
-    no_measures = dict.fromkeys((*task.MEASURES, "loss"))
+    no_measures = dict.fromkeys((*task.measures, "loss"))
     return {
         "settings": json.loads(run.to_json()),
         "task": info["task"],
@@ -53,7 +53,7 @@ def metrics(run, info, checkpoint, measures, diverged):
 
 def _of_epoch(measures, task):
     """The held-out measures of an epoch; None for each, if it was not scored."""
-    leading = task.MEASURES[0]
+    leading = task.measures[0]
     if measures is None:
         return {leading: None, "held_out_loss": None}
     return {leading: measures[leading], "held_out_loss": _finite(measures["loss"])}
