@@ -24,7 +24,7 @@ ARROWS = {
     "data": {"study", "machine", "tasks"},
     "parallel": {"machine"},
     "models": {"machine"},
-    "datasets": {"data", "machine"},
+    "datasets": {"data", "machine", "tasks"},
     "strategies": {"parallel"},
     "training": {"study", "machine", "tasks", "data", "parallel"},
     "analysis": {"study", "machine", "data"},

@@ -42,6 +42,26 @@ def test_fewer_candidates_are_the_first_of_more():
     assert drawn(20) != drawn("{count: 20, seed: 1}")
 
 
+def test_the_order_in_which_keys_are_written_decides_nothing():
+    keys = ("batch_size: {log: [8, 128]}", "width: {range: [0.5, 2], step: 0.5}")
+    first, second = (
+        expanded(
+            f"mlp: {{{', '.join(order)}, hidden: [4], epochs: 1, sample: 9, "
+            "optimizer: {name: sgd, lr: 1}}"
+        )["swept"].values()
+        for order in (keys, keys[::-1])
+    )
+    assert [one["values"] for one in first] == [one["values"] for one in second]
+
+
+@pytest.mark.parametrize("ends", [(0.1, 0.11), (0.9, 0.99), (0.5, 1.0), (0.98, 1.01)])
+def test_all_values_of_a_narrow_range_can_be_drawn(ends):
+    narrow = ranges.Range(*ends, is_log=True)
+    drawn = ranges.draw([narrow], narrow.count, 0)
+    assert len({*drawn}) == narrow.count
+    assert {(ends[0],), (ends[1],)} <= {*drawn}
+
+
 axis = st.one_of(
     st.integers(1, 5).map(lambda count: ranges.Values(list(range(count)))),
     st.builds(ranges.Range, st.integers(1, 9), st.integers(10, 20), is_log=st.booleans()),
@@ -86,10 +106,12 @@ def test_a_range_of_steps_is_a_list():
     ],
 )
 def test_what_is_no_range_is_told(lr, message):
-    entry = "mlp: {batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: %s}}"
+    drawn = "" if "without steps" in message else "sample: 3,"
+    entry = f"mlp: {{{drawn} batch_size: 8, epochs: 1, optimizer: {{name: sgd, lr: %s}}}}"
     config = {"models": yaml.safe_load(entry % lr), "studies": {}}
-    _, problems = sweeps.resolved(config)
+    instead, problems = sweeps.resolved(config)
     assert len(problems) == 1
+    assert "sample" not in instead["models"]["mlp"]
     with pytest.raises(ValueError, match=message):
         raise ValueError(problems[0][1])
 

@@ -158,7 +158,7 @@ def test_a_prepared_dataset_of_other_classes_is_not_scored(trained):
     predictor = Predictor(trained.folder / "runs" / "fold0")
     given = samples.read(trained.data(other), predictor)
     assert given.true is None
-    assert given.notes == ("it has other classes: predictions are not scored",)
+    assert given.notes == ("it has other targets: predictions are not scored",)
 
 
 def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):

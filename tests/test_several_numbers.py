@@ -14,6 +14,7 @@ from allcores.data.batches import shards, shuffled
 from allcores.datasets import npz, table
 from allcores.serving import output, samples
 from allcores.serving.predictor import Predictor
+from allcores.study import fit
 from allcores.study.run import Choice
 from allcores.training import models
 
@@ -131,14 +132,33 @@ def test_arrays_have_several_numbers_too(tmp_path):
         ({"target": ["cost"], "task": "regression"}, "found target .*a list of several"),
         ({"target": ["cost", "cost"], "task": "regression"}, "found target .*a list of several"),
         ({"target": ["cost", "lost"], "task": "regression"}, "has no column lost"),
-        ({"target": ["cost", "flat"], "task": "regression"}, "which do not differ"),
+        ({"target": ["cost", "flat"], "task": "regression"}, "column flat cannot be predicted"),
     ],
 )
 def test_what_is_no_list_of_numbers_is_told(tmp_path, options, message):
     FRAME.assign(flat=1.0).to_csv(tmp_path / "both.csv", index=False)
     with pytest.raises(ValueError, match=message):
-        made = table.load(None, path=str(tmp_path / "both.csv"), **options)
-        made.task.checked(made.targets)
+        table.load(None, path=str(tmp_path / "both.csv"), **options)
+
+
+@pytest.mark.parametrize("shape", [(30,), (30, 1), (30, 3)])
+def test_true_values_of_another_shape_are_told(run, laboratory, shape):
+    laboratory.conduct(run)
+    file = laboratory.folder / "new.npz"
+    np.savez(file, inputs=RANDOM.normal(size=(30, 3)), targets=np.ones(shape))
+    with pytest.raises(ValueError, match="expected one answer for each of 30"):
+        samples.read(file, Predictor(laboratory.folder / "run"))
+
+
+def test_data_of_one_number_and_of_several_are_not_compared():
+    config = {
+        "datasets": {
+            "both": {"name": "table", "path": "t.csv", "target": TARGETS, "task": "regression"},
+        },
+        "studies": {"s": {"datasets": ["both", "diabetes"]}},
+    }
+    (found,) = fit._check_metrics(config, ("studies", "s"), config["studies"]["s"])
+    assert "'diabetes' has another number of targets than 'both'" in found[1]
 
 
 def test_a_study_of_several_numbers_says_how_well_each_is_predicted(tmp_path):

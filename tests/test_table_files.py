@@ -31,7 +31,7 @@ DAYS = pd.date_range("2026-01-01", periods=30)
         ({}, {"drop": ["size"]}, "has no column size"),
         ({}, {"target": "town", "task": "regression"}, "the column town holds no numbers"),
         ({}, {"drop": ["age", "town", "smokes", "number"]}, "and 0 features"),
-        ({}, {"target": ["ill"]}, r"found the column \['ill'\]; expected a name"),
+        ({}, {"target": ["ill"]}, r"found target .*; expected a column"),
         ({}, {"groups": 1}, "found the column 1; expected a name, in quotes"),
         ({}, {"groups": "town", "time": "age"}, "found groups and time; expected one of them"),
         ({"Unnamed: 0": range(30)}, {}, r'an index that was written.*`drop: ."Unnamed: 0".`'),

@@ -1,7 +1,7 @@
 """Metrics of predictions, mostly scikit-learn's; each public function is one.
 
-It takes arrays (n,) of true and predicted values, and the probability of every class, (n, classes),
-or None where the targets are numbers.
+It takes arrays (n,) of true and predicted values, (n, T) where T numbers are predicted, and the
+probability of every class, (n, classes), or None where the targets are numbers.
 """
 
 import math

@@ -2,11 +2,11 @@
 
 It has `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape:
 (N, F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0 without
-a gap in the training samples, or, for `task: regression`, `targets`, (N,) numbers. A test set of
-your own has the same names with the prefix `test_`. With `groups`, (N,) integers, one per training
-sample, samples of one group are held out together; with `times`, (N,) numbers or dates, held-out
-samples come after those that are trained on. In a folder every array is a file, such as inputs.npy,
-which is read in parts.
+a gap in the training samples, or, for `task: regression`, `targets`, (N,) numbers or (N, T) of
+several. A test set of your own has the same names with the prefix `test_`. With `groups`, (N,)
+integers, one per training sample, samples of one group are held out together; with `times`, (N,)
+numbers or dates, held-out samples come after those that are trained on. In a folder every array is
+a file, such as inputs.npy, which is read in parts.
 """
 
 import difflib

@@ -13,6 +13,7 @@ import numpy as np
 
 from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
 from allcores.datasets import _table_notes
+from allcores.tasks.base import usual
 
 ALLOWED = {"task": ("classification", "regression"), "missing": ("error", "mean")}
 READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
@@ -90,7 +91,7 @@ def load(
     inputs = encoded(path, features, columns)
     _refuse_unfit(path, features, columns)
     if task == "regression":
-        columns_of_targets = [_exact(path, frame[name]) for name in targets_named]
+        columns_of_targets = [_target(path, frame[name]) for name in targets_named]
         targets, classes = np.stack(columns_of_targets, axis=1), None
         if len(targets_named) == 1:
             (targets,) = columns_of_targets
@@ -347,6 +348,16 @@ def _exact(path, values):
     """A column of numbers; integers stay integers, which float64 might round."""
     is_whole = values.dtype.kind in "iu" and isinstance(values.dtype, np.dtype)
     return values.to_numpy() if is_whole else numbers(path, values)
+
+
+def _target(path, values):
+    """A column of numbers that can be predicted."""
+    numbers = _exact(path, values)
+    try:
+        usual(None).checked(numbers)
+    except ValueError as error:
+        raise ValueError(f"{path}: the column {values.name} cannot be predicted: {error}") from None
+    return numbers
 
 
 def refuse_missing(path, frame, remedy):

@@ -70,8 +70,9 @@ def _from_dataset(path, predictor):
     dataset = storage.open_dataset(path)
     if dataset.info["columns"] != predictor.columns:
         raise ValueError(f"{path}: its columns differ from those that the run was trained on")
-    names, is_scored = list(range(len(dataset.targets))), dataset.classes == predictor.classes
-    notes = () if is_scored else ("it has other classes: predictions are not scored",)
+    names = list(range(len(dataset.targets)))
+    is_scored = (dataset.classes, dataset.task) == (predictor.classes, predictor.task)
+    notes = () if is_scored else ("it has other targets: predictions are not scored",)
     return NewSamples(names, dataset.inputs, dataset.targets if is_scored else None, notes)
 
 
@@ -98,7 +99,8 @@ def _from_arrays(path, arrays, predictor):
             raise ValueError(f"{path}: at {place} there is no finite number that float32 can hold")
     count, classes = len(inputs), predictor.classes
     true = arrays.get("targets" if classes is None else "labels")
-    if true is not None and true.shape not in ((count,), (count, predictor.task.outputs)):
+    is_several = classes is None and predictor.task.outputs > 1
+    if true is not None and true.shape != (count, *[predictor.task.outputs] * is_several):
         raise ValueError(f"{path}: expected one answer for each of {count}; found {true.shape}")
     if true is not None and classes is None and true.dtype.kind not in "fiub":
         raise ValueError(f"{path}: targets must be numbers; found {true.dtype}")

@@ -55,6 +55,13 @@ def _check_metrics(config, path, study):
                 f"{label!r} {other.constants['TARGETS']}: expected a study for each",
             )
             break
+        if _count_numbers(config, label) != _count_numbers(config, labels[0]):
+            yield (
+                (*path, "datasets"),
+                f"{label!r} has another number of targets than {labels[0]!r}: expected a study for "
+                "each",
+            )
+            break
     targets = task.constants["TARGETS"]
     if "target_accuracy" in study and "accuracy" not in task.constants["METRICS"]:
         yield (*path, "target_accuracy"), f"the targets of {labels[0]!r} are {targets}"
@@ -66,10 +73,20 @@ def _check_metrics(config, path, study):
             yield (*path, "metrics", position), str(error)
             continue
         if not suits:
+            is_own = " (its `targets` say for what a metric is)" if ":" in str(name) else ""
             yield (
                 (*path, "metrics", position),
-                f"found {name!r}; the targets are {targets}; {choices(name, suitable)}",
+                f"found {name!r}; the targets are {targets}{is_own}; {choices(name, suitable)}",
             )
+
+
+def _count_numbers(config, label):
+    """How many numbers are predicted of each sample of a dataset, as far as it is known."""
+    metadata = _metadata(config, label)
+    if metadata is None:  # a large table, which is not read yet
+        target = grid.choice(config, "datasets", label).options.get("target")
+        return len(target) if isinstance(target, list) else 1
+    return metadata.numbers
 
 
 def _suits(metric, task):

@@ -60,12 +60,12 @@ class Range:
 
     @property
     def count(self):
-        """How many values it has; of a continuous one about how many."""
+        """How many values it has."""
         if not self.is_continuous:
             # 0.5 / 0.1 is less than 5
             return 1 + math.floor((self.most - self.least) / (self.step or 1) + 1e-9)
         if self.is_log:
-            return math.ceil(math.log10(self.most / self.least) * 10**DIGITS)
+            return 1 + _written_up_to(self.most) - _written_up_to(self.least)
         return 1 + math.floor((self.most - self.least) * 10 ** self._decimals())
 
     def at(self, position):
@@ -97,6 +97,13 @@ class Range:
 
     def _is_whole(self):
         return is_integer(self.least) and is_integer(self.most)
+
+
+def _written_up_to(value):
+    """The number of a positive value among those that DIGITS digits can write, from 1 on."""
+    digits, exponent = f"{value:.{DIGITS - 1}e}".split("e")
+    first = 10 ** (DIGITS - 1)
+    return int(exponent) * 9 * first + int(digits.replace(".", "")) - first
 
 
 def is_range(value):

@@ -203,7 +203,7 @@ def stand_in(config):
             for sweep in _lists(label, mapping(entry))
             if sweep.found and not list(_check_lists(label, [sweep]))
         ]
-        models[label] = entry
+        models[label] = {key: value for key, value in mapping(entry).items() if key != SAMPLE}
         if lists:
             models[label] = _candidate(entry, label, lists, [sweep.axis.at(0) for sweep in lists])
             swept[label] = {"family": label, "values": {}}
@@ -301,8 +301,12 @@ def _draw(lists, sample):
         return list(itertools.product(*(swept.axis.all() for swept in lists)))
     settings = sample if isinstance(sample, dict) else {"count": sample}
     if any(isinstance(swept.found, dict) for swept in lists):
-        axes = [swept.axis for swept in lists]
-        return ranges.draw(axes, settings["count"], settings.get("seed", 0))
+        # In the order of names, so that the order in which keys are written decides nothing.
+        order = sorted(range(len(lists)), key=lambda place: lists[place].path)
+        axes = [lists[place].axis for place in order]
+        drawn = ranges.draw(axes, settings["count"], settings.get("seed", 0))
+        places = [order.index(place) for place in range(len(lists))]
+        return [tuple(values[place] for place in places) for values in drawn]
     draws = random.Random(settings.get("seed", 0))
     if total <= sys.maxsize:  # as sample() requires
         numbers = draws.sample(range(total), settings["count"])

@@ -225,8 +225,8 @@ def _check_output(scores, outputs, when):
     if not torch.is_tensor(scores) or scores.shape != (2, outputs):
         shape = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
         raise ValueError(
-            f"the model's output for 2 samples is {shape} {when}; expected (2, {outputs}), a score "
-            "for each class, or one for a number"
+            f"the model's output for 2 samples is {shape} {when}; expected (2, {outputs}), one for "
+            "each class or number"
         )
 
 

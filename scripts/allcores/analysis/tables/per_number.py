@@ -10,12 +10,13 @@ ORDER = 63
 CAPTION = """
 Of each number that is predicted the mean over folds and seeds of *r2*, the coefficient of
 determination, *rmse*, the root of the mean squared error, and *mae*, the mean absolute error, in
-the number's unit. The scores of the other tables are means over the numbers.
+the number's unit; *r2* is empty where true values are all equal in one of them. The scores of the
+other tables are means over the numbers, of runs in which all are defined.
 """
 NUMBERS = dict.fromkeys(("r2", "rmse", "mae"), Number("{:.4g}"))
 
 
 def table(numbers):
     """One row per combination of settings and number."""
-    means = numbers.groupby([*tidy.SETTINGS, "number"], sort=False)[["r2", "rmse", "mae"]].mean()
-    return means.reset_index()
+    groups = numbers.groupby([*tidy.SETTINGS, "number"], sort=False)[["r2", "rmse", "mae"]]
+    return groups.agg(lambda values: values.mean(skipna=False)).reset_index()
