@@ -71,20 +71,23 @@ class Counting(torch.optim.Optimizer):
                 weights.add_(weights.grad, alpha=-group["lr"] / group["count"])
 
 
-def count_steps(worker, strategy, options):
+def count_steps(worker, strategy, options, file, steps, resume=None):
     torch.manual_seed(0)
-    shared = worker.share(torch.nn.Linear(2000, 1000), Counting, strategy, **options)
+    model = torch.nn.Linear(2000, 1000)
+    shared = worker.share(model, Counting, strategy, resume=resume, **options)
     inputs = torch.randn(4, 2000)[worker.rank :: worker.workers]
-    for _ in range(3):
+    for _ in range(steps):
         shared.model(inputs).square().mean().backward()
         shared.step()
     shared.synchronize()
+    shared.save(file)
     return shared.strategy.module.state_dict()
 
 
-def test_blocks_of_weights_are_one_step_of_an_optimizer():
-    (wanted,) = run(count_steps, "serial", workers=1)
-    for weights in run(count_steps, "shared_memory"):
+def test_what_an_optimizer_counts_is_counted_once_and_goes_on(tmp_path):
+    (wanted,) = run(count_steps, "serial", tmp_path / "all", 4, workers=1)
+    run(count_steps, "shared_memory", tmp_path / "first", 2)
+    for weights in run(count_steps, "shared_memory", tmp_path / "then", 2, tmp_path / "first"):
         assert close(weights, wanted)
 
 

@@ -42,10 +42,7 @@ class SharedModel:
                 "weights were frozen, or moved by a method such as to(), since share(): expected "
                 "that before"
             )
-        settings = _settings(self.optimizer)
-        changed = {
-            key: settings[key] for key, old in self._settings.items() if settings[key] != old
-        }
+        changed, settings = self._changed(), _settings(self.optimizer)
         if self._world.servers and changed.keys() - {"lr"}:
             raise ValueError(f"servers take a new lr only; changed: {', '.join(changed)}")
         self._settings = settings
@@ -54,6 +51,11 @@ class SharedModel:
         self.strategy.collect()
         self.strategy.step(settings["lr"])
         self._world.clock.enter("compute")
+
+    def _changed(self):
+        """The settings that a scheduler, say, has changed since the last step."""
+        settings = _settings(self.optimizer)
+        return {key: settings[key] for key, old in self._settings.items() if settings[key] != old}
 
     def _trains(self):
         """What is trained, and where it lies."""
@@ -88,7 +90,9 @@ class SharedModel:
         if self._world.rank == 0:
             state = {"strategy": self.strategy.state(), "servers": self._world.servers}
             state |= {"optimizer": type(self.strategy.optimizer).__name__, "further": further}
-            state["settings"] = _settings(self.optimizer)
+            # An optimizer may count there, too; and strategies may update with a part of lr.
+            lr = self.optimizer.param_groups[0]["lr"]
+            state["settings"] = _settings(self.strategy.optimizer) | self._changed() | {"lr": lr}
             _check_further(further)
             with whole(file) as part:
                 torch.save(state, part)
