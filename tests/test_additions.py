@@ -50,7 +50,7 @@ LOSSES = ("PoissonNLLLoss",)
 WEIGHTED = ()
 METRICS = ("r2", "rmse", "mae")
 IS_SCALED = False
-IS_STRATIFIED = False
+STRATIFIED = ""
 
 
 class Counts(Regression):

@@ -51,7 +51,7 @@ def test_scores_are_those_of_scikit_learn_and_predictions_come_in_their_units(ru
     assert record["rmse"] == pytest.approx(metrics.root_mean_squared_error(true, predicted))
     each = metrics.r2_score(true, predicted, multioutput="raw_values")
     assert [of_one["r2"] for of_one in record["of_each"]] == pytest.approx(each)
-    assert record["numbers"] == TARGETS
+    assert record["output_names"] == TARGETS
     predictor = Predictor(laboratory.folder / "run")
     new = samples.read(laboratory.folder / "both.csv", predictor)
     told, score = output.of(new, predictor.predictions(new.inputs), predictor.task, predictor.names)
@@ -116,7 +116,7 @@ def test_arrays_have_several_numbers_too(tmp_path):
     np.savez(file, inputs=RANDOM.normal(size=(8, 2)), targets=np.arange(24).reshape(8, 3))
     made = npz.load(None, path=str(file), task="regression")
     assert made.task.outputs == 3 == npz.metadata(str(file), task="regression").task.outputs
-    assert made.numbers == ["number 1", "number 2", "number 3"]
+    assert made.output_names == ["number 1", "number 2", "number 3"]
     np.savez(file, inputs=np.ones((8, 2)), targets=np.full((8, 3), np.nan))
     with pytest.raises(ValueError, match=r"targets\[0, 0\] is nan; expected finite"):
         npz.load(None, path=str(file), task="regression")
@@ -128,7 +128,7 @@ def test_arrays_have_several_numbers_too(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"target": TARGETS}, "expected a column, or, for `task: regression`, a list of several"),
+        ({"target": TARGETS}, "expected a column, or, for `task: regression` or `multilabel`"),
         ({"target": ["cost"], "task": "regression"}, "found target .*a list of several"),
         ({"target": ["cost", "cost"], "task": "regression"}, "found target .*a list of several"),
         ({"target": ["cost", "lost"], "task": "regression"}, "has no column lost"),
@@ -174,7 +174,7 @@ def test_a_study_of_several_numbers_says_how_well_each_is_predicted(tmp_path):
     )
     project.call()
     folder = project.results / "studies" / "s"
-    scores = pd.read_csv(folder / "per_number_table.csv").set_index("number")
+    scores = pd.read_csv(folder / "per_number_table.csv").set_index("output")
     assert list(scores.index) == TARGETS
     total = pd.read_csv(folder / "accuracy_table.csv")["r2"][0]
     assert scores["r2"].mean() == pytest.approx(total)

@@ -129,7 +129,7 @@ def test_methods_say_what_the_data_are():
     many = images | {"classes": list(range(20)), "class_counts": [5] * 20}
     assert methods._of_data(many).startswith("100 samples of 3 x 8 x 8 uint8 values, channels")
     assert methods._of_data(many).endswith("20 classes (5 to 5 samples each)")
-    numbers = images | {"classes": None, "scale": False, "task": "regression"}
+    numbers = images | {"classes": None, "scale": False, "task": "regression", "output_names": None}
     assert methods._of_data(numbers).endswith(
         "not scaled; targets standardised by mean and standard deviation of the training part for "
         "training"

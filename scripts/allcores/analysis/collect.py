@@ -30,7 +30,7 @@ def of_study(study):
             missing.append(run.path)
     pairs = list(zip(all_metrics, all_files, strict=True))
     measured = [metrics.measured(run, files, study.facts.metrics) for run, files in pairs]
-    names = ("epochs", "staleness", "classes", "numbers", "confusion")
+    names = ("epochs", "staleness", "classes", "outputs", "confusion")
     frames = {name: getattr(tidy, name)(all_metrics) for name in names} | {
         "runs": tidy.runs(all_metrics, measured),
         "utilisation": of_all(pairs, utilisation),

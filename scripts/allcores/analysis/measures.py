@@ -1,7 +1,7 @@
 """Metrics of predictions, mostly scikit-learn's; each public function is one.
 
-It takes arrays (n,) of true and predicted values, (n, T) where T numbers are predicted, and the
-probability of every class, (n, classes), or None where the targets are numbers.
+It takes arrays (n,) of true and predicted values, (n, T) of T numbers or labels, and the
+probability of every class or label, (n, classes), or None where the targets are numbers.
 """
 
 import math
@@ -22,9 +22,23 @@ def balanced_accuracy(true, predicted, probabilities):
     return sklearn_metrics.balanced_accuracy_score(true, predicted)
 
 
-@metric(title="macro F1", in_percent=True, bounds=(0, 1))
+@metric(title="macro F1", targets=("classes", "labels"), in_percent=True, bounds=(0, 1))
 def macro_f1(true, predicted, probabilities):
     return sklearn_metrics.f1_score(true, predicted, average="macro", zero_division=0.0)
+
+
+@metric(title="micro F1", targets=("labels",), in_percent=True, bounds=(0, 1))
+def micro_f1(true, predicted, probabilities):
+    """Of all labels of all samples together."""
+    return sklearn_metrics.f1_score(true, predicted, average="micro", zero_division=0.0)
+
+
+@metric(title="mean average precision", targets=("labels",), in_percent=True, bounds=(0, 1))
+def mean_average_precision(true, predicted, probabilities):
+    """The mean over the labels; not defined if one holds for no sample."""
+    if not true.any(axis=0).all():
+        return math.nan
+    return sklearn_metrics.average_precision_score(true, probabilities, average="macro")
 
 
 @metric(title="ROC AUC", in_percent=True, bounds=(0, 1))
@@ -89,16 +103,16 @@ def brier(true, predicted, probabilities):
     return sklearn_metrics.brier_score_loss(true, probabilities, labels=labels)
 
 
-@metric(title="R²", targets="numbers", bounds=(None, 1))
+@metric(title="R²", targets=("numbers",), bounds=(None, 1))
 def r2(true, predicted, probabilities):
     return sklearn_metrics.r2_score(true, predicted) if np.ptp(true) else math.nan
 
 
-@metric(title="RMSE", targets="numbers", less_is_better=True, bounds=(0, None))
+@metric(title="RMSE", targets=("numbers",), less_is_better=True, bounds=(0, None))
 def rmse(true, predicted, probabilities):
     return sklearn_metrics.root_mean_squared_error(true, predicted)
 
 
-@metric(title="MAE", targets="numbers", less_is_better=True, bounds=(0, None))
+@metric(title="MAE", targets=("numbers",), less_is_better=True, bounds=(0, None))
 def mae(true, predicted, probabilities):
     return sklearn_metrics.mean_absolute_error(true, predicted)

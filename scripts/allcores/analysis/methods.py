@@ -98,7 +98,9 @@ def _of_data(info):
         how = ""  # there are no numbers
     if not info["classes"]:
         is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
-        return inputs + how + f"; targets {standardised} for training" * is_scaled
+        names = info["output_names"]
+        said = f"; {comma_separated(names)} are predicted" if names else ""
+        return inputs + how + said + f"; targets {standardised} for training" * is_scaled
     pairs = zip(info["classes"], info["class_counts"], strict=True)
     listed = [f"{name}: {number:,}" for name, number in pairs]
     if len(listed) > MOST_CLASSES:
@@ -159,14 +161,13 @@ def _setup(run):
 def _split(rows, facts):
     trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
     split = rows["split"].iloc[0]
-    stratified = "stratified " if facts.is_stratified else ""
     folds = split.rpartition(" ")[2]
     if split == "test":
         how = "the dataset's own test set was held out"
     elif rows["ordered"].any():
         how = f"{folds} folds, each scored after training on the earlier ones"
     else:
-        how = f"{stratified}{folds}-fold cross-validation"
+        how = f"{facts.stratified}{folds}-fold cross-validation"
         how += ", groups held out as a whole" if rows["grouped"].any() else ""
     return f"{how}, {trained} samples to train on, {scored} held out"
 

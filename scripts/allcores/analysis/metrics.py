@@ -10,12 +10,14 @@ from allcores.study import fit, registry
 from allcores.study.run_files import checked
 
 
-def metric(title, targets="classes", in_percent=False, less_is_better=False, bounds=(None, None)):
+def metric(
+    title, targets=("classes",), in_percent=False, less_is_better=False, bounds=(None, None)
+):
     """Decorate the function of a metric with its traits, which Metric.of() reads from the file.
 
     Args:
         title: its name in sentences, tables and axes.
-        targets: what it judges, the TARGETS of a task.
+        targets: what it judges, the TARGETS of tasks.
         in_percent: whether values are shown in per cent.
         less_is_better: true of an error.
         bounds: the least and the largest value that it can have; None: it has no such bound.
@@ -35,7 +37,7 @@ class Metric:
 
     name: str
     title: str
-    targets: str = "classes"
+    targets: tuple = ("classes",)
     in_percent: bool = False
     less_is_better: bool = False
     bounds: tuple = (None, None)
@@ -104,7 +106,7 @@ def of_study(config, study):
 
 def predictions(run, files):
     """The predictions of a run: a frame of sample, true, predicted, and scores if of classes; of
-    several numbers lists in true and predicted, and their names in `number`.
+    several numbers lists in true and predicted, and their names in `output`.
 
     Args:
         run: its metrics.json.
@@ -116,7 +118,8 @@ def predictions(run, files):
     import pandas as pd  # here, since the workflow only asks for names
 
     frame = pd.read_parquet(io.BytesIO(checked(files, run, "predictions.parquet")))
-    return frame.assign(number=[run["numbers"]] * len(frame)) if run["numbers"] else frame
+    names = run["output_names"]
+    return frame.assign(output=[names] * len(frame)) if names else frame
 
 
 def measured(run, files, metrics):
@@ -143,9 +146,12 @@ def measured(run, files, metrics):
 
 
 def probabilities(frame):
-    """The softmax of the scores, (n, classes) float64; None: numbers are predicted."""
+    """What the scores mean, (n, classes) float64: their softmax, or of labels, each of which may
+    hold, their sigmoid; None: numbers are predicted."""
     if "scores" not in frame:
         return None
     scores = np.stack(frame["scores"]).astype(np.float64)
+    if frame["predicted"].dtype == object:  # lists of labels
+        return 1 / (1 + np.exp(-scores))
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)

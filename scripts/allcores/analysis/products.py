@@ -82,7 +82,7 @@ class Facts:
             known}, ...].
         metrics: the metrics.Metric objects of the study, the leading one first.
         curve: the Metric whose value is known for every epoch.
-        is_stratified: whether folds have equal parts of each class.
+        stratified: see tasks/base.py.
         base: the baseline with the cores on which it is one: "serial on 1 core".
         alone: the strategies that compute just what serial does where there is one worker.
     """
@@ -93,7 +93,7 @@ class Facts:
     references: tuple
     metrics: tuple = (ACCURACY,)
     curve: Metric = ACCURACY
-    is_stratified: bool = True
+    stratified: str = "stratified "
     base: str = ""
     alone: tuple = ()
 
@@ -165,7 +165,7 @@ def facts_of(config, study):
         references=tuple(settings.get("references", [])),
         metrics=study_metrics,
         curve=Metric.of(task.constants["METRICS"][0]),
-        is_stratified=task.constants["IS_STRATIFIED"],
+        stratified=task.constants["STRATIFIED"],
         alone=tuple(
             choice.label for choice in grid.strategies(config, settings) if _is_serial_alone(choice)
         ),
@@ -245,6 +245,7 @@ def _has_several_models(config, settings):
 CONDITIONS = {
     "learnable": _is_learnable,
     "classes": _is_of_classes,
+    "labels": lambda config, settings: _targets(config, settings) == "labels",
     "several_numbers": _is_of_several_numbers,
     "numbers": lambda config, settings: _targets(config, settings) == "numbers",
     "asynchronous": _is_asynchronous,

@@ -23,7 +23,7 @@ TIDY = (
     "epochs",
     "staleness",
     "classes",
-    "numbers",
+    "outputs",
     "confusion",
     "utilisation",
     "candidates",

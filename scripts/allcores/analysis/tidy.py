@@ -157,14 +157,14 @@ def classes(all_metrics):
     return _below_each_other(parts, ["class", "samples", "correct"])
 
 
-def numbers(all_metrics):
-    """One row per number of each run that predicts several and ended well."""
+def outputs(all_metrics):
+    """One row per number or label of each run that predicts several and ended well."""
     parts = [
-        _of_run(metrics, {"number": metrics["numbers"], **_columns(metrics["of_each"])})
+        _of_run(metrics, {"output": metrics["output_names"], **_columns(metrics["of_each"])})
         for metrics in all_metrics
-        if metrics["diverged"] is None and metrics["numbers"]
+        if metrics["diverged"] is None and metrics["output_names"]
     ]
-    return _below_each_other(parts, ["number", "r2", "rmse", "mae"])
+    return _below_each_other(parts, ["output"])
 
 
 def _columns(records):

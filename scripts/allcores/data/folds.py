@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from allcores.data import labels
 from allcores.study import fingerprint
 from allcores.study.identity import Record
 
@@ -18,7 +19,8 @@ class Assignable:
     """The arrays of a dataset's training part that folds are assigned by.
 
     Attributes:
-        targets: (N,) int64 of classes, by which folds are stratified, or float64 of numbers.
+        targets: (N,) int64 of classes, or (N, T) int8 of labels, by which folds are stratified, or
+            float64 of numbers.
         groups: (N,) int64; samples of one group are held out together; None: no groups.
         times: (N,) int64; folds follow each other in time; None: samples have no order.
     """
@@ -48,7 +50,8 @@ class Assignable:
     def folds(self, count, seed):
         """The fold in which each sample is held out: (N,) int64, seeded.
 
-        It uses scikit-learn's StratifiedKFold or StratifiedGroupKFold for classes, KFold or
+        Of labels it spreads each evenly (labels.py), unless there are groups; else it uses
+        scikit-learn's StratifiedKFold or StratifiedGroupKFold for classes, KFold or
         GroupKFold for numbers. Folds in time are as of TimeSeriesSplit: the earliest part is FIRST,
         and samples of one time are in one part.
         """
@@ -56,7 +59,10 @@ class Assignable:
 
         if self.times is not None:
             return self._parts_of_time(count)
-        is_class = self.targets.dtype.kind == "i"
+        if self._has_labels and self.groups is None:
+            fold_of = labels.spread(self.targets, [1 / count] * count, seed)
+            return self._checked(fold_of, count)
+        is_class = self.targets.dtype.kind == "i" and not self._has_labels
         make = {
             (True, False): model_selection.StratifiedKFold,
             (True, True): model_selection.StratifiedGroupKFold,
@@ -68,6 +74,14 @@ class Assignable:
         parts = splitter.split(np.zeros(len(self.targets)), self.targets, self.groups)
         for fold, (_, held_out) in enumerate(parts):
             fold_of[held_out] = fold
+        return self._checked(fold_of, count)
+
+    @property
+    def _has_labels(self):
+        return self.targets.ndim == 2 and self.targets.dtype.kind == "i"
+
+    @staticmethod
+    def _checked(fold_of, count):
         if len(np.unique(fold_of)) < count:
             raise ValueError(f"{count} folds leave one of them empty: there are too few groups")
         return fold_of
@@ -89,10 +103,12 @@ class Assignable:
             if is_held_out.all():
                 raise ValueError("there are too few times")
             return is_held_out
+        if self._has_labels and self.groups is None:
+            return labels.spread(self.targets, [part, 1 - part], seed) == 0
         make = model_selection.ShuffleSplit
         if self.groups is not None:
             make = model_selection.GroupShuffleSplit
-        elif self.targets.dtype.kind == "i":
+        elif self.targets.dtype.kind == "i" and not self._has_labels:
             make = model_selection.StratifiedShuffleSplit
         splitter = make(1, test_size=part, random_state=seed)
         ((_, chosen),) = splitter.split(np.zeros(len(self.targets)), self.targets, self.groups)

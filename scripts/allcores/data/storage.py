@@ -73,7 +73,7 @@ class Metadata:
             times=None if samples.times is None else len(np.unique(samples.times)),
             same_class_start=_same_class_start(samples),
             notes=tuple(samples.notes),
-            numbers=len(samples.numbers or [None]),
+            numbers=len(samples.output_names or [None]),
             own_task=samples.own_task,
         )
 
@@ -150,7 +150,7 @@ class Samples:
         dtype: of the chunks.
         scale: whether networks get the inputs scaled.
         notes: sentences on what may be unintended.
-        numbers: the names of several numbers; None: there is one, or they are classes.
+        output_names: of several numbers or labels; None: there is one, or they are classes.
         own_task: the tasks.base.Task, where it is not that of classes or of numbers.
     """
 
@@ -165,13 +165,13 @@ class Samples:
     dtype: type = np.uint8
     scale: bool = True
     notes: list = field(default_factory=list)
-    numbers: list | None = None
+    output_names: list | None = None
     own_task: tasks.Task | None = None
 
     @property
     def task(self):
         """The tasks.base.Task of what is predicted."""
-        numbers = len(self.numbers or [None])
+        numbers = len(self.output_names or [None])
         return self.own_task or tasks.usual(self.classes and len(self.classes), numbers)
 
 
@@ -287,7 +287,7 @@ def write(folder, source, made_of="", check=lambda: None):
         "task": source.task.name,
         "outputs": source.task.outputs,
         "classes": source.classes and [str(name) for name in source.classes],
-        "numbers": source.numbers,
+        "output_names": source.output_names,
         "columns": source.columns,
         "scale": source.scale,
         "class_counts": source.classes and np.bincount(arrays["targets"]).tolist(),

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.lib import format
 
 from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups, unfit
+from allcores.tasks import base as tasks
 
-ALLOWED = {"task": ("classification", "regression"), "scale": (True, False)}
+ALLOWED = {"task": ("classification", "regression", "multilabel"), "scale": (True, False)}
 PARTS = ("", "test_")
 # Arrays of which each part needs one, and optional arrays of the training samples.
 INPUTS, ANSWERS, OF_TRAINING = ("inputs", "images"), ("labels", "targets"), ("groups", "times")
@@ -53,8 +54,9 @@ def load(folder, *, path, task="classification", scale=True):
         shape=(sum(map(len, file.targets)), *file.shapes[0][1:]),
         chunks=(chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)),
         targets=np.concatenate(file.targets),
-        classes=None if file.is_regression else list(range(int(file.targets[0].max()) + 1)),
-        numbers=file.names_of_numbers(),
+        classes=list(range(int(file.targets[0].max()) + 1)) if file.is_of_classes else None,
+        output_names=file.output_names(),
+        own_task=tasks.named(task, file.targets[0].shape[1]) if task == "multilabel" else None,
         train=len(file.targets[0]),
         groups=file.groups,
         times=file.times,
@@ -72,7 +74,7 @@ def _notes(file, scale):
             f"the inputs are whole numbers ({file.inputs_dtype}) and are scaled as measurements "
             "are; if they stand for words or categories: `scale: false`"
         )
-    if file.groups is not None and not file.is_regression:
+    if file.groups is not None and file.is_of_classes:
         yield from notes_on_groups(file.groups, file.targets[0])
 
 
@@ -108,6 +110,7 @@ class _File:
         if not Path(path).exists():
             raise ValueError(f"{path}: no such file or folder")
         self.path, self.is_regression = path, task == "regression"
+        self.is_of_classes = task == "classification"
         names = self.names = _read(path)
         self.unused = unused(path, names)
         self.kind = "inputs" if "inputs" in names else "images"
@@ -122,12 +125,13 @@ class _File:
         self.shapes = [self._shape(f"{prefix}{self.kind}") for prefix in parts]
         if len({shape[1:] for shape in self.shapes}) > 1:
             raise ValueError(f"{path}: {self.kind} and test_{self.kind} differ in shape")
-        check = self._numbers if self.is_regression else self._labels
+        check = {"regression": self._numbers, "multilabel": self._several_labels}.get(task)
+        check = check or self._labels
         self.targets = [
             check(f"{prefix}{answers}", shape[0])
             for prefix, shape in zip(parts, self.shapes, strict=True)
         ]
-        if not self.is_regression:
+        if self.is_of_classes:
             _check_classes(path, self.targets)
         self.groups = self._of_samples("groups", "iu", "integers")
         self.times = self._of_samples("times", "iufM", "numbers or dates")
@@ -200,12 +204,24 @@ class _File:
             raise ValueError(f"{self.path}: {name} up to {labels.max()} for {count} samples")
         return labels.astype(np.int64)
 
-    def names_of_numbers(self):
-        """Of several numbers that are predicted, else None."""
+    def output_names(self):
+        """Of several numbers or labels that are predicted, else None."""
         first, *others = [targets.shape[1:] for targets in self.targets]
         if any(shape != first for shape in others):
             raise ValueError(f"{self.path}: targets and test_targets differ in shape")
-        return [f"number {at + 1}" for at in range(first[0])] if first else None
+        noun = "number" if self.is_regression else "label"
+        return [f"{noun} {at + 1}" for at in range(first[0])] if first else None
+
+    def _several_labels(self, name, count):
+        labels = _read(self.path, name)
+        if labels.ndim != 2 or labels.shape[1] < 2 or not np.isin(labels, (0, 1)).all():
+            raise ValueError(
+                f"{self.path}: {name} must be ({count}, T) zeros and ones of T > 1 labels; "
+                f"found {labels.dtype}, {labels.shape}"
+            )
+        if len(labels) != count:
+            raise ValueError(f"{self.path}: {name} is of {len(labels)} samples; expected {count}")
+        return labels.astype(np.int8)
 
     def _numbers(self, name, count):
         targets = _read(self.path, name)

@@ -13,9 +13,9 @@ import numpy as np
 
 from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
 from allcores.datasets import _table_notes
-from allcores.tasks.base import usual
+from allcores.tasks import base as tasks
 
-ALLOWED = {"task": ("classification", "regression"), "missing": ("error", "mean")}
+ALLOWED = {"task": ("classification", "regression", "multilabel"), "missing": ("error", "mean")}
 READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
 # Files of more bytes are only read when they are prepared.
 LARGE = 1 << 25
@@ -66,10 +66,13 @@ def load(
         raise ValueError(f"{path}: found groups and time; expected one of them")
     splits_by = [column for column in (groups, time) if column]
     targets_named = target if isinstance(target, list) else [target]
-    if isinstance(target, list) and (task != "regression" or len({*map(str, target)}) < 2):
+    is_several = isinstance(target, list) and len({*map(str, target)}) > 1
+    if is_several < (isinstance(target, list) or task == "multilabel") or (
+        is_several and task == "classification"
+    ):
         raise ValueError(
-            f"{path}: found target {target}; expected a column, or, for `task: regression`, a list "
-            "of several"
+            f"{path}: found target {target}; expected a column, or, for `task: regression` or "
+            "`multilabel`, a list of several"
         )
     for column in (*targets_named, *drop, *splits_by):
         if not isinstance(column, str):
@@ -90,8 +93,8 @@ def load(
     columns = columns_of(path, features)
     inputs = encoded(path, features, columns)
     _refuse_unfit(path, features, columns)
-    if task == "regression":
-        columns_of_targets = [_target(path, frame[name]) for name in targets_named]
+    if task != "classification":
+        columns_of_targets = [_target(path, frame[name], task) for name in targets_named]
         targets, classes = np.stack(columns_of_targets, axis=1), None
         if len(targets_named) == 1:
             (targets,) = columns_of_targets
@@ -109,7 +112,8 @@ def load(
         times=_times(path, frame[time]) if time else None,
         columns=columns,
         dtype=np.float32,
-        numbers=target if isinstance(target, list) else None,
+        output_names=target if isinstance(target, list) else None,
+        own_task=tasks.named(task, len(target)) if task == "multilabel" else None,
         notes=[
             *_table_notes.of(frame, features, named, codes),
             *(notes_on_groups(frame[groups], targets) if groups and classes else []),
@@ -350,11 +354,11 @@ def _exact(path, values):
     return values.to_numpy() if is_whole else numbers(path, values)
 
 
-def _target(path, values):
-    """A column of numbers that can be predicted."""
+def _target(path, values, task):
+    """A column of numbers, or of zeros and ones, that can be predicted."""
     numbers = _exact(path, values)
     try:
-        usual(None).checked(numbers)
+        tasks.named(task, 1).checked(numbers if task == "regression" else numbers[:, None])
     except ValueError as error:
         raise ValueError(f"{path}: the column {values.name} cannot be predicted: {error}") from None
     return numbers

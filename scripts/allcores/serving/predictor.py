@@ -52,7 +52,7 @@ class Predictor:
         identity = metrics["identity"]
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
         self.classes, self.columns = metrics["classes"], metrics["columns"]
-        self.names = metrics["classes"] or metrics["numbers"]
+        self.names = metrics["classes"] or metrics["output_names"]
         self.task = tasks.named(metrics["task"], metrics["outputs"])
         self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]
         self.unseen = metrics["unseen_columns"]

@@ -98,7 +98,7 @@ def _from_arrays(path, arrays, predictor):
             place = np.argwhere(~np.isfinite(inputs))[0].tolist()
             raise ValueError(f"{path}: at {place} there is no finite number that float32 can hold")
     count, classes = len(inputs), predictor.classes
-    true = arrays.get("targets" if classes is None else "labels")
+    true = arrays.get(predictor.task.array)
     is_several = classes is None and predictor.task.outputs > 1
     if true is not None and true.shape != (count, *[predictor.task.outputs] * is_several):
         raise ValueError(f"{path}: expected one answer for each of {count}; found {true.shape}")

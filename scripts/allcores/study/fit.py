@@ -91,7 +91,7 @@ def _count_numbers(config, label):
 
 def _suits(metric, task):
     """Whether the Component of a metric is for that of a task."""
-    return metric.constants.get("targets", "classes") == task.constants["TARGETS"]
+    return task.constants["TARGETS"] in metric.constants.get("targets", ("classes",))
 
 
 def _check_losses(config, study):

@@ -7,7 +7,7 @@ A task's file begins with constants, which a config is checked by without import
     WEIGHTED: those of LOSSES that take `weight: balanced`.
     METRICS: of a study that lists none; the first is the one that curves show.
     IS_SCALED: whether targets are scaled for training.
-    IS_STRATIFIED: whether folds get equal parts of each class.
+    STRATIFIED: how folds get equal parts of each class, in words: "stratified "; "": they do not.
 
 Few lines outside of its file ask which task it is; they ask the Task.
 """
@@ -34,6 +34,8 @@ class Task:
         """By which named() finds it."""
         return type(self).__module__.rpartition(".")[2]
 
+    # The name of the targets in files of arrays.
+    array = "targets"
     # The names of what measured() returns; the first is shown of each epoch.
     measures = ()
 

@@ -22,7 +22,7 @@ LOSSES = (
 )
 METRICS = ("accuracy",)
 IS_SCALED = False
-IS_STRATIFIED = True
+STRATIFIED = "stratified "
 # The value of a loss's option `weight` that makes rare classes count as much as frequent ones: each
 # sample by (number of samples) / (number of classes * number of samples of its class), as in
 # scikit-learn.
@@ -32,6 +32,7 @@ BALANCED = "balanced"
 class Classification(Task):
     """Stored targets are class numbers, int64; models have an output for each class."""
 
+    array = "labels"
     measures = ("accuracy", "confusion")
 
     def checked(self, targets):

@@ -10,7 +10,7 @@ LOSSES = ("HuberLoss", "L1Loss", "MSELoss", "SmoothL1Loss")
 WEIGHTED = ()
 METRICS = ("r2", "rmse", "mae")
 IS_SCALED = True
-IS_STRATIFIED = False
+STRATIFIED = ""
 # The measures of one number.
 NAMES = ("r2", "rmse", "mae")
 # Targets up to LARGEST can be squared and added up in float64, which holds integers up to EXACT.

@@ -39,7 +39,7 @@ def metrics(run, info, checkpoint, measures, diverged):
         "task": info["task"],
         "outputs": info["outputs"],
         "classes": info["classes"],
-        "numbers": info["numbers"],
+        "output_names": info["output_names"],
         "columns": info["columns"],
         **(no_measures if diverged else measures[evaluation.shipped(done)]),
         "shipped_epoch": None if diverged else evaluation.shipped(done) + 1,

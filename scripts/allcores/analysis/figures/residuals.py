@@ -18,11 +18,11 @@ residual of all of them.
 def figure(predictions, facts):
     """One panel per dataset, model and, of several, number that is predicted."""
     pooled = predictions[predictions["strategy"] == facts.baseline]
-    if "number" in pooled:
-        pooled = pooled.explode(["true", "predicted", "number"]).astype(
+    if "output" in pooled:
+        pooled = pooled.explode(["true", "predicted", "output"]).astype(
             {"true": float, "predicted": float}
         )
-        pooled["model"] = pooled["model"] + ": " + pooled["number"].astype(str)
+        pooled["model"] = pooled["model"] + ": " + pooled["output"].astype(str)
     figure, panels = style.panels_of(pooled, width=4.2, height=3.8, columns=3)
     for panel, group in panels:
         true, predicted = group["true"], group["predicted"]

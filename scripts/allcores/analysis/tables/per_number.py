@@ -16,7 +16,7 @@ other tables are means over the numbers, of runs in which all are defined.
 NUMBERS = dict.fromkeys(("r2", "rmse", "mae"), Number("{:.4g}"))
 
 
-def table(numbers):
+def table(outputs):
     """One row per combination of settings and number."""
-    groups = numbers.groupby([*tidy.SETTINGS, "number"], sort=False)[["r2", "rmse", "mae"]]
+    groups = outputs.groupby([*tidy.SETTINGS, "output"], sort=False)[["r2", "rmse", "mae"]]
     return groups.agg(lambda values: values.mean(skipna=False)).reset_index()

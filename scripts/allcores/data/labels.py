@@ -1,0 +1,37 @@
+"""Parts of the samples that have equal shares of each of several labels."""
+
+import numpy as np
+
+
+def spread(labels, shares, seed):
+    """The part of each sample: (N,) int64, seeded.
+
+    Iterative stratification of Sechidis, Tsoumakas and Vlahavas 2011, "On the Stratification of
+    Multi-Label Data": the samples of the rarest label that is left go to the parts that lack it
+    most, and so on.
+
+    Args:
+        labels: (N, T) of zeros and ones.
+        shares: of each part, which add up to 1.
+    """
+    random = np.random.default_rng(seed)
+    wanted = np.outer(shares, labels.sum(axis=0))  # of each label in each part, still
+    room = np.array(shares) * len(labels)
+    part_of = np.full(len(labels), -1, np.int64)
+    order = random.permutation(len(labels))
+    while (left := labels[part_of < 0].sum(axis=0)).any():
+        rarest = int(np.argmin(np.where(left > 0, left, len(labels) + 1)))
+        for sample in order[(part_of[order] < 0) & (labels[order, rarest] > 0)]:
+            _put(sample, wanted[:, rarest], part_of, room, random)
+            wanted[part_of[sample]] -= labels[sample]
+    for sample in order[part_of[order] < 0]:
+        _put(sample, room, part_of, room, random)
+    return part_of
+
+
+def _put(sample, lack, part_of, room, random):
+    """Put a sample into the part that lacks most, of equal ones into that with most room."""
+    best = np.flatnonzero(np.isclose(lack, lack.max()))
+    best = best[np.isclose(room[best], room[best].max())]
+    part_of[sample] = random.choice(best)
+    room[part_of[sample]] -= 1

@@ -1,0 +1,92 @@
+"""Several labels for each sample, each of which holds or does not."""
+
+import numpy as np
+
+from allcores.tasks.base import Task
+
+TARGETS = "labels"
+LOSS = "BCEWithLogitsLoss"
+LOSSES = ("BCEWithLogitsLoss", "MultiLabelSoftMarginLoss")
+WEIGHTED = ()
+METRICS = ("micro_f1", "macro_f1", "mean_average_precision")
+IS_SCALED = False
+STRATIFIED = "iteratively stratified (Sechidis, Tsoumakas and Vlahavas 2011) "
+
+
+class Multilabel(Task):
+    """Stored targets are (N, outputs) int8 of zeros and ones; a label is told to hold where its
+    score is above 0, its probability above a half."""
+
+    array = "labels"
+    measures = ("micro_f1", "macro_f1", "of_each")
+
+    def checked(self, targets):
+        targets = np.asarray(targets)
+        if targets.shape[1:] != (self.outputs,) or not np.isin(targets, (0, 1)).all():
+            raise ValueError(f"expected {self.outputs} labels of each sample, zeros and ones")
+        return targets.astype(np.int8)
+
+    def scaled(self, targets, scaling):
+        return targets.astype(np.float32)
+
+    def loss(self, name, make, options, targets):
+        return make(**options)
+
+    def loss_of_each(self, name, make, options, targets):
+        each = make(**options, reduction="none")
+
+        def loss(scores, targets):
+            values = each(scores, targets)
+            return values if values.dim() == 2 else values.mean(dim=2)
+
+        return loss
+
+    def predictions(self, scores, scaling):
+        """`predicted`, int8, and `scores`, float32, of each label."""
+        return {"predicted": (scores > 0).astype(np.int8), "scores": scores}
+
+    def measured(self, true, predicted):
+        """{"micro_f1": of all labels together, "macro_f1": the mean over labels, both in 0..1,
+        "of_each": a list of "f1", "precision" and "recall"}; 0 where one is not defined."""
+        true, predicted = true.astype(bool), predicted.astype(bool)
+        hits = (true & predicted).sum(axis=0)
+        told, have = predicted.sum(axis=0), true.sum(axis=0)
+        each = [
+            {"f1": _share(2 * hit, n + m), "precision": _share(hit, n), "recall": _share(hit, m)}
+            for hit, n, m in zip(hits.tolist(), told.tolist(), have.tolist(), strict=True)
+        ]
+        return {
+            "micro_f1": _share(2 * int(hits.sum()), int((told + have).sum())),
+            "macro_f1": float(np.mean([measures["f1"] for measures in each])),
+            "of_each": each,
+        }
+
+    def in_words(self, measures):
+        return f"micro F1 {measures['micro_f1']:.2%}"
+
+    def answers(self, scores, scaling):
+        """Probabilities, float32: the sigmoid of the scores."""
+        import torch
+
+        return torch.from_numpy(scores).sigmoid().numpy()
+
+    def told(self, answers, true, names):
+        predicted = (answers > 0.5).astype(np.int8)
+        columns = {f"predicted_{name}": predicted[:, at] for at, name in enumerate(names)}
+        score = ""
+        if true is not None:
+            columns |= {f"true_{name}": true[:, at] for at, name in enumerate(names)}
+            score = self.in_words(self.measured(true, predicted))
+        return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
+
+    def examples(self, count):
+        import torch
+
+        return torch.from_numpy(self.stored_examples(count)).float()
+
+    def stored_examples(self, count):
+        return (np.arange(count * self.outputs) % 2).reshape(count, self.outputs).astype(np.int8)
+
+
+def _share(part, whole):
+    return part / whole if whole else 0.0

@@ -1,0 +1,176 @@
+"""Several labels of each sample are predicted, each of which holds or does not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import DDP, using, vary
+from hypothesis import given
+from hypothesis import strategies as st
+from project import copy
+from sklearn import metrics
+from test_any_data import PLAIN
+from test_stack import difference, stack
+
+from allcores.data import folds, labels
+from allcores.data.batches import shards, shuffled
+from allcores.datasets import npz, table
+from allcores.serving import output, samples
+from allcores.serving.predictor import Predictor
+from allcores.study.run import Choice
+from allcores.training import models
+
+ROWS = 90
+RANDOM = np.random.default_rng(0)
+FRAME = pd.DataFrame(RANDOM.normal(size=(ROWS, 3)), columns=["a", "b", "c"])
+FRAME["flu"] = (FRAME["a"] + FRAME["b"] > 0.5).astype(int)
+FRAME["cold"] = FRAME["c"] > 1
+LABELS = ["flu", "cold"]
+TRUE = FRAME[LABELS].to_numpy(np.int64)
+
+
+@pytest.fixture
+def run(tmp_path):
+    FRAME.to_csv(tmp_path / "ill.csv", index=False)
+    options = {"path": str(tmp_path / "ill.csv"), "target": LABELS, "task": "multilabel"}
+    return vary(
+        dataset=Choice("ill", "table", options),
+        model=Choice("mlp", "mlp", {"hidden": [8]}),
+        loss=Choice("BCEWithLogitsLoss", "BCEWithLogitsLoss", {}),
+        schedule=Choice("constant", "constant", {}),
+        optimizer=Choice("Adam", "Adam", {"lr": 0.02}),
+        **PLAIN,
+        **{"folds": 3, "fold": 0, "epochs": 6, "batch_size": 16},
+    )
+
+
+def test_scores_are_those_of_scikit_learn_and_probabilities_are_told(run, laboratory):
+    record, _ = laboratory.conduct(run)
+    frame = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
+    true, predicted = (np.stack(frame[name]) for name in ("true", "predicted"))
+    assert np.array_equal(true, TRUE[frame["sample"]])
+    for average in ("micro", "macro"):
+        expected = metrics.f1_score(true, predicted, average=average, zero_division=0)
+        assert record[f"{average}_f1"] == pytest.approx(expected)
+    each = metrics.precision_recall_fscore_support(true, predicted, zero_division=0)
+    for at, of_one in enumerate(record["of_each"]):
+        assert [of_one[name] for name in ("precision", "recall", "f1")] == pytest.approx(
+            [scores[at] for scores in each[:3]]
+        )
+    predictor = Predictor(laboratory.folder / "run")
+    new = samples.read(laboratory.folder / "ill.csv", predictor)
+    told, score = output.of(new, predictor.predictions(new.inputs), predictor.task, predictor.names)
+    chosen = told.loc[frame["sample"]]
+    assert np.array_equal(chosen["predicted_cold"], predicted[:, 1])
+    assert np.array_equal(told["true_flu"], FRAME["flu"])
+    probabilities = 1 / (1 + np.exp(-np.stack(frame["scores"])[:, 0]))
+    assert np.allclose(chosen["p_flu"], probabilities)
+    assert score.startswith("; micro F1 ")
+
+
+def test_training_is_that_of_plain_torch(run, laboratory):
+    _, weights = laboratory.conduct(run)
+    held_out = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")["sample"]
+    mine = np.setdiff1d(np.arange(ROWS), held_out)
+    values = FRAME[["a", "b", "c"]].to_numpy()
+    inputs = (values - values[mine].mean(axis=0)) / values[mine].std(axis=0)
+    inputs, targets = (torch.tensor(array, dtype=torch.float32) for array in (inputs, TRUE))
+    torch.manual_seed(run.seed)
+    model = models.build(run, (3,), 2)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    loss = torch.nn.BCEWithLogitsLoss()
+    for epoch in range(run.epochs):
+        for shard in shards(shuffled(mine, run.seed, epoch), 16, 0, 1):
+            optimizer.zero_grad()
+            loss(model(inputs[shard.samples]), targets[shard.samples]).backward()
+            optimizer.step()
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(weights[name], value, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["BCEWithLogitsLoss", "MultiLabelSoftMarginLoss"])
+def test_workers_and_stacks_follow_serial(run, laboratory, loss):
+    run = vary(run, loss=Choice(loss, loss, {}))
+    _, expected = laboratory.conduct(run, "serial")
+    for strategy in (DDP, Choice("shared_memory", "shared_memory", {})):
+        _, weights = laboratory.conduct(using(strategy, 2, run), strategy.label)
+        assert difference(weights, expected) < 1e-4
+    results, refused = stack(laboratory, [run, vary(run, seed=run.seed + 1)])
+    assert refused == []
+    assert difference(results[0][1], expected) < 1e-5
+
+
+@given(st.integers(30, 200), st.integers(1, 5), st.integers(2, 6), st.integers(0, 9))
+def test_each_part_has_its_share_of_each_label(count, kinds, parts, seed):
+    random = np.random.default_rng([count, kinds])
+    table = (random.random((count, kinds)) < random.uniform(0.1, 0.6, kinds)).astype(np.int8)
+    part_of = labels.spread(table, [1 / parts] * parts, seed)
+    assert np.array_equal(part_of, labels.spread(table, [1 / parts] * parts, seed))
+    sizes = np.bincount(part_of, minlength=parts)
+    assert sizes.sum() == count and sizes.max() - sizes.min() <= 2 + kinds
+    shares = np.array([table[part_of == part].sum(axis=0) for part in range(parts)])
+    assert (np.abs(shares - table.sum(axis=0) / parts) <= 2 + kinds).all(), shares
+
+
+def test_folds_and_validation_parts_are_stratified():
+    rare = np.zeros((100, 2), np.int8)
+    rare[:10, 0] = rare[50:60, 1] = 1
+    assignable = folds.Assignable(rare)
+    fold_of = assignable.folds(5, seed=0)
+    for fold in range(5):
+        assert rare[fold_of == fold].sum(axis=0).tolist() == [2, 2]
+    _, held = folds.hold_back(assignable, np.arange(100), 0.2, seed=3)
+    assert rare[held].sum(axis=0).tolist() == [2, 2]
+    groups = np.arange(100) // 10
+    fold_of = folds.Assignable(rare, groups).folds(5, seed=0)
+    assert all(len({*fold_of[groups == group]}) == 1 for group in range(10))
+
+
+def test_arrays_have_labels_too(tmp_path):
+    file = tmp_path / "mine.npz"
+    np.savez(file, inputs=np.ones((8, 2)), labels=np.eye(8, 3, dtype=bool))
+    made = npz.load(None, path=str(file), task="multilabel")
+    assert made.output_names == ["label 1", "label 2", "label 3"]
+    assert npz.metadata(str(file), task="multilabel").task == made.task
+    np.savez(file, inputs=np.ones((8, 2)), labels=np.full((8, 3), 2))
+    with pytest.raises(ValueError, match=r"must be \(8, T\) zeros and ones of T > 1 labels"):
+        npz.load(None, path=str(file), task="multilabel")
+
+
+@pytest.mark.parametrize("target", ["flu", ["flu"], ["flu", "a"], ["flu", "lost"]])
+def test_what_is_no_list_of_labels_is_told(tmp_path, target):
+    FRAME.to_csv(tmp_path / "ill.csv", index=False)
+    message = {"a": "column a cannot be predicted", "lost": "has no column lost"}
+    with pytest.raises(ValueError, match=message.get(target[-1], "a list of several")):
+        table.load(None, path=str(tmp_path / "ill.csv"), target=target, task="multilabel")
+
+
+def test_a_study_of_labels_says_how_well_each_is_predicted(tmp_path):
+    FRAME.to_csv(tmp_path / "ill.csv", index=False)
+    project = copy(tmp_path / "project")
+    options = {"name": "table", "path": str(tmp_path / "ill.csv"), "target": LABELS}
+    study = {"datasets": ["ill"], "folds": 2, "models": ["mlp"], "curves": True}
+    project.configure(
+        lambda config: config.update(
+            datasets={"ill": options | {"task": "multilabel"}},
+            models={"mlp": config["models"]["mlp"]},
+            studies={"s": study},
+        )
+    )
+    project.call()
+    folder = project.results / "studies" / "s"
+    scores = pd.read_csv(folder / "per_label_table.csv").set_index("output")
+    assert list(scores.index) == LABELS
+    table = pd.read_csv(folder / "accuracy_table.csv")
+    assert scores["f1"].mean() == pytest.approx(table["macro_f1"][0])
+    frame = pd.read_parquet(folder / "predictions.parquet")
+    precision = [
+        metrics.average_precision_score(
+            np.stack(fold["true"]), 1 / (1 + np.exp(-np.stack(fold["scores"])))
+        )
+        for _, fold in frame.groupby("split")
+    ]
+    assert table["mean_average_precision"][0] == pytest.approx(np.mean(precision))
+    page = (folder / "report.html").read_text()
+    assert "Scores per label" in page and "targets standardised" not in page
+    assert "flu, cold are predicted" in page and "iteratively stratified (Sechidis" in page
