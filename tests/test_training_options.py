@@ -13,7 +13,7 @@ from conftest import RUN, optimizer_maker, same_weights, using, vary
 from tensorboardX.proto import event_pb2
 from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 
-from allcores.analysis import methods
+from allcores.analysis import methods, products
 from allcores.data.folds import Assignable, hold_back
 from allcores.parallel.flat import Flat
 from allcores.study import component, grid, registry
@@ -310,8 +310,11 @@ def test_the_methods_paragraph_says_how_candidates_were_chosen(ordered):
     )
     rows = pd.DataFrame({"dataset": ["tiny"], "ordered": [ordered]})
     of_one = vary(model=Choice("mlp-lr0.1", "mlp", {}), validation=0.1 if ordered else None)
-    said = " ".join(methods._selection(candidates, rows, [of_one], "accuracy"))
-    assert said.startswith("lr of mlp was chosen within each fold from 2 candidates: ")
+    facts = products.Facts("s", "serial", None, (), drawn=(("mlp", ", drawn by lot"),))
+    said = " ".join(methods._selection(candidates, rows, [of_one], facts))
+    assert said.startswith(
+        "lr of mlp was chosen within each fold from 2 candidates, drawn by lot: "
+    )
     if ordered:
         assert "in 3 inner folds, each scored after training on the earlier ones," in said
         assert "was trained on all of it except its validation part" in said

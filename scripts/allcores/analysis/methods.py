@@ -36,7 +36,7 @@ def paragraphs(frames, runs, facts, infos):
         [
             *(f"{label}: {_of_data(info)}." for label, info in infos.items()),
             *_training(frames["runs"], runs, facts),
-            *_selection(frames["candidates"], frames["runs"], runs, facts.metric),
+            *_selection(frames["candidates"], frames["runs"], runs, facts),
             *_comparison(frames, facts),
         ]
     )
@@ -177,7 +177,7 @@ def _range(values):
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _selection(candidates, rows, runs, metric):
+def _selection(candidates, rows, runs, facts):
     """How candidates were chosen.
 
     Args:
@@ -201,9 +201,10 @@ def _selection(candidates, rows, runs, metric):
         held_back = {run.validation for run in runs if run.model.label in candidates} - {None}
         part = "all of it except its validation part" if held_back else "all of it"
         yield f"{comma_separated(keys)} of {model} {'was' if len(keys) == 1 else 'were'} chosen"
-        yield f"within each fold from {count(len(candidates), 'candidate')}: the one with the"
-        yield f"best mean {metric} in {inner} within the training part was trained on {part}"
-        yield "(nested cross-validation)."
+        drawn = dict(facts.drawn).get(model, "")
+        yield f"within each fold from {count(len(candidates), 'candidate')}{drawn}: the one with"
+        yield f"the best mean {facts.metric} in {inner} within the training part was trained on"
+        yield f"{part} (nested cross-validation)."
         if of_model["rung"].max() > 1:
             yield "Candidates were eliminated by successive halving, with"
             yield f"{of_model['rung'].max():.0f} rungs."

@@ -83,6 +83,8 @@ class Facts:
         metrics: the metrics.Metric objects of the study, the leading one first.
         curve: the Metric whose value is known for every epoch.
         stratified: see tasks/base.py.
+        drawn: (label, how its candidates were drawn, in words) of each swept model that has a
+            `sample`.
         base: the baseline with the cores on which it is one: "serial on 1 core".
         alone: the strategies that compute just what serial does where there is one worker.
     """
@@ -94,6 +96,7 @@ class Facts:
     metrics: tuple = (ACCURACY,)
     curve: Metric = ACCURACY
     stratified: str = "stratified "
+    drawn: tuple = ()
     base: str = ""
     alone: tuple = ()
 
@@ -166,6 +169,11 @@ def facts_of(config, study):
         metrics=study_metrics,
         curve=Metric.of(task.constants["METRICS"][0]),
         stratified=task.constants["STRATIFIED"],
+        drawn=tuple(
+            (label, sweeps.how_drawn(entry))
+            for label, entry in config.get(schema.WRITTEN, {}).items()
+            if sweeps.SAMPLE in entry
+        ),
         alone=tuple(
             choice.label for choice in grid.strategies(config, settings) if _is_serial_alone(choice)
         ),

@@ -317,6 +317,14 @@ def _draw(lists, sample):
     return [_combination(lists, number) for number in sorted(numbers)]
 
 
+def how_drawn(entry):
+    """How the candidates of an entry with `sample` are drawn, in words."""
+    has_range = any(isinstance(swept.found, dict) for swept in _lists("", entry))
+    how = "from ranges by a scrambled Sobol sequence" if has_range else "at random from a grid"
+    seed = entry[SAMPLE].get("seed", 0) if isinstance(entry[SAMPLE], dict) else 0
+    return f", drawn {how} (seed {seed})"
+
+
 def _combination(lists, number):
     """The values of the combination with that number, the last list's changing fastest."""
     values = []
