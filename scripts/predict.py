@@ -1,4 +1,4 @@
-"""Predict classes or numbers for new samples with a trained run, or the average of several.
+"""Predict classes, labels or numbers for new samples with a trained run, or the average of several.
 
     python scripts/predict.py results/mine/runs/photos/lenet/cosine/serial/w1t1 my_new_photos
     python scripts/predict.py results/mine/runs/patients new.csv --model mlp

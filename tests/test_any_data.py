@@ -204,7 +204,9 @@ def predictor_of(options):
     made = table.load(None, **options)
     run = SimpleNamespace(dataset=Choice("it", "table", options))
     shape = (len(made.columns),)
-    return SimpleNamespace(run=run, classes=made.classes, columns=made.columns, shape=shape)
+    return SimpleNamespace(
+        run=run, classes=made.classes, columns=made.columns, shape=shape, task=made.task
+    )
 
 
 def test_codes_are_read_as_they_were_written(tmp_path):

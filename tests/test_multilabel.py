@@ -12,12 +12,15 @@ from sklearn import metrics
 from test_any_data import PLAIN
 from test_stack import difference, stack
 
-from allcores.data import folds, labels
+from allcores.data import folds, labels, storage
 from allcores.data.batches import shards, shuffled
 from allcores.datasets import npz, table
+from allcores.planning import measuring
+from allcores.planning.workload import Sizes
 from allcores.serving import output, samples
 from allcores.serving.predictor import Predictor
 from allcores.study.run import Choice
+from allcores.tasks.base import named
 from allcores.training import models
 
 ROWS = 90
@@ -121,6 +124,8 @@ def test_folds_and_validation_parts_are_stratified():
         assert rare[fold_of == fold].sum(axis=0).tolist() == [2, 2]
     _, held = folds.hold_back(assignable, np.arange(100), 0.2, seed=3)
     assert rare[held].sum(axis=0).tolist() == [2, 2]
+    for part in (0.01, 0.02):
+        assert len(folds.hold_back(assignable, np.arange(20), part, seed=3)[1]) == 1
     groups = np.arange(100) // 10
     fold_of = folds.Assignable(rare, groups).folds(5, seed=0)
     assert all(len({*fold_of[groups == group]}) == 1 for group in range(10))
@@ -132,17 +137,55 @@ def test_arrays_have_labels_too(tmp_path):
     made = npz.load(None, path=str(file), task="multilabel")
     assert made.output_names == ["label 1", "label 2", "label 3"]
     assert npz.metadata(str(file), task="multilabel").task == made.task
-    np.savez(file, inputs=np.ones((8, 2)), labels=np.full((8, 3), 2))
+    np.savez(file, inputs=np.ones((8, 2)), labels=np.eye(8)[:, 0].astype(int))
     with pytest.raises(ValueError, match=r"must be \(8, T\) zeros and ones of T > 1 labels"):
+        npz.load(None, path=str(file), task="multilabel")
+    np.savez(file, inputs=np.ones((8, 2)), labels=np.eye(8, 3) * 2)
+    with pytest.raises(ValueError, match=r"labels: expected zeros and ones; found 2\.0 in row 0"):
+        npz.load(None, path=str(file), task="multilabel")
+    of_test = {"test_inputs": np.ones((8, 2)), "test_labels": np.eye(8, 2)}
+    np.savez(file, inputs=np.ones((8, 2)), labels=np.eye(8, 3), **of_test)
+    with pytest.raises(ValueError, match="labels and test_labels differ in shape"):
         npz.load(None, path=str(file), task="multilabel")
 
 
-@pytest.mark.parametrize("target", ["flu", ["flu"], ["flu", "a"], ["flu", "lost"]])
+WRONG = ["flu", ["flu"], ["flu", "a"], ["flu", "lost"], ["flu", "cold", "cold"], ["flu", "never"]]
+
+
+@pytest.mark.parametrize("target", WRONG)
 def test_what_is_no_list_of_labels_is_told(tmp_path, target):
-    FRAME.to_csv(tmp_path / "ill.csv", index=False)
-    message = {"a": "column a cannot be predicted", "lost": "has no column lost"}
+    FRAME.assign(never=0).to_csv(tmp_path / "ill.csv", index=False)
+    message = {
+        "a": "column a cannot be predicted: expected zeros and ones; found",
+        "lost": "has no column lost",
+        "never": "column never cannot be predicted: a label holds for all samples or for none",
+    }
     with pytest.raises(ValueError, match=message.get(target[-1], "a list of several")):
         table.load(None, path=str(tmp_path / "ill.csv"), target=target, task="multilabel")
+
+
+def test_what_cannot_be_scored_is_told(run, laboratory):
+    laboratory.conduct(run)
+    predictor = Predictor(laboratory.folder / "run")
+    FRAME.assign(flu=2).to_csv(laboratory.folder / "new.csv", index=False)
+    arrays = {"inputs": np.ones((4, 3)), "labels": np.full((4, 2), 0.3)}
+    np.savez(laboratory.folder / "new.npz", **arrays)
+    for name in ("new.csv", "new.npz"):
+        new = samples.read(laboratory.folder / name, predictor)
+        assert new.true is None
+        assert "the labels are not zeros and ones: predictions are not scored" in new.notes
+    np.savez(laboratory.folder / "new.npz", **arrays | {"labels": np.ones(4)})
+    with pytest.raises(ValueError, match="expected 2 answers for each of 4"):
+        samples.read(laboratory.folder / "new.npz", predictor)
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
+def test_samples_of_a_measurement_are_of_the_task(tmp_path, task):
+    sizes = Sizes((3,), named(task, 2), 10, 2)
+    measuring._write_samples(tmp_path, sizes, 12, 10)
+    made = storage.open_dataset(tmp_path)
+    assert made.task == sizes.task
+    assert made.targets.shape == (12, 2)
 
 
 def test_a_study_of_labels_says_how_well_each_is_predicted(tmp_path):

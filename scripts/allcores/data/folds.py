@@ -104,6 +104,7 @@ class Assignable:
                 raise ValueError("there are too few times")
             return is_held_out
         if self._has_labels and self.groups is None:
+            part = max(part, 1 / len(self.targets))  # one sample at least
             return labels.spread(self.targets, [part, 1 - part], seed) == 0
         make = model_selection.ShuffleSplit
         if self.groups is not None:

@@ -3,10 +3,11 @@
 It has `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape:
 (N, F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0 without
 a gap in the training samples, or, for `task: regression`, `targets`, (N,) numbers or (N, T) of
-several. A test set of your own has the same names with the prefix `test_`. With `groups`, (N,)
-integers, one per training sample, samples of one group are held out together; with `times`, (N,)
-numbers or dates, held-out samples come after those that are trained on. In a folder every array is
-a file, such as inputs.npy, which is read in parts.
+several, or, for `task: multilabel`, `labels`, (N, T) zeros and ones. A test set of your own has the
+same names with the prefix `test_`. With `groups`, (N,) integers, one per training sample, samples
+of one group are held out together; with `times`, (N,) numbers or dates, held-out samples come after
+those that are trained on. In a folder every array is a file, such as inputs.npy, which is read in
+parts.
 """
 
 import difflib
@@ -131,6 +132,8 @@ class _File:
             check(f"{prefix}{answers}", shape[0])
             for prefix, shape in zip(parts, self.shapes, strict=True)
         ]
+        if len({targets.shape[1:] for targets in self.targets}) > 1:
+            raise ValueError(f"{path}: {answers} and test_{answers} differ in shape")
         if self.is_of_classes:
             _check_classes(path, self.targets)
         self.groups = self._of_samples("groups", "iu", "integers")
@@ -206,22 +209,21 @@ class _File:
 
     def output_names(self):
         """Of several numbers or labels that are predicted, else None."""
-        first, *others = [targets.shape[1:] for targets in self.targets]
-        if any(shape != first for shape in others):
-            raise ValueError(f"{self.path}: targets and test_targets differ in shape")
+        first = self.targets[0].shape[1:]
         noun = "number" if self.is_regression else "label"
         return [f"{noun} {at + 1}" for at in range(first[0])] if first else None
 
     def _several_labels(self, name, count):
         labels = _read(self.path, name)
-        if labels.ndim != 2 or labels.shape[1] < 2 or not np.isin(labels, (0, 1)).all():
+        if labels.ndim != 2 or labels.shape[1] < 2 or len(labels) != count:
             raise ValueError(
                 f"{self.path}: {name} must be ({count}, T) zeros and ones of T > 1 labels; "
                 f"found {labels.dtype}, {labels.shape}"
             )
-        if len(labels) != count:
-            raise ValueError(f"{self.path}: {name} is of {len(labels)} samples; expected {count}")
-        return labels.astype(np.int8)
+        try:
+            return tasks.named("multilabel", labels.shape[1]).checked(labels)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {name}: {error}") from None
 
     def _numbers(self, name, count):
         targets = _read(self.path, name)

@@ -66,13 +66,13 @@ def load(
         raise ValueError(f"{path}: found groups and time; expected one of them")
     splits_by = [column for column in (groups, time) if column]
     targets_named = target if isinstance(target, list) else [target]
-    is_several = isinstance(target, list) and len({*map(str, target)}) > 1
+    is_several = isinstance(target, list) and len({*map(str, target)}) == len(target) > 1
     if is_several < (isinstance(target, list) or task == "multilabel") or (
         is_several and task == "classification"
     ):
         raise ValueError(
             f"{path}: found target {target}; expected a column, or, for `task: regression` or "
-            "`multilabel`, a list of several"
+            "`multilabel`, a list of several, none of them twice"
         )
     for column in (*targets_named, *drop, *splits_by):
         if not isinstance(column, str):

@@ -139,6 +139,7 @@ def _write_samples(folder, sizes, count, train):
     if sizes.examples:
         inputs = np.resize(np.array(sizes.examples, np.float32), shape)
     samples = storage.Samples(shape, [inputs], targets, names, train, dtype=inputs.dtype)
+    samples.own_task = sizes.task
     samples.scale = not sizes.examples
     storage.write(folder, samples)
 

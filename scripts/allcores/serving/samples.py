@@ -13,6 +13,7 @@ from allcores.data import storage
 from allcores.datasets import _table_notes, image_folder, npz, table
 
 SHOWN = 5  # values in a message
+NOT_SCORED = "the labels are not zeros and ones: predictions are not scored"
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,8 @@ def _from_arrays(path, arrays, predictor):
     true = arrays.get(predictor.task.array)
     is_several = classes is None and predictor.task.outputs > 1
     if true is not None and true.shape != (count, *[predictor.task.outputs] * is_several):
-        raise ValueError(f"{path}: expected one answer for each of {count}; found {true.shape}")
+        expected = "one answer" if not is_several else f"{predictor.task.outputs} answers"
+        raise ValueError(f"{path}: expected {expected} for each of {count}; found {true.shape}")
     if true is not None and classes is None and true.dtype.kind not in "fiub":
         raise ValueError(f"{path}: targets must be numbers; found {true.dtype}")
     if true is not None and classes is not None:
@@ -113,6 +115,8 @@ def _from_arrays(path, arrays, predictor):
             )
     if true is not None and classes is None and not np.isfinite(true).all():
         true, notes = None, (*notes, "the targets have gaps: predictions are not scored")
+    if true is not None and not predictor.task.is_scored(true):
+        true, notes = None, (*notes, NOT_SCORED)
     return NewSamples(list(range(count)), inputs, true, notes)
 
 
@@ -147,6 +151,8 @@ def _from_table(path, predictor, unknown_as_none, unseen):
                 notes += (f"the column {name} {problem}: predictions are not scored",)
         if all(values is not None for values in columns):
             true = np.stack(columns, axis=1) if isinstance(target, list) else columns[0]
+            if not predictor.task.is_scored(true):
+                true, notes = None, (*notes, NOT_SCORED)
     return NewSamples(list(range(len(inputs))), inputs, true, notes)
 
 

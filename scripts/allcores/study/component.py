@@ -24,7 +24,7 @@ SUPPLIED = {
     "schedules": {"optimizer", "total_steps"},
     "optimizers": {"self", "params"},
     # Samples with ignore_index would count in the batch sizes that weigh the workers' means.
-    "losses": {"self", "reduction", "reduce", "size_average", "ignore_index"},
+    "losses": {"self", "reduction", "reduce", "size_average", "ignore_index", "pos_weight"},
 }
 # The arguments of a class without an __init__; of others any option is accepted.
 INHERITED = {"strategies": "self, model, make_optimizer, world", "tasks": "self, outputs"}

@@ -101,6 +101,10 @@ class Task:
         """
         raise NotImplementedError
 
+    def is_scored(self, true):
+        """Whether numbers that are given as true ones can be: predictions are scored with them."""
+        return True
+
     def in_words(self, measures):
         """The main measure as text: "accuracy 96.33%"."""
         raise NotImplementedError

@@ -22,9 +22,19 @@ class Multilabel(Task):
 
     def checked(self, targets):
         targets = np.asarray(targets)
-        if targets.shape[1:] != (self.outputs,) or not np.isin(targets, (0, 1)).all():
-            raise ValueError(f"expected {self.outputs} labels of each sample, zeros and ones")
+        if targets.shape[1:] != (self.outputs,):
+            raise ValueError(f"expected (N, {self.outputs}) labels; found {targets.shape}")
+        others = np.argwhere(~np.isin(targets, (0, 1)))
+        if len(others):
+            place = tuple(others[0].tolist())
+            raise ValueError(f"expected zeros and ones; found {targets[place]} in row {place[0]}")
+        sums = targets.astype(np.int64).sum(axis=0)
+        if len(targets) > 1 and ((sums == 0) | (sums == len(targets))).any():
+            raise ValueError("a label holds for all samples or for none; expected both")
         return targets.astype(np.int8)
+
+    def is_scored(self, true):
+        return bool(np.isin(true, (0, 1)).all())
 
     def scaled(self, targets, scaling):
         return targets.astype(np.float32)
@@ -85,7 +95,7 @@ class Multilabel(Task):
         return torch.from_numpy(self.stored_examples(count)).float()
 
     def stored_examples(self, count):
-        return (np.arange(count * self.outputs) % 2).reshape(count, self.outputs).astype(np.int8)
+        return (np.add.outer(np.arange(count), np.arange(self.outputs)) % 2).astype(np.int8)
 
 
 def _share(part, whole):
