@@ -5,9 +5,9 @@
     def adamw(parameters):
         return torch.optim.AdamW(parameters, lr=1e-3)
 
-    def train(worker):
+    def train(worker, strategy):
         model = Net()
-        shared = worker.share(model, adamw, "shared_memory")
+        shared = worker.share(model, adamw, strategy)
         for epoch in range(10):
             for (inputs, targets), weight in worker.batches(dataset, batch_size=256, epoch=epoch):
                 loss = weight * criterion(shared.model(inputs), targets)
@@ -16,7 +16,7 @@
             shared.synchronize()
         return loss.item()
 
-    losses = allcores.run(train, workers=8)
+    losses = allcores.run(train, strategy, workers=8)
 
 It uses what the workflow trains with: parallel/launch.py, data/batches.py, strategies/. The
 workflow's own loop, training/loop.py, does besides what needs a Run: resuming in the middle of an

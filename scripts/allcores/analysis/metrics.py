@@ -146,8 +146,8 @@ def measured(run, files, metrics):
 
 
 def probabilities(frame):
-    """What the scores mean, (n, classes) float64: their softmax, or of labels, each of which may
-    hold, their sigmoid; None: numbers are predicted."""
+    """The softmax of the scores, (n, classes) float64, or, of labels, each of which may hold, their
+    sigmoid; None: numbers are predicted."""
     if "scores" not in frame:
         return None
     scores = np.stack(frame["scores"]).astype(np.float64)

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 from allcores.data import batches
 
-# Of a DataLoader, what the one has, too, that loads a worker's parts.
+# The settings of a DataLoader that the loader of a worker's parts has, too.
 LOADER = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
 # The generators of random numbers that samples may be drawn by: how to get and to set its state,
 # and to seed it.

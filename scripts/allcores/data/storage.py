@@ -54,7 +54,7 @@ class Metadata:
 
     @property
     def task(self):
-        """The tasks.base.Task of what is predicted."""
+        """The tasks.base.Task, by the classes or numbers unless own_task says it."""
         return self.own_task or tasks.usual(self.classes, self.numbers)
 
     @classmethod
@@ -170,7 +170,7 @@ class Samples:
 
     @property
     def task(self):
-        """The tasks.base.Task of what is predicted."""
+        """The tasks.base.Task, by the classes or numbers unless own_task says it."""
         numbers = len(self.output_names or [None])
         return self.own_task or tasks.usual(self.classes and len(self.classes), numbers)
 
@@ -222,7 +222,7 @@ class Dataset:
 
     @property
     def task(self):
-        """The tasks.base.Task of what is predicted."""
+        """The tasks.base.Task."""
         return tasks.named(self.info["task"], self.info["outputs"])
 
     def seen_by(self, samples):

@@ -126,8 +126,11 @@ class _File:
         self.shapes = [self._shape(f"{prefix}{self.kind}") for prefix in parts]
         if len({shape[1:] for shape in self.shapes}) > 1:
             raise ValueError(f"{path}: {self.kind} and test_{self.kind} differ in shape")
-        check = {"regression": self._numbers, "multilabel": self._several_labels}.get(task)
-        check = check or self._labels
+        check = {
+            "classification": self._labels,
+            "regression": self._numbers,
+            "multilabel": self._several_labels,
+        }[task]
         self.targets = [
             check(f"{prefix}{answers}", shape[0])
             for prefix, shape in zip(parts, self.shapes, strict=True)

@@ -65,15 +65,7 @@ def load(
     if groups and time:
         raise ValueError(f"{path}: found groups and time; expected one of them")
     splits_by = [column for column in (groups, time) if column]
-    targets_named = target if isinstance(target, list) else [target]
-    is_several = isinstance(target, list) and len({*map(str, target)}) == len(target) > 1
-    if is_several < (isinstance(target, list) or task == "multilabel") or (
-        is_several and task == "classification"
-    ):
-        raise ValueError(
-            f"{path}: found target {target}; expected a column, or, for `task: regression` or "
-            "`multilabel`, a list of several, none of them twice"
-        )
+    targets_named = _targets_named(path, target, task)
     for column in (*targets_named, *drop, *splits_by):
         if not isinstance(column, str):
             raise ValueError(f"{path}: found the column {column!r}; expected a name, in quotes")
@@ -352,6 +344,21 @@ def _exact(path, values):
     """A column of numbers; integers stay integers, which float64 might round."""
     is_whole = values.dtype.kind in "iu" and isinstance(values.dtype, np.dtype)
     return values.to_numpy() if is_whole else numbers(path, values)
+
+
+def _targets_named(path, target, task):
+    """The names of the columns that are predicted."""
+    if isinstance(target, list):
+        names, fits = target, len({*map(str, target)}) == len(target) > 1
+        fits = fits and task != "classification"
+    else:
+        names, fits = [target], task != "multilabel"
+    if not fits:
+        raise ValueError(
+            f"{path}: found target {target}; expected a column, or, for `task: regression` or "
+            "`multilabel`, a list of several, none of them twice"
+        )
+    return names
 
 
 def _target(path, values, task):

@@ -1,4 +1,4 @@
-"""What the backend `shm` computes itself: tensors combined element by element."""
+"""Tensors of several ranks, combined element by element, for the backend `shm`."""
 
 import torch
 import torch.distributed as dist

@@ -12,7 +12,7 @@ from allcores.training.schedules import Schedule
 
 
 class StackedSamples:
-    """The inputs and targets of the prepared_runs of a stack.
+    """The inputs and targets of the runs of a stack.
 
     Args:
         prepared_runs: training.prepared.PreparedRun of each of K networks, of one dataset.
@@ -38,12 +38,15 @@ class StackedSamples:
         self.targets = torch.stack(targets)
 
     def of(self, positions):
-        """Inputs (K, B, ...) float32 and targets (K, B) of positions (K, B) in the dataset."""
+        """Inputs (K, B, ...) float32 and targets (K, B), or (K, B, T) of several, of positions
+        (K, B) in the dataset."""
         inputs = torch.from_numpy(self.inputs[positions.numpy()]).to(torch.float32, copy=True)
         # As batches.Batches does it for a network alone.
         inputs.sub_(self.mean).mul_(self.scale)
         if self.may_be_missing:
             inputs.nan_to_num_(nan=0.0)
+        if self.targets.dim() == 2:  # in a quarter of the time
+            return inputs, self.targets.gather(1, positions)
         return inputs, self.targets[torch.arange(len(positions)).unsqueeze(1), positions]
 
 

@@ -120,7 +120,7 @@ def read(value):
 
 
 def problem(value):
-    """What is wrong with a range; None if nothing is."""
+    """The mistake in a range, in words; None: there is none."""
     kinds = [kind for kind in KINDS if kind in value]
     if len(kinds) > 1 or set(value) - {kinds[0], *(["step"] if kinds == ["range"] else [])}:
         return f"found {value}; expected range: [from, to] and perhaps a step, or log: [from, to]"

@@ -136,6 +136,11 @@ class Task:
         return None
 
 
+def of_samples(losses):
+    """The loss of each sample, (K, B), of losses (K, B) or, of T outputs each, (K, B, T)."""
+    return losses if losses.dim() == 2 else losses.mean(dim=2)
+
+
 def named(name, outputs):
     """The Task of that name."""
     return registry.tasks()[name].load()(outputs)

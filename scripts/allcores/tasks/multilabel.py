@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from allcores.tasks.base import Task
+from allcores.tasks.base import Task, of_samples
 
 TARGETS = "labels"
 LOSS = "BCEWithLogitsLoss"
@@ -45,11 +45,7 @@ class Multilabel(Task):
     def loss_of_each(self, name, make, options, targets):
         each = make(**options, reduction="none")
 
-        def loss(scores, targets):
-            values = each(scores, targets)
-            return values if values.dim() == 2 else values.mean(dim=2)
-
-        return loss
+        return lambda scores, targets: of_samples(each(scores, targets))
 
     def predictions(self, scores, scaling):
         """`predicted`, int8, and `scores`, float32, of each label."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from allcores.tasks.base import Task
+from allcores.tasks.base import Task, of_samples
 
 TARGETS = "numbers"
 LOSS = "MSELoss"
@@ -11,8 +11,6 @@ WEIGHTED = ()
 METRICS = ("r2", "rmse", "mae")
 IS_SCALED = True
 STRATIFIED = ""
-# The measures of one number.
-NAMES = ("r2", "rmse", "mae")
 # Targets up to LARGEST can be squared and added up in float64, which holds integers up to EXACT.
 LARGEST, EXACT = 1e100, 2**53
 
@@ -23,7 +21,7 @@ class Regression(Task):
 
     @property
     def measures(self):
-        return NAMES if self.outputs == 1 else (*NAMES, "of_each")
+        return METRICS if self.outputs == 1 else (*METRICS, "of_each")
 
     def checked(self, targets):
         targets = np.asarray(targets)
@@ -50,11 +48,7 @@ class Regression(Task):
     def loss_of_each(self, name, make, options, targets):
         each = make(**options, reduction="none")
 
-        def loss(scores, targets):
-            values = each(scores.reshape(targets.shape), targets)
-            return values if values.dim() == 2 else values.mean(dim=2)
-
-        return loss
+        return lambda scores, targets: of_samples(each(scores.reshape(targets.shape), targets))
 
     def predictions(self, scores, scaling):
         """`predicted`, float64, in the unit of the targets and of their shape."""
@@ -72,7 +66,7 @@ class Regression(Task):
             name: None
             if any(measures[name] is None for measures in each)
             else float(np.mean([measures[name] for measures in each]))
-            for name in NAMES
+            for name in METRICS
         }
         return means | {"of_each": each}
 

@@ -13,7 +13,7 @@ have it and do, *recall*, the share of samples that have it and are told to, and
 mean of the two; each is 0 where nothing is told to have it, or nothing has.
 """
 SCORES = ["f1", "precision", "recall"]
-NUMBERS = dict.fromkeys(("f1", "precision", "recall"), percent(1))
+NUMBERS = dict.fromkeys(SCORES, percent(1))
 
 
 def table(outputs):

@@ -13,10 +13,11 @@ determination, *rmse*, the root of the mean squared error, and *mae*, the mean a
 the number's unit; *r2* is empty where true values are all equal in one of them. The scores of the
 other tables are means over the numbers, of runs in which all are defined.
 """
-NUMBERS = dict.fromkeys(("r2", "rmse", "mae"), Number("{:.4g}"))
+SCORES = ["r2", "rmse", "mae"]
+NUMBERS = dict.fromkeys(SCORES, Number("{:.4g}"))
 
 
 def table(outputs):
     """One row per combination of settings and number."""
-    groups = outputs.groupby([*tidy.SETTINGS, "output"], sort=False)[["r2", "rmse", "mae"]]
+    groups = outputs.groupby([*tidy.SETTINGS, "output"], sort=False)[SCORES]
     return groups.agg(lambda values: values.mean(skipna=False)).reset_index()
