@@ -132,3 +132,16 @@ def of_one_element(rank):
 
 def test_single_elements_and_flags_are_taken(tmp_path):
     ranks(2, of_one_element, tmp_path)
+
+
+def fail_in_gloo(rank):
+    value = torch.ones(1, dtype=torch.bool)
+    dist.all_reduce(value)
+    with pytest.raises(RuntimeError):
+        dist.all_reduce(torch.ones(1), dist.ReduceOp.BAND)  # gloo has no bits of floats
+    with pytest.raises(LostRankError, match="was given up"):
+        dist.all_reduce(value)
+
+
+def test_a_collective_that_fails_in_gloo_ends_the_group(tmp_path):
+    ranks(2, fail_in_gloo, tmp_path)
