@@ -27,6 +27,7 @@ from pathlib import Path
 from allcores.data import preparation
 from allcores.machine import cores, lean_torch
 from allcores.stacking.several import SharedJob
+from allcores.study import registry
 from allcores.study.identity import Conditions
 from allcores.study.results_folder import PROGRESS
 from allcores.study.run import AUTO
@@ -169,9 +170,11 @@ def several(file, cores_of_job):
     """Train the runs of a job that several share; returns an exit status."""
     given = [] if cores_of_job is None else ["--cores", str(cores_of_job)]
     job = SharedJob(file)
-    first = parsed(next(iter(job.to_train.values())), [])
-    cores.set_thread_variables(commandline.run_of(first).plain.threads_per_worker)
+    first = commandline.run_of(parsed(next(iter(job.to_train.values())), []))
+    cores.set_thread_variables(first.plain.threads_per_worker)
     lean_torch.import_torch()
+    if first.is_estimator:  # its package takes a second to import, and all runs have this model
+        registry.model(first.model.name).load()
     from allcores.stacking import (
         stacks as stacking,  # before forking; it imports what a run needs, too
     )

@@ -250,7 +250,7 @@ def test_what_is_done_anyway_is_not_asked_for():
     entry = {"hidden": [7], "batch_size": 5, "epochs": 1, "optimizer": {"name": "sgd", "lr": 1}}
     entry |= {"precision": "fp32", "memory_format": "contiguous"}
     plain, yes, no = (
-        grid.training("mlp", entry | more, RUN.dataset)
+        grid.training("mlp", entry | more, RUN.dataset, {})
         for more in ({}, {"decay_biases": True}, {"decay_biases": False})
     )
     assert yes == plain

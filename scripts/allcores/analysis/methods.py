@@ -51,12 +51,17 @@ def _training(rows, runs, facts):
     counts = rows["parameters"].groupby(np.array(labels)).agg(["min", "max"])
     models = [of_model(run) + _of_parameters(counts, label) for label, run in by_label.items()]
     yield f"Models: {'; '.join(models)}."
-    schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in runs)
-    setups = dict.fromkeys(map(_setup, runs))
-    yield f"Learning-rate schedule: {'; '.join(schedules)}."
-    yield f"Setups: {comma_separated(setups)}; batch sizes count all workers together. All setups"
-    yield "start from the same weights and train on the same samples in the same order, batch by"
-    yield "batch."
+    networks = [run for run in runs if not run.is_estimator]
+    schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in networks)
+    setups = dict.fromkeys(map(_setup, networks))
+    if networks:
+        yield f"Learning-rate schedule: {'; '.join(schedules)}."
+        yield f"Setups: {comma_separated(setups)}; batch sizes count all workers together. All"
+        yield "setups start from the same weights and train on the same samples in the same order,"
+        yield "batch by batch."
+    if len(networks) < len(runs):
+        yield "The estimators of scikit-learn's interface were fitted to the same training samples,"
+        yield "scaled in the same way, and scored on the same held-out samples."
     imputed = {run.dataset.label for run in runs if run.dataset.options.get("missing") == "mean"}
     for dataset, of_dataset in rows.groupby("dataset", sort=False):
         means = "; missing numbers were replaced by their mean in the training part, and missing "
@@ -113,8 +118,11 @@ def of_model(run):
     """The model of a Run and how it is trained, in words."""
     augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
     augmentation += ["random flips"] if run.flip else []
+    options = [f"{key} {value}" for key, value in run.model.options.items()]
+    if run.is_estimator:
+        return f"{run.model.label} ({', '.join([run.model.name.replace(':', '.'), *options])})"
     parts = [
-        *(f"{key} {value}" for key, value in run.model.options.items()),
+        *options,
         _named(run.optimizer.name, run.optimizer.options),
         f"batches of {run.batch_size}",
         count(run.epochs, "epoch"),

@@ -113,13 +113,14 @@ def _diverged(metrics):
 
 
 def epochs(all_metrics):
-    """One row per epoch of each run that did not diverge; a column of seconds per phase."""
+    """One row per epoch of each run that did not diverge, of networks; a column of seconds per
+    phase."""
     rows = [
         identify(metrics)
         | {key: value for key, value in epoch.items() if key not in ("phases", "staleness")}
         | {f"{phase}_seconds": seconds for phase, seconds in epoch["phases"].items()}
         for metrics in all_metrics
-        if metrics["diverged"] is None
+        if metrics["diverged"] is None and metrics["settings"]["optimizer"]
         for epoch in metrics["epochs"]
     ]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*RUN, *EPOCH])

@@ -18,6 +18,7 @@ from allcores.analysis.wording import (
     p_value,
     possible,
 )
+from allcores.study import grid
 
 # Columns of runs.csv that make timings incomparable where they differ -> in words.
 MIXED = {
@@ -195,18 +196,22 @@ def _best_models(table, metric):
             yield f"Held-out {metric}{where}: no model is ranked, since each lacks some scores."
             continue
         parts = [f"{'Best held-out' if is_chosen else 'Held-out'} {metric}{where}: "]
-        parts[0] += f"{' with '.join(first[named])}, {_score(first, metric)}."
+        parts[0] += f"{_title(first[named])}, {_score(first, metric)}."
         for finding, title in OF_OTHERS.items():
             rows = group[group["finding"] == finding]
             names = [
-                f"{' with '.join(row[named])}{_difference(row, metric)}"
-                for _, row in rows.iterrows()
+                f"{_title(row[named])}{_difference(row, metric)}" for _, row in rows.iterrows()
             ]
             if names and len(group) > 1:
                 if len(names) > MOST_NAMES:
                     names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
                 parts.append(f"{title}: {'; '.join(names)}.")
         yield " ".join([*parts, *([OPTIMISTIC] if is_chosen else [])])
+
+
+def _title(names):
+    """A model, with its schedule where it is named: an estimator has none."""
+    return " with ".join(name for name in names if name != grid.NO_SCHEDULE.label)
 
 
 def _score(row, metric):
@@ -257,7 +262,7 @@ def _best_scores(runs, metric):
         best = group["score"].max() if metric.sign > 0 else group["score"].min()
         ties = group[comparison.without_rounding(group["score"], best, metric) == 0]
         first = ties.iloc[0]
-        setups = [f"{row['schedule']}, {style.setup_text(row)}" for _, row in ties.iterrows()]
+        setups = [_setup(row) for _, row in ties.iterrows()]
         title, interval = style.title(shown, first[shown]), _interval(*first["interval"], metric)
         listed.append(f"{title} {metric.text(best, 1)}{interval} with {one_of(setups)}")
     if len(table) == 1:
@@ -265,6 +270,11 @@ def _best_scores(runs, metric):
         return
     caution = f" {OPTIMISTIC}" if len(table) > len(listed) else ""
     yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
+
+
+def _setup(row):
+    is_estimator = row["schedule"] == grid.NO_SCHEDULE.label
+    return style.setup_text(row) if is_estimator else f"{row['schedule']}, {style.setup_text(row)}"
 
 
 def _for_one_run(fastest, base, group, others):

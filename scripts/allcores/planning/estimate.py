@@ -123,7 +123,7 @@ class Estimates:
         recipe = self.folder.recipe_of(run, self.table)
         pace = run.has_auto and recipes.pace(recipe)
         work = images / pace if pace else images * counts["seconds"]
-        activations = ACTIVATION_FACTOR * counts["activation_bytes"] * run.batch_size
+        activations = ACTIVATION_FACTOR * counts["activation_bytes"] * (run.batch_size or 0)
         copies = COPIES * counts["weight_bytes"] * run.processes
         start_up = FORKED_START_UP if self.forked else START_UP
         seconds = start_up + work / run.cores**SCALING

@@ -46,9 +46,12 @@ def measure(workload, sizes, copies):
         ValueError: it cannot be trained.
     """
     images = max(1, MOST_BYTES // int(np.prod(workload.shape)))
-    most_steps = max(1, min(sizes.train, images) // workload.run.batch_size)
+    most_steps = max(1, min(sizes.train, images) // _batch(workload))
     with TemporaryDirectory() as folder:
         folder = Path(folder)
+        if workload.run.is_estimator:
+            fitted = _trained(workload, folder, 1, 1, min(HELD_OUT, sizes.held_out))[0]
+            return _measurement(1, fitted, fitted, [], HELD_OUT, _weights(folder))
         first = _trained(workload, folder, steps=1, epochs=1, held_out=FEW)[0]
         seconds = first["training_seconds"]
         steps = max(1, min(most_steps, round(EPOCH_SECONDS / seconds)))
@@ -59,8 +62,18 @@ def measure(workload, sizes, copies):
         if seconds <= LONG_STEP:
             alone = _trained(workload, folder, steps, epochs, held_out)[0]
         busy = _trained(workload, folder, steps, epochs, held_out, copies) if copies > 1 else []
-        weights = (folder / "copy_0" / "output" / "weights.pt").stat().st_size
+        weights = _weights(folder)
     return _measurement(steps, first, alone, busy, held_out, weights)
+
+
+def _batch(workload):
+    """Samples in a step; an estimator is fitted to all in a single one."""
+    return workload.run.batch_size or workload.run.train_size
+
+
+def _weights(folder):
+    """The size of the weights of a measured run, in bytes."""
+    return (folder / "copy_0" / "output" / "weights.pt").stat().st_size
 
 
 def _measurement(steps, first, alone, busy, held_out, weights):
@@ -113,14 +126,17 @@ def _other_seconds(metrics):
 
 def _trained(workload, folder, steps, epochs, held_out, copies=1):
     """The metrics of conduct() for copies of a workload that are trained at once."""
-    train = steps * workload.run.batch_size
+    train = steps * _batch(workload)
     data = folder / f"data_{train}_{held_out}"
     if not data.exists():
         _write_samples(data, workload, train + held_out, train)
-    # The learning rate is so small that random data cannot make the loss diverge.
-    options = workload.run.optimizer.options | {"lr": TINY_RATE}
-    optimizer = dataclasses.replace(workload.run.optimizer, options=options)
-    run = dataclasses.replace(workload.run, epochs=epochs, optimizer=optimizer)
+    run = dataclasses.replace(workload.run, epochs=epochs)
+    if not run.is_estimator:
+        # The learning rate is so small that random data cannot make the loss diverge.
+        options = run.optimizer.options | {"lr": TINY_RATE}
+        run = dataclasses.replace(
+            run, optimizer=dataclasses.replace(run.optimizer, options=options)
+        )
     children = [_Child.start(run, data, folder / f"copy_{copy}") for copy in range(copies)]
     return [child.result() for child in children]
 

@@ -58,7 +58,8 @@ class Measurement:
             sizes: its workload.Sizes.
             curves: whether it is scored after every epoch.
         """
-        training = run.trained_epochs * sizes.train / run.batch_size * self.step_seconds
+        batch = run.batch_size or sizes.train  # an estimator is fitted in a single step
+        training = run.trained_epochs * sizes.train / batch * self.step_seconds
         training += self.warm_up_seconds
         scorings = run.trained_epochs if curves else 1
         scoring = self.evaluation_seconds + sizes.held_out * self.image_seconds

@@ -96,7 +96,7 @@ def trial(run):
         dataset=dataclasses.replace(run.dataset, label="", options={}),
         **dict.fromkeys(("folds", "fold", "inner_folds", "inner_fold", "train_size")),
         **{"seed": 0, "epochs": 1},
-        batch_size=min(2, run.batch_size // run.workers),
+        batch_size=run.batch_size and min(2, run.batch_size // run.workers),
         **{"workers": 1, "servers": 0, "nodes": 1, "threads_per_worker": 1},
         **{"crop": 0, "flip": False},
     )
@@ -108,7 +108,9 @@ def trial(run):
     }
     settings = json.loads(minimal.to_json())
     # Neither strategy nor learning rate decides whether a model fits, nor its label.
-    del settings["strategy"], settings["optimizer"]["options"]["lr"], settings["model"]["label"]
+    del settings["strategy"], settings["model"]["label"]
+    if not run.is_estimator:
+        del settings["optimizer"]["options"]["lr"]
     parts = [settings, *(request[key] for key in ("shape", "task", "examples"))]
     parts += [fingerprint.of_recipe(run), identity.version_of_torch()]
     return digest(json.dumps(parts)), request

@@ -82,6 +82,8 @@ class Workload:
         """The workload of a Run whose recipe is filled in."""
         splits = ("folds", "fold", "inner_folds", "inner_fold", "train_size", "validation")
         neutral = dict.fromkeys((*splits, "patience", "stop_after")) | {"seed": 0, "epochs": 1}
+        if run.is_estimator:  # its speed depends on how many samples there are
+            neutral["train_size"] = sizes.train
         plain_run = dataclasses.replace(
             run,
             **neutral,
@@ -105,4 +107,5 @@ class Workload:
     @property
     def title(self):
         run = self.run
-        return f"{run.model.name} {run.strategy.name} {run.layout}, batches of {run.batch_size}"
+        batches = "" if run.is_estimator else f", batches of {run.batch_size}"
+        return f"{run.model.name} {run.strategy.name} {run.layout}{batches}"

@@ -95,6 +95,9 @@ def _check_model(path, label, entry):
     except ValueError as error:
         yield (*path, "import"), str(error)
     else:
+        if component.is_estimator:
+            yield from _check_estimator(path, entry, component.options)
+            return
         other = {"name", "import", *grid.HYPERPARAMETERS}
         options = {key: value for key, value in entry.items() if key not in other}
         yield from check_options(path, options, component, sorted(grid.HYPERPARAMETERS))
@@ -120,3 +123,24 @@ def _check_model(path, label, entry):
             )
             if key == "optimizer" and "decay_biases" in entry and cannot_exclude:
                 yield (*path, "decay_biases"), f"{name} cannot leave biases out of weight decay"
+
+
+def _check_estimator(path, entry, known):
+    """The options of an estimator of scikit-learn's interface, which checks their values itself.
+
+    Args:
+        known: option -> default; None: unclear.
+    """
+    given = {"n_jobs": "threads_per_worker", "random_state": "seeds"}
+    options = [key for key in entry if key not in grid.ESTIMATOR_KEYS]
+    for key in options:
+        if key in given:
+            yield (*path, key), f"is decided by `{given[key]}` of a study; expected no such key"
+        elif known is not None and key not in known:
+            problem = "unknown key"
+            if key in grid.HYPERPARAMETERS:
+                problem = "has no meaning for an estimator, which trains itself"
+            yield (*path, key), f"{problem}; {choices(key, known)}"
+    missing = [key for key, default in (known or {}).items() if default is ... and key not in entry]
+    if missing:
+        yield path, f"lacks {', '.join(missing)}"

@@ -19,6 +19,7 @@ SUPPLIED = {
     "strategies": {"self", "model", "make_optimizer", "world"},
     "datasets": {"folder"},
     "models": {"self", "shape", "channels", "image_size", "classes"},
+    "estimators": {"self", "n_jobs", "random_state"},
     "metrics": {"true", "predicted", "probabilities"},
     "tasks": {"self", "outputs"},
     "schedules": {"optimizer", "total_steps"},
@@ -26,6 +27,8 @@ SUPPLIED = {
     # Samples with ignore_index would count in the batch sizes that weigh the workers' means.
     "losses": {"self", "reduction", "reduce", "size_average", "ignore_index", "pos_weight"},
 }
+# The methods of scikit-learn's estimators, and the one of networks, which may have those, too.
+FIT, FORWARD = {"fit", "predict"}, "forward"
 # The arguments of a class without an __init__; of others any option is accepted.
 INHERITED = {"strategies": "self, model, make_optimizer, world", "tasks": "self, outputs"}
 
@@ -40,6 +43,7 @@ class Component:
         arguments: names of all its parameters; None: unknown without importing it.
         constants: name -> value of the literals assigned in its file and class, and of the keyword
             arguments of its decorators.
+        is_estimator: whether it is no network but an estimator of scikit-learn's interface.
     """
 
     name: str
@@ -49,6 +53,7 @@ class Component:
     options: dict | None
     arguments: frozenset | None
     constants: dict
+    is_estimator: bool = False
 
     def load(self):
         """The function or class itself."""
@@ -175,21 +180,53 @@ def imported(path):
             f"{path} cannot be imported; expected package.module:Name, with the package in "
             f"{Path.cwd()} or on PYTHONPATH"
         )
-    node = _definition(module, attribute)
+    defined_in, node = _definition(module, attribute)
+    methods = set(_methods(defined_in, node)) if isinstance(node, ast.ClassDef) else set()
+    is_estimator = methods >= FIT and FORWARD not in methods
     if isinstance(node, ast.FunctionDef) or (node and _has_init(node)):
-        return dataclasses.replace(read("models", path, module, file, node), attribute=attribute)
-    return Component(path, module, attribute, file, None, None, {})
+        is_estimator |= literals_of(source_of(defined_in)).get("IS_ESTIMATOR", False)
+        kind = "estimators" if is_estimator else "models"
+        found = read(kind, path, module, file, node)
+        return dataclasses.replace(found, attribute=attribute, is_estimator=is_estimator)
+    return Component(path, module, attribute, file, None, None, {}, is_estimator)
+
+
+def is_estimator(entry):
+    """Whether an entry of a config's models names an estimator of scikit-learn's interface: a class
+    with fit() and predict(), or a function in a file with the constant IS_ESTIMATOR."""
+    path = entry.get("import")
+    try:
+        return isinstance(path, str) and imported(path).is_estimator
+    except ValueError:  # reported where the entry is checked
+        return False
+
+
+def _methods(module, node):
+    """Yield the names of the methods of a class, and of its bases as far as files show them.
+
+    Args:
+        module: the one that defines the class.
+        node: its ast.ClassDef.
+    """
+    yield from (item.name for item in node.body if isinstance(item, ast.FunctionDef))
+    for base in node.bases:
+        if isinstance(base, ast.Name):
+            with contextlib.suppress(ValueError):  # of a builtin class, say
+                defined_in, found = _definition(module, base.id)
+                if isinstance(found, ast.ClassDef) and found is not node:
+                    yield from _methods(defined_in, found)
 
 
 def _definition(module, name, visited=frozenset()):
-    """The statement that defines a name, in its module or where that imports it; None: unclear.
+    """(module, statement) that define a name, in its module or where that imports it; the statement
+    is None where that is unclear.
 
     Raises:
         ValueError: a file has a syntax error, or no such name.
     """
     file = source_of(module)
     if file is None or (module, name) in visited:
-        return None
+        return module, None
     try:
         tree = parse(file)
     except (SyntaxError, ValueError) as error:  # ValueError: null bytes
@@ -212,7 +249,9 @@ def _definition(module, name, visited=frozenset()):
         public = [public_name for public_name in origins if not public_name.startswith("_")]
         raise ValueError(f"{module}:{name}: {file} defines no {name}; it has {', '.join(public)}")
     entry = origins.get(name)
-    return _definition(*entry, visited | {(module, name)}) if isinstance(entry, tuple) else entry
+    if isinstance(entry, tuple):
+        return _definition(*entry, visited | {(module, name)})
+    return module, entry
 
 
 def _has_init(node):

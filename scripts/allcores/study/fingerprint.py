@@ -50,7 +50,7 @@ def files_of_run(run):
     parts += (registry.model(run.model.name),)
     if run.dataset.name:  # a workload has none
         parts += (registry.task(run.dataset),)
-    modules = {part.module for part in parts}
+    modules = {part.module for part in parts} | {registry.trainer(run)}
     stacking = [f"{PACKAGE}.stacking.stacks"] if run.may_be_stacked else []
     return _reached(f"{PACKAGE}.training.experiment", *stacking, *sorted(modules))
 

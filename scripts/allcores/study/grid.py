@@ -4,9 +4,10 @@ import dataclasses
 import itertools
 from dataclasses import dataclass, field
 
-from allcores.study import candidates, registry, schema
+from allcores.study import candidates, component, registry, schema
 from allcores.study.identity import Conditions
 from allcores.study.run import ADDITIONS, AUTO, Choice, Run
+from allcores.study.schema import mapping
 
 # The key of a study with `auto` for the choices made for it; not a key of config files. Dataset ->
 # model -> {strategy, workers, servers, threads}; see planning/choose.py.
@@ -22,7 +23,19 @@ HYPERPARAMETERS = {
     "precision",
     "memory_format",
 }
-# The default loss, by whether the targets of the dataset are numbers.
+# An estimator trains itself, once: as one process, without batches and without a schedule.
+OF_ESTIMATOR = {
+    "optimizer": None,
+    "batch_size": None,
+    "epochs": 1,
+    "crop": 0,
+    "flip": False,
+    "precision": "fp32",
+    "memory_format": "contiguous",
+}
+# The keys of its entry that are no options of its own.
+ESTIMATOR_KEYS = ("name", "import")
+NO_SCHEDULE, ALONE = Choice("none", "constant", {}), Choice("serial", "serial", {})
 # The key `recipe` of a config -> the defaults of all models.
 RECIPE_DEFAULTS = {
     AUTO: {"precision": AUTO, "memory_format": AUTO},
@@ -191,11 +204,12 @@ def _runs_of_study(config, study):
     """The runs of one study, with folds as the innermost loop."""
     folds = None if study["folds"] == "test" else study["folds"]
     recipe = RECIPE_DEFAULTS[(schema.defaults() | config)["recipe"]]
+    schedules = [choice(config, "schedules", label) for label in study["schedules"]]
     grid = (
         (dataset, model, *rest)
         for dataset, model in itertools.product(study["datasets"], study["models"])
         for rest in itertools.product(
-            [choice(config, "schedules", label) for label in study["schedules"]],
+            [NO_SCHEDULE] if component.is_estimator(config["models"][model]) else schedules,
             layouts(config, study, dataset, model),
             study["train_sizes"],
             study["seeds"],
@@ -217,7 +231,7 @@ def _runs_of_study(config, study):
             servers=servers,
             threads_per_worker=threads,
             seed=seed,
-            **training(model, recipe | config["models"][model], dataset_choice),
+            **training(model, config["models"][model], dataset_choice, recipe),
         )
 
 
@@ -230,18 +244,22 @@ def layouts(config, study, dataset=None, model=None):
     `workers` of a study counts each node, the workers of a layout all nodes. A strategy that takes
     only one worker is listed once for all numbers of workers and nodes. A strategy with an option
     `servers` has as many server processes. With `cores`, a strategy gets as many workers as they
-    have room for, or, if it takes only one, as many threads.
+    have room for, or, if it takes only one, as many threads. An estimator is a single process.
     """
+    if model and component.is_estimator(mapping(mapping(config["models"]).get(model))):
+        counts = [1] if "cores" in study else study["threads_per_worker"]
+        yield from ((ALONE, 1, 1, 0, 1 if count == AUTO else count) for count in counts)
+        return
     for label in study["strategies"]:
         if label == AUTO:
             yield from _chosen_layouts(config, study, dataset, model)
             continue
         strategy = choice(config, "strategies", label)
-        component = registry.strategies()[strategy.name]
-        servers = strategy.options.get("servers", component.options.get("servers", 0))
-        one_worker = component.constants.get("one_worker")
+        found = registry.strategies()[strategy.name]
+        servers = strategy.options.get("servers", found.options.get("servers", 0))
+        one_worker = found.constants.get("one_worker")
         if "cores" in study:
-            for cores in [1] if component.constants.get("reference") else study["cores"]:
+            for cores in [1] if found.constants.get("reference") else study["cores"]:
                 workers, threads = (1, cores) if one_worker else (cores - servers, 1)
                 yield strategy, 1, workers, servers, threads
         else:
@@ -289,15 +307,23 @@ def component_name(label, entry):
     return entry.get("name", label)
 
 
-def training(label, entry, dataset):
+def training(label, entry, dataset, recipe):
     """The fields of a Run that a model's entry decides.
 
     Args:
         dataset: Choice, which decides the default loss.
+        recipe: defaults of the recipe's keys.
     """
     usual = schema.defaults("models")
     loss = {"name": registry.task(dataset).constants["LOSS"]}
-    entry = {"loss": loss, "augmentation": {}} | entry
+    if component.is_estimator(entry):
+        options = {key: value for key, value in entry.items() if key not in ESTIMATOR_KEYS}
+        path = model_name(label, entry)
+        return OF_ESTIMATOR | {
+            "model": Choice(label, path, options),
+            "loss": _torch_choice(loss, registry.losses()),
+        }
+    entry = {"loss": loss, "augmentation": {}} | recipe | entry
     options = {k: v for k, v in entry.items() if k not in HYPERPARAMETERS | {"name", "import"}}
     return {
         "model": Choice(label, model_name(label, entry), options),

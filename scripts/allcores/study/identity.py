@@ -4,7 +4,7 @@ made_of(), for which its data need not be there.
 
 * `settings`: the Run as JSON;
 * `code`: the fingerprint of the code that the run can reach;
-* `torch`: the version of torch;
+* `torch`: the version of torch; of an estimator `estimator`, its package with the version, too;
 * `inputs`, `targets`, `folds`: SHA-256 of the data; `folds` is None for the dataset's test set.
 
 Two things are recorded besides. What is scored (Conditions.curves) retrains only where
@@ -110,6 +110,7 @@ def before_data(run):
         "settings": run.to_json(),
         "code": fingerprint.of_run(run),
         "torch": version_of_torch(),
+        **({"estimator": _version_of_estimator(run.model.name)} if run.is_estimator else {}),
     }
 
 
@@ -155,6 +156,17 @@ def differences(other, identity):
 
 def _text(value):
     return json.dumps(value, sort_keys=True)
+
+
+@functools.cache
+def _version_of_estimator(path):
+    """The package of an import path with its version; a user's own has none."""
+    package = path.partition(".")[0].partition(":")[0]
+    package = {"sklearn": "scikit-learn"}.get(package, package)
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return f"scikit-learn {importlib.metadata.version('scikit-learn')}"
 
 
 @functools.cache

@@ -133,6 +133,12 @@ def model(name):
     return component.imported(name) if ":" in name else models()[name]
 
 
+def trainer(run):
+    """The module whose train() trains a Run: of estimators another one, loaded by this name, so
+    that an edit of one retrains nothing of the other."""
+    return "allcores.training." + ("estimators" if run.is_estimator else "loop")
+
+
 def metric(name):
     """The Component of a metric, by name or import path; raises as model() does."""
     return component.imported(name) if ":" in name else metrics()[name]

@@ -47,7 +47,8 @@ class Run:
     What is scored and how it is timed is in identity.Conditions.
 
     Attributes:
-        batch_size: samples per step over all workers together.
+        optimizer: None: the model is an estimator of scikit-learn's interface, which trains itself.
+        batch_size: samples per step over all workers together; None: of an estimator.
         crop, flip: augmentation, see batches.Batches.
         precision: of forward and backward: "fp32", or "bf16" under torch.autocast; weights,
             gradients and scores are fp32 always.
@@ -77,11 +78,11 @@ class Run:
 
     dataset: Choice
     model: Choice
-    optimizer: Choice
+    optimizer: Choice | None
     loss: Choice
     schedule: Choice
     strategy: Choice
-    batch_size: int
+    batch_size: int | None
     epochs: int
     crop: int
     flip: bool
@@ -133,9 +134,14 @@ class Run:
         return 1 if self.threads_per_worker == AUTO else self.threads_per_worker
 
     @property
+    def is_estimator(self):
+        """Whether its model is an estimator of scikit-learn's interface and no network."""
+        return self.optimizer is None
+
+    @property
     def may_be_stacked(self):
         """Whether it is trained in a stack if its network can be: see stacking/stacks.py."""
-        return self.processes == 1 and self.stacked is None
+        return self.processes == 1 and self.stacked is None and not self.is_estimator
 
     @property
     def layout(self):
@@ -222,10 +228,10 @@ class Run:
     @classmethod
     def from_json(cls, text):
         values = json.loads(text)
-        for field in dataclasses.fields(cls):
-            if field.type is Choice:
-                values[field.name] = Choice(**values[field.name])
-        return cls(**values)
+        choices = {
+            name: Choice(**value) for name, value in values.items() if isinstance(value, dict)
+        }
+        return cls(**values | choices)
 
 
 def _canonical(value):

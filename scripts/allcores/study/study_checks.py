@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from allcores import programs
-from allcores.study import fit, grid, registry, schema, sweeps
+from allcores.study import component, fit, grid, registry, schema, sweeps
 from allcores.study.component import choices, is_integer
 from allcores.study.run import AUTO
 from allcores.study.schema import listed, mapping
@@ -33,6 +33,7 @@ def of_studies(config, cores, nodes, flag):
         for check in (
             _check_batches(config, path, known),
             _check_optimizers(config, path, known),
+            _check_estimators(config, path, known),
             fit.findings(config, path, known),
             _check_nodes(config, path, known, nodes or float("inf")),
             _check_cores(config, path, known, cores or float("inf"), flag),
@@ -139,6 +140,30 @@ def _check_optimizers(config, path, study):
                     f"{label} updates each weight separately, which {name} of {model!r} does not; "
                     "expected another strategy or another optimizer",
                 )
+
+
+def _check_estimators(config, path, study):
+    """An estimator is one process, and is compared with networks that are trained by one."""
+    models = listed(study.get("models"))
+    entries = {label: mapping(mapping(config.get("models")).get(label)) for label in models}
+    labels = [label for label in models if component.is_estimator(entries[label])]
+    if not labels:
+        return
+    strategies = listed(study["strategies"])
+    baseline = study.get("baseline") or next(iter(strategies), None)
+    if AUTO in strategies:
+        problem = "`strategies: [auto]` is for networks; expected a study of its own"
+        yield (*path, "models", models.index(labels[0])), f"{labels[0]} is an estimator: {problem}"
+    elif baseline != grid.ALONE.label:
+        yield (
+            (*path, "strategies"),
+            f"the estimator {labels[0]} is trained by one process, so it is compared with serial: "
+            f"expected serial first, or `baseline: serial`; found {baseline}",
+        )
+    swept = [label for label in labels if sweeps.family_of(config, label) != label]
+    if "halving" in study and swept:
+        family = sweeps.family_of(config, swept[0])
+        yield (*path, "halving"), f"needs epochs, which the estimator {family} does not have"
 
 
 def _without_auto(study):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from allcores.study import grid, registry, schema
+from allcores.study import component, grid, registry, schema
 from allcores.study.component import is_integer
 from allcores.study.run import Run
 from allcores.study.schema import mapping
@@ -190,9 +190,11 @@ def _with_run(config, label, flags):
     """
     models = mapping(config.get("models"))
     # Copied, as keys are set in it.
-    entry = copy.deepcopy(DEFAULT_ENTRY | (models.get(label) or {}))
+    entry = copy.deepcopy(models.get(label) or {})
     if ":" in flags.model:
         entry["import"] = flags.model
+    if not component.is_estimator(entry):
+        entry = copy.deepcopy(DEFAULT_ENTRY) | entry
     if flags.epochs is not None:
         entry["epochs"] = flags.epochs
     study = {

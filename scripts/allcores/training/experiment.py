@@ -1,5 +1,6 @@
 """One run from data to results: train, score, write down."""
 
+import importlib
 import math
 import time
 from contextlib import nullcontext
@@ -17,7 +18,6 @@ from allcores.study.identity import Conditions
 from allcores.training import results
 from allcores.training.checkpoints import Checkpoints, RemoteCheckpoints, rendezvous, save_weights
 from allcores.training.evaluation import is_over, shipped
-from allcores.training.loop import train
 from allcores.training.prepared import Findings, PreparedRun, costs_of_node, diverged_at_last
 from allcores.training.progress import EpochFiles
 
@@ -172,7 +172,7 @@ def _train(prepared, checkpoints, record, watch, execution, peers):
     """Train in forked processes; returns the DivergedError that ended the training, or None."""
     run = prepared.run
     target = partial(
-        train,
+        importlib.import_module(registry.trainer(run)).train,
         run,
         prepared.dataset,
         prepared.scaling,

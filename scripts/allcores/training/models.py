@@ -1,5 +1,6 @@
 """Build the model of a run, and the precision in which it computes."""
 
+import importlib
 import inspect
 from contextlib import nullcontext
 
@@ -39,6 +40,8 @@ def build(run, shape, outputs):
         ValueError: the model is for samples of another shape, or is not a torch.nn.Module that can
             be trained.
     """
+    if run.is_estimator:
+        return importlib.import_module(registry.trainer(run)).build(run, outputs)
     component = registry.model(run.model.name)
     make = component.load()
     parameters = component.arguments or inspect.signature(make).parameters

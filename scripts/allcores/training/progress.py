@@ -136,7 +136,7 @@ class EpochFiles:
         Args:
             epochs: one record per epoch, see Progress.epoch().
         """
-        names = [name for name in COLUMNS if epochs and name in epochs[-1]]
+        names = [name for name in COLUMNS if epochs and epochs[-1].get(name) is not None]
         lines = [",".join(["epoch", *names, "seconds"])]
         for number, epoch in enumerate(epochs, start=1):
             values = [number, *(epoch[name] for name in names), sum(epoch["phases"].values())]
@@ -164,7 +164,7 @@ class EpochFiles:
                     file.unlink()
             self.events = event_file_writer.EventsWriter(str(folder / "events"))
         for name in COLUMNS:
-            if name in epochs[-1]:
+            if epochs[-1].get(name) is not None:
                 point = summary.scalar(name, epochs[-1][name])
                 event = Event(wall_time=time.time(), step=len(epochs), summary=point)
                 self.events.write_event(event)

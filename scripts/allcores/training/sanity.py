@@ -2,6 +2,7 @@
 
 import contextlib
 import faulthandler
+import importlib
 import json
 import math
 import os
@@ -146,6 +147,9 @@ def tried_out(run, shape, task, strategies=(), examples=None):
         UnfitPartError: it cannot be trained.
     """
     with _blame("models", run.model.label):
+        if run.is_estimator:
+            trainer = importlib.import_module(registry.trainer(run))
+            return trainer.tried_out(run, shape, task, examples)
         return _try_out(run, shape, task, strategies, examples)
 
 

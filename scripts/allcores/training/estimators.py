@@ -1,0 +1,179 @@
+"""Fit an estimator of scikit-learn's interface, such as a random forest, in place of the loop.
+
+It gets the samples that a network gets, scaled by the same training part, and is scored by the same
+code. https://scikit-learn.org/stable/developers/develop.html describes the interface.
+"""
+
+import contextlib
+import pickle
+import threading
+import time
+import zlib
+
+import numpy as np
+import torch
+from sklearn.base import is_classifier
+
+from allcores.data.batches import Batches
+from allcores.study import registry
+from allcores.training import models
+from allcores.training.progress import Progress, of_process
+
+# The least probability of which the logarithm is taken, as in sklearn.metrics.log_loss().
+LEAST = float(np.finfo(np.float32).eps)
+# Samples on which it is tried out, at least, and of each class.
+TRIED, TRIED_OF_EACH = 200, 20
+LOOK = 1.0  # seconds between two looks at whether it computes
+
+
+class FittedEstimator(torch.nn.Module):
+    """An estimator as a module, to be scored and used for new samples as networks are.
+
+    Its state_dict has the pickled estimator.
+
+    Args:
+        estimator: with fit() and predict(); of classes and labels with predict_proba(), too.
+        outputs: number of outputs per sample.
+    """
+
+    def __init__(self, estimator, outputs):
+        super().__init__()
+        self.estimator, self.outputs, self.has_labels = estimator, outputs, False
+
+    def fit(self, inputs, targets):
+        """Train on inputs, (n, ...) float32, and scaled targets, (n,) or (n, outputs)."""
+        self.has_labels = is_classifier(self.estimator) and targets.ndim == 2
+        if self.has_labels:
+            targets = targets.astype(np.int64)
+        self.estimator.fit(inputs.flatten(1).numpy(), targets)
+
+    def forward(self, inputs):
+        """The scores of inputs, (n, outputs) float32: logarithms of the probabilities of classes;
+        logits of labels; numbers."""
+        rows = inputs.flatten(1).numpy()
+        if not is_classifier(self.estimator):
+            scores = np.asarray(self.estimator.predict(rows)).reshape(len(rows), self.outputs)
+        elif self.has_labels:
+            chances = np.clip(self._of_labels(rows), LEAST, 1 - LEAST)
+            scores = np.log(chances) - np.log1p(-chances)
+        else:
+            # A training part may lack a class.
+            chances = np.zeros((len(rows), self.outputs))
+            chances[:, self.estimator.classes_] = self.estimator.predict_proba(rows)
+            scores = np.log(np.maximum(chances, LEAST))
+        return torch.from_numpy(scores.astype(np.float32))
+
+    def _of_labels(self, rows):
+        """The probability that each label holds, (n, outputs)."""
+        chances = self.estimator.predict_proba(rows)
+        if not isinstance(chances, list):
+            return chances
+        # For each label a column for "no" and one for "yes", of those that it was trained on.
+        pairs = zip(chances, self.estimator.classes_, strict=True)
+        return np.stack([of_label @ values for of_label, values in pairs], axis=1)
+
+    def get_extra_state(self):
+        content = zlib.compress(pickle.dumps((self.estimator, self.has_labels)), level=1)
+        return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+    def set_extra_state(self, state):
+        content = zlib.decompress(state.numpy().tobytes())
+        self.estimator, self.has_labels = pickle.loads(content)
+
+
+def build(run, outputs):
+    """The FittedEstimator of a Run, not fitted yet: its threads are `n_jobs`, its seed
+    `random_state`, of parts of a pipeline, too."""
+    estimator = registry.model(run.model.name).load()(**run.model.options)
+    given = {"n_jobs": run.threads_per_worker, "random_state": run.seed}
+    for name, value in estimator.get_params().items():
+        key = name.rpartition("__")[2]
+        if key in given and value is None:
+            estimator.set_params(**{name: given[key]})
+    return FittedEstimator(estimator, outputs)
+
+
+def train(run, dataset, scaling, samples, validation, checkpoints, record, world):
+    """Fit as the only rank of a run; the arguments are those of loop.train()."""
+    if checkpoints.latest():
+        return
+    clock = world.clock
+    model = models.build(run, dataset.shape, dataset.task.outputs)
+    progress = Progress(run, len(samples), 1, world, record)
+    clock.enter("data")
+    inputs = Batches(dataset.inputs, scaling.mean, scaling.std).plain(samples)
+    targets = dataset.task.scaled(dataset.targets, scaling)[samples]
+    progress.batch()
+    clock.enter("compute")
+    with _signs_of_life(clock):
+        model.fit(inputs, targets)
+    clock.stop()
+    progress.close()
+    epochs = [{"loss": None, "lr": None, "phases": clock.take()}]
+    checkpoints.save_weights(epochs, model.state_dict())
+    checkpoints.save(
+        {
+            "epochs": epochs,
+            "start_up_seconds": progress.start_up,
+            "threads": run.threads_per_worker,
+            "parameters": None,
+        }
+    )
+    of_process.epoch(1, None, is_last=True)
+    print(f"fitted to {len(samples):,} samples in {sum(epochs[0]['phases'].values()):.2f} s")
+
+
+@contextlib.contextmanager
+def _signs_of_life(clock):
+    """Tell the watcher that this rank computes as long as it uses CPU time: fit() returns late."""
+    is_over = threading.Event()
+
+    def tell():
+        before = time.process_time()
+        while not is_over.wait(LOOK):
+            if time.process_time() - before > LOOK / 10:
+                clock.beat("compute")
+            before = time.process_time()
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def tried_out(run, shape, task, examples):
+    """Fit a new estimator to a few samples; returns what a sample takes.
+
+    Args:
+        run, shape, task, examples: as in sanity.tried_out().
+
+    Raises:
+        ValueError: it does not predict what the task needs.
+    """
+    model = build(run, task.outputs)
+    name, is_for_classes = type(model.estimator).__name__, is_classifier(model.estimator)
+    targets = registry.tasks()[task.name].constants["TARGETS"]
+    if is_for_classes == (targets == "numbers"):
+        found = "classes" if is_for_classes else "numbers"
+        raise ValueError(f"{name} predicts {found}; the targets are {targets}")
+    if is_for_classes and not hasattr(model.estimator, "predict_proba"):
+        raise ValueError(
+            f"{name} has no predict_proba() with these options; expected a classifier that gives "
+            "probabilities, by which it is scored (SVC does with `probability: true`)"
+        )
+    count = max(TRIED, TRIED_OF_EACH * task.outputs)
+    random = np.random.default_rng(0)
+    inputs = random.standard_normal((count, *shape), np.float32)
+    if examples is not None:
+        inputs = np.resize(np.array(examples, np.float32), inputs.shape)
+    began = time.perf_counter()
+    model.fit(torch.from_numpy(inputs), task.examples(count).numpy())
+    seconds = time.perf_counter() - began
+    scores = model(torch.from_numpy(inputs[:2]))
+    if not torch.isfinite(scores).all():
+        raise ValueError(f"{name} predicts numbers that are not finite")
+    size = model.get_extra_state().nbytes
+    return {"seconds": seconds / count, "activation_bytes": 0, "weight_bytes": size}
