@@ -45,6 +45,7 @@ MODULES = {
     # what only other runs have
     **dict.fromkeys(("parallel/flat", "parallel/staleness"), NONE),
     "training": ALL,
+    "training/estimators": NONE,
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
     **dict.fromkeys((f"training/{name}" for name in ("commandline", "recipes", "sanity")), NONE),
     "stacking": NONE,  # see below

@@ -1,0 +1,264 @@
+"""Estimators of scikit-learn's interface: a run like any other, with the same samples and scores."""
+
+import dataclasses
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import same_weights, vary
+from sklearn import ensemble, linear_model, neighbors
+from test_multilabel import FRAME as LABELLED
+from test_multilabel import LABELS
+from test_several_numbers import FRAME, TARGETS, standardised
+
+from allcores.data import storage
+from allcores.serving import samples
+from allcores.serving.predictor import Predictor
+from allcores.study import checks, component, fingerprint, grid, identity, registry, sweeps
+from allcores.study.run import Choice
+from allcores.training import estimators, experiment, sanity
+
+FOREST = "sklearn.ensemble:RandomForestClassifier"
+ENTRY = {"import": FOREST, "n_estimators": 5}
+CONFIG = {
+    "models": {
+        "mlp": {"batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "forest": ENTRY,
+    },
+    "studies": {
+        "first": {
+            "datasets": ["breast_cancer"],
+            "folds": 2,
+            "models": ["mlp", "forest"],
+            "schedules": ["cosine", "constant"],
+            "strategies": ["serial", "ddp"],
+            "workers": [1, 2],
+        }
+    },
+}
+
+
+def estimator_run(dataset, path, **options):
+    """The Run of an estimator on the first of three folds."""
+    fields = grid.training("mine", {"import": path} | options, dataset, {})
+    return vary(dataset=dataset, **fields, folds=3, fold=0, schedule=grid.NO_SCHEDULE, seed=3)
+
+
+def table_of(file, frame, target, task):
+    frame.to_csv(file, index=False)
+    return Choice(file.stem, "table", {"path": str(file), "target": target, "task": task})
+
+
+def in_float32(values, mine):
+    """Standardised in the precision of networks: where a tree splits depends on the last bit."""
+    values = values.astype(np.float64)
+    mean, scale = (
+        of.astype(np.float32) for of in (values[mine].mean(axis=0), 1 / values[mine].std(axis=0))
+    )
+    return (values.astype(np.float32) - mean) * scale
+
+
+def parts(laboratory):
+    """Positions of the held-out samples and of the training samples, and the predictions."""
+    frame = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
+    held_out = frame["sample"].to_numpy()
+    count = storage.read_record(next((laboratory.folder / "data").iterdir())).content["shape"][0]
+    return held_out, np.setdiff1d(np.arange(count), held_out), frame
+
+
+def test_classes_are_predicted_as_scikit_learn_does(laboratory):
+    run = estimator_run(Choice("wine", "wine", {}), FOREST, n_estimators=20)
+    metrics, _ = laboratory.conduct(run)
+    held_out, mine, frame = parts(laboratory)
+    dataset = storage.open_dataset(laboratory.folder / "data" / "wine")
+    inputs = in_float32(np.array(dataset.inputs), mine)
+    forest = ensemble.RandomForestClassifier(n_estimators=20, random_state=3)
+    forest.fit(inputs[mine], dataset.targets[mine])
+    assert metrics["accuracy"] == pytest.approx(
+        forest.score(inputs[held_out], dataset.targets[held_out])
+    )
+    chances = np.exp(np.stack(frame["scores"]))
+    assert np.allclose(chances, forest.predict_proba(inputs[held_out]), atol=1e-6)
+
+
+def test_numbers_come_in_their_units(tmp_path, laboratory):
+    choice = table_of(tmp_path / "both.csv", FRAME, TARGETS, "regression")
+    metrics, _ = laboratory.conduct(estimator_run(choice, "sklearn.linear_model:Ridge", alpha=0.5))
+    held_out, mine, frame = parts(laboratory)
+    inputs = standardised(FRAME[["a", "b", "c"]].to_numpy(), mine)
+    targets = FRAME[TARGETS].to_numpy()
+    centre, spread = targets[mine].mean(axis=0), targets[mine].std(axis=0)
+    ridge = linear_model.Ridge(alpha=0.5).fit(inputs[mine], (targets[mine] - centre) / spread)
+    expected = ridge.predict(inputs[held_out]) * spread + centre
+    assert np.stack(frame["predicted"]) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert metrics["output_names"] == TARGETS
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "make"),
+    [
+        (FOREST, {"n_estimators": 9}, ensemble.RandomForestClassifier),  # a list of arrays
+        ("sklearn.neighbors:KNeighborsClassifier", {}, neighbors.KNeighborsClassifier),
+    ],
+)
+def test_labels_are_predicted_as_scikit_learn_does(tmp_path, laboratory, path, options, make):
+    choice = table_of(tmp_path / "labels.csv", LABELLED, LABELS, "multilabel")
+    laboratory.conduct(estimator_run(choice, path, **options))
+    held_out, mine, frame = parts(laboratory)
+    features = [name for name in LABELLED if name not in LABELS]
+    inputs = in_float32(LABELLED[features].to_numpy(), mine)
+    own = make(**options, **({"random_state": 3} if "n_estimators" in options else {}))
+    own.fit(inputs[mine], LABELLED[LABELS].to_numpy(int)[mine])
+    expected = np.stack([of[:, 1] for of in own.predict_proba(inputs[held_out])], axis=1)
+    chances = 1 / (1 + np.exp(-np.stack(frame["scores"])))
+    assert np.allclose(chances, expected, atol=1e-5)
+
+
+def test_a_class_or_label_that_no_training_sample_has_is_improbable():
+    model = estimators.FittedEstimator(linear_model.LogisticRegression(), outputs=3)
+    inputs = estimators.torch.randn(20, 2)
+    model.fit(inputs, 2 * (inputs[:, 0] > 0).long().numpy())  # never 1
+    chances = model(inputs).exp()
+    assert chances.shape == (20, 3)
+    assert (chances[:, 1] < 1e-6).all()
+    model = estimators.FittedEstimator(ensemble.RandomForestClassifier(3), outputs=2)
+    labels = np.stack([np.arange(20) % 2, np.ones(20)], axis=1)
+    model.fit(inputs, labels)
+    assert (model(inputs)[:, 1] > 10).all()
+
+
+def test_what_is_planted_into_held_out_rows_changes_nothing(tmp_path, laboratory):
+    weights, changed = [], FRAME.copy()
+    for name in ("clean", "planted"):
+        choice = table_of(tmp_path / f"{name}.csv", changed, "cost", "regression")
+        run = estimator_run(choice, "sklearn.ensemble:RandomForestRegressor", n_estimators=3)
+        weights.append(laboratory.conduct(run, name)[1])
+        frame = pd.read_parquet(laboratory.folder / name / "predictions.parquet")
+        changed.loc[frame["sample"][:2], ["a", "cost"]] = 1e6
+    assert same_weights(*weights)
+
+
+def test_a_trained_one_predicts_new_samples(tmp_path, laboratory):
+    choice = table_of(tmp_path / "both.csv", FRAME, "cost", "regression")
+    run = estimator_run(choice, "sklearn.ensemble:HistGradientBoostingRegressor", max_iter=5)
+    laboratory.conduct(run)
+    _, _, frame = parts(laboratory)
+    predictor = Predictor(laboratory.folder / "run")
+    new = samples.read(tmp_path / "both.csv", predictor)
+    told = predictor.predictions(new.inputs)[frame["sample"], 0]
+    assert np.array_equal(told, frame["predicted"])
+
+
+def test_a_run_that_was_fitted_and_then_killed_is_not_fitted_again(laboratory, monkeypatch):
+    run = estimator_run(Choice("wine", "wine", {}), FOREST, n_estimators=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(experiment, "save_weights", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            laboratory.conduct(run)
+    monkeypatch.setattr(estimators.FittedEstimator, "fit", lambda *_: 1 / 0)
+    metrics, _ = laboratory.conduct(run)
+    assert metrics["resumed"] == 1
+    assert metrics["accuracy"] > 0.5
+
+
+def test_seed_and_threads_are_the_runs(tmp_path, monkeypatch):
+    (tmp_path / "pipes_of_mine.py").write_text(
+        "from sklearn import decomposition, ensemble, pipeline\n"
+        "IS_ESTIMATOR = True\n\n\n"
+        "def pipe(kept):\n"
+        "    forest = ensemble.RandomForestClassifier(random_state=7)\n"
+        "    return pipeline.make_pipeline(decomposition.PCA(kept), forest)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = estimator_run(Choice("wine", "wine", {}), "pipes_of_mine:pipe", kept=2)
+    run = dataclasses.replace(run, threads_per_worker=2)
+    pipe = estimators.build(run, 3).estimator
+    assert pipe.get_params()["pca__random_state"] == 3
+    assert pipe.get_params()["randomforestclassifier__n_jobs"] == 2
+    assert pipe.get_params()["randomforestclassifier__random_state"] == 7
+    sys.modules.pop("pipes_of_mine")
+
+
+def test_an_estimator_is_trained_once_by_one_process():
+    of_forest = [run for run in grid.expand(CONFIG).of("first") if run.is_estimator]
+    assert [run.path for run in of_forest] == [
+        f"breast_cancer/forest/none/serial/w1t1/fold{fold}of2/nall_seed0" for fold in (0, 1)
+    ]
+    assert len(grid.expand(CONFIG).of("first")) == 2 + 2 * 2 * 3
+    assert type(of_forest[0]).from_json(of_forest[0].to_json()) == of_forest[0]
+    assert not checks.findings(CONFIG)
+
+
+def test_none_in_a_list_of_values_is_swept_over():
+    models = CONFIG["models"] | {"forest": ENTRY | {"max_depth": [2, None]}}
+    swept = sweeps.expanded(CONFIG | {"models": models})
+    assert [*swept["models"]] == ["mlp", "forest-max_depth2", "forest-max_depthNone"]
+
+
+@pytest.mark.parametrize(
+    ("change", "of_study", "said"),
+    [
+        ({"epochs": 3}, {}, "models.forest.epochs: has no meaning for an estimator"),
+        ({"trees": 3}, {}, "models.forest.trees: unknown key; known: n_estimators"),
+        ({"n_jobs": 3}, {}, "models.forest.n_jobs: is decided by `threads_per_worker`"),
+        ({"random_state": 3}, {}, "models.forest.random_state: is decided by `seeds`"),
+        ({}, {"strategies": ["ddp"]}, "expected serial first, or `baseline: serial`; found ddp"),
+        ({}, {"strategies": ["auto"], "workers": None}, "`strategies: [auto]` is for networks"),
+        ({"max_depth": [2, 3]}, {"select": 2, "halving": 2}, "the estimator forest does not have"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(change, of_study, said):
+    study = {k: v for k, v in (CONFIG["studies"]["first"] | of_study).items() if v is not None}
+    models = CONFIG["models"] | {"forest": ENTRY | change}
+    found = checks.findings({"models": models, "studies": {"first": study}})
+    assert len(found) == 1
+    assert said in found[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "problem"),
+    [
+        ("sklearn.ensemble:RandomForestRegressor", {}, "predicts numbers; the targets are classes"),
+        ("sklearn.svm:LinearSVC", {}, "has no predict_proba"),
+        (FOREST, {"max_depth": "deep"}, "The 'max_depth' parameter of RandomForestClassifier"),
+    ],
+)
+def test_what_does_not_fit_is_found_in_a_trial(path, options, problem):
+    run = estimator_run(Choice("wine", "wine", {}), path, **options)
+    metadata = registry.metadata(run.dataset)
+    said = sanity.answer(run, metadata.shape, metadata.task)
+    assert problem in said["problem"]
+    assert said["place"] == ["models", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_estimator"),
+    [
+        (FOREST, True),
+        ("sklearn.ensemble:HistGradientBoostingRegressor", True),
+        ("sklearn.dummy:DummyClassifier", True),
+        ("torch.nn:Linear", False),
+        ("fit_and_forward:Net", False),
+    ],
+)
+def test_an_estimator_is_known_by_its_methods(tmp_path, monkeypatch, path, is_estimator):
+    text = "class Net:\n" + "".join(
+        f"    def {name}(self):\n        pass\n" for name in ("fit", "predict", "forward")
+    )
+    (tmp_path / "fit_and_forward.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert component.is_estimator({"import": path}) == is_estimator
+
+
+def test_its_package_identifies_a_run_and_its_code_only_that():
+    forest, network = (
+        next(run for run in grid.expand(CONFIG).of("first") if run.is_estimator == wanted)
+        for wanted in (True, False)
+    )
+    assert identity.before_data(forest)["estimator"].startswith("scikit-learn 1")
+    assert "estimator" not in identity.before_data(network)
+    module = "allcores.training.estimators"
+    assert module in fingerprint.files_of_run(forest)
+    assert module not in fingerprint.files_of_run(network)
+    assert "allcores.training.loop" not in fingerprint.files_of_run(forest)
