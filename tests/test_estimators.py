@@ -1,4 +1,4 @@
-"""Estimators of scikit-learn's interface: a run like any other, with the same samples and scores."""
+"""Estimators of scikit-learn: runs like any other, with the same samples and scores."""
 
 import dataclasses
 import sys

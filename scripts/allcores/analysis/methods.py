@@ -118,6 +118,9 @@ def of_model(run):
     """The model of a Run and how it is trained, in words."""
     augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
     augmentation += ["random flips"] if run.flip else []
+    if run.augmentation:
+        own = _named(run.augmentation.name.replace(":", "."), run.augmentation.options)
+        augmentation.append(f"samples augmented by {own}")
     options = [f"{key} {value}" for key, value in run.model.options.items()]
     if run.is_estimator:
         return f"{run.model.label} ({', '.join([run.model.name.replace(':', '.'), *options])})"

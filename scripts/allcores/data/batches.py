@@ -109,9 +109,10 @@ class Batches:
             become 0.
         crop: pad by so many zero pixels, 0..127, and cut out a random window of the image's size.
         flip: mirror each image with probability 1/2.
+        augment: of augmentation.of_run().
     """
 
-    def __init__(self, inputs, mean, std, crop=0, flip=False):
+    def __init__(self, inputs, mean, std, crop=0, flip=False, augment=None):
         self.inputs = inputs
         self.may_be_missing = inputs.dtype != np.uint8
         unit = 1 if self.may_be_missing else 255
@@ -119,10 +120,11 @@ class Batches:
         per_channel = (-1, *[1] * (inputs.ndim - 2))
         self.mean = torch.tensor(unit * mean, dtype=torch.float32).view(per_channel)
         self.scale = torch.tensor(scale, dtype=torch.float32).view(per_channel)
-        self.crop, self.flip = crop, flip
+        self.crop, self.flip, self.augment = crop, flip, augment
 
     def start_epoch(self, seed, epoch):
         """Draw crops and flips for every sample of the dataset."""
+        self.epoch = seed, epoch
         if not (self.crop or self.flip):
             return
         random = np.random.default_rng([seed, AUGMENTATION, epoch])
@@ -141,14 +143,15 @@ class Batches:
         return self._scaled(self.inputs[samples])
 
     def augmented(self, samples):
-        """The inputs of samples, cropped and flipped as drawn for this epoch."""
+        """The inputs of samples, cropped, flipped and augmented as drawn for this epoch."""
         pixels = self.inputs[samples]
         if self.crop:
             pixels = _crop(pixels, self.crop, *self.corners[:, samples])
         if self.flip:
             mirrored = self.flips[samples]
             pixels[mirrored] = pixels[mirrored, :, :, ::-1]
-        return self._scaled(pixels)
+        inputs = self._scaled(pixels)
+        return self.augment(inputs, *self.epoch, samples) if self.augment else inputs
 
     def _scaled(self, values):
         # A copy, which begins at a cache line, as numpy's memory need not.

@@ -111,8 +111,10 @@ def problem(run):
         return f"{run.strategy.label} does something of its own with one worker"
     if run.stop_after:
         return "another run goes on from it"
-    if run.precision != "fp32" or run.crop or run.flip:
-        return "it computes in bf16" if run.precision != "fp32" else "its samples are augmented"
+    if run.precision != "fp32":
+        return "it computes in bf16"
+    if run.crop or run.flip or run.augmentation:
+        return "its samples are augmented"
     return optimizers.problem(run)
 
 

@@ -86,7 +86,7 @@ def _check_entry(section, label, entry):
 def _check_model(path, label, entry):
     name = grid.model_name(label, entry)
     try:
-        component = registry.model(str(name))
+        model = registry.model(str(name))
     except KeyError:
         if "import" in entry:
             yield (*path, "import"), f"found {name!r}; expected package.module:Name"
@@ -95,18 +95,19 @@ def _check_model(path, label, entry):
     except ValueError as error:
         yield (*path, "import"), str(error)
     else:
-        if component.is_estimator:
-            yield from _check_estimator(path, entry, component.options)
+        if model.is_estimator:
+            yield from _check_estimator(path, entry, model.options)
             return
         other = {"name", "import", *grid.HYPERPARAMETERS}
         options = {key: value for key, value in entry.items() if key not in other}
-        yield from check_options(path, options, component, sorted(grid.HYPERPARAMETERS))
+        yield from check_options(path, options, model, sorted(grid.HYPERPARAMETERS))
     if "import" in entry and "name" in entry:
         yield (*path, "name"), "conflicts with `import`; expected one of them"
     if "patience" in entry and "validation" not in entry:
         yield (*path, "patience"), "needs `validation`, by which epochs are judged"
     if "ema" in entry and "swa" in entry:
         yield (*path, "swa"), "conflicts with `ema`; expected one of them to average the weights"
+    yield from _check_own(path, entry)
     for key, components in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
         settings = dict(mapping(entry.get(key)))
         if "name" not in settings:
@@ -123,6 +124,31 @@ def _check_model(path, label, entry):
             )
             if key == "optimizer" and "decay_biases" in entry and cannot_exclude:
                 yield (*path, "decay_biases"), f"{name} cannot leave biases out of weight decay"
+
+
+def _check_own(path, entry):
+    """Loss and augmentation of the user's own, by import path, with their options."""
+    for key, kind, others in (
+        ("loss", "losses", ("name",)),
+        ("augmentation", "augmentations", grid.BUILT_IN_AUGMENTATION),
+    ):
+        settings = dict(mapping(entry.get(key)))
+        found = settings.pop("import", None)
+        if found is None:
+            if key == "loss" and "loss" in entry and "name" not in settings:
+                yield (*path, key), "lacks name, or import"
+            for name in sorted(set(settings) - set(others)) if key == "augmentation" else ():
+                yield (*path, key, name), f"unknown key; {choices(name, ['import', *others])}"
+            continue
+        if "name" in settings:
+            yield (*path, key, "name"), "conflicts with `import`; expected one of them"
+        own = {name: value for name, value in settings.items() if name not in others}
+        try:
+            own_component = component.imported(str(found), kind)
+        except ValueError as error:
+            yield (*path, key, "import"), str(error)
+        else:
+            yield from check_options((*path, key), own, own_component, ("import", *others))
 
 
 def _check_estimator(path, entry, known):

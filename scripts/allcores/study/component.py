@@ -21,11 +21,13 @@ SUPPLIED = {
     "models": {"self", "shape", "channels", "image_size", "classes"},
     "estimators": {"self", "n_jobs", "random_state"},
     "metrics": {"true", "predicted", "probabilities"},
+    "augmentations": {"inputs", "generator"},
     "tasks": {"self", "outputs"},
     "schedules": {"optimizer", "total_steps"},
     "optimizers": {"self", "params"},
     # Samples with ignore_index would count in the batch sizes that weigh the workers' means.
-    "losses": {"self", "reduction", "reduce", "size_average", "ignore_index", "pos_weight"},
+    "losses": {"self", "reduction", "reduce", "size_average", "ignore_index", "pos_weight"}
+    | {"scores", "targets"},
 }
 # The methods of scikit-learn's estimators, and the one of networks, which may have those, too.
 FIT, FORWARD = {"fit", "predict"}, "forward"
@@ -162,8 +164,11 @@ def source_of(module):
 
 
 @functools.cache
-def imported(path):
+def imported(path, kind="models"):
     """The Component at an import path such as "my_package.nets:Net".
+
+    Args:
+        kind: key of SUPPLIED.
 
     Where the files do not show what a name is (a star import, an inherited __init__), its options
     are None: any option is accepted until it is called.
@@ -185,8 +190,7 @@ def imported(path):
     is_estimator = methods >= FIT and FORWARD not in methods
     if isinstance(node, ast.FunctionDef) or (node and _has_init(node)):
         is_estimator |= literals_of(source_of(defined_in)).get("IS_ESTIMATOR", False)
-        kind = "estimators" if is_estimator else "models"
-        found = read(kind, path, module, file, node)
+        found = read("estimators" if is_estimator else kind, path, module, file, node)
         return dataclasses.replace(found, attribute=attribute, is_estimator=is_estimator)
     return Component(path, module, attribute, file, None, None, {}, is_estimator)
 

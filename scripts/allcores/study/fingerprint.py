@@ -47,7 +47,9 @@ def of_run(run):
 def files_of_run(run):
     """Module -> hash of every file that the fingerprint of a Run covers."""
     parts = registry.strategies()[run.strategy.name], registry.schedules()[run.schedule.name]
-    parts += (registry.model(run.model.name),)
+    parts += (registry.model(run.model.name), registry.loss(run.loss.name))
+    if run.augmentation:
+        parts += (component.imported(run.augmentation.name, "augmentations"),)
     if run.dataset.name:  # a workload has none
         parts += (registry.task(run.dataset),)
     modules = {part.module for part in parts} | {registry.trainer(run)}

@@ -102,6 +102,8 @@ def _check_losses(config, study):
     suitable, weighted = task.constants["LOSSES"], task.constants["WEIGHTED"]
     for label in listed(study.get("models")):
         loss = mapping(mapping(mapping(config.get("models")).get(label)).get("loss"))
+        if "import" in loss:
+            continue
         name = registry.canonical(loss.get("name"), registry.losses())
         place = ("models", label, "loss")
         if name and name not in suitable:
@@ -129,9 +131,10 @@ def _check_augmentation(config, study):
         if metadata is None or len(metadata.shape) == 3:
             continue
         for model in listed(study.get("models")):
-            if mapping(mapping(config.get("models")).get(model)).get("augmentation"):
+            entry = mapping(mapping(config.get("models")).get(model))
+            for key in set(mapping(entry.get("augmentation"))) & {*grid.BUILT_IN_AUGMENTATION}:
                 yield (
-                    ("models", model, "augmentation"),
+                    ("models", model, "augmentation", key),
                     f"is for images; the samples of {label!r} have the shape {metadata.shape}",
                 )
 

@@ -23,6 +23,7 @@ HYPERPARAMETERS = {
     "precision",
     "memory_format",
 }
+BUILT_IN_AUGMENTATION = ("crop", "flip")
 # An estimator trains itself, once: as one process, without batches and without a schedule.
 OF_ESTIMATOR = {
     "optimizer": None,
@@ -328,9 +329,10 @@ def training(label, entry, dataset, recipe):
     return {
         "model": Choice(label, model_name(label, entry), options),
         "optimizer": _torch_choice(entry["optimizer"], registry.optimizers()),
-        "loss": _torch_choice(entry["loss"], registry.losses()),
+        "loss": _loss(entry["loss"]),
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
+        "augmentation": _own_augmentation(entry["augmentation"]),
         **{key: entry[key] for key in ("batch_size", "epochs", "precision", "memory_format")},
         # A Run does not say what is so anyway.
         **{
@@ -342,6 +344,21 @@ def training(label, entry, dataset, recipe):
 def model_name(label, entry):
     """The name of a built-in model, or an import path."""
     return entry.get("import") or entry.get("name", label)
+
+
+def _loss(entry):
+    return _imported(entry) if "import" in entry else _torch_choice(entry, registry.losses())
+
+
+def _own_augmentation(entry):
+    """The Choice of a function of the user's; None: there is only what is built in."""
+    own = {key: value for key, value in entry.items() if key not in BUILT_IN_AUGMENTATION}
+    return _imported(own) if "import" in own else None
+
+
+def _imported(entry):
+    path = entry["import"]
+    return Choice(path, path, {key: value for key, value in entry.items() if key != "import"})
 
 
 def _torch_choice(entry, known):

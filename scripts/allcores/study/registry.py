@@ -141,7 +141,12 @@ def trainer(run):
 
 def metric(name):
     """The Component of a metric, by name or import path; raises as model() does."""
-    return component.imported(name) if ":" in name else metrics()[name]
+    return component.imported(name, "metrics") if ":" in name else metrics()[name]
+
+
+def loss(name):
+    """The Component of a loss, by name or import path; raises as model() does."""
+    return component.imported(name, "losses") if ":" in name else losses()[name]
 
 
 def task(dataset):

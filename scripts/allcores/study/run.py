@@ -15,7 +15,7 @@ RECIPE = ("precision", "memory_format", "threads_per_worker")
 # Optional keys of a model's entry, of numbers and truth values.
 ADDITIONS = ("clip_norm", "decay_biases", "ema", "swa", "validation", "patience", "stacked")
 # Fields that are left out of a run's JSON if they are None, as in older versions.
-OPTIONAL = ("inner_folds", "inner_fold", "stop_after", *ADDITIONS)
+OPTIONAL = ("inner_folds", "inner_fold", "stop_after", "augmentation", *ADDITIONS)
 # The recipe that always works.
 PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
 
@@ -49,6 +49,7 @@ class Run:
     Attributes:
         optimizer: None: the model is an estimator of scikit-learn's interface, which trains itself.
         batch_size: samples per step over all workers together; None: of an estimator.
+        loss: its name is torch's, or an import path.
         crop, flip: augmentation, see batches.Batches.
         precision: of forward and backward: "fp32", or "bf16" under torch.autocast; weights,
             gradients and scores are fp32 always.
@@ -64,6 +65,7 @@ class Run:
             the one that is held out instead, to choose between candidates; both None: not cut.
         stop_after: number of epochs after which it is scored and stops, so that another run can
             continue from there; the schedule covers all epochs. None: after all epochs.
+        augmentation: the user's own, by import path, see data/augmentation.py; None: there is none.
         clip_norm: largest Euclidean norm of a gradient; None: any.
         decay_biases: False: weight decay leaves out biases and the weights of norm layers.
         ema: decay of the moving average of the weights, which is shipped; None: no such average.
@@ -99,6 +101,7 @@ class Run:
     inner_folds: int | None = None
     inner_fold: int | None = None
     stop_after: int | None = None
+    augmentation: Choice | None = None
     clip_norm: float | None = None
     decay_biases: bool | None = None
     ema: float | None = None

@@ -54,7 +54,7 @@ class Classification(Task):
             each = make(**options | {"weight": weight}, reduction="none")
             return lambda scores, targets: each(scores, targets).mean()
         loss = make(**options)
-        if name in WEIGHTED:
+        if name in WEIGHTED or ":" in name:  # the user's own gets class numbers, too
             return loss
         return lambda scores, targets: loss(
             scores, F.one_hot(targets, self.outputs).to(scores.dtype)

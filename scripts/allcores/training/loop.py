@@ -5,6 +5,7 @@ from functools import partial
 
 import torch
 
+from allcores.data import augmentation
 from allcores.data.batches import Batches, count_batches, loaded, seed_dropout, shards, shuffled
 from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
@@ -46,7 +47,8 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         return
 
     criterion = losses.of_run(run, dataset, samples)
-    source = Batches(dataset.inputs, scaling.mean, scaling.std, run.crop, run.flip)
+    augment = augmentation.of_run(run)
+    source = Batches(dataset.inputs, scaling.mean, scaling.std, run.crop, run.flip, augment)
     targets = torch.from_numpy(dataset.task.scaled(dataset.targets, scaling))
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)

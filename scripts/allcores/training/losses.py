@@ -1,5 +1,8 @@
 """torch's losses by name, as a run's task has them."""
 
+import inspect
+from functools import partial
+
 from allcores.study import registry
 
 # Losses whose scores have to be logarithms of probabilities.
@@ -14,7 +17,10 @@ def build(loss, task, targets=None):
         task: tasks.base.Task.
         targets: of the training samples, as stored.
     """
-    return task.loss(loss.name, registry.losses()[loss.name].load(), loss.options, targets)
+    make = registry.loss(loss.name).load()
+    if not inspect.isclass(make):  # a function of the user's: of scores, targets and options
+        make = partial(partial, make)
+    return task.loss(loss.name, make, loss.options, targets)
 
 
 def of_run(run, dataset, samples):

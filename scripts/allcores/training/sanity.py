@@ -16,7 +16,7 @@ from multiprocessing import get_context
 import torch
 
 from allcores import programs
-from allcores.data import storage
+from allcores.data import augmentation, storage
 from allcores.machine.lifetime import die_with_parent, how_it_ended
 from allcores.study import fingerprint, registry
 from allcores.tasks import base as tasks
@@ -186,6 +186,9 @@ def _try_out(run, shape, task, strategies, examples):
         raise ValueError("the model gets more parameters when it is called")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("the model has no parameters to train")
+    with _blame("models", run.model.label, "augmentation"):
+        if augment := augmentation.of_run(run):
+            augment(inputs.clone(), run.seed, 0, range(2))
     targets = task.examples(2)
     with _blame("models", run.model.label, "optimizer"):
         optimizer = OptimizerMaker.of_run(run, model)(model.parameters())
@@ -198,6 +201,8 @@ def _try_out(run, shape, task, strategies, examples):
             raise ValueError(f"the loss is {tuple(loss.shape)}; expected one number")
         if run.loss.name in losses.OF_LOG_PROBABILITIES:
             _check_log_probabilities(scores.float(), run.loss.name)
+        if ":" in run.loss.name and strategies:
+            _check_mean(criterion, scores.detach().float(), targets, float(loss))
     loss.backward()
     for strategy in strategies:
         _check_strategy(strategy, model, run.model.label)
@@ -231,6 +236,16 @@ def _check_output(scores, outputs, when):
         raise ValueError(
             f"the model's output for 2 samples is {shape} {when}; expected (2, {outputs}), one for "
             "each class or number"
+        )
+
+
+def _check_mean(criterion, scores, targets, loss):
+    """Check that a loss of the user's is the mean over samples, so that workers can share it."""
+    parts = [float(criterion(scores[at : at + 1], targets[at : at + 1])) for at in range(2)]
+    if not math.isclose(sum(parts) / 2, loss, rel_tol=1e-4, abs_tol=1e-6):
+        raise ValueError(
+            f"the loss of two samples is {loss:g}, of each {parts[0]:g} and {parts[1]:g}: workers "
+            "cannot share a batch; expected the mean over samples, or strategies of one worker"
         )
 
 
