@@ -18,17 +18,17 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     cores.set_thread_variables(cores.allowed())
     lean_torch.import_torch()
+    from allcores.planning import trials
     from allcores.tasks import base as tasks
-    from allcores.training import sanity
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a model prints goes to stderr, not between the answers
-    trials = json.load(sys.stdin)
-    runs = [Run.from_json(trial.pop("settings")) for trial in trials]
+    requests = json.load(sys.stdin)
+    runs = [Run.from_json(request.pop("settings")) for request in requests]
     for module in {registry.trainer(run) for run in runs}:
         importlib.import_module(module)  # once for all trials: that of estimators takes a second
-    for run, trial in zip(runs, trials, strict=True):
-        trial["task"] = tasks.named(*trial["task"])
-        trial["strategies"] = [*map(Choice.from_json, trial["strategies"])]
-        print(json.dumps(sanity.answer(run, **trial)), file=answers)
+    for run, request in zip(runs, requests, strict=True):
+        request["task"] = tasks.named(*request["task"])
+        request["strategies"] = [*map(Choice.from_json, request["strategies"])]
+        print(json.dumps(trials.answer(run, **request)), file=answers)
         lifetime.end_descendants()  # processes that the model has left

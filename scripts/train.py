@@ -57,13 +57,14 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()
+    from allcores.planning import trials
     from allcores.stacking import stacks as stacking
     from allcores.tasks import base as tasks
-    from allcores.training import results, sanity
+    from allcores.training import results
     from allcores.training.experiment import assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
-        sanity.check_in_child(request.plain, data_folder, flags.timeout)
+        trials.check_in_child(request.plain, data_folder, flags.timeout)
     run = with_recipe(request, flags, data_folder) if request.has_auto else request
     cores.set_thread_variables(run.threads_per_worker)
     needed = run.cores_on_node

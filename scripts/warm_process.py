@@ -15,9 +15,9 @@ def torch():
 
     import check_models  # noqa: F401
     import train  # noqa: F401
+    from allcores.planning import trials  # noqa: F401
     from allcores.stacking import stacks  # noqa: F401
     from allcores.study import registry
-    from allcores.training import experiment, sanity  # noqa: F401
 
     # Cached: they are read from torch's files.
     registry.optimizers()

@@ -18,14 +18,14 @@ from allcores.data import storage
 from allcores.data.batches import Batches
 from allcores.data.scaling import Scaling
 from allcores.datasets import npz, table
-from allcores.planning import measuring, preflight
+from allcores.planning import measuring, preflight, trials
 from allcores.planning.workload import Sizes
 from allcores.serving import samples
 from allcores.serving.predictor import Predictor
 from allcores.study import registry
 from allcores.study.run import AUTO, Choice
 from allcores.tasks.base import usual
-from allcores.training import losses, recipes, sanity
+from allcores.training import losses, recipes
 
 MSE = Choice("MSELoss", "MSELoss", {})
 PLAIN = {"crop": 0, "flip": False}
@@ -346,9 +346,9 @@ def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch
     ends = [inputs[row.argmin() // 7] for row in (inputs, -inputs)]
     assert metadata.examples == np.array(ends).tolist()
     # Real samples: random ones are no words.
-    said = sanity.answer(run, metadata.shape, metadata.task, examples=metadata.examples)
+    said = trials.answer(run, metadata.shape, metadata.task, examples=metadata.examples)
     assert said["problem"] is None
-    assert sanity.answer(run, metadata.shape, metadata.task)["problem"] is not None
+    assert trials.answer(run, metadata.shape, metadata.task)["problem"] is not None
     laboratory.conduct(run)
     scaling = Scaling.of(storage.open_dataset(laboratory.data(choice)), np.arange(20))
     assert (scaling.mean.tolist(), scaling.std.tolist()) == ([0] * 7, [1] * 7)

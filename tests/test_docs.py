@@ -87,11 +87,18 @@ def test_a_config_in_a_page_has_no_mistake(page, code, tmp_path, monkeypatch):
         cached.cache_clear()  # what another test has not found
     (tmp_path / "my_package").mkdir()
     (tmp_path / "my_package" / "nets.py").write_text("def Net(classes): ...\n")
+    (tmp_path / "my_package" / "parts.py").write_text(
+        "def Focal(gamma): ...\ndef noise(inputs, generator, sigma): ...\n"
+    )
+    (tmp_path / "my_package" / "pipes.py").write_text(
+        "IS_ESTIMATOR = True\n\n\ndef pca_and_svc(kept): ...\n"
+    )
     config = yaml.safe_load(BASE)
     for section, entries in yaml.safe_load(code).items():
         config[section] = config.get(section, {}) | entries
     for name, model in config["models"].items():
-        if "batch_size" not in model and "preset" not in model:  # how it is trained is elsewhere
+        is_whole = "batch_size" in model or "preset" in model or component.is_estimator(model)
+        if not is_whole:  # how it is trained is said elsewhere
             like = {} if name in registry.models() else {"name": "lenet"}
             config["models"][name] = config["models"]["lenet"] | like | model
     for study in config["studies"].values():

@@ -8,12 +8,11 @@ from conftest import ROOT, RUN
 from project import MINIATURE
 
 from allcores.files import read_json, write_json
-from allcores.planning import measuring, plan, preflight
+from allcores.planning import measuring, plan, preflight, trials
 from allcores.planning.estimate import Estimates
 from allcores.study import grid, schema
 from allcores.study.results_folder import ResultsFolder
 from allcores.tasks.base import usual
-from allcores.training import sanity
 
 
 def counted_by_trying(config, folder):
@@ -26,7 +25,7 @@ def counted_by_trying(config, folder):
 
 
 def test_where_no_run_was_measured_a_step_of_its_model_is(tmp_path):
-    counts = sanity.tried_out(RUN, (3, 8, 8), usual(3))
+    counts = trials.tried_out(RUN, (3, 8, 8), usual(3))
     assert 0 < counts["seconds"] < 1
     assert counts["weight_bytes"] == 4 * (3 * 8 * 8 * 7 + 7 + 7 * 3 + 3)
     assert counts["activation_bytes"] >= 4 * (3 * 8 * 8 + 7)

@@ -13,11 +13,12 @@ from test_multilabel import LABELS
 from test_several_numbers import FRAME, TARGETS, standardised
 
 from allcores.data import storage
+from allcores.planning import trials
 from allcores.serving import samples
 from allcores.serving.predictor import Predictor
 from allcores.study import checks, component, fingerprint, grid, identity, registry, sweeps
 from allcores.study.run import Choice
-from allcores.training import estimators, experiment, sanity
+from allcores.training import estimators, experiment
 
 FOREST = "sklearn.ensemble:RandomForestClassifier"
 ENTRY = {"import": FOREST, "n_estimators": 5}
@@ -227,7 +228,7 @@ def test_what_has_no_meaning_is_refused(change, of_study, said):
 def test_what_does_not_fit_is_found_in_a_trial(path, options, problem):
     run = estimator_run(Choice("wine", "wine", {}), path, **options)
     metadata = registry.metadata(run.dataset)
-    said = sanity.answer(run, metadata.shape, metadata.task)
+    said = trials.answer(run, metadata.shape, metadata.task)
     assert problem in said["problem"]
     assert said["place"] == ["models", "mine"]
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from test_several_numbers import FRAME, run_on
 
 from allcores.data.augmentation import SampleGenerator
+from allcores.planning import trials
 from allcores.study import checks, component, fingerprint, grid, registry
 from allcores.study.run import Choice
-from allcores.training import sanity
 
 SOURCE = """
 import torch
@@ -175,11 +175,11 @@ def test_a_mistake_is_one_line(module, change, said):
 def test_what_does_not_fit_is_found_in_a_trial(module, change, problem, place):
     run = vary(RUN, **grid.training("mine", ENTRY | PLAINEST | change, RUN.dataset, {}))
     metadata = registry.metadata(run.dataset)
-    with pytest.raises(sanity.UnfitPartError, match=problem) as caught:
-        sanity.tried_out(run, metadata.shape, metadata.task, [DDP])
+    with pytest.raises(trials.UnfitPartError, match=problem) as caught:
+        trials.tried_out(run, metadata.shape, metadata.task, [DDP])
     assert caught.value.place == ("models", "mine", place)
     if place == "loss":
-        assert sanity.tried_out(run, metadata.shape, metadata.task)["seconds"] > 0
+        assert trials.tried_out(run, metadata.shape, metadata.task)["seconds"] > 0
 
 
 def test_their_files_identify_a_run(own_run):

@@ -7,11 +7,11 @@ import pytest
 from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, vary
 from project import copy
 
+from allcores.planning import trials
+from allcores.planning.trials import UnfitPartError
 from allcores.study import component
 from allcores.study.run import Choice, digest
 from allcores.tasks.base import usual
-from allcores.training import sanity
-from allcores.training.sanity import UnfitPartError
 
 # A model that fits, but for what it holds besides and what it returns.
 NET = """
@@ -164,7 +164,7 @@ def test_options_that_do_not_fit_are_told_at_their_place(part, choice, place, li
     name, options = choice
     options |= {"lr": 0.1} if part == "optimizer" else {}
     with pytest.raises(UnfitPartError) as error:
-        sanity.tried_out(vary(**{part: Choice("mine", name, options)}), (3, 8, 8), usual(3))
+        trials.tried_out(vary(**{part: Choice("mine", name, options)}), (3, 8, 8), usual(3))
     assert error.value.place[:2] == (place, "mine" if place == "schedules" else RUN.model.label)
     assert line in error.value.problem
     assert "\n" not in error.value.problem
@@ -173,8 +173,8 @@ def test_options_that_do_not_fit_are_told_at_their_place(part, choice, place, li
 def test_batch_norm_needs_more_than_a_sample():
     run = vary(batch_size=2, workers=2, model=MOBILENET)
     with pytest.raises(UnfitPartError, match=r"leaves 2 worker\(s\) one sample each"):
-        sanity.tried_out(run, (3, 8, 8), usual(3))
-    assert sanity.tried_out(RUN, (3, 8, 8), usual(3))["weight_bytes"] > 0
+        trials.tried_out(run, (3, 8, 8), usual(3))
+    assert trials.tried_out(RUN, (3, 8, 8), usual(3))["weight_bytes"] > 0
 
 
 UNUSED = net(besides="self.unused = nn.Linear(3, 3)")
@@ -221,7 +221,7 @@ def test_a_strategy_that_cannot_train_a_model_is_told_first(
         optimizer=Choice("SGD", "SGD", {"lr": 0.1}),
         strategy=Choice("label", strategy, options),
     )
-    try_out = partial(sanity.tried_out, run, (1, 8, 8), usual(3), [run.strategy])
+    try_out = partial(trials.tried_out, run, (1, 8, 8), usual(3), [run.strategy])
     if problem is None:
         try_out()
         return
@@ -233,7 +233,7 @@ def test_a_strategy_that_cannot_train_a_model_is_told_first(
 
 
 def test_a_problem_of_any_length_is_cut():
-    with pytest.raises(UnfitPartError) as error, sanity._blame("models", "own"):
+    with pytest.raises(UnfitPartError) as error, trials._blame("models", "own"):
         raise RuntimeError("x" * 10**6 + " is too much")
     assert len(error.value.problem) < 1100
     assert "[...]" in error.value.problem and "is too much (" in error.value.problem

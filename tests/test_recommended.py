@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
+from allcores.planning import trials
 from allcores.study import checks, grid, registry, sweeps
-from allcores.training import sanity
 
 RECOMMENDING = """
 models:
@@ -32,7 +32,7 @@ def test_what_is_recommended_for_a_dataset_can_be_trained(tmp_path, name):
     run = next(iter(grid.expand(sweeps.expanded(config)).runs.values()))
     metadata = registry.metadata(run.dataset)
     shape, task = metadata.shape, metadata.task
-    assert sanity.tried_out(run.plain, shape, task)
+    assert trials.tried_out(run.plain, shape, task)
 
 
 @pytest.mark.parametrize(

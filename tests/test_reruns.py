@@ -45,9 +45,9 @@ MODULES = {
     # what only other runs have
     **dict.fromkeys(("parallel/flat", "parallel/staleness"), NONE),
     "training": ALL,
-    "training/estimators": NONE,
+    "training/estimators": NONE,  # of estimators alone
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
-    **dict.fromkeys((f"training/{name}" for name in ("commandline", "recipes", "sanity")), NONE),
+    **dict.fromkeys((f"training/{name}" for name in ("commandline", "recipes")), NONE),
     "stacking": NONE,  # see below
     "planning": NONE,
     "campaign": NONE,

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from conftest import ENVIRONMENT, ROOT, RUN, vary
 
+from allcores.planning import trials
 from allcores.study import component
 from allcores.study.run import Choice, digest
 from allcores.tasks.base import usual
-from allcores.training import sanity
 
 KEEPING = """
 class Net(nn.Module):
@@ -66,16 +66,16 @@ def place(tmp_path, monkeypatch):
 
 
 def test_a_model_may_keep_what_it_computes(place):
-    said = sanity.answer(vary(written(place, KEEPING), batch_size=1), (1, 8, 8), usual(3))
+    said = trials.answer(vary(written(place, KEEPING), batch_size=1), (1, 8, 8), usual(3))
     assert said["problem"] is None
     assert [file for file in said["loaded"] if file.startswith("mine_")]
 
 
 def test_what_a_model_does_to_its_process_ends_with_its_trial(place):
     """Gradients that it turns off for all, and a thread that goes on."""
-    said = sanity.answer(written(place, THREADED), (1, 8, 8), usual(3))
+    said = trials.answer(written(place, THREADED), (1, 8, 8), usual(3))
     assert "does not require grad" in said["problem"]
-    assert sanity.answer(RUN, (3, 8, 8), usual(3))["problem"] is None
+    assert trials.answer(RUN, (3, 8, 8), usual(3))["problem"] is None
 
 
 @pytest.mark.parametrize("where", ["in its constructor", "when it is called"])
@@ -85,7 +85,7 @@ def test_a_model_that_hangs_is_ended_and_named_with_its_line(place, where):
         "__init__()", f"__init__(){hangs if where == 'in its constructor' else ''}"
     )
     text = text.replace("def forward(self, x):", f"def forward(self, x):{hangs}", "called" in where)
-    said = sanity.answer(written(place, text), (1, 8, 8), usual(3), limit=3)
+    said = trials.answer(written(place, text), (1, 8, 8), usual(3), limit=3)
     line = 3 + text.splitlines().index(hangs.strip("\n"))
     assert "was tried out for 3 s without an end" in said["problem"]
     assert f".py, line {line})" in said["problem"]
@@ -111,7 +111,7 @@ def test_a_trial_ends_at_its_limit_although_the_model_has_started_a_process(plac
 
 def test_a_trial_that_is_killed_does_not_blame_the_model(place):
     killed = "import os, signal\n\ndef Net():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    said = sanity.answer(written(place, killed), (1, 8, 8), usual(3))
+    said = trials.answer(written(place, killed), (1, 8, 8), usual(3))
     assert (
         "the process that tried out the model was killed by SIGKILL, as a system" in said["problem"]
     )
@@ -146,4 +146,4 @@ def test_ctrl_c_ends_trials_without_a_traceback(place):
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "GeneratorExit"])
 def test_whatever_a_model_raises_is_told(place, error):
     run = written(place, f"def Net(classes):\n    raise {error}\n")
-    assert sanity.answer(run, (1, 8, 8), usual(3))["problem"] == f"it raises {error}"
+    assert trials.answer(run, (1, 8, 8), usual(3))["problem"] == f"it raises {error}"

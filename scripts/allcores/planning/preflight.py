@@ -86,7 +86,7 @@ def _trials(table):
 
 
 def trial(run):
-    """(key, arguments of sanity.tried_out() without strategies) for a Run; None: too little is
+    """(key, arguments of trials.tried_out() without strategies) for a Run; None: too little is
     known of its dataset. Runs that differ in nothing else share one trial."""
     metadata = registry.metadata(run.dataset)
     if metadata is None:

@@ -148,7 +148,7 @@ def tried_out(run, shape, task, examples):
     """Fit a new estimator to a few samples; returns what a sample takes.
 
     Args:
-        run, shape, task, examples: as in sanity.tried_out().
+        run, shape, task, examples: as in trials.tried_out().
 
     Raises:
         ValueError: it does not predict what the task needs.
