@@ -56,7 +56,7 @@ def miniature(tmp_path):
 
 
 def test_there_are_some():
-    assert len(EXAMPLES) == 6
+    assert len(EXAMPLES) == 7
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[folder.name for folder in EXAMPLES])

@@ -14,7 +14,7 @@ from patience import wait_for
 
 from allcores.files import read_json
 from allcores.machine import cores, leases, memory
-from allcores.training import experiment
+from allcores.training import loop
 from allcores.training.loop import train
 
 # cpu -> (NUMA node, core): two nodes of two cores of two threads, numbered as Linux likes to.
@@ -177,7 +177,7 @@ def test_each_worker_is_kept_to_a_core_of_its_own(laboratory, monkeypatch, machi
         file.write_text(json.dumps(sorted(os.sched_getaffinity(0))))
         train(*arguments)
 
-    monkeypatch.setattr(experiment, "train", note_affinity_and_train)
+    monkeypatch.setattr(loop, "train", note_affinity_and_train)
     metrics, _ = laboratory.conduct(using(DDP, 2))
     seen = [json.loads((laboratory.folder / str(rank)).read_text()) for rank in range(2)]
     assert seen == [[core] for core in metrics["cores"]["pinned"]]

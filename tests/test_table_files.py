@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_any_data import PEOPLE, saved
 
-from allcores.data import storage
+from allcores.data import precision, storage
 from allcores.datasets import _table_notes, npz, table
 from allcores.study import fit
 
@@ -123,7 +123,7 @@ def test_a_long_column_is_read_as_a_whole(tmp_path):
     ],
 )
 def test_what_float32_cannot_serve_is_told(values, why):
-    problem = storage.unfit(values[:, None])
+    problem = precision.unfit(values[:, None])
     assert problem is None if why is None else why in problem[1]
 
 

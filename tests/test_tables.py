@@ -119,13 +119,25 @@ def test_a_table_has_a_label_and_a_caption_for_a_paper():
 def test_methods_say_what_the_data_are():
     columns = [{"name": "age", "category": None}]
     columns += [{"name": "town", "category": town} for town in ("Bonn", "Ulm")]
-    info = {"shape": [60, 3], "dtype": "float32", "columns": columns, "scale": True}
+    info = {
+        "shape": [60, 3],
+        "dtype": "float32",
+        "columns": columns,
+        "scale": True,
+        "vocabulary": None,
+    }
     info |= {"classes": ["no", "yes"], "class_counts": [40, 20]}
     assert methods._of_data(info) == (
         "60 rows of 1 number and 1 column of categories, one-hot encoded, numbers standardised by "
         "mean and standard deviation of the training part; 2 classes (no: 40, yes: 20)"
     )
-    images = {"shape": [100, 3, 8, 8], "dtype": "uint8", "columns": None, "scale": True}
+    images = {
+        "shape": [100, 3, 8, 8],
+        "dtype": "uint8",
+        "columns": None,
+        "scale": True,
+        "vocabulary": None,
+    }
     many = images | {"classes": list(range(20)), "class_counts": [5] * 20}
     assert methods._of_data(many).startswith("100 samples of 3 x 8 x 8 uint8 values, channels")
     assert methods._of_data(many).endswith("20 classes (5 to 5 samples each)")

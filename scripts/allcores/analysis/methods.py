@@ -13,6 +13,7 @@ from allcores.analysis.wording import comma_separated, count
 from allcores.study import registry
 
 MOST_CLASSES = 12  # that are listed
+STANDARDISED = "standardised by mean and standard deviation of the training part"
 REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
 # As CITATION.cff has it.
 BIBTEX = f"""@misc{{allcores,
@@ -93,25 +94,34 @@ def _of_data(info):
         parts = [count(kinds.count(False), "number")] if False in kinds else []
         parts += [f"{count(len(names), 'column')} of categories, one-hot encoded"] if names else []
         inputs = f"{samples:,} rows of {' and '.join(parts)}"
+    elif vocabulary := info["vocabulary"]:
+        inputs = f"{samples:,} sequences of up to {shape[0]:,} {vocabulary['kind']}"
+        if vocabulary["words"]:
+            known = "the most frequent of the training part are known"
+            inputs += f", of which {known}, {vocabulary['most']:,} at most"
     else:
         inputs = f"{samples:,} samples of {' x '.join(map(str, shape))} {info['dtype']} values"
-    standardised = "standardised by mean and standard deviation of the training part"
     how = ", not scaled"
     if info["scale"]:
-        how = f", {'channels' if len(shape) > 1 else 'numbers'} {standardised}"
-    if kinds and False not in kinds:
+        how = f", {'channels' if len(shape) > 1 else 'numbers'} {STANDARDISED}"
+    if info["vocabulary"] or (kinds and False not in kinds):
         how = ""  # there are no numbers
+    return inputs + how + _of_targets(info)
+
+
+def _of_targets(info):
+    """What is predicted, in words."""
     if not info["classes"]:
         is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
         names = info["output_names"]
         said = f"; {comma_separated(names)} are predicted" if names else ""
-        return inputs + how + said + f"; targets {standardised} for training" * is_scaled
+        return said + f"; targets {STANDARDISED} for training" * is_scaled
     pairs = zip(info["classes"], info["class_counts"], strict=True)
     listed = [f"{name}: {number:,}" for name, number in pairs]
     if len(listed) > MOST_CLASSES:
         least, most = min(info["class_counts"]), max(info["class_counts"])
         listed = [f"{least:,} to {most:,} samples each"]
-    return f"{inputs}{how}; {len(info['classes'])} classes ({comma_separated(listed)})"
+    return f"; {len(info['classes'])} classes ({comma_separated(listed)})"
 
 
 def of_model(run):

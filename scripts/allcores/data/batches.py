@@ -104,7 +104,8 @@ class Batches:
     """Turn samples into a scaled float batch, augmented for training.
 
     Args:
-        inputs: (N, C, ...) uint8 or float32, usually memory-mapped.
+        inputs: (N, C, ...) uint8 or float32, usually memory-mapped; or tokens, (N, L) int32, which
+            become int64 and stay as they are.
         mean, std: per channel, (C,) each; of uint8 inputs, scaled to 0..1. Where std is 0, inputs
             become 0.
         crop: pad by so many zero pixels, 0..127, and cut out a random window of the image's size.
@@ -115,6 +116,7 @@ class Batches:
     def __init__(self, inputs, mean, std, crop=0, flip=False, augment=None):
         self.inputs = inputs
         self.may_be_missing = inputs.dtype != np.uint8
+        self.are_tokens = inputs.dtype.kind == "i"
         unit = 1 if self.may_be_missing else 255
         scale = np.divide(1, unit * std, out=np.zeros(len(std)), where=std > 0)
         per_channel = (-1, *[1] * (inputs.ndim - 2))
@@ -154,6 +156,8 @@ class Batches:
         return self.augment(inputs, *self.epoch, samples) if self.augment else inputs
 
     def _scaled(self, values):
+        if self.are_tokens:
+            return torch.from_numpy(values).to(torch.int64)
         # A copy, which begins at a cache line, as numpy's memory need not.
         inputs = torch.from_numpy(values).to(torch.float32, copy=True)
         scaled = inputs.sub_(self.mean).mul_(self.scale)

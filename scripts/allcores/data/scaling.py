@@ -32,7 +32,7 @@ class Scaling:
         if dataset.pixel_sums is not None:
             statistics = channel_statistics(dataset.pixel_sums[samples], dataset.inputs.shape)
         elif not dataset.info["scale"]:
-            channels = dataset.inputs.shape[1]
+            channels = 1 if dataset.vocabulary else dataset.inputs.shape[1]
             statistics = np.zeros(channels), np.ones(channels)
         else:
             statistics = _statistics(dataset.inputs, samples)

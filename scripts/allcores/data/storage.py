@@ -10,14 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from allcores.data import tokens
+from allcores.data.tokens import Vocabulary
 from allcores.files import KeptDigests, sha256
 from allcores.study.identity import Record
 from allcores.tasks import base as tasks
-
-# Rounding errors that a computed column may have, in steps between floats of its size.
-ROUNDING = 64
-# Inputs up to this size, and spreads down to its inverse, can be scaled in float32.
-LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,7 @@ class Metadata:
         notes: sentences on what may be unintended.
         numbers: how many are predicted of each sample, where the targets are no classes.
         own_task: the tasks.base.Task, where it is not that of classes or of numbers.
+        vocabulary: number of tokens; None: the inputs are no tokens.
         examples: what extremes() gives, where only real samples can be tried out; None: any numbers
             of that shape can.
     """
@@ -51,6 +49,7 @@ class Metadata:
     examples: list | None = None
     numbers: int = 1
     own_task: tasks.Task | None = None
+    vocabulary: int | None = None
 
     @property
     def task(self):
@@ -75,11 +74,14 @@ class Metadata:
             notes=tuple(samples.notes),
             numbers=len(samples.output_names or [None]),
             own_task=samples.own_task,
+            vocabulary=samples.vocabulary and samples.vocabulary.most_known,
         )
 
 
-def notes_on_groups(groups, targets):
-    """Yield a sentence if the groups of samples are their classes; (N,) each."""
+def notes_on_groups(groups, targets, classes, **_):
+    """Yield a sentence if the groups of samples are their classes; of fields of Samples."""
+    if groups is None or classes is None:
+        return
     pairs = {(group, target) for group, target in zip(groups, targets, strict=True)}
     if len(pairs) == len(set(groups)) == len(set(targets)):
         yield "the groups are the classes: no class that is held out is trained on"
@@ -94,50 +96,14 @@ def _same_class_start(samples):
     return int(others[0]) if len(others) else len(in_order)
 
 
-def unfit(values):
-    """(column, reason) of the first column that does not fit into float32; None: all fit.
-
-    Args:
-        values: (N, F), finite, of any type.
-    """
-    values = np.asarray(values)
-    if values.dtype.kind == "b":
-        return None
-    least, most = values.min(axis=0), values.max(axis=0)
-    if values.dtype.kind in "iu":  # exact, where float64 may round
-        # Modulo 2^64, which offsets never reach; in the columns' type they could overflow.
-        offsets = (values.astype(np.uint64) - least.astype(np.uint64)).astype(np.float64)
-        noise = np.zeros(values.shape[1])
-    else:
-        offsets = values.astype(np.float64) - least
-        # Differences by rounding alone do not count.
-        size = np.maximum(np.abs(least), np.abs(most)).astype(np.float64)
-        noise = ROUNDING * np.finfo(values.dtype).eps * size
-    differs, spread = offsets.max(axis=0) > noise, offsets.std(axis=0)
-    largest = np.maximum(np.abs(least.astype(np.float64)), np.abs(most.astype(np.float64)))
-    with np.errstate(over="ignore"):
-        steps = np.spacing(largest.astype(np.float32)).astype(np.float64)
-    for is_so, reason in (
-        (largest > LARGEST, "which float32 cannot compute with"),
-        (differs & (spread < 1 / LARGEST), "which float32 cannot scale"),
-        # Such as the seconds of one hour, counted since 1970.
-        (differs & (steps > 0.01 * spread), "which float32 can hardly tell apart"),
-    ):
-        if is_so.any():
-            column = int(np.flatnonzero(is_so)[0])
-            digits = "d" if values.dtype.kind in "iu" else ".12g"
-            span = f"{least[column]:{digits}} to {most[column]:{digits}}"
-            return column, f"numbers from {span}, {reason}"
-    return None
-
-
 @dataclass
 class Samples:
     """The data that a dataset's load() returns.
 
     Attributes:
         shape: (N, ...) of all inputs; images are (N, C, H, W). The training part comes first.
-        chunks: iterable of consecutive arrays, N samples in all: uint8 images, or float32.
+        chunks: iterable of consecutive arrays, N samples in all: uint8 images, float32, or int32 of
+            tokens, (n, L).
         targets: (N,) integers in 0 .. len(classes) - 1, or numbers, or (N, T) of several numbers.
         classes: the classes' names; None: the targets are numbers.
         train: number of samples in the training part; the rest are the dataset's own test set.
@@ -152,6 +118,7 @@ class Samples:
         notes: sentences on what may be unintended.
         output_names: of several numbers or labels; None: there is one, or they are classes.
         own_task: the tasks.base.Task, where it is not that of classes or of numbers.
+        vocabulary: the tokens.Vocabulary; None: the inputs are no tokens.
     """
 
     shape: tuple
@@ -167,6 +134,7 @@ class Samples:
     notes: list = field(default_factory=list)
     output_names: list | None = None
     own_task: tasks.Task | None = None
+    vocabulary: Vocabulary | None = None
 
     @property
     def task(self):
@@ -180,7 +148,8 @@ class Dataset:
     """An opened dataset.
 
     Attributes:
-        inputs: (N, ...) uint8 or float32, memory-mapped; images are uint8, (N, C, H, W).
+        inputs: (N, ...) uint8 or float32, memory-mapped; images are uint8, (N, C, H, W); tokens
+            int32, (N, L).
         targets: (N,) int64 of classes, float64 of numbers.
         pixel_sums: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel;
             None: they are no uint8 images.
@@ -188,6 +157,7 @@ class Dataset:
         times: of the training samples, (train,) int64, from 0 without a gap; None: as in Samples.
         record: the Record in dataset.json.
         unseen: positions of the columns that inputs lack, see seen_by().
+        vocabulary: as in Samples.
     """
 
     inputs: np.ndarray
@@ -197,17 +167,23 @@ class Dataset:
     times: np.ndarray | None
     record: Record
     unseen: tuple = ()
+    vocabulary: Vocabulary | None = None
 
     @property
     def info(self):
-        """What dataset.json says: shape, dtype, train, classes, class_counts, columns, scale and
-        notes."""
+        """What dataset.json says: shape, dtype, train, classes, class_counts, columns, scale,
+        vocabulary and notes."""
         return self.record.content
 
     @property
     def shape(self):
         """The shape of a sample."""
         return self.inputs.shape[1:]
+
+    @property
+    def vocabulary_size(self):
+        """Number of tokens; None: the inputs are no tokens."""
+        return self.vocabulary and self.vocabulary.size
 
     @property
     def columns(self):
@@ -226,7 +202,7 @@ class Dataset:
         return tasks.named(self.info["task"], self.info["outputs"])
 
     def seen_by(self, samples):
-        """The Dataset without the categories that none of its training samples has.
+        """The Dataset without the categories and words that none of its training samples has.
 
         Else a row that is held out would decide how wide the input of the network is, and with it
         which initial weights are drawn.
@@ -234,6 +210,11 @@ class Dataset:
         Args:
             samples: positions of the training samples, (n,) int64.
         """
+        if self.vocabulary and self.vocabulary.words:
+            mine = self.inputs[samples]
+            vocabulary, renumbered = self.vocabulary.known_by(mine)
+            inputs = renumbered[self.inputs[:, : tokens.longest(mine)]]
+            return replace(self, inputs=inputs, vocabulary=vocabulary)
         indicators = [i for i, entry in enumerate(self.columns) if entry["category"] is not None]
         unseen = tuple(place for place in indicators if not self.count_with([place], samples))
         if not unseen:
@@ -290,6 +271,7 @@ def write(folder, source, made_of="", check=lambda: None):
         "output_names": source.output_names,
         "columns": source.columns,
         "scale": source.scale,
+        "vocabulary": source.vocabulary and source.vocabulary.to_json(),
         "class_counts": source.classes and np.bincount(arrays["targets"]).tolist(),
         "notes": source.notes,
         "dtype": np.dtype(source.dtype).name,
@@ -360,12 +342,24 @@ def open_dataset(folder):
             for name in ("targets", "pixel_sums", "groups", "times")
         },
         record=record,
+        vocabulary=Vocabulary.from_json(record.content["vocabulary"]),
     )
 
 
 def examples(folder, info):
     """Metadata.examples of the dataset in a folder, whose dataset.json has this content."""
-    return None if info["scale"] else extremes([np.load(Path(folder, "inputs.npy"), "r")])
+    if info["scale"]:
+        return None
+    inputs, vocabulary = np.load(Path(folder, "inputs.npy"), "r"), info["vocabulary"]
+    if vocabulary and vocabulary["words"]:
+        inputs = Vocabulary.from_json(vocabulary).known_by(inputs)[1][inputs]
+    return extremes([inputs])
+
+
+def vocabulary_known(info):
+    """Metadata.vocabulary of the dataset whose dataset.json has this content."""
+    vocabulary = Vocabulary.from_json(info["vocabulary"])
+    return vocabulary and vocabulary.most_known
 
 
 def extremes(chunks):

@@ -18,10 +18,17 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format
 
-from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups, unfit
+from allcores.data import tokens
+from allcores.data.precision import unfit
+from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups
 from allcores.tasks import base as tasks
 
-ALLOWED = {"task": ("classification", "regression", "multilabel"), "scale": (True, False)}
+ALLOWED = {
+    "task": ("classification", "regression", "multilabel"),
+    "scale": (True, False),
+    "inputs": ("numbers", "tokens"),
+    "vocabulary": 1,
+}
 PARTS = ("", "test_")
 # Arrays of which each part needs one, and optional arrays of the training samples.
 INPUTS, ANSWERS, OF_TRAINING = ("inputs", "images"), ("labels", "targets"), ("groups", "times")
@@ -31,24 +38,26 @@ CHUNK = 1 << 24
 MOST_COLOURS = 4
 
 
-def metadata(path, task="classification", scale=True):
+def metadata(path, **options):
     if not Path(path).exists():
         return None  # another check reports that
-    made = load(None, path=path, task=task, scale=scale)
-    return replace(Metadata.of(made), examples=None if scale else extremes(made.chunks))
+    made = load(None, path=path, **options)
+    return replace(Metadata.of(made), examples=None if made.scale else extremes(made.chunks))
 
 
-def load(folder, *, path, task="classification", scale=True):
+def load(folder, *, path, task="classification", scale=True, inputs="numbers", vocabulary=None):
     """The arrays in the file at path.
 
     Args:
-        scale: whether networks get the inputs scaled; False: as they are, such as the numbers of
-            words for an embedding.
+        scale: whether networks get the inputs scaled; False: as they are.
+        inputs: "tokens": the inputs are (N, L) integers from 0, the numbers of words, say, and stay
+            integers; a sequence that is shorter than the longest ends with zeros.
+        vocabulary: how many different tokens there are; None: as many as the largest number needs.
 
     Raises:
         ValueError: the file lacks an array, or one has another shape, type or values.
     """
-    file = _File(path, task)
+    file = _File(path, task, inputs == "tokens")
     if not scale and file.kind == "images":
         raise ValueError(f"{path}: found images and `scale: false`, which is for inputs")
     return Samples(
@@ -62,21 +71,37 @@ def load(folder, *, path, task="classification", scale=True):
         groups=file.groups,
         times=file.times,
         dtype=file.dtype,
-        scale=scale,
+        scale=scale and not file.are_tokens,
+        vocabulary=_vocabulary(file, vocabulary) if file.are_tokens else None,
         notes=list(_notes(file, scale)),
     )
+
+
+def _vocabulary(file, size):
+    """The Vocabulary of tokens.
+
+    Raises:
+        ValueError: a number is negative, or has no place in a vocabulary of that size.
+    """
+    parts = [chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)]
+    least, most = min(part.min() for part in parts), max(part.max() for part in parts)
+    if least < 0 or (size and most >= size):
+        expected = f"0 to {size - 1}" if size else "0 on"
+        raise ValueError(
+            f"{file.path}: found tokens from {least} to {most}; expected numbers from {expected}"
+        )
+    return tokens.Vocabulary(tokens.OWN, size or int(most) + 1)
 
 
 def _notes(file, scale):
     if file.unused:
         yield f"not used: the arrays {', '.join(file.unused)}"
-    if file.kind == "inputs" and file.inputs_dtype.kind in "iu" and scale:
+    if file.dtype == np.float32 and file.inputs_dtype.kind in "iu" and scale:
         yield (
             f"the inputs are whole numbers ({file.inputs_dtype}) and are scaled as measurements "
-            "are; if they stand for words or categories: `scale: false`"
+            "are; if they stand for words or categories: `inputs: tokens`"
         )
-    if file.groups is not None and file.is_of_classes:
-        yield from notes_on_groups(file.groups, file.targets[0])
+    yield from notes_on_groups(file.groups, file.targets[0], file.is_of_classes or None)
 
 
 def unused(path, names):
@@ -103,11 +128,12 @@ class _File:
         targets: of each part.
         groups, times: of the training samples, or None.
         unused: names of unused arrays.
+        are_tokens: whether the inputs are tokens.
         dtype: of the inputs in the prepared dataset.
         inputs_dtype: as they are in the file.
     """
 
-    def __init__(self, path, task):
+    def __init__(self, path, task, are_tokens):
         if not Path(path).exists():
             raise ValueError(f"{path}: no such file or folder")
         self.path, self.is_regression = path, task == "regression"
@@ -122,7 +148,15 @@ class _File:
                 name += " or inputs" if name == "images" else ""
                 raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
         self.dtype = np.uint8 if self.kind == "images" else np.float32
-        self.inputs_dtype, _ = _read(path, self.kind, header_only=True)
+        self.inputs_dtype, shape = _read(path, self.kind, header_only=True)
+        self.are_tokens = are_tokens
+        if are_tokens:
+            if self.kind == "images" or self.inputs_dtype.kind not in "iu" or len(shape) != 2:
+                raise ValueError(
+                    f"{path}: tokens must be inputs, (N, L) integers; found {self.kind}, "
+                    f"{self.inputs_dtype}, {shape}"
+                )
+            self.dtype = np.int32
         self.shapes = [self._shape(f"{prefix}{self.kind}") for prefix in parts]
         if len({shape[1:] for shape in self.shapes}) > 1:
             raise ValueError(f"{path}: {self.kind} and test_{self.kind} differ in shape")

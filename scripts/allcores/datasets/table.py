@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.data.storage import Metadata, Samples, notes_on_groups, unfit
+from allcores.data.precision import unfit
+from allcores.data.storage import Metadata, Samples, notes_on_groups
 from allcores.datasets import _table_notes
 from allcores.tasks import base as tasks
 
@@ -60,24 +61,12 @@ def load(
     Raises:
         ValueError: there is no such file or column, or a value cannot be used.
     """
-
     frame = read(path)
-    if groups and time:
-        raise ValueError(f"{path}: found groups and time; expected one of them")
-    splits_by = [column for column in (groups, time) if column]
-    targets_named = _targets_named(path, target, task)
-    for column in (*targets_named, *drop, *splits_by):
-        if not isinstance(column, str):
-            raise ValueError(f"{path}: found the column {column!r}; expected a name, in quotes")
-        if column not in frame:
-            raise ValueError(
-                f"{path}: has no column {column}; found {', '.join(map(str, frame.columns))}"
-            )
-    features = frame.drop(columns=list({*targets_named, *drop, *splits_by}))
+    answers, used = answers_of(path, frame, target, task, groups, time, drop)
+    features = frame.drop(columns=list({*used, *drop}))
     _refuse_unnamed(path, features)
     if frame.empty or features.columns.empty:
         raise ValueError(f"{path}: has {len(frame)} rows and {len(features.columns)} features")
-    refuse_missing(path, frame[[*targets_named, *splits_by]], "cannot be left out")
     if missing == "error":
         refuse_missing(path, features, "`missing: mean` would put the mean there")
     named = [name for name in (target if task == "classification" else None, groups) if name]
@@ -85,6 +74,38 @@ def load(
     columns = columns_of(path, features)
     inputs = encoded(path, features, columns)
     _refuse_unfit(path, features, columns)
+    return Samples(
+        shape=inputs.shape,
+        chunks=[inputs],
+        **answers,
+        columns=columns,
+        dtype=np.float32,
+        notes=[*_table_notes.of(frame, features, named, codes), *notes_on_groups(**answers)],
+    )
+
+
+def answers_of(path, frame, target, task, groups, time, drop=()):
+    """What is predicted, and by which the rows are split: ({field of Samples: value}, the names of
+    the columns that say it).
+
+    Args:
+        target, task, groups, time, drop: of load().
+
+    Raises:
+        ValueError: there is no such column, or it cannot be predicted or split by.
+    """
+    if groups and time:
+        raise ValueError(f"{path}: found groups and time; expected one of them")
+    targets_named = _targets_named(path, target, task)
+    used = [*targets_named, *(column for column in (groups, time) if column)]
+    for column in (*used, *drop):
+        if not isinstance(column, str):
+            raise ValueError(f"{path}: found the column {column!r}; expected a name, in quotes")
+        if column not in frame:
+            raise ValueError(
+                f"{path}: has no column {column}; found {', '.join(map(str, frame.columns))}"
+            )
+    refuse_missing(path, frame[used], "cannot be left out")
     if task != "classification":
         columns_of_targets = [_target(path, frame[name], task) for name in targets_named]
         targets, classes = np.stack(columns_of_targets, axis=1), None
@@ -93,24 +114,17 @@ def load(
     else:
         targets, classes = _classes(path, frame[target])
         if len(classes) < 2:
-            raise ValueError(f"{path}: the column {target} has a single value, {classes[0]}")
-    return Samples(
-        shape=inputs.shape,
-        chunks=[inputs],
-        targets=targets,
-        classes=classes,
-        train=len(frame),
-        groups=_classes(path, frame[groups])[0] if groups else None,
-        times=_times(path, frame[time]) if time else None,
-        columns=columns,
-        dtype=np.float32,
-        output_names=target if isinstance(target, list) else None,
-        own_task=tasks.named(task, len(target)) if task == "multilabel" else None,
-        notes=[
-            *_table_notes.of(frame, features, named, codes),
-            *(notes_on_groups(frame[groups], targets) if groups and classes else []),
-        ],
-    )
+            found = f"a single value, {classes[0]}" if classes else "no value"
+            raise ValueError(f"{path}: the column {target} has {found}")
+    return {
+        "targets": targets,
+        "classes": classes,
+        "train": len(frame),
+        "groups": _classes(path, frame[groups])[0] if groups else None,
+        "times": _times(path, frame[time]) if time else None,
+        "output_names": target if isinstance(target, list) else None,
+        "own_task": tasks.named(task, len(target)) if task == "multilabel" else None,
+    }, used
 
 
 def read(path, texts=()):

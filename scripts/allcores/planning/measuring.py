@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from allcores.data import storage
+from allcores.data import storage, tokens
+from allcores.data.tokens import Vocabulary
 from allcores.machine import lifetime
 from allcores.parallel.failures import RankFailedError
 from allcores.planning.prediction import Measurement
@@ -153,10 +154,12 @@ def _write_samples(folder, sizes, count, train):
     pixels = random.integers(0, 256, shape, np.uint8)
     inputs = pixels if is_image else pixels.astype(np.float32)
     if sizes.examples:
-        inputs = np.resize(np.array(sizes.examples, np.float32), shape)
+        kind = np.int32 if sizes.vocabulary else np.float32
+        inputs = np.resize(np.array(sizes.examples, kind), shape)
     samples = storage.Samples(shape, [inputs], targets, names, train, dtype=inputs.dtype)
     samples.own_task = sizes.task
     samples.scale = not sizes.examples
+    samples.vocabulary = sizes.vocabulary and Vocabulary(tokens.OWN, sizes.vocabulary)
     storage.write(folder, samples)
 
 

@@ -105,13 +105,14 @@ def trial(run):
         "shape": metadata.shape,
         "task": [metadata.task.name, metadata.task.outputs],
         "examples": metadata.examples,
+        "vocabulary": metadata.vocabulary,
     }
     settings = json.loads(minimal.to_json())
     # Neither strategy nor learning rate decides whether a model fits, nor its label.
     del settings["strategy"], settings["model"]["label"]
     if not run.is_estimator:
         del settings["optimizer"]["options"]["lr"]
-    parts = [settings, *(request[key] for key in ("shape", "task", "examples"))]
+    parts = [settings, *(request[key] for key in ("shape", "task", "examples", "vocabulary"))]
     parts += [fingerprint.of_recipe(run), identity.version_of_torch()]
     return digest(json.dumps(parts)), request
 

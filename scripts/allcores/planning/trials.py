@@ -11,6 +11,7 @@ import sysconfig
 import tempfile
 import time
 import traceback
+from functools import partial
 from multiprocessing import get_context
 
 import torch
@@ -71,7 +72,7 @@ def _users_line(frames):
     return " ({}, line {})".format(*lines[-1]) if lines else ""
 
 
-def answer(run, shape, task, strategies=(), examples=None, limit=math.inf):
+def answer(run, shape, task, strategies=(), examples=None, vocabulary=None, limit=math.inf):
     """What tried_out() finds, in a child process: whatever a model does to torch's settings, and
     threads that it leaves, end with it.
 
@@ -93,7 +94,7 @@ def answer(run, shape, task, strategies=(), examples=None, limit=math.inf):
             # A thread of C's, which waits for nobody; it ends this process.
             faulthandler.dump_traceback_later(limit, exit=True, file=stack)
             try:
-                counts = tried_out(run, shape, task, strategies, examples)
+                counts = tried_out(run, shape, task, strategies, examples, vocabulary)
                 said = {"problem": None, "counts": counts, "loaded": fingerprint.loaded()}
             except UnfitPartError as error:
                 said = {"problem": error.problem, "place": error.place}
@@ -130,7 +131,7 @@ def _ended(status, stack, limit):
     return f"the model was tried out for {limit:g} s without an end{_users_line(frames[::-1])}"
 
 
-def tried_out(run, shape, task, strategies=(), examples=None):
+def tried_out(run, shape, task, strategies=(), examples=None, vocabulary=None):
     """Train the model of a run for one step; returns what a sample takes.
 
     Args:
@@ -139,6 +140,7 @@ def tried_out(run, shape, task, strategies=(), examples=None):
         task: tasks.base.Task.
         strategies: Choices of the strategies that are to train it in several processes.
         examples: inputs of two samples; None: random ones.
+        vocabulary: number of tokens; None: the inputs are no tokens.
 
     Returns:
         What costs_of_a_sample() returns; empty if that fails.
@@ -149,8 +151,9 @@ def tried_out(run, shape, task, strategies=(), examples=None):
     with _blame("models", run.model.label):
         if run.is_estimator:
             trainer = importlib.import_module(registry.trainer(run))
-            return trainer.tried_out(run, shape, task, examples)
-        return _try_out(run, shape, task, strategies, examples)
+            return trainer.tried_out(run, shape, task, examples, vocabulary)
+        build = partial(models.build, run, shape, task.outputs, vocabulary)
+        return _try_out(run, task, strategies, build, _inputs(shape, examples, vocabulary))
 
 
 def check_in_child(run, data_folder, limit):
@@ -163,20 +166,27 @@ def check_in_child(run, data_folder, limit):
     strategies = [run.strategy] * (run.processes > 1)
     examples = storage.examples(data_folder, info)
     task = tasks.named(info["task"], info["outputs"])
-    said = answer(run, info["shape"][1:], task, strategies, examples, limit)
+    vocabulary = storage.vocabulary_known(info)
+    said = answer(run, info["shape"][1:], task, strategies, examples, vocabulary, limit)
     if said["problem"]:
         raise ValueError(f"{said['place'][1]}: {said['problem']}")
 
 
-def _try_out(run, shape, task, strategies, examples):
+def _inputs(shape, examples, vocabulary):
+    """The inputs of two samples."""
+    if examples is None:
+        return torch.randn(2, *shape)
+    return torch.tensor(examples).long() if vocabulary else torch.tensor(examples).float()
+
+
+def _try_out(run, task, strategies, build, inputs):
     """Train a new model for one step on two samples; returns what tried_out() does.
 
     Raises:
         ValueError: the model's output does not fit, or it has nothing to train.
     """
     torch.manual_seed(0)
-    model = models.build(run, shape, task.outputs)
-    inputs = torch.randn(2, *shape) if examples is None else torch.tensor(examples).float()
+    model = build()
     model.train()
     before = len(list(model.parameters()))
     with models.precision(run):
@@ -208,7 +218,7 @@ def _try_out(run, shape, task, strategies, examples):
         _check_strategy(strategy, model, run.model.label)
     with _blame("models", run.model.label, "optimizer"):
         optimizer.step()
-    _try_out_one(run, shape, task, inputs[:1])
+    _try_out_one(run, build, inputs[:1])
     model.eval()
     with torch.inference_mode():
         _check_output(model(inputs), task.outputs, "in evaluation")
@@ -259,7 +269,7 @@ def _check_log_probabilities(scores, loss):
         )
 
 
-def _try_out_one(run, shape, task, sample):
+def _try_out_one(run, build, sample):
     """Try one sample, if a worker's share of a batch may be that: batch norm cannot train on it.
 
     Raises:
@@ -267,7 +277,7 @@ def _try_out_one(run, shape, task, sample):
     """
     if run.batch_size // run.workers > 1:
         return
-    model = models.build(run, shape, task.outputs)
+    model = build()
     model.train()
     try:
         model(sample)

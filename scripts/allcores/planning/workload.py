@@ -22,7 +22,7 @@ class Sizes:
         shape: of one sample; (C, H, W) for images.
         task: the tasks.base.Task.
         train, held_out: numbers of samples to train on and to score.
-        examples: see data.storage.Metadata.
+        examples, vocabulary: see data.storage.Metadata.
     """
 
     shape: tuple
@@ -30,6 +30,7 @@ class Sizes:
     train: int
     held_out: int
     examples: list | None = None
+    vocabulary: int | None = None
 
     @classmethod
     def of(cls, run, data_folder):
@@ -45,13 +46,14 @@ class Sizes:
             task, train = tasks.named(info["task"], info["outputs"]), info["train"]
             is_ordered = "times.npy" in record.files
             test, examples = count - train, storage.examples(data_folder, info)
+            vocabulary = storage.vocabulary_known(info)
         except (OSError, ValueError, KeyError, TypeError):  # not prepared yet
             metadata = registry.metadata(run.dataset)
             if metadata is None:
                 return None
             shape, task, examples = metadata.shape, metadata.task, metadata.examples
             train, test = metadata.train, metadata.test
-            is_ordered = metadata.times is not None
+            is_ordered, vocabulary = metadata.times is not None, metadata.vocabulary
         held_out = test
         for folds, fold in ((run.folds, run.fold), (run.inner_folds, run.inner_fold)):
             if folds is not None:
@@ -59,7 +61,7 @@ class Sizes:
                 train = held_out * (fold + 1) if is_ordered else train - held_out
         train = min(train, run.train_size or train)
         train = round(train * (1 - (run.validation or 0)))
-        return cls(tuple(shape), task, train, held_out, examples)
+        return cls(tuple(shape), task, train, held_out, examples, vocabulary)
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,14 @@ class Workload:
     Attributes:
         run: one such Run, without what only decides which samples it sees, how many, for how many
             epochs and under which schedule.
-        shape, task, examples: see Sizes.
+        shape, task, examples, vocabulary: see Sizes.
     """
 
     run: Run
     shape: tuple
     task: Task
     examples: list | None = dataclasses.field(default=None, compare=False)
+    vocabulary: int | None = None
 
     @classmethod
     def of(cls, run, sizes):
@@ -94,13 +97,14 @@ class Workload:
                 for part in ("model", "strategy")
             },
         )
-        return cls(plain_run, sizes.shape, sizes.task, sizes.examples)
+        return cls(plain_run, sizes.shape, sizes.task, sizes.examples, sizes.vocabulary)
 
     @functools.cached_property
     def key(self):
         """Equal for runs with the same workload, code, processor and version of torch."""
         assert AUTO not in self.run.recipe.values()
         parts = [json.loads(self.run.to_json()), self.shape, self.task.name, self.task.outputs]
+        parts += [self.vocabulary] * bool(self.vocabulary)
         parts += [fingerprint.of_run(self.run), cores.processor()]
         return digest(json.dumps([*parts, importlib.metadata.version("torch")]))
 

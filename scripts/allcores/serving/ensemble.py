@@ -24,14 +24,17 @@ def read(folder, model=None):
     found = run_files.below(folder) or [run_files.RunFolder(folder)]
     diverged = set(map(str, _diverged(folder)))
     sound = [files for files in found if str(files) not in diverged]
-    predictors = [Predictor(files) for files in sound or found]
+    of_model = sound or found
+    if model is not None:
+        labels = [run_files.metrics(files)["settings"]["model"]["label"] for files in of_model]
+        pairs = zip(of_model, labels, strict=True)
+        of_model = [files for files, label in pairs if label == model]
+        if not of_model:
+            known = ", ".join(dict.fromkeys(labels))
+            raise ValueError(f"{folder}: has no run of {model!r}; found {known}")
+    predictors = [Predictor(files) for files in of_model]
     outer = [predictor for predictor in predictors if not predictor.run.inner_folds]
     predictors = outer or predictors
-    labels = dict.fromkeys(predictor.run.model.label for predictor in predictors)
-    if model is not None:
-        predictors = [predictor for predictor in predictors if predictor.run.model.label == model]
-    if not predictors:
-        raise ValueError(f"{folder}: has no run of {model!r}; found {', '.join(labels)}")
     first = predictors[0]
     for other in predictors:
         for part, value, first_value in (
@@ -77,8 +80,7 @@ def notes(predictors, inputs, folder):
     """Yield sentences on diverged runs in the folder, on categories that a run has not seen, and on
     samples that a run was trained on."""
     some_unseen = sorted({place for predictor in predictors for place in predictor.unseen})
-    count = (inputs[:, some_unseen] == 1).any(axis=1).sum()
-    if count:
+    if some_unseen and (count := (inputs[:, some_unseen] == 1).any(axis=1).sum()):
         yield (
             f"{count:,} of {len(inputs):,} samples have a category that some run has not seen: to "
             "that run it is none"
@@ -110,5 +112,7 @@ def _is_trained(predictor, inputs):
     trained, _ = folds.split(
         dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
     )
+    if inputs.dtype == object:
+        inputs = dataset.vocabulary.numbers(inputs, dataset.shape[0])
     rows = {row.tobytes() for row in dataset.inputs[trained]}
     return np.array([np.ascontiguousarray(row).tobytes() in rows for row in inputs])

@@ -10,6 +10,7 @@ import torch
 
 from allcores.data.batches import Batches
 from allcores.data.scaling import Scaling
+from allcores.data.tokens import Vocabulary
 from allcores.study import run_files
 from allcores.study.run import Run
 from allcores.tasks import base as tasks
@@ -28,6 +29,7 @@ class Predictor:
         classes: names of the classes, list of str; None: it predicts a number.
         shape, dtype: of a sample; images are "uint8", (C, H, W).
         columns: the features of a table, see storage.Samples; None: it is no table.
+        vocabulary: the tokens.Vocabulary that it knows; None: its inputs are no tokens.
         unseen: positions of the columns of categories that no training sample had.
         data: the SHA-256 of the inputs of its dataset.
         targets: a text that identifies the targets, see identity.
@@ -57,8 +59,10 @@ class Predictor:
         self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]
         self.unseen = metrics["unseen_columns"]
         self.scaling = Scaling.from_json(metrics["scaling"])
+        self.vocabulary = Vocabulary.from_json(metrics["vocabulary"])
         inputs = self.shape[0] - len(self.unseen), *self.shape[1:]
-        self.model = models.build(self.run, inputs, self.task.outputs)
+        size = self.vocabulary and self.vocabulary.size
+        self.model = models.build(self.run, inputs, self.task.outputs, size)
         weights = io.BytesIO(run_files.checked(files, metrics, "weights.pt"))
         self.model.load_state_dict(torch.load(weights, weights_only=True))
         self.model.eval()
@@ -71,13 +75,16 @@ class Predictor:
 
     @torch.inference_mode()
     def scores(self, inputs):
-        """The scores of the network: inputs (n, *shape) of the dtype to (n, outputs) float32.
+        """The scores of the network: inputs (n, *shape) of the dtype, or (n,) texts, to
+        (n, outputs) float32.
 
         With as many threads as in the run, its scores are reproduced bit for bit.
 
         Raises:
             ValueError: the inputs have another shape or type.
         """
+        if inputs.dtype == object and self.vocabulary:
+            inputs = self.vocabulary.numbers(inputs, self.shape[0])
         if inputs.shape[1:] != self.shape or inputs.dtype != self.dtype:
             raise ValueError(
                 f"found samples of {inputs.dtype}, {inputs.shape[1:]}; the run was trained on "

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from allcores.data import storage
-from allcores.datasets import _table_notes, image_folder, npz, table
+from allcores.datasets import _table_notes, image_folder, npz, table, text
 
 SHOWN = 5  # values in a message
 NOT_SCORED = "the labels are not zeros and ones: predictions are not scored"
@@ -22,7 +22,7 @@ class NewSamples:
 
     Attributes:
         names: of the samples, (n,): their files, or numbers from 0.
-        inputs: (n, ...) uint8 images, or float32.
+        inputs: (n, ...) uint8 images, or float32; int32 numbers of tokens; (n,) texts.
         true: true classes, (n,) int64, or numbers, float64; None: unknown.
         notes: sentences on what may be unintended.
     """
@@ -54,6 +54,8 @@ def read(path, predictor, unknown_as_none=False, unseen=()):
         return _from_files(path, predictor.shape, predictor.classes)
     if path.suffix in table.READERS and predictor.columns:
         return _from_table(path, predictor, unknown_as_none, unseen)
+    if path.suffix in table.READERS and predictor.vocabulary:
+        return _from_texts(path, predictor)
     if path.suffix not in (".npz", ".npy") or not path.is_file():
         raise ValueError(
             f"{path}: expected a .npz, a .npy, an image, a folder of images or of a dataset, or, "
@@ -74,7 +76,10 @@ def _from_dataset(path, predictor):
     names = list(range(len(dataset.targets)))
     is_scored = (dataset.classes, dataset.task) == (predictor.classes, predictor.task)
     notes = () if is_scored else ("it has other targets: predictions are not scored",)
-    return NewSamples(names, dataset.inputs, dataset.targets if is_scored else None, notes)
+    inputs = dataset.inputs
+    if dataset.vocabulary and dataset.vocabulary.words:
+        inputs = dataset.vocabulary.texts(inputs)
+    return NewSamples(names, inputs, dataset.targets if is_scored else None, notes)
 
 
 def _from_arrays(path, arrays, predictor):
@@ -98,6 +103,8 @@ def _from_arrays(path, arrays, predictor):
         if not np.isfinite(inputs).all():
             place = np.argwhere(~np.isfinite(inputs))[0].tolist()
             raise ValueError(f"{path}: at {place} there is no finite number that float32 can hold")
+    if predictor.vocabulary:
+        inputs = _of_tokens(path, inputs, predictor.vocabulary.size)
     count, classes = len(inputs), predictor.classes
     true = arrays.get(predictor.task.array)
     is_several = classes is None and predictor.task.outputs > 1
@@ -120,6 +127,52 @@ def _from_arrays(path, arrays, predictor):
     return NewSamples(list(range(count)), inputs, true, notes)
 
 
+def _of_tokens(path, inputs, size):
+    """The numbers of tokens as int32."""
+    if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= size:
+        raise ValueError(f"{path}: expected token numbers, integers from 0 to {size - 1}")
+    return inputs.astype(np.int32)
+
+
+def _from_texts(path, predictor):
+    """The texts of the run's column from a table, and its target if there is such a column."""
+    options = predictor.run.dataset.options
+    targets = _names_of_targets(predictor)
+    frame = table.read(path, set() if predictor.classes is None else {*targets})
+    if options["text"] not in frame or frame.empty:
+        found = ", ".join(map(str, frame.columns))
+        raise ValueError(f"{path}: has no texts in a column {options['text']}; found {found}")
+    table.refuse_missing(path, frame[[options["text"]]], "a text can be empty, but not missing")
+    texts = np.array(text.of_column(path, frame[options["text"]]), dtype=object)
+    true, notes = _true(frame, predictor)
+    return NewSamples(list(range(len(texts))), texts, true, tuple(notes))
+
+
+def _names_of_targets(predictor):
+    target = predictor.run.dataset.options.get("target")
+    return target if isinstance(target, list) else [target]
+
+
+def _true(frame, predictor):
+    """(the true answers in a table, None if it has none; sentences on why they are not used)."""
+    classes, columns, notes = predictor.classes, [], []
+    names = _names_of_targets(predictor)
+    if not set(names) <= set(frame):
+        return None, []
+    for name in names:
+        values, problem = (
+            _numbers(frame[name]) if classes is None else _classes(frame[name], classes)
+        )
+        columns.append(values)
+        if problem:
+            notes.append(f"the column {name} {problem}: predictions are not scored")
+    if any(values is None for values in columns):
+        return None, notes
+    is_several = isinstance(predictor.run.dataset.options.get("target"), list)
+    true = np.stack(columns, axis=1) if is_several else columns[0]
+    return (true, notes) if predictor.task.is_scored(true) else (None, [*notes, NOT_SCORED])
+
+
 def _from_table(path, predictor, unknown_as_none, unseen):
     """The features of the run from a table, and its target if there is such a column."""
     options = predictor.run.dataset.options
@@ -130,7 +183,6 @@ def _from_table(path, predictor, unknown_as_none, unseen):
         column["name"] for column in predictor.columns if column["category"] in ("False", "True")
     }
     texts = texts - truth_values | ({target} if predictor.classes is not None else set())
-    targets = target if isinstance(target, list) else [target]
     frame = table.read(path, texts)
     if frame.empty:
         raise ValueError(f"{path}: has no rows")
@@ -139,20 +191,8 @@ def _from_table(path, predictor, unknown_as_none, unseen):
         names = {column["name"] for column in predictor.columns}
         table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
     has_names = path.suffix == ".csv" and _table_notes.has_names(frame)
-    true, notes = None, (_table_notes.NAMED,) * has_names
-    if set(targets) <= set(frame):
-        classes, columns = predictor.classes, []
-        for name in targets:
-            values, problem = (
-                _numbers(frame[name]) if classes is None else _classes(frame[name], classes)
-            )
-            columns.append(values)
-            if problem:
-                notes += (f"the column {name} {problem}: predictions are not scored",)
-        if all(values is not None for values in columns):
-            true = np.stack(columns, axis=1) if isinstance(target, list) else columns[0]
-            if not predictor.task.is_scored(true):
-                true, notes = None, (*notes, NOT_SCORED)
+    true, notes = _true(frame, predictor)
+    notes = (*[_table_notes.NAMED] * has_names, *notes)
     return NewSamples(list(range(len(inputs))), inputs, true, notes)
 
 

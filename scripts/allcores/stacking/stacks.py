@@ -128,6 +128,8 @@ def _prepared(entry):
     if found := problem(run):
         raise ValueError(found)
     dataset, assigned = _data(entry.data_folder, entry.fold_file, *_folds_of(run))
+    if dataset.vocabulary:
+        raise ValueError("its samples are tokens")
     if found := losses.problem(run, dataset):
         raise ValueError(found)
     fold_of = assigned[run.fold or 0] if run.inner_folds else assigned

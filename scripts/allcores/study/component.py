@@ -18,7 +18,7 @@ from pathlib import Path
 SUPPLIED = {
     "strategies": {"self", "model", "make_optimizer", "world"},
     "datasets": {"folder"},
-    "models": {"self", "shape", "channels", "image_size", "classes"},
+    "models": {"self", "shape", "channels", "image_size", "classes", "vocabulary"},
     "estimators": {"self", "n_jobs", "random_state"},
     "metrics": {"true", "predicted", "probabilities"},
     "augmentations": {"inputs", "generator"},

@@ -139,6 +139,8 @@ def of_run(run, record, fold_of):
     other_digests = {name: digests.get(f"{name}.npy") for name in ("groups", "times")}
     inputs = {"sha256": digests["inputs.npy"]}
     inputs |= {key: info.get(key) for key in ("train", "columns", "scale")}
+    if info["vocabulary"]:
+        inputs["vocabulary"] = info["vocabulary"]
     inputs |= {name: digest for name, digest in other_digests.items() if digest}
     targets = {"sha256": digests["targets.npy"], "classes": info["classes"]}
     folds = None if fold_of is None else hashlib.sha256(fold_of.tobytes()).hexdigest()

@@ -144,11 +144,11 @@ def _signs_of_life(clock):
         thread.join()
 
 
-def tried_out(run, shape, task, examples):
+def tried_out(run, shape, task, examples, vocabulary):
     """Fit a new estimator to a few samples; returns what a sample takes.
 
     Args:
-        run, shape, task, examples: as in trials.tried_out().
+        run, shape, task, examples, vocabulary: as in trials.tried_out().
 
     Raises:
         ValueError: it does not predict what the task needs.
@@ -167,6 +167,8 @@ def tried_out(run, shape, task, examples):
     count = max(TRIED, TRIED_OF_EACH * task.outputs)
     random = np.random.default_rng(0)
     inputs = random.standard_normal((count, *shape), np.float32)
+    if vocabulary:
+        raise ValueError(f"{name} takes no sequences of tokens; expected a network")
     if examples is not None:
         inputs = np.resize(np.array(examples, np.float32), inputs.shape)
     began = time.perf_counter()

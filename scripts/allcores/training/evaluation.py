@@ -26,7 +26,7 @@ def evaluate(run, dataset, scaling, samples, held_out, weights):
         ({"loss": mean over the samples, and what the task's measured() returns},
         the model's scores of the samples, (n, outputs) float32)
     """
-    model = models.build(run, dataset.shape, dataset.task.outputs)
+    model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
     model.load_state_dict(weights)
     model.eval()
     criterion = losses.of_run(run, dataset, samples)

@@ -35,7 +35,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         DivergedError: the loss is no longer finite.
     """
     torch.manual_seed(run.seed)
-    model = models.build(run, dataset.shape, dataset.task.outputs)
+    model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
     make_optimizer = OptimizerMaker.of_run(run, model)
     strategy = registry.strategies()[run.strategy.name].load()
     strategy = strategy.create(model, make_optimizer, world, **run.strategy.options)

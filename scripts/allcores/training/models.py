@@ -6,6 +6,7 @@ from contextlib import nullcontext
 
 import torch
 
+from allcores.data.tokens import PADDING
 from allcores.study import registry
 
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -16,9 +17,11 @@ def precision(run):
     return torch.autocast("cpu", torch.bfloat16) if run.precision == "bf16" else nullcontext()
 
 
-def arguments(shape, outputs):
+def arguments(shape, outputs, vocabulary=None):
     """The arguments that a model may take by name, for samples of a shape: see build()."""
     values = {"shape": tuple(shape), "classes": outputs}
+    if vocabulary:
+        values["vocabulary"] = vocabulary
     if len(shape) > 1:
         values["channels"] = shape[0]
     if len(shape) == 3:
@@ -26,7 +29,7 @@ def arguments(shape, outputs):
     return values
 
 
-def build(run, shape, outputs):
+def build(run, shape, outputs, vocabulary=None):
     """The model of a Run.
 
     The model is passed only those of arguments() that it takes by name, so that a module written
@@ -35,6 +38,7 @@ def build(run, shape, outputs):
     Args:
         shape: of a sample: (C, H, W) of an image, (C, L) of a signal, (F,) of a row of a table.
         outputs: number of outputs: one per class, or 1 for a number.
+        vocabulary: number of tokens; None: samples are no sequences of tokens.
 
     Raises:
         ValueError: the model is for samples of another shape, or is not a torch.nn.Module that can
@@ -45,9 +49,9 @@ def build(run, shape, outputs):
     component = registry.model(run.model.name)
     make = component.load()
     parameters = component.arguments or inspect.signature(make).parameters
-    available = arguments(shape, outputs)
+    available = arguments(shape, outputs, vocabulary)
     missing = [
-        name for name in arguments((1, 1, 1), 1) if name in parameters and name not in available
+        name for name in arguments((1, 1, 1), 1, 1) if name in parameters and name not in available
     ]
     if missing:
         raise ValueError(
@@ -63,21 +67,42 @@ def build(run, shape, outputs):
         )
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"the model is not a torch.nn.Module but {type(model).__name__}")
-    _materialise(model, shape)
+    _materialise(model, torch.zeros(1, *shape, dtype=torch.int64 if vocabulary else None))
     for parameter in model.parameters():
         if torch.empty_like(parameter).stride() != parameter.stride():
             # A part of a larger tensor, in which optimizers and vectors of all weights would write.
             parameter.data = parameter.detach().clone(memory_format=torch.contiguous_format)
+    _give_lengths(model)
     # Convolutions compute in the format of their weights, whatever the format of the images.
     return model.to(memory_format=MEMORY_FORMATS[run.memory_format])
 
 
-def _materialise(model, shape):
+def _give_lengths(model):
+    """Have a model whose forward() takes `lengths` or `mask` get them, and no token numbers beyond
+    the longest sequence of a batch: (n,) int64, 1 at least; (n, L) bool, True for tokens."""
+    known = {"lengths", "mask"} & set(inspect.signature(model.forward).parameters)
+
+    def add(model, arguments, options):
+        if not arguments or arguments[0].is_floating_point():
+            return None
+        (numbers,) = arguments
+        places = torch.arange(1, numbers.shape[1] + 1)
+        lengths = torch.where(numbers != PADDING, places, 0).amax(dim=1).clamp(min=1)
+        width = int(lengths.max())
+        given = {"lengths": lengths, "mask": places[:width] <= lengths[:, None]}
+        return (numbers[:, :width],), options | {name: given[name] for name in known}
+
+    if known:
+        # A hook: weights keep their names, which those of a module around it would not.
+        model.register_forward_pre_hook(add, with_kwargs=True)
+
+
+def _materialise(model, sample):
     """Pass a sample through lazy modules, which get their weights by it: strategies need them."""
     if any(
         isinstance(parameter, torch.nn.UninitializedParameter) for parameter in model.parameters()
     ):
         model.eval()
         with torch.no_grad():
-            model(torch.zeros(1, *shape))
+            model(sample)
         model.train()

@@ -162,7 +162,9 @@ class PreparedRun:
             "held_out_samples": len(self.held_out),
             "ordered": self.dataset.times is not None,
             "grouped": self.dataset.groups is not None,
-            "shape": info["shape"][1:],
+            # Of texts in the training part; of a table with the columns that a run lacks, too.
+            "shape": list(self.dataset.shape) if self.dataset.vocabulary else info["shape"][1:],
+            "vocabulary": self.dataset.vocabulary and self.dataset.vocabulary.to_json(),
             "unseen_columns": list(self.dataset.unseen),
             "held_out_unknown": self.unknown,
             "dtype": info["dtype"],

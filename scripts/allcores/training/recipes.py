@@ -249,7 +249,10 @@ def _steps(run, recipes, dataset):
     formats = {recipe["memory_format"] for recipe in recipes}
     model_in = {
         name: models.build(
-            dataclasses.replace(run, memory_format=name), dataset.shape, dataset.task.outputs
+            dataclasses.replace(run, memory_format=name),
+            dataset.shape,
+            dataset.task.outputs,
+            dataset.vocabulary_size,
         )
         for name in formats
     }

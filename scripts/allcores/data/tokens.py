@@ -1,0 +1,100 @@
+"""Sequences of tokens: texts cut into words or characters, or numbers of the user's own.
+
+A sequence is a row of token numbers, at its end as many PADDING as it is shorter than the longest.
+Which words a network knows is decided by the training samples alone.
+"""
+
+import re
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+# The first two token numbers: no token, and a word that no training sample has.
+PADDING, UNKNOWN = 0, 1
+OWN, WORDS, CHARACTERS = "numbers", "words", "characters"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens that a network knows.
+
+    Attributes:
+        kind: WORDS or CHARACTERS of a text, or OWN numbers, which are taken as they are.
+        size: number of token numbers, PADDING and UNKNOWN included.
+        words: of a text, that of each token number from UNKNOWN + 1; (): they are OWN.
+        most: how many words are known at most, those that are most frequent in the training part.
+    """
+
+    kind: str
+    size: int
+    words: tuple = ()
+    most: int = 0
+
+    @classmethod
+    def of_texts(cls, texts, kind, most):
+        """The Vocabulary of all words in some texts."""
+        words = sorted(Counter(word for text in texts for word in split(text, kind)))
+        return cls(kind, len(words) + UNKNOWN + 1, tuple(words), most)
+
+    @property
+    def most_known(self):
+        """The size of the vocabulary of a network at most."""
+        return min(self.size, self.most + UNKNOWN + 1) if self.words else self.size
+
+    @classmethod
+    def from_json(cls, values):
+        """None for None."""
+        return values and cls(**values | {"words": tuple(values["words"])})
+
+    def to_json(self):
+        return asdict(self) | {"words": list(self.words)}
+
+    def split(self, texts):
+        """The words of each text, a list of lists."""
+        return [split(text, self.kind) for text in texts]
+
+    def numbers(self, texts, longest):
+        """Texts as (n, longest) int32; longer ones are cut."""
+        number_of = {word: place for place, word in enumerate(self.words, start=UNKNOWN + 1)}
+        rows = np.full((len(texts), longest), PADDING, np.int32)
+        for row, text in zip(rows, texts, strict=True):
+            tokens = [number_of.get(word, UNKNOWN) for word in split(text, self.kind)[:longest]]
+            row[: len(tokens)] = tokens
+        return rows
+
+    def texts(self, rows):
+        """Texts that have these numbers, (n,) objects; (n, L) integers."""
+        words = np.array(["", "", *self.words], dtype=object)
+        between = " " if self.kind == WORDS else ""
+        return np.array([between.join(words[row]).strip() for row in rows], dtype=object)
+
+    def known_by(self, rows):
+        """(the Vocabulary of the words in some rows, its number of each number of this one).
+
+        Args:
+            rows: of the training samples, (n, L) integers.
+        """
+        if self.kind == OWN:
+            return self, np.arange(self.size, dtype=np.int32)
+        counts = np.bincount(rows.ravel(), minlength=self.size)[UNKNOWN + 1 :]
+        by_frequency = np.argsort(-counts, kind="stable")[: self.most]
+        known = by_frequency[counts[by_frequency] > 0]
+        renumbered = np.full(self.size, UNKNOWN, np.int32)
+        renumbered[PADDING] = PADDING
+        renumbered[known + UNKNOWN + 1] = np.arange(len(known)) + UNKNOWN + 1
+        words = tuple(self.words[place] for place in known)
+        return Vocabulary(self.kind, len(words) + UNKNOWN + 1, words, self.most), renumbered
+
+
+def split(text, kind):
+    """The words of a text in lower case, with its punctuation marks; or its characters."""
+    if kind == CHARACTERS:
+        return list(text)
+    return re.findall(r"\w+|[^\w\s]", text.lower())
+
+
+def longest(rows):
+    """How many tokens the longest sequence has, 1 at least; (n, L) integers, L > 0."""
+    used = np.flatnonzero((rows != PADDING).any(axis=0))
+    return int(used[-1]) + 1 if len(used) else 1

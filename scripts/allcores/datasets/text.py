@@ -1,0 +1,103 @@
+"""Your own texts, a column of a CSV or Parquet file, as sequences of words or characters.
+
+Words are in lower case, punctuation marks are words, too. Which ones a network knows is decided by
+the training part of each fold: the most frequent ones; the others count as one, unknown word.
+Another column, or several, are the target.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from allcores.data import tokens
+from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups
+from allcores.data.tokens import Vocabulary
+from allcores.datasets import table
+
+ALLOWED = {
+    "task": ("classification", "regression", "multilabel"),
+    "tokens": (tokens.WORDS, tokens.CHARACTERS),
+    "longest": 1,
+    "vocabulary": 1,
+}
+# Files of more bytes are only read when they are prepared.
+LARGE = 1 << 23
+
+
+def metadata(path, text, target, **options):
+    """The Metadata of texts; None: the file is large and only read by load().
+
+    Raises:
+        ValueError, OSError: see load().
+    """
+    if Path(path).stat().st_size > LARGE:
+        return None
+    samples = load(None, path=path, text=text, target=target, **options)
+    (rows,) = samples.chunks
+    _, renumbered = samples.vocabulary.known_by(rows)
+    return replace(Metadata.of(samples), examples=extremes([renumbered[rows]]))
+
+
+def load(
+    folder,
+    *,
+    path,
+    text,
+    target,
+    task="classification",
+    tokens="words",
+    longest=256,
+    vocabulary=10000,
+    groups=None,
+    time=None,
+):
+    """The texts in the file at path.
+
+    Args:
+        text: the column of texts.
+        target, task, groups, time: see table.load().
+        tokens: words or characters.
+        longest: how many tokens of a text are used; what comes after them is cut off.
+        vocabulary: how many different words are known at most.
+
+    Raises:
+        ValueError: there is no such file or column, or a value cannot be used.
+    """
+    frame = table.read(path)
+    answers, used = table.answers_of(path, frame, target, task, groups, time, [text])
+    if text in used:
+        raise ValueError(f"{path}: the column {text} is both text and target, groups or time")
+    table.refuse_missing(path, frame[[text]], "a text can be empty, but not missing")
+    texts = of_column(path, frame[text])
+    known = Vocabulary.of_texts(texts, tokens, vocabulary)
+    if not known.words:
+        raise ValueError(f"{path}: the column {text} has no {tokens}")
+    lengths = np.array([len(split) for split in known.split(texts)])
+    rows = known.numbers(texts, int(min(longest, lengths.max())))
+    cut = int((lengths > longest).sum())
+    notes = [f"{cut:,} of {len(texts):,} texts have more than {longest} {tokens}, and are cut off"]
+    return Samples(
+        shape=rows.shape,
+        chunks=[rows],
+        **answers,
+        dtype=np.int32,
+        scale=False,
+        vocabulary=known,
+        notes=[*(notes if cut else []), *notes_on_groups(**answers)],
+    )
+
+
+def of_column(path, values):
+    """A column as a list of texts.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    other = values[~values.map(lambda value: isinstance(value, str))]
+    if len(other):
+        raise ValueError(
+            f"{path}: the column {values.name} holds {other.iloc[0]} in row {other.index[0]}; "
+            "expected texts"
+        )
+    return list(values)

@@ -1,0 +1,34 @@
+"""Convolutions over the words of a text, as Kim has them.
+
+Kim: Convolutional Neural Networks for Sentence Classification. EMNLP 2014.
+"""
+
+import torch
+from torch import nn
+
+
+class _TextCNN(nn.Module):
+    def __init__(self, vocabulary, classes, embedding, channels, widths, dropout):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(embedding, channels, width, padding=width - 1) for width in widths
+        )
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(channels * len(widths), classes)
+
+    def forward(self, tokens, lengths):
+        words = self.embedding(tokens).transpose(1, 2)
+        features = []
+        for convolution in self.convolutions:
+            values = convolution(words)
+            # Windows that begin behind the last token see padding alone.
+            ends = lengths + convolution.kernel_size[0] - 1
+            is_padding = torch.arange(values.shape[2]) >= ends[:, None]
+            values = values.masked_fill(is_padding[:, None], float("-inf"))
+            features.append(values.amax(dim=2).relu())
+        return self.head(self.dropout(torch.cat(features, dim=1)))
+
+
+def text_cnn(vocabulary, classes, embedding=64, features=32, widths=(3, 4, 5), dropout=0.5):
+    return _TextCNN(vocabulary, classes, embedding, features, widths, dropout)

@@ -1,0 +1,34 @@
+"""A small transformer over a sequence of tokens; the mean of what it says of each is classified.
+
+Vaswani et al.: Attention Is All You Need. NeurIPS 2017. Norms come first, as in Xiong et al.: On
+Layer Normalization in the Transformer Architecture. ICML 2020.
+"""
+
+import torch
+from torch import nn
+
+
+class _Transformer(nn.Module):
+    def __init__(self, vocabulary, classes, longest, width, layers, heads, dropout):
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, width, padding_idx=0)
+        self.places = nn.Parameter(0.02 * torch.randn(longest, width))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                width, heads, 4 * width, dropout, batch_first=True, norm_first=True
+            )
+            for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, tokens, mask):
+        values = self.embedding(tokens) + self.places[: tokens.shape[1]]
+        for block in self.blocks:
+            values = block(values, src_key_padding_mask=~mask)
+        shares = mask / mask.sum(dim=1, keepdim=True)
+        return self.head((self.norm(values) * shares[:, :, None]).sum(dim=1))
+
+
+def transformer(vocabulary, classes, shape, width=64, layers=2, heads=4, dropout=0.1):
+    return _Transformer(vocabulary, classes, shape[0], width, layers, heads, dropout)
