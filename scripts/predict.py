@@ -33,10 +33,9 @@ def main(flags):
     predictions = ensemble.mean(predictors, new_samples.inputs)
     table, score = output.of(new_samples, predictions, predictors[0].task, predictors[0].names)
     table.to_csv(flags.output, index=False)
-    print(
-        f"{len(table):,} samples, {ensemble.description(predictors)}{score}; "
-        f"written to {flags.output}"
-    )
+    arrays = output.save_arrays(flags.output, predictors[0].task, predictions)
+    files = flags.output if arrays is None else f"{flags.output} and {arrays}"
+    print(f"{len(table):,} samples, {ensemble.description(predictors)}{score}; written to {files}")
     for note in (*new_samples.notes, *ensemble.notes(predictors, new_samples.inputs, flags.run)):
         print(f"NOTE: {note}")
 

@@ -6,6 +6,7 @@ The texts are of the packages that are installed here, so nothing is downloaded.
 import csv
 import inspect
 import re
+from pathlib import Path
 
 import numpy
 import pandas
@@ -33,7 +34,7 @@ def sentences(modules):
                 yield " ".join(paragraphs[0].split())
 
 
-with open("docstrings.csv", "w", newline="", encoding="utf-8") as file:
+with Path("docstrings.csv").open("w", newline="", encoding="utf-8") as file:
     rows = csv.writer(file)
     rows.writerow(["text", "library"])
     for library, modules in MODULES.items():

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn import metrics as sklearn_metrics
 
 from allcores.analysis.metrics import metric
+from allcores.tasks import segmentation
 
 
 @metric(title="accuracy", in_percent=True, bounds=(0, 1))
@@ -101,6 +102,29 @@ def brier(true, predicted, probabilities):
     sum of that over the classes, 0 to 2 (Brier 1950)."""
     labels = np.arange(probabilities.shape[1])
     return sklearn_metrics.brier_score_loss(true, probabilities, labels=labels)
+
+
+@metric(title="mean IoU", targets=("pixels",), in_percent=True, bounds=(0, 1))
+def mean_iou(true, predicted, probabilities):
+    """Of the classes that there are, the mean intersection over union of their pixels."""
+    return _of_pixels(true, predicted)["mean_iou"]
+
+
+@metric(title="pixel accuracy", targets=("pixels",), in_percent=True, bounds=(0, 1))
+def pixel_accuracy(true, predicted, probabilities):
+    return _of_pixels(true, predicted)["pixel_accuracy"]
+
+
+def _of_pixels(true, predicted):
+    has_class = true != segmentation.WITHOUT_CLASS
+    classes = int(max(true[has_class].max(initial=0), predicted.max(initial=0))) + 1
+    return segmentation.Segmentation(classes).measured(true, predicted)
+
+
+@metric(title="mean squared error", targets=("inputs",), less_is_better=True, bounds=(0, None))
+def mse(true, predicted, probabilities):
+    """The mean over samples of the mean squared error of the scaled input."""
+    return float(np.mean(predicted))
 
 
 @metric(title="R²", targets=("numbers",), bounds=(None, 1))

@@ -113,8 +113,9 @@ def _of_targets(info):
     """What is predicted, in words."""
     if not info["classes"]:
         is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
-        names = info["output_names"]
-        said = f"; {comma_separated(names)} are predicted" if names else ""
+        names, task = info["output_names"], registry.tasks()[info["task"]].constants
+        is_told = bool(names) or "{names}" not in task["PREDICTED"]
+        said = f"; {task['PREDICTED'].format(names=comma_separated(names or []))}" * is_told
         return said + f"; targets {STANDARDISED} for training" * is_scaled
     pairs = zip(info["classes"], info["class_counts"], strict=True)
     listed = [f"{name}: {number:,}" for name, number in pairs]

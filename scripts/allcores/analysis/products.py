@@ -254,6 +254,8 @@ CONDITIONS = {
     "learnable": _is_learnable,
     "classes": _is_of_classes,
     "labels": lambda config, settings: _targets(config, settings) == "labels",
+    "pixels": lambda config, settings: _targets(config, settings) == "pixels",
+    "inputs": lambda config, settings: _targets(config, settings) == "inputs",
     "several_numbers": _is_of_several_numbers,
     "numbers": lambda config, settings: _targets(config, settings) == "numbers",
     "asynchronous": _is_asynchronous,

@@ -17,6 +17,7 @@ import torch
 ORDER, AUGMENTATION, DROPOUT = 1, 2, 3
 # How much is gathered at a time: bytes of inputs that stay in a core's cache until they are used.
 CHUNK_BYTES = 1 << 18
+WITHOUT_CLASS = 255  # as in tasks/segmentation.py
 
 
 class Shard(NamedTuple):
@@ -74,7 +75,7 @@ def loaded(shards, source, targets):
 
     Args:
         source: Batches.
-        targets: of the dataset, (N,) tensor.
+        targets: of targets.of().
     """
     shards = iter(shards)
     for first in shards:
@@ -84,7 +85,7 @@ def loaded(shards, source, targets):
         inputs = source.augmented(samples)
         # Copies, each of which begins at a cache line: what is computed depends on that.
         parts = torch.split_with_sizes_copy(inputs, sizes) if len(group) > 1 else [inputs]
-        yield from zip(group, parts, targets[samples].split(sizes), strict=True)
+        yield from zip(group, parts, targets.augmented(samples).split(sizes), strict=True)
 
 
 def dropout_seed(seed, epoch, rank):
@@ -146,14 +147,25 @@ class Batches:
 
     def augmented(self, samples):
         """The inputs of samples, cropped, flipped and augmented as drawn for this epoch."""
-        pixels = self.inputs[samples]
+        inputs = self.moved(samples)
+        return self.augment(inputs, *self.epoch, samples) if self.augment else inputs
+
+    def moved(self, samples):
+        """The same, cropped and flipped only."""
+        return self._scaled(self._moved(self.inputs[samples], samples))
+
+    def moved_masks(self, masks, samples):
+        """The masks of samples, (N, H, W) uint8 to (n, H, W), cropped and flipped as their images
+        are; pixels outside of them have no class."""
+        return self._moved(masks[samples][:, None], samples, WITHOUT_CLASS)[:, 0]
+
+    def _moved(self, pixels, samples, outside=0):
         if self.crop:
-            pixels = _crop(pixels, self.crop, *self.corners[:, samples])
+            pixels = _crop(pixels, self.crop, *self.corners[:, samples], outside)
         if self.flip:
             mirrored = self.flips[samples]
             pixels[mirrored] = pixels[mirrored, :, :, ::-1]
-        inputs = self._scaled(pixels)
-        return self.augment(inputs, *self.epoch, samples) if self.augment else inputs
+        return pixels
 
     def _scaled(self, values):
         if self.are_tokens:
@@ -165,14 +177,16 @@ class Batches:
         return scaled.nan_to_num_(nan=0.0) if self.may_be_missing else scaled
 
 
-def _crop(pixels, margin, top, left):
-    """Cut a window from each zero-padded image.
+def _crop(pixels, margin, top, left, outside):
+    """Cut a window from each padded image.
 
     Args:
         pixels: (n, C, H, W) uint8.
         top, left: corner of each window in the padded image, (n,) integers in 0..2 * margin.
+        outside: of the pixels that are put around an image.
     """
     height, width = pixels.shape[2:]
-    padded = np.pad(pixels, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
+    around = (margin, margin)
+    padded = np.pad(pixels, ((0, 0), (0, 0), around, around), constant_values=outside)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))
     return windows[np.arange(len(pixels)), :, top, left]

@@ -1,16 +1,18 @@
 """Your own arrays: a file that numpy.savez wrote, or a folder of files that numpy.save wrote.
 
-It has `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape:
-(N, F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0 without
-a gap in the training samples, or, for `task: regression`, `targets`, (N,) numbers or (N, T) of
-several, or, for `task: multilabel`, `labels`, (N, T) zeros and ones. A test set of your own has the
-same names with the prefix `test_`. With `groups`, (N,) integers, one per training sample, samples
-of one group are held out together; with `times`, (N,) numbers or dates, held-out samples come after
-those that are trained on. In a folder every array is a file, such as inputs.npy, which is read in
-parts.
+It has `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape: (N,
+F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0 without a
+gap in the training samples, or, for `task: regression`, `targets`, (N,) numbers or (N, T) of
+several, or, for `task: multilabel`, `labels`, (N, T) zeros and ones, or, for `task: segmentation`,
+`masks`, (N, H, W) class numbers. For `task: reconstruction` there is no answer. A test set of your
+own has the same names with the prefix `test_`. With `groups`, (N,) integers, one per training
+sample, samples of one group are held out together; with `times`, (N,) numbers or dates, held-out
+samples come after those that are trained on. In a folder every array is a file, such as inputs.npy,
+which is read in parts.
 """
 
 import difflib
+import math
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -22,16 +24,25 @@ from allcores.data import tokens
 from allcores.data.precision import unfit
 from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups
 from allcores.tasks import base as tasks
+from allcores.tasks.segmentation import WITHOUT_CLASS
 
 ALLOWED = {
-    "task": ("classification", "regression", "multilabel"),
+    "task": ("classification", "regression", "multilabel", "segmentation", "reconstruction"),
     "scale": (True, False),
     "inputs": ("numbers", "tokens"),
     "vocabulary": 1,
 }
 PARTS = ("", "test_")
 # Arrays of which each part needs one, and optional arrays of the training samples.
-INPUTS, ANSWERS, OF_TRAINING = ("inputs", "images"), ("labels", "targets"), ("groups", "times")
+INPUTS, OF_TRAINING = ("inputs", "images"), ("groups", "times")
+# The array of the answers of each task; a reconstruction has none.
+ANSWER = {
+    "classification": "labels",
+    "regression": "targets",
+    "multilabel": "labels",
+    "segmentation": "masks",
+}
+ANSWERS = tuple(dict.fromkeys(ANSWER.values()))
 # Numbers that are read at once.
 CHUNK = 1 << 24
 # A last axis up to this size may be the channels of (N, H, W, C), if the second axis is larger.
@@ -66,7 +77,7 @@ def load(folder, *, path, task="classification", scale=True, inputs="numbers", v
         targets=np.concatenate(file.targets),
         classes=list(range(int(file.targets[0].max()) + 1)) if file.is_of_classes else None,
         output_names=file.output_names(),
-        own_task=tasks.named(task, file.targets[0].shape[1]) if task == "multilabel" else None,
+        own_task=_own_task(file, task),
         train=len(file.targets[0]),
         groups=file.groups,
         times=file.times,
@@ -75,6 +86,15 @@ def load(folder, *, path, task="classification", scale=True, inputs="numbers", v
         vocabulary=_vocabulary(file, vocabulary) if file.are_tokens else None,
         notes=list(_notes(file, scale)),
     )
+
+
+def _own_task(file, task):
+    """The Task, where classes or numbers do not say it."""
+    if task == "reconstruction":
+        return tasks.named(task, math.prod(file.shapes[0][1:]))
+    if task in ("multilabel", "segmentation"):
+        return tasks.named(task, len(file.output_names()))
+    return None
 
 
 def _vocabulary(file, size):
@@ -136,14 +156,15 @@ class _File:
     def __init__(self, path, task, are_tokens):
         if not Path(path).exists():
             raise ValueError(f"{path}: no such file or folder")
-        self.path, self.is_regression = path, task == "regression"
+        self.path, self.task = path, task
         self.is_of_classes = task == "classification"
         names = self.names = _read(path)
         self.unused = unused(path, names)
         self.kind = "inputs" if "inputs" in names else "images"
-        answers = "targets" if self.is_regression else "labels"
+        answers = ANSWER.get(task)
+        needed = [self.kind, *([answers] if answers else [])]
         parts = PARTS if any(name.startswith(PARTS[1]) for name in names) else PARTS[:1]
-        for name in (f"{prefix}{kind}" for prefix in parts for kind in (self.kind, answers)):
+        for name in (f"{prefix}{kind}" for prefix in parts for kind in needed):
             if name not in names:
                 name += " or inputs" if name == "images" else ""
                 raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
@@ -164,6 +185,8 @@ class _File:
             "classification": self._labels,
             "regression": self._numbers,
             "multilabel": self._several_labels,
+            "segmentation": self._masks,
+            "reconstruction": lambda name, count: np.zeros(count),
         }[task]
         self.targets = [
             check(f"{prefix}{answers}", shape[0])
@@ -245,10 +268,27 @@ class _File:
         return labels.astype(np.int64)
 
     def output_names(self):
-        """Of several numbers or labels that are predicted, else None."""
+        """Of several numbers, labels, or classes of pixels that are predicted, else None."""
+        if self.task == "segmentation":
+            numbers = np.unique(self.targets[0])
+            return [f"class {at}" for at in range(int(numbers[numbers != WITHOUT_CLASS].max()) + 1)]
         first = self.targets[0].shape[1:]
-        noun = "number" if self.is_regression else "label"
+        noun = "number" if self.task == "regression" else "label"
         return [f"{noun} {at + 1}" for at in range(first[0])] if first else None
+
+    def _masks(self, name, count):
+        masks, expected = _read(self.path, name), (count, *self.shapes[0][2:])
+        if masks.shape != expected or len(expected) != 3 or masks.dtype.kind not in "iub":
+            raise ValueError(
+                f"{self.path}: {name} must be class numbers (N, H, W) of (N, C, H, W); found "
+                f"{masks.dtype}, {masks.shape}, and {self.kind} {self.shapes[0]}"
+            )
+        if masks.min() < 0 or masks.max() > WITHOUT_CLASS or (masks == WITHOUT_CLASS).all():
+            raise ValueError(
+                f"{self.path}: {name} holds {masks.min()} to {masks.max()}; expected class numbers "
+                f"from 0, or {WITHOUT_CLASS} where there is no class"
+            )
+        return masks.astype(np.uint8)
 
     def _several_labels(self, name, count):
         labels = _read(self.path, name)

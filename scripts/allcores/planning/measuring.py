@@ -150,7 +150,7 @@ def _write_samples(folder, sizes, count, train):
     """
     random = np.random.default_rng(0)
     shape, is_image = (count, *sizes.shape), len(sizes.shape) == 3
-    targets, names = sizes.task.stored_examples(count), sizes.task.class_names()
+    targets, names = sizes.task.stored_examples(count, sizes.shape), sizes.task.class_names()
     pixels = random.integers(0, 256, shape, np.uint8)
     inputs = pixels if is_image else pixels.astype(np.float32)
     if sizes.examples:

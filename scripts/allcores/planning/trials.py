@@ -191,7 +191,7 @@ def _try_out(run, task, strategies, build, inputs):
     before = len(list(model.parameters()))
     with models.precision(run):
         scores = model(inputs)
-    _check_output(scores, task.outputs, "in training")
+    _check_output(scores, task, inputs, "in training")
     if len(list(model.parameters())) != before:
         raise ValueError("the model gets more parameters when it is called")
     if not any(parameter.requires_grad for parameter in model.parameters()):
@@ -199,13 +199,13 @@ def _try_out(run, task, strategies, build, inputs):
     with _blame("models", run.model.label, "augmentation"):
         if augment := augmentation.of_run(run):
             augment(inputs.clone(), run.seed, 0, range(2))
-    targets = task.examples(2)
+    targets = task.examples(2, inputs.shape[1:])
     with _blame("models", run.model.label, "optimizer"):
         optimizer = OptimizerMaker.of_run(run, model)(model.parameters())
     with _blame("schedules", run.schedule.label):
         schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
     with _blame("models", run.model.label, "loss"):
-        criterion = losses.build(run.loss, task, task.stored_examples(2))
+        criterion = losses.build(run.loss, task, task.stored_examples(2, inputs.shape[1:]))
         loss = criterion(scores.float(), targets)
         if loss.shape != ():
             raise ValueError(f"the loss is {tuple(loss.shape)}; expected one number")
@@ -221,7 +221,7 @@ def _try_out(run, task, strategies, build, inputs):
     _try_out_one(run, build, inputs[:1])
     model.eval()
     with torch.inference_mode():
-        _check_output(model(inputs), task.outputs, "in evaluation")
+        _check_output(model(inputs), task, inputs, "in evaluation")
     with models.precision(run):
         try:
             return costs_of_a_sample(model, inputs, criterion, targets)
@@ -238,14 +238,20 @@ def _check_strategy(strategy, model, label):
             raise ValueError(f"cannot train {label}: it {problem}")
 
 
-def _check_output(scores, outputs, when):
+def _check_output(scores, task, inputs, when):
     if torch.is_tensor(scores) and not scores.is_floating_point():
         raise ValueError(f"the model's output is {scores.dtype} {when}; expected torch.float32")
-    if not torch.is_tensor(scores) or scores.shape != (2, outputs):
+    expected = (2, *task.output_shape(tuple(inputs.shape[1:])))
+    # What is given again may be flat.
+    fits = torch.is_tensor(scores) and (
+        scores.shape == expected
+        or (task.target == "inputs" and scores.shape == (2, math.prod(expected[1:])))
+    )
+    if not fits:
         shape = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
+        what = "one for each class or number" if task.target == "fixed" else "as the task needs it"
         raise ValueError(
-            f"the model's output for 2 samples is {shape} {when}; expected (2, {outputs}), one for "
-            "each class or number"
+            f"the model's output for 2 samples is {shape} {when}; expected {expected}, {what}"
         )
 
 

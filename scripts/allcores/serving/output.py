@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 # The start of every written file.
@@ -18,6 +19,16 @@ def refuse_foreign(file):
         with Path(file).open(errors="replace") as lines:
             if not lines.readline().startswith(BEGIN):
                 raise ValueError(f"--output: {file} is there and was not written by predict.py")
+
+
+def save_arrays(file, task, answers):
+    """Save what no table can hold beside one, such as masks; returns the file, or None."""
+    arrays = task.arrays(answers)
+    if not arrays:
+        return None
+    file = Path(file).with_suffix(".npz")
+    np.savez_compressed(file, **arrays)
+    return file
 
 
 def of(samples, answers, task, names):

@@ -100,7 +100,7 @@ class Predictor:
             raise ValueError(
                 f"{self.files}: its model does not take these samples ({text})"
             ) from None
-        return torch.cat([scores for _, scores in parts]).numpy()
+        return np.concatenate([self.task.kept(scores, inputs) for _, inputs, scores in parts])
 
     def predictions(self, inputs):
         """(n, outputs): see tasks.base.Task.answers()."""

@@ -107,10 +107,9 @@ def _from_arrays(path, arrays, predictor):
         inputs = _of_tokens(path, inputs, predictor.vocabulary.size)
     count, classes = len(inputs), predictor.classes
     true = arrays.get(predictor.task.array)
-    is_several = classes is None and predictor.task.outputs > 1
-    if true is not None and true.shape != (count, *[predictor.task.outputs] * is_several):
-        expected = "one answer" if not is_several else f"{predictor.task.outputs} answers"
-        raise ValueError(f"{path}: expected {expected} for each of {count}; found {true.shape}")
+    expected = (count, *predictor.task.target_shape(inputs.shape[1:]))
+    if true is not None and true.shape != expected:
+        raise ValueError(f"{path}: expected answers of the shape {expected}; found {true.shape}")
     if true is not None and classes is None and true.dtype.kind not in "fiub":
         raise ValueError(f"{path}: targets must be numbers; found {true.dtype}")
     if true is not None and classes is not None:

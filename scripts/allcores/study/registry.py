@@ -113,11 +113,14 @@ def optimizers():
 
 @functools.cache
 def losses():
-    """Name -> Component: torch's losses that suit a task."""
+    """Name -> Component: the losses that suit a task, torch's or in a file of tasks/."""
     names = {name for task in tasks().values() for name in task.constants["LOSSES"]}
-    file = _installed("torch") / "nn" / "modules" / "loss.py"
+    own = {task.constants.get("OWN_LOSSES") for task in tasks().values()} - {None}
+    files = {_installed("torch") / "nn" / "modules" / "loss.py": "torch.nn"}
+    files |= {(file := LIBRARY / "tasks" / f"{stem}.py"): _module(file) for stem in sorted(own)}
     return {
-        node.name: component.read("losses", node.name, "torch.nn", file, node)
+        node.name: component.read("losses", node.name, module, file, node)
+        for file, module in files.items()
         for node in component.public(file, ast.ClassDef)
         if node.name in names
     }

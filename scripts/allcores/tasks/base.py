@@ -8,6 +8,7 @@ A task's file begins with constants, which a config is checked by without import
     METRICS: of a study that lists none; the first is the one that curves show.
     IS_SCALED: whether targets are scaled for training.
     STRATIFIED: how folds get equal parts of each class, in words: "stratified "; "": they do not.
+    PREDICTED: what is predicted, in words, with {names} of the outputs; of classes it is not used.
 
 Few lines outside of its file ask which task it is; they ask the Task.
 """
@@ -36,8 +37,19 @@ class Task:
 
     # The name of the targets in files of arrays.
     array = "targets"
+    # What a target is: "fixed", whatever is done to the input; "pixels" that move with those of the
+    # image; the "inputs" themselves. See data/targets.py.
+    target = "fixed"
     # The names of what measured() returns; the first is shown of each epoch.
     measures = ()
+
+    def output_shape(self, shape):
+        """The shape of a model's output for a sample of a shape."""
+        return (self.outputs,)
+
+    def target_shape(self, shape):
+        """The shape of a stored target for a sample of a shape."""
+        return ()
 
     def checked(self, targets):
         """The targets of all samples with the dtype in which they are stored.
@@ -82,13 +94,23 @@ class Task:
         """
         return None
 
+    def kept(self, scores, inputs):
+        """What of the scores of a batch is kept for what follows, an array (n, ...).
+
+        Args:
+            scores: of a model, (n, *output_shape) float32, a tensor.
+            inputs: that it got, (n, ...).
+        """
+        return scores.numpy()
+
     def predictions(self, scores, scaling):
         """Name of a column -> what is kept of the predictions, an array of n rows each.
 
-        `predicted` is one of them; further ones have several values in each row.
+        `predicted` is one of them; further ones have several values in each row, or as many as the
+        differences of (n + 1) ends, which are then given with all values: (ends, values).
 
         Args:
-            scores: of a model, (n, outputs) float32.
+            scores: of kept().
         """
         raise NotImplementedError
 
@@ -123,11 +145,19 @@ class Task:
         """
         raise NotImplementedError
 
-    def examples(self, count):
-        """So many random targets as the loss takes them, a tensor."""
+    def arrays(self, answers):
+        """Name -> array of what is saved beside a table of predictions."""
+        return {}
+
+    def examples(self, count, shape):
+        """So many random targets as the loss takes them, a tensor.
+
+        Args:
+            shape: of a sample.
+        """
         raise NotImplementedError
 
-    def stored_examples(self, count):
+    def stored_examples(self, count, shape):
         """So many targets as stored, an array."""
         raise NotImplementedError
 

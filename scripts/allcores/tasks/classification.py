@@ -114,12 +114,12 @@ class Classification(Task):
             score = self.in_words(self.measured(true, predicted))
         return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
 
-    def examples(self, count):
+    def examples(self, count, shape):
         import torch
 
         return torch.arange(count) % self.outputs
 
-    def stored_examples(self, count):
+    def stored_examples(self, count, shape):
         return np.arange(count) % self.outputs
 
     def class_names(self):

@@ -10,6 +10,7 @@ LOSSES = ("BCEWithLogitsLoss", "MultiLabelSoftMarginLoss")
 WEIGHTED = ()
 METRICS = ("micro_f1", "macro_f1", "mean_average_precision")
 IS_SCALED = False
+PREDICTED = "{names} are predicted"
 STRATIFIED = "iteratively stratified (Sechidis, Tsoumakas and Vlahavas 2011) "
 
 
@@ -19,6 +20,9 @@ class Multilabel(Task):
 
     array = "labels"
     measures = ("micro_f1", "macro_f1", "of_each")
+
+    def target_shape(self, shape):
+        return (self.outputs,)
 
     def checked(self, targets):
         targets = np.asarray(targets)
@@ -85,12 +89,12 @@ class Multilabel(Task):
             score = self.in_words(self.measured(true, predicted))
         return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
 
-    def examples(self, count):
+    def examples(self, count, shape):
         import torch
 
-        return torch.from_numpy(self.stored_examples(count)).float()
+        return torch.from_numpy(self.stored_examples(count, shape)).float()
 
-    def stored_examples(self, count):
+    def stored_examples(self, count, shape):
         return (np.add.outer(np.arange(count), np.arange(self.outputs)) % 2).astype(np.int8)
 
 

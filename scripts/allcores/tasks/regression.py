@@ -10,6 +10,7 @@ LOSSES = ("HuberLoss", "L1Loss", "MSELoss", "SmoothL1Loss")
 WEIGHTED = ()
 METRICS = ("r2", "rmse", "mae")
 IS_SCALED = True
+PREDICTED = "{names} are predicted"
 STRATIFIED = ""
 # Targets up to LARGEST can be squared and added up in float64, which holds integers up to EXACT.
 LARGEST, EXACT = 1e100, 2**53
@@ -23,9 +24,12 @@ class Regression(Task):
     def measures(self):
         return METRICS if self.outputs == 1 else (*METRICS, "of_each")
 
+    def target_shape(self, shape):
+        return () if self.outputs == 1 else (self.outputs,)
+
     def checked(self, targets):
         targets = np.asarray(targets)
-        expected = (len(targets),) if self.outputs == 1 else (len(targets), self.outputs)
+        expected = (len(targets), *self.target_shape(()))
         if targets.shape != expected:
             raise ValueError(f"expected targets of the shape {expected}; found {targets.shape}")
         for column in targets.reshape(len(targets), -1).T:
@@ -91,14 +95,14 @@ class Regression(Task):
         errors = f"RMSE {measures['rmse']:.4g}, MAE {measures['mae']:.4g}"
         return columns, f"{self.in_words(measures)}, {errors}"
 
-    def examples(self, count):
+    def examples(self, count, shape):
         import torch
 
-        return torch.from_numpy(self.stored_examples(count)).float()
+        return torch.from_numpy(self.stored_examples(count, shape)).float()
 
-    def stored_examples(self, count):
-        shape = count if self.outputs == 1 else (count, self.outputs)
-        return np.random.default_rng(0).random(shape)
+    def stored_examples(self, count, shape):
+        size = count if self.outputs == 1 else (count, self.outputs)
+        return np.random.default_rng(0).random(size)
 
 
 def _measured(true, predicted):

@@ -167,12 +167,14 @@ def tried_out(run, shape, task, examples, vocabulary):
     count = max(TRIED, TRIED_OF_EACH * task.outputs)
     random = np.random.default_rng(0)
     inputs = random.standard_normal((count, *shape), np.float32)
+    if task.target != "fixed":
+        raise ValueError(f"{name} predicts no {targets}; expected a network")
     if vocabulary:
         raise ValueError(f"{name} takes no sequences of tokens; expected a network")
     if examples is not None:
         inputs = np.resize(np.array(examples, np.float32), inputs.shape)
     began = time.perf_counter()
-    model.fit(torch.from_numpy(inputs), task.examples(count).numpy())
+    model.fit(torch.from_numpy(inputs), task.examples(count, shape).numpy())
     seconds = time.perf_counter() - began
     scores = model(torch.from_numpy(inputs[:2]))
     if not torch.isfinite(scores).all():

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import torch
 
+from allcores.data import targets as targets_of
 from allcores.data.batches import Batches
 from allcores.training import losses, models
 
@@ -24,18 +25,18 @@ def evaluate(run, dataset, scaling, samples, held_out, weights):
 
     Returns:
         ({"loss": mean over the samples, and what the task's measured() returns},
-        the model's scores of the samples, (n, outputs) float32)
+        what the task's kept() keeps of the model's scores, (n, ...))
     """
     model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
     model.load_state_dict(weights)
     model.eval()
     criterion = losses.of_run(run, dataset, samples)
     source = Batches(dataset.inputs, scaling.mean, scaling.std)
-    targets = torch.from_numpy(dataset.task.scaled(dataset.targets, scaling))
+    targets = targets_of.of(dataset, scaling, source)
     loss, batches = 0.0, []
-    for part, scores in scores_of(model, source, held_out):
-        loss += float(criterion(scores, targets[part])) * len(part)
-        batches.append(scores.numpy())
+    for part, inputs, scores in scores_of(model, source, held_out):
+        loss += float(criterion(scores, targets.plain(part))) * len(part)
+        batches.append(dataset.task.kept(scores, inputs))
     scores = np.concatenate(batches)
     predicted = dataset.task.predictions(scores, scaling)["predicted"]
     measures = dataset.task.measured(dataset.targets[held_out], predicted)
@@ -64,7 +65,7 @@ def is_over(run, epochs):
 
 
 def scores_of(model, source, samples):
-    """Yield (samples, the model's scores of them, (n, outputs) float32), batch by batch.
+    """Yield (samples, their inputs, the model's scores of them), batch by batch.
 
     Args:
         model: in evaluation mode.
@@ -73,4 +74,5 @@ def scores_of(model, source, samples):
     """
     for start in range(0, len(samples), BATCH_SIZE):
         part = samples[start : start + BATCH_SIZE]
-        yield part, model(source.plain(part))
+        inputs = source.plain(part)
+        yield part, inputs, model(inputs)

@@ -6,6 +6,7 @@ from functools import partial
 import torch
 
 from allcores.data import augmentation
+from allcores.data import targets as targets_of
 from allcores.data.batches import Batches, count_batches, loaded, seed_dropout, shards, shuffled
 from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
@@ -49,7 +50,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     criterion = losses.of_run(run, dataset, samples)
     augment = augmentation.of_run(run)
     source = Batches(dataset.inputs, scaling.mean, scaling.std, run.crop, run.flip, augment)
-    targets = torch.from_numpy(dataset.task.scaled(dataset.targets, scaling))
+    targets = targets_of.of(dataset, scaling, source)
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
     progress, clock = Progress(run, len(samples), batches, world, record), world.clock

@@ -134,10 +134,14 @@ class PreparedRun:
         return evaluate(*parts, weights)[0]["loss"]
 
     def write_predictions(self, path, scores):
-        targets = self.dataset.targets[self.held_out]
-        results.write_predictions(
-            path, self.held_out, targets, scores, self.dataset.task, self.scaling
-        )
+        """Write the predictions of the held-out samples; scores: None: the run diverged."""
+        task, shape, held_out = self.dataset.task, self.dataset.shape, self.held_out
+        if scores is None:
+            held_out = held_out[:0]
+            nothing = torch.zeros(0, *task.output_shape(shape)), torch.zeros(0, *shape)
+            scores = task.kept(*nothing)
+        targets = self.dataset.targets[held_out]
+        results.write_predictions(path, held_out, targets, scores, task, self.scaling)
 
     def record(self, request, found, conditions, cores_of_call, output):
         """The Record of the run, for metrics.json.

@@ -307,7 +307,7 @@ def _step(run, model, dataset, count):
     inputs = torch.randn(count, *dataset.shape)
     if not dataset.info["scale"]:
         inputs = torch.from_numpy(np.resize(dataset.inputs[:count], inputs.shape))
-    targets = dataset.task.examples(count)
+    targets = dataset.task.examples(count, dataset.shape)
 
     def step():
         torch.set_num_threads(run.threads_per_worker)

@@ -68,24 +68,23 @@ def write_predictions(path, samples, targets, scores, task, scaling):
     Args:
         samples: positions in the dataset, (n,) int64.
         targets: of these samples, as stored.
-        scores: (n, outputs) float32; None: the run diverged, and there are no rows.
+        scores: of the task's kept(), (n, ...).
         task, scaling: of the training samples.
     """
     import pyarrow as pa  # takes 0.2 s, unless a warm process has imported it
     from pyarrow import parquet
 
-    if scores is None:
-        samples, targets = samples[:0], targets[:0]
-        scores = np.zeros((0, task.outputs), np.float32)
-
     def column(values):
+        if isinstance(values, tuple):
+            ends, values = map(column, values)
+            return pa.ListArray.from_arrays(ends, values)
         # pa.array() would import pandas, 0.8 s of every run.
         buffer = pa.py_buffer(np.ascontiguousarray(values))
         kind = pa.from_numpy_dtype(values.dtype)
         array = pa.Array.from_buffers(kind, values.size, [None, buffer])
         if values.ndim == 1:
             return array
-        return pa.FixedSizeListArray.from_arrays(array, values.shape[1])
+        return pa.FixedSizeListArray.from_arrays(array, math.prod(values.shape[1:]))
 
     columns = {"sample": samples, "true": targets, **task.predictions(scores, scaling)}
     columns = {name: column(values) for name, values in columns.items()}

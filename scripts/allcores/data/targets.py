@@ -1,0 +1,64 @@
+"""What the loss compares with: the targets of samples, as they are and as they are augmented."""
+
+import torch
+
+
+class Fixed:
+    """One answer for a sample, whatever is done to its input.
+
+    Args:
+        values: of all samples, (N, ...), scaled.
+        source: the Batches of their inputs.
+    """
+
+    def __init__(self, values, source):
+        self.values = torch.from_numpy(values)
+
+    def plain(self, samples):
+        """The targets of samples, (n,) int64, as they are scored."""
+        return self.values[samples]
+
+    def augmented(self, samples):
+        """The same as they are trained on in this epoch."""
+        return self.plain(samples)
+
+
+class Pixels:
+    """Masks, which are cropped and flipped as their images are; arguments as of Fixed."""
+
+    def __init__(self, values, source):
+        self.values, self.source = values, source
+
+    def plain(self, samples):
+        return torch.from_numpy(self.values[samples]).long()
+
+    def augmented(self, samples):
+        return torch.from_numpy(self.source.moved_masks(self.values, samples)).long()
+
+
+class Inputs:
+    """The inputs themselves, cropped and flipped, without the user's own augmentation: what that
+    adds is to be removed; arguments as of Fixed."""
+
+    def __init__(self, values, source):
+        self.source = source
+
+    def plain(self, samples):
+        return self.source.plain(samples)
+
+    def augmented(self, samples):
+        return self.source.moved(samples)
+
+
+KINDS = {"fixed": Fixed, "pixels": Pixels, "inputs": Inputs}
+
+
+def of(dataset, scaling, source):
+    """The targets of a storage.Dataset whose inputs come from a source.
+
+    Args:
+        scaling: Scaling, of the training samples.
+        source: Batches.
+    """
+    values = dataset.task.scaled(dataset.targets, scaling)
+    return KINDS[dataset.task.target](values, source)
