@@ -43,6 +43,7 @@ OPTIONS = {
     "synthetic": {"count": 70, "test": 9, "classes": 7, "size": 12, "channels": 2},
 }
 FILES_NEEDED = {"image_folder", "npz", "table", "cifar10", "cifar100", "mnist", "fashion_mnist"}
+FILES_NEEDED |= {"image_masks", "text"}
 
 
 @pytest.mark.parametrize("name", sorted(set(registry.datasets()) - FILES_NEEDED))

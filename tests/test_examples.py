@@ -33,7 +33,9 @@ def miniature(tmp_path):
 
     def run(example):
         folder = tmp_path / example.name
-        ignored = shutil.ignore_patterns("results", ".snakemake", "photos", "*.npz")
+        ignored = shutil.ignore_patterns(
+            "results", ".snakemake", "photos", "images", "masks", "*.npz"
+        )
         shutil.copytree(example, folder, ignore=ignored)
         config = folder / f"{example.name}.yaml"
         for pattern, smaller in SMALLER.items():
@@ -56,7 +58,7 @@ def miniature(tmp_path):
 
 
 def test_there_are_some():
-    assert len(EXAMPLES) == 7
+    assert len(EXAMPLES) == 9
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[folder.name for folder in EXAMPLES])

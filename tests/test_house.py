@@ -27,7 +27,7 @@ ARROWS = {
     "datasets": {"data", "machine", "tasks"},
     "strategies": {"parallel"},
     "training": {"study", "machine", "tasks", "data", "parallel"},
-    "analysis": {"study", "machine", "data"},
+    "analysis": {"study", "machine", "tasks", "data"},
     "stacking": {"study", "machine", "data", "parallel", "training"},
     "serving": {"study", "tasks", "data", "datasets", "training"},
     "campaign": {"study", "machine", "data", "planning", "analysis", "training"},

@@ -153,7 +153,7 @@ def test_true_values_of_another_shape_are_told(run, laboratory, shape):
     laboratory.conduct(run)
     file = laboratory.folder / "new.npz"
     np.savez(file, inputs=RANDOM.normal(size=(30, 3)), targets=np.ones(shape))
-    with pytest.raises(ValueError, match="expected 2 answers for each of 30"):
+    with pytest.raises(ValueError, match=r"expected answers of the shape .30, 2.; found"):
         samples.read(file, Predictor(laboratory.folder / "run"))
 
 

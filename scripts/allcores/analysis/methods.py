@@ -114,8 +114,9 @@ def _of_targets(info):
     if not info["classes"]:
         is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
         names, task = info["output_names"], registry.tasks()[info["task"]].constants
-        is_told = bool(names) or "{names}" not in task["PREDICTED"]
-        said = f"; {task['PREDICTED'].format(names=comma_separated(names or []))}" * is_told
+        predicted = task.get("PREDICTED", "{names} are predicted")
+        is_told = bool(names) or "{names}" not in predicted
+        said = f"; {predicted.format(names=comma_separated(names or []))}" * is_told
         return said + f"; targets {STANDARDISED} for training" * is_scaled
     pairs = zip(info["classes"], info["class_counts"], strict=True)
     listed = [f"{name}: {number:,}" for name, number in pairs]

@@ -9,18 +9,18 @@ from torch import nn
 
 
 class _Transformer(nn.Module):
-    def __init__(self, vocabulary, classes, longest, width, layers, heads, dropout):
+    def __init__(self, vocabulary, classes, longest, embedding, layers, heads, dropout):
         super().__init__()
-        self.embedding = nn.Embedding(vocabulary, width, padding_idx=0)
-        self.places = nn.Parameter(0.02 * torch.randn(longest, width))
+        self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
+        self.places = nn.Parameter(0.02 * torch.randn(longest, embedding))
         self.blocks = nn.ModuleList(
             nn.TransformerEncoderLayer(
-                width, heads, 4 * width, dropout, batch_first=True, norm_first=True
+                embedding, heads, 4 * embedding, dropout, batch_first=True, norm_first=True
             )
             for _ in range(layers)
         )
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, classes)
+        self.norm = nn.LayerNorm(embedding)
+        self.head = nn.Linear(embedding, classes)
 
     def forward(self, tokens, mask):
         values = self.embedding(tokens) + self.places[: tokens.shape[1]]
@@ -30,5 +30,5 @@ class _Transformer(nn.Module):
         return self.head((self.norm(values) * shares[:, :, None]).sum(dim=1))
 
 
-def transformer(vocabulary, classes, shape, width=64, layers=2, heads=4, dropout=0.1):
-    return _Transformer(vocabulary, classes, shape[0], width, layers, heads, dropout)
+def transformer(vocabulary, classes, shape, embedding=64, layers=2, heads=4, dropout=0.1):
+    return _Transformer(vocabulary, classes, shape[0], embedding, layers, heads, dropout)

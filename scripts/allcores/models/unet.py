@@ -8,26 +8,32 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-ALLOWED = {"width": 4, "depth": [1, 6]}
+ALLOWED = {"width": 0.01, "depth": [1, 6]}
+GROUPS = 4  # of the norms
 
 
 def _block(inputs, outputs):
     layers = []
     for channels in (inputs, outputs):
-        layers += [nn.Conv2d(channels, outputs, 3, padding=1), nn.GroupNorm(4, outputs), nn.ReLU()]
+        layers += [
+            nn.Conv2d(channels, outputs, 3, padding=1),
+            nn.GroupNorm(GROUPS, outputs),
+            nn.ReLU(),
+        ]
     return nn.Sequential(*layers)
 
 
 class _UNet(nn.Module):
     def __init__(self, channels, classes, width, depth):
         super().__init__()
-        widths = [width * 2**level for level in range(depth + 1)]
+        first = GROUPS * max(1, round(width * 16 / GROUPS))
+        widths = [first * 2**level for level in range(depth + 1)]
         self.down = nn.ModuleList(
             _block(inputs, outputs)
             for inputs, outputs in zip([channels, *widths], widths, strict=False)
         )
         self.up = nn.ModuleList(_block(2 * below + below, below) for below in reversed(widths[:-1]))
-        self.head = nn.Conv2d(width, classes, 1)
+        self.head = nn.Conv2d(first, classes, 1)
 
     def forward(self, images):
         levels = []
@@ -40,10 +46,11 @@ class _UNet(nn.Module):
         return self.head(images)
 
 
-def unet(channels, classes, width=16, depth=2):
+def unet(channels, classes, width=1.0, depth=2):
     """A U-Net that halves the image `depth` times.
 
     Args:
-        width: channels at the size of the image, a multiple of 4; twice as many on each level.
+        width: multiplies the channels, of which there are 16 at the size of the image, and twice as
+            many on each level below.
     """
     return _UNet(channels, classes, width, depth)

@@ -8,7 +8,7 @@ A task's file begins with constants, which a config is checked by without import
     METRICS: of a study that lists none; the first is the one that curves show.
     IS_SCALED: whether targets are scaled for training.
     STRATIFIED: how folds get equal parts of each class, in words: "stratified "; "": they do not.
-    PREDICTED: what is predicted, in words, with {names} of the outputs; of classes it is not used.
+    PREDICTED: what is predicted, in words, with {names} of the outputs; optional.
 
 Few lines outside of its file ask which task it is; they ask the Task.
 """

@@ -10,7 +10,6 @@ LOSSES = ("BCEWithLogitsLoss", "MultiLabelSoftMarginLoss")
 WEIGHTED = ()
 METRICS = ("micro_f1", "macro_f1", "mean_average_precision")
 IS_SCALED = False
-PREDICTED = "{names} are predicted"
 STRATIFIED = "iteratively stratified (Sechidis, Tsoumakas and Vlahavas 2011) "
 
 

@@ -10,7 +10,6 @@ LOSSES = ("HuberLoss", "L1Loss", "MSELoss", "SmoothL1Loss")
 WEIGHTED = ()
 METRICS = ("r2", "rmse", "mae")
 IS_SCALED = True
-PREDICTED = "{names} are predicted"
 STRATIFIED = ""
 # Targets up to LARGEST can be squared and added up in float64, which holds integers up to EXACT.
 LARGEST, EXACT = 1e100, 2**53

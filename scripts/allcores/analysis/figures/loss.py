@@ -5,7 +5,7 @@ from allcores.analysis import style, tidy
 TITLE = "training loss"
 SECTION = "training"
 ORDER = 23
-LEADING = 6
+LEADING = 8
 CAPTION = """
 Training loss against training time (without evaluation): one marker per epoch, the mean over folds
 and seeds; the band is their range. Colour is the strategy; line style distinguishes its schedules,

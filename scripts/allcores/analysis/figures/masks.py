@@ -9,8 +9,8 @@ from allcores.tasks.segmentation import WITHOUT_CLASS, Segmentation
 TITLE = "the best and the worst masks"
 SECTION = "{metric}"
 WHEN = "pixels"
-ORDER = 63
-LEADING = 5
+ORDER = 59
+LEADING = 6
 CAPTION = """
 Masks of held-out images, true above and predicted below: of each model, trained with
 ``{baseline}``, the two that were predicted best and the two worst, by the mean IoU of the classes

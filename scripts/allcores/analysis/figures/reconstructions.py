@@ -7,8 +7,8 @@ from allcores.analysis import style
 TITLE = "the best and the worst reconstructions"
 SECTION = "{metric}"
 WHEN = "inputs"
-ORDER = 62
-LEADING = 6
+ORDER = 69
+LEADING = 7
 CAPTION = """
 Held-out samples and what the network made of them: of each model, trained with ``{baseline}``, the
 two that were reconstructed best and the two worst. Images: above what came in, below what came out.
