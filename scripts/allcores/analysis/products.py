@@ -26,6 +26,7 @@ The files are read and not imported: the workflow asks for all of this without p
 import dataclasses
 import functools
 import importlib
+from collections import Counter
 from dataclasses import dataclass
 
 from allcores.analysis import metrics
@@ -34,6 +35,7 @@ from allcores.study import component, fit, grid, registry, schema, sweeps
 from allcores.study.run import AUTO
 
 FOLDERS = {"tables": "table", "figures": "figure"}
+LEAST_CANDIDATES = 8  # of which it can be told which of their keys mattered
 
 
 @dataclass(frozen=True)
@@ -249,6 +251,14 @@ def _has_several_models(config, settings):
     return _is_learnable(config, settings) and len(models) * len(schedules) > 1
 
 
+def _is_swept_widely(config, settings):
+    """Whether enough candidates of a model differ in several keys to tell which mattered."""
+    swept = config.get(schema.SWEPT, {})
+    entries = [swept[model] for model in settings["models"] if model in swept]
+    counts = Counter(entry["family"] for entry in entries if len(entry["values"]) > 1)
+    return max(counts.values(), default=0) >= LEAST_CANDIDATES
+
+
 # Name of a condition -> function of a config and the settings of a study: whether it is met.
 CONDITIONS = {
     "learnable": _is_learnable,
@@ -267,6 +277,7 @@ CONDITIONS = {
     "swept": lambda config, settings: any(
         model in config.get(schema.SWEPT, {}) for model in settings["models"]
     ),
+    "swept_widely": _is_swept_widely,
     "selects": lambda config, settings: "select" in settings,
     "references": lambda config, settings: "references" in settings,
     "against": lambda config, settings: "against" in settings,

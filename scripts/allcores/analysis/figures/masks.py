@@ -9,7 +9,7 @@ from allcores.tasks.segmentation import WITHOUT_CLASS, Segmentation
 TITLE = "the best and the worst masks"
 SECTION = "{metric}"
 WHEN = "pixels"
-ORDER = 59
+ORDER = 53
 LEADING = 6
 CAPTION = """
 Masks of held-out images, true above and predicted below: of each model, trained with
