@@ -76,7 +76,7 @@ MISTAKES = [
     ("studies.first.target_accuracy", 0.9, "needs `curves: true`"),
     ("studies.first.target_accuracy", 90, "found 90; expected a number above 0 up to 1"),
     ("studies.first.against", "secnd", "found 'secnd'; known: none"),
-    ("studies.first.references", [{"model": "lenet"}], "lacks label, seconds"),
+    ("studies.first.references", [{"model": "lenet"}], "lacks label"),
     ("studies.first.models.0", "lent", "unknown model 'lent'; .*did you mean lenet"),
     ("studies.first.models.0", "mlp", "unknown model 'mlp'; .*give it an entry in `models`"),
     ("studies.first.datasets.0", "digit", "unknown dataset 'digit'.*did you mean digits"),
@@ -117,7 +117,7 @@ CONFLICTS = {
         "studies.first.workers: ddp with 2 workers x 2 threads needs 4 cores.*; "
         "this call has 3: give it --cores 4"
     ),
-    "studies: {first: {references: [{model: lent, label: x, seconds: 1}]}}": (
+    "studies: {first: {references: [{model: lent, label: x, score: 1}]}}": (
         "references.0.model: found 'lent'; .*did you mean lenet"
     ),
     "studies: {first: {strategies: [parameter_server], cores: [1, 2], workers: null}}": (

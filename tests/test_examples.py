@@ -34,7 +34,7 @@ def miniature(tmp_path):
     def run(example):
         folder = tmp_path / example.name
         ignored = shutil.ignore_patterns(
-            "results", ".snakemake", "photos", "images", "masks", "*.npz"
+            "results", ".snakemake", "photos", "images", "masks", "keel", "*.npz"
         )
         shutil.copytree(example, folder, ignore=ignored)
         config = folder / f"{example.name}.yaml"
@@ -58,7 +58,7 @@ def miniature(tmp_path):
 
 
 def test_there_are_some():
-    assert len(EXAMPLES) == 9
+    assert len(EXAMPLES) == 10
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[folder.name for folder in EXAMPLES])

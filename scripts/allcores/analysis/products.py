@@ -80,8 +80,8 @@ class Facts:
         study: its name.
         baseline: the strategy that speeds and accuracies refer to.
         target: the accuracy to be reached; None: there is none.
-        references: times that others have published: [{model, label, seconds, images, cores if
-            known}, ...].
+        references: what others have published: [{model, label, seconds, images, cores if known,
+            score}, ...], times or scores or both.
         metrics: the metrics.Metric objects of the study, the leading one first.
         curve: the Metric whose value is known for every epoch.
         stratified: see tasks/base.py.
@@ -251,6 +251,10 @@ def _has_several_models(config, settings):
     return _is_learnable(config, settings) and len(models) * len(schedules) > 1
 
 
+def _has_references(settings, key):
+    return any(key in reference for reference in settings.get("references", []))
+
+
 def _is_swept_widely(config, settings):
     """Whether enough candidates of a model differ in several keys to tell which mattered."""
     swept = config.get(schema.SWEPT, {})
@@ -279,6 +283,7 @@ CONDITIONS = {
     ),
     "swept_widely": _is_swept_widely,
     "selects": lambda config, settings: "select" in settings,
-    "references": lambda config, settings: "references" in settings,
+    "references": lambda config, settings: _has_references(settings, "seconds"),
+    "published_scores": lambda config, settings: _has_references(settings, "score"),
     "against": lambda config, settings: "against" in settings,
 }

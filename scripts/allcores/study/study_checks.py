@@ -235,6 +235,10 @@ def _check_keys(config, path, study):
     others = [name for name in mapping(config.get("studies")) if name != path[-1]]
     yield from _check_against(config, path, study, others)
     for position, reference in enumerate(listed(study.get("references"))):
+        if not {"seconds", "images"} <= set(mapping(reference)) and "score" not in mapping(
+            reference
+        ):
+            yield (*path, "references", position), "lacks seconds and images, or a score"
         model = mapping(reference).get("model")
         models = listed(study.get("models"))
         if "select" in study:  # its tables are about the swept model, not about each candidate

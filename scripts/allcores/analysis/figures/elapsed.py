@@ -1,6 +1,7 @@
 """Plot elapsed training time against the number of cores, with published times."""
 
 from allcores.analysis import style
+from allcores.analysis.tables.elapsed import of_times
 
 TITLE = "elapsed time"
 SECTION = "speed"
@@ -25,7 +26,8 @@ def figure(speed_table, facts):
             line = line.sort_values("cores")
             colour, marker = colours[strategy]
             panel.plot(line["cores"], line["per_1000"], color=colour, marker=marker, label=strategy)
-        published = [reference for reference in facts.references if reference["model"] == model]
+        references = of_times(facts.references)
+        published = [reference for reference in references if reference["model"] == model]
         _references(panel, published)
         counts = sorted({*group["cores"], *(r["cores"] for r in published if "cores" in r)})
         first = group.sort_values(["cores", "per_1000"]).iloc[0]

@@ -40,10 +40,19 @@ def table(speed_table, facts):
     setups = [style.setup_text(row) for _, row in speed_table.iterrows()]
     measured = speed_table.assign(setup=setups)
     columns = {"label": "setup", "images": "samples"}
-    published = pd.DataFrame(facts.references).rename(columns=columns)
+    published = pd.DataFrame(of_times(facts.references)).rename(columns=columns)
     for frame in (measured, published):
         frame["per_1000"] = 1000 * frame["seconds"] / frame["samples"]
     published["note"] = tidy.PUBLISHED
     table = pd.concat([measured[["model", "setup", *MEASURED]], published], ignore_index=True)
     table["cores"] = table["cores"].astype("Int64")
     return table
+
+
+def of_times(references):
+    """Those of facts.references that are of times, without their scores."""
+    return [
+        {key: value for key, value in reference.items() if key != "score"}
+        for reference in references
+        if "seconds" in reference
+    ]

@@ -1,0 +1,53 @@
+"""Scores that others have published stand beside those measured here."""
+
+import dataclasses
+
+import pandas as pd
+import pytest
+from test_tables import FACTS
+
+from allcores.analysis import products
+from allcores.analysis.tables import published
+from allcores.study import checks
+
+THERE = {"model": "mlp", "label": "somebody", "score": 0.9}
+TIMED = {"model": "mlp", "label": "a cluster", "seconds": 2, "images": 1000}
+FACTS = dataclasses.replace(FACTS, references=(THERE, TIMED))
+
+
+def runs(scores):
+    settings = {"dataset": "d", "schedule": "cosine", "strategy": "serial", "nodes": 1}
+    settings |= {"workers": 1, "threads": 1, "train_size": "all", "seed": 0}
+    frames = [
+        {"model": model, "split": f"fold {fold} of 2", "score": score} | settings
+        for model, of_folds in scores.items()
+        for fold, score in enumerate(of_folds)
+    ]
+    return pd.DataFrame(frames).assign(held_out_samples=10, train_samples=10)
+
+
+def test_a_published_score_stands_beside_the_mean_here():
+    (row,) = published.table(runs({"mlp": [0.85, 0.87], "lenet": [1, 1]}), FACTS).to_dict("records")
+    assert row["published_by"] == "somebody"
+    assert (row["score"], row["difference"]) == (pytest.approx(0.86), pytest.approx(-0.04))
+    assert row["low_95"] < 0.86 < row["high_95"]
+    (said,) = published.sentences(pd.DataFrame([row]), FACTS)
+    assert "the largest difference is 4.0 points, of mlp (86.0% here, 90.0% by somebody)" in said
+    assert published.table(runs({"lenet": [1, 1]}), FACTS).empty
+
+
+def test_times_and_scores_make_tables_of_their_own():
+    of_scores, of_times = ({"references": [found]} for found in (THERE, TIMED))
+    names = "references", "published_scores"
+    assert [products.CONDITIONS[name]({}, of_scores) for name in names] == [False, True]
+    assert [products.CONDITIONS[name]({}, of_times) for name in names] == [True, False]
+
+
+def test_a_reference_has_a_time_or_a_score():
+    models = {"mlp": {"batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}}
+    study = {"datasets": ["wine"], "folds": 2, "models": ["mlp"]}
+    for reference, is_right in ((THERE, True), (TIMED, True), ({"seconds": 3}, False)):
+        entry = study | {"references": [{"model": "mlp", "label": "x"} | reference]}
+        found = checks.findings({"models": models, "studies": {"a": entry}})
+        assert (found == []) == is_right
+        assert is_right or "references.0: lacks seconds and images, or a score" in found[0]
