@@ -7,8 +7,9 @@ RUN is the folder of a run, or one that holds several, such as all folds of a st
 predictions are averaged, if they are of one dataset, the same columns and the same targets. DATA is
 a .npz with `images` or `inputs` and perhaps `labels` or `targets`, a .npy, a table as .csv or
 .parquet with the columns that the run was trained on, a folder of images, or the folder of a
-prepared dataset. The output has a row per sample: its name, the prediction, the true value if it
-is known, and the probability of each class.
+prepared dataset; for texts a .csv or .parquet. The output has a row per sample: its name, the
+prediction, the true value if it is known, and the probability of each class. Where a class is told
+for each pixel it has the share of each, and the masks are written to the output's name with .npz.
 """
 
 import argparse

@@ -1,22 +1,36 @@
 """Estimators of scikit-learn: runs like any other, with the same samples and scores."""
 
 import dataclasses
+import shutil
+import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import same_weights, vary
 from sklearn import ensemble, linear_model, neighbors
+from sklearn import metrics as sklearn_metrics
 from test_multilabel import FRAME as LABELLED
 from test_multilabel import LABELS
 from test_several_numbers import FRAME, TARGETS, standardised
 
+from allcores.analysis import metrics
 from allcores.data import storage
 from allcores.planning import trials
 from allcores.serving import samples
 from allcores.serving.predictor import Predictor
-from allcores.study import checks, component, fingerprint, grid, identity, registry, sweeps
+from allcores.study import (
+    checks,
+    component,
+    fingerprint,
+    grid,
+    identity,
+    registry,
+    run_files,
+    sweeps,
+)
 from allcores.study.run import Choice
 from allcores.training import estimators, experiment
 
@@ -70,13 +84,13 @@ def parts(laboratory):
 
 def test_classes_are_predicted_as_scikit_learn_does(laboratory):
     run = estimator_run(Choice("wine", "wine", {}), FOREST, n_estimators=20)
-    metrics, _ = laboratory.conduct(run)
+    found, _ = laboratory.conduct(run)
     held_out, mine, frame = parts(laboratory)
     dataset = storage.open_dataset(laboratory.folder / "data" / "wine")
     inputs = in_float32(np.array(dataset.inputs), mine)
     forest = ensemble.RandomForestClassifier(n_estimators=20, random_state=3)
     forest.fit(inputs[mine], dataset.targets[mine])
-    assert metrics["accuracy"] == pytest.approx(
+    assert found["accuracy"] == pytest.approx(
         forest.score(inputs[held_out], dataset.targets[held_out])
     )
     chances = np.exp(np.stack(frame["scores"]))
@@ -85,7 +99,7 @@ def test_classes_are_predicted_as_scikit_learn_does(laboratory):
 
 def test_numbers_come_in_their_units(tmp_path, laboratory):
     choice = table_of(tmp_path / "both.csv", FRAME, TARGETS, "regression")
-    metrics, _ = laboratory.conduct(estimator_run(choice, "sklearn.linear_model:Ridge", alpha=0.5))
+    found, _ = laboratory.conduct(estimator_run(choice, "sklearn.linear_model:Ridge", alpha=0.5))
     held_out, mine, frame = parts(laboratory)
     inputs = standardised(FRAME[["a", "b", "c"]].to_numpy(), mine)
     targets = FRAME[TARGETS].to_numpy()
@@ -93,7 +107,7 @@ def test_numbers_come_in_their_units(tmp_path, laboratory):
     ridge = linear_model.Ridge(alpha=0.5).fit(inputs[mine], (targets[mine] - centre) / spread)
     expected = ridge.predict(inputs[held_out]) * spread + centre
     assert np.stack(frame["predicted"]) == pytest.approx(expected, rel=1e-4, abs=1e-4)
-    assert metrics["output_names"] == TARGETS
+    assert found["output_names"] == TARGETS
 
 
 @pytest.mark.parametrize(
@@ -158,9 +172,9 @@ def test_a_run_that_was_fitted_and_then_killed_is_not_fitted_again(laboratory, m
         with pytest.raises(ZeroDivisionError):
             laboratory.conduct(run)
     monkeypatch.setattr(estimators.FittedEstimator, "fit", lambda *_: 1 / 0)
-    metrics, _ = laboratory.conduct(run)
-    assert metrics["resumed"] == 1
-    assert metrics["accuracy"] > 0.5
+    found, _ = laboratory.conduct(run)
+    assert found["resumed"] == 1
+    assert found["accuracy"] > 0.5
 
 
 def test_seed_and_threads_are_the_runs(tmp_path, monkeypatch):
@@ -263,3 +277,48 @@ def test_its_package_identifies_a_run_and_its_code_only_that():
     assert module in fingerprint.files_of_run(forest)
     assert module not in fingerprint.files_of_run(network)
     assert "allcores.training.loop" not in fingerprint.files_of_run(forest)
+
+
+def test_equal_probabilities_stay_equal_in_the_metrics(laboratory):
+    path, options = "sklearn.neighbors:KNeighborsClassifier", {"n_neighbors": 7}
+    for fold in range(3):
+        run = dataclasses.replace(
+            estimator_run(Choice("wine", "wine", {}), path, **options), fold=fold
+        )
+        laboratory.conduct(run)
+        held_out, mine, _ = parts(laboratory)
+        dataset = storage.open_dataset(laboratory.folder / "data" / "wine")
+        inputs = in_float32(np.array(dataset.inputs), mine)
+        own = neighbors.KNeighborsClassifier(**options).fit(inputs[mine], dataset.targets[mine])
+        chances, true = own.predict_proba(inputs[held_out]), dataset.targets[held_out]
+        files = run_files.RunFolder(laboratory.folder / "run")
+        names = ("roc_auc", "log_loss")
+        measured = metrics.measured(
+            run_files.metrics(files), files, [metrics.Metric.of(name) for name in names]
+        )
+        assert measured["roc_auc"] == pytest.approx(
+            sklearn_metrics.roc_auc_score(true, chances, multi_class="ovr"), abs=1e-12
+        )
+        expected = sklearn_metrics.log_loss(true, chances)
+        assert measured["log_loss"] == pytest.approx(expected, rel=1e-5)
+        shutil.rmtree(laboratory.folder / "run")
+
+
+def test_what_needs_more_samples_than_a_trial_has_is_tried_with_more():
+    path = "sklearn.neighbors:KNeighborsClassifier"
+    run = estimator_run(Choice("wine", "wine", {}), path, n_neighbors=250)
+    metadata = registry.metadata(run.dataset)
+    assert trials.tried_out(run, metadata.shape, metadata.task)["seconds"] > 0
+
+
+def test_processes_of_joblib_are_signs_of_life():
+    beats = []
+    clock = SimpleNamespace(beat=beats.append)
+    busy = [sys.executable, "-c", "import time\nend = time.time() + 3\nwhile time.time() < end: 0"]
+    with estimators._signs_of_life(clock):
+        subprocess.run(busy, check=True)
+    count = len(beats)
+    assert count
+    with estimators._signs_of_life(clock):
+        subprocess.run([sys.executable, "-c", "import time; time.sleep(3)"], check=True)
+    assert len(beats) <= count + 1, "only its start computes"

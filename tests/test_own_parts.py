@@ -196,3 +196,18 @@ def test_rows_of_a_table_can_be_augmented_and_images_alone_cropped(module):
     entry["augmentation"] = entry["augmentation"] | {"crop": 1}
     (found,) = checks.findings(config)
     assert "augmentation.crop: is for images" in found
+
+
+def test_a_loss_that_keeps_something_is_refused_and_a_sum_is_taken_by_one_worker(module):
+    module.write_text(
+        SOURCE
+        + "\n\nclass Learned(Focal):\n    def __init__(self):\n        super().__init__()\n"
+        + "        self.weight = nn.Parameter(torch.ones(()))\n"
+    )
+    metadata = registry.metadata(RUN.dataset)
+    for loss, problem in (("Learned", "it keeps weight"), ("summed", None)):
+        entry = ENTRY | PLAINEST | {"loss": {"import": f"parts_of_mine:{loss}"}}
+        run = vary(RUN, **grid.training("mine", entry, RUN.dataset, {}))
+        said = trials.answer(run, metadata.shape, metadata.task, [RUN.strategy])
+        assert (problem is None) == (said["problem"] is None), said
+        assert problem is None or problem in said["problem"]

@@ -10,7 +10,7 @@ from sklearn import metrics as sklearn_metrics
 
 from allcores.analysis import collect, measures, products
 from allcores.analysis import metrics as analysis_metrics
-from allcores.data import storage
+from allcores.data import preparation, storage
 from allcores.data.batches import Batches, shards, shuffled
 from allcores.datasets import image_masks, npz
 from allcores.planning import trials
@@ -241,7 +241,7 @@ def test_folders_that_do_not_fit_are_refused(tmp_path):
     options = folders(tmp_path)
     for change, said in (
         ({"classes": ["ground", "odd"]}, r"\d.png: found 2 in the mask"),
-        ({"classes": "ground"}, "expected a list of two names"),
+        ({"classes": "ground"}, "expected a list of 2 to 255 different"),
         ({"masks": str(tmp_path / "mask")}, "no such folder"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -259,8 +259,8 @@ def test_folders_that_do_not_fit_are_refused(tmp_path):
     [
         (MASKS[:, :4], r"must be class numbers \(N, H, W\)"),
         (MASKS.astype(float), "found float64"),
-        (MASKS.astype(int) - 1, "holds -1 to 1"),
-        (np.full_like(MASKS, WITHOUT_CLASS), "holds 255 to 255"),
+        (MASKS.astype(int) - 1, "holds class numbers from -1 to 1"),
+        (np.full_like(MASKS, WITHOUT_CLASS), "expected two classes at least"),
     ],
 )
 def test_arrays_that_are_no_masks_are_refused(tmp_path, masks, said):
@@ -290,3 +290,60 @@ def test_a_model_and_a_loss_for_something_else_are_told(tmp_path):
     assert "are pixels, which MSELoss does not take; known: CrossEntropyLoss, DiceLoss" in found
     config["models"]["unet"] = entry | {"loss": {"name": "dice", "smooth": 0.5}}
     assert not checks.findings(config)
+
+
+def test_masks_that_were_edited_are_prepared_anew(tmp_path):
+    options = folders(tmp_path)
+    choice = Choice("scenes", "image_masks", options)
+    before = preparation.made_of(choice)
+    assert preparation.made_of(choice) == before
+    Image.fromarray(MASKS[5]).save(tmp_path / "masks" / "0.png")
+    assert preparation.made_of(choice) != before
+
+
+def test_a_run_that_diverges_is_recorded(tmp_path, laboratory):
+    fast = Choice("SGD", "SGD", {"lr": 1e30})
+    metrics, weights = laboratory.conduct(run_on(tmp_path / "scenes", optimizer=fast))
+    assert metrics["diverged"]
+    assert weights == {}
+    assert len(predictions_of(laboratory)) == 0
+
+
+def predictions_of(laboratory):
+    return pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
+
+
+def test_what_cannot_be_meant_is_refused_or_noted(tmp_path):
+    masks = np.where(MASKS, 255, 0).astype(np.uint8)
+    options = folders(tmp_path, masks)
+    notes = image_masks.load(None, **options).notes
+    assert notes[0] == "no pixel of any mask is of odd, even"
+    assert "of the pixels have no class: their value is 255" in notes[1]
+    with pytest.raises(ValueError, match="2 to 255 different names"):
+        image_masks.metadata(**options | {"classes": ["a", "a"]})
+    Image.fromarray(np.zeros((8, 16), np.uint8)).save(tmp_path / "masks" / "2.png")
+    with pytest.raises(ValueError, match=r"2.jpg is 8 x 8 pixels and its mask .* 16 x 8"):
+        image_masks.load(None, **options)
+    np.savez(tmp_path / "two.npz", images=IMAGES, masks=masks)
+    with pytest.raises(ValueError, match="expected two classes at least"):
+        npz.load(None, path=str(tmp_path / "two.npz"), task="segmentation")
+    test = {"test_images": IMAGES[:1], "test_masks": MASKS[:1] * 0 + 7}
+    np.savez(tmp_path / "test.npz", images=IMAGES, masks=MASKS, **test)
+    with pytest.raises(ValueError, match="test_masks, by the classes of the others: found 7"):
+        npz.load(None, path=str(tmp_path / "test.npz"), task="segmentation")
+
+
+def test_predictions_overwrite_no_foreign_arrays(tmp_path):
+    np.savez(tmp_path / "p.csv.npz", important=1)
+    with pytest.raises(ValueError, match=r"p.csv.npz is there and has no table beside it"):
+        output.refuse_foreign(tmp_path / "p.csv")
+
+
+def test_masks_that_are_none_are_not_scored(tmp_path, laboratory):
+    laboratory.conduct(run_on(tmp_path / "scenes"))
+    predictor = Predictor(laboratory.folder / "run")
+    for masks in (MASKS + 7, MASKS + 0.4):
+        np.savez(tmp_path / "new.npz", images=IMAGES, masks=masks)
+        new = samples.read(tmp_path / "new.npz", predictor)
+        assert new.true is None
+        assert "the masks hold what is no class number: predictions are not scored" in new.notes

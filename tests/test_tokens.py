@@ -14,8 +14,8 @@ from allcores.planning import preflight, trials
 from allcores.serving import ensemble, samples
 from allcores.serving.predictor import Predictor
 from allcores.study import checks, registry
-from allcores.study.run import Choice
-from allcores.training import models
+from allcores.study.run import AUTO, Choice
+from allcores.training import models, recipes
 
 RANDOM = np.random.default_rng(0)
 WORDS = {"yes": ["good", "great", "fine"], "no": ["bad", "poor", "dull"]}
@@ -221,8 +221,6 @@ def test_arrays_that_are_no_tokens_are_refused(tmp_path, arrays, options, said):
     [
         (FRAME, {"text": "liked"}, "the column liked is both text and target"),
         (FRAME, {"text": "revue"}, "has no column revue; found review, liked"),
-        (FRAME.assign(review=[1.5] * 60), {}, "holds 1.5 in row 0; expected texts"),
-        (FRAME.assign(review=[None, *FRAME["review"][1:]]), {}, "review in 1, first in row 0"),
         (FRAME.assign(review=[" "] * 60), {}, "the column review has no words"),
     ],
 )
@@ -283,3 +281,90 @@ def test_prepared_texts_are_as_they_were(tmp_path, laboratory):
     again = dataset.vocabulary.texts(dataset.inputs)
     assert again.tolist() == FRAME["review"].tolist()
     assert not dataset.info["scale"]
+
+
+def test_nothing_that_a_text_can_be_is_taken_for_something_else(tmp_path, laboratory):
+    written = ["NA", "", "007", "True", 'with, a comma, and "quotes"', "null"] * 5
+    pd.DataFrame({"review": written, "liked": [0, 1, 1] * 10}).to_csv(tmp_path / "mine.csv")
+    options = {"path": str(tmp_path / "mine.csv"), "text": "review", "target": "liked"}
+    made = text.load(None, **options, tokens="characters")
+    (rows,) = made.chunks
+    assert made.vocabulary.texts(rows).tolist() == written
+    pd.DataFrame({"review": ["1", "22"]}).to_csv(tmp_path / "digits.csv", index=False)
+    laboratory.conduct(run_on(tmp_path))
+    predictor = Predictor(laboratory.folder / "run")
+    assert samples.read(tmp_path / "digits.csv", predictor).inputs.tolist() == ["1", "22"]
+    np.save(tmp_path / "ids.npy", np.ones((3, 4), int))
+    with pytest.raises(ValueError, match="the run was trained on texts"):
+        samples.read(tmp_path / "ids.npy", predictor)
+    (tmp_path / "mine.csv").write_text("review,liked\ngood, film,0\nbad, film,1\n")
+    with pytest.raises(ValueError, match="texts with commas need quotes"):
+        text.load(None, **options)
+
+
+def test_marks_of_any_script_are_parts_of_words():
+    composed, decomposed = "caf\u00e9", "cafe\u0301"
+    assert tokens.split(decomposed, tokens.WORDS) == [composed]
+    assert tokens.split("\u0939\u093f\u0928\u094d\u0926\u0940 !", tokens.WORDS) == [
+        "\u0939\u093f\u0928\u094d\u0926\u0940",
+        "!",
+    ]
+
+
+def test_spaces_at_the_ends_are_characters():
+    vocabulary = Vocabulary.of_texts([" a ", "b"], tokens.CHARACTERS, 9)
+    rows = vocabulary.numbers([" a ", "b", ""], 4)
+    assert vocabulary.texts(rows).tolist() == [" a ", "b", ""]
+
+
+def test_held_out_tokens_beyond_the_training_samples_need_a_vocabulary(tmp_path):
+    arrays = {"inputs": [[1, 2], [3, 0]], "labels": [0, 1], "test_labels": [0, 1]}
+    np.savez(tmp_path / "ids.npz", **arrays, test_inputs=[[9, 0], [1, 1]])
+    options = {"path": str(tmp_path / "ids.npz"), "inputs": "tokens"}
+    with pytest.raises(ValueError, match="found tokens from 0 to 9; expected numbers from 0 to 3"):
+        npz.load(None, **options)
+    assert npz.load(None, **options, vocabulary=10).vocabulary.size == 10
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"tokens": "chars"}, "known: words, characters (did you mean characters?)"),
+        ({"longest": 0}, "expected a whole number from 1"),
+        ({"vocabulary": 1.5}, "expected a whole number from 1"),
+        ({"task": "regresion"}, "did you mean regression?"),
+    ],
+)
+def test_values_of_options_are_checked(tmp_path, option, said):
+    FRAME.to_csv(tmp_path / "mine.csv", index=False)
+    entry = {"name": "text", "path": str(tmp_path / "mine.csv"), "text": "review"}
+    entry |= {"target": "liked"} | option
+    model = {"batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}
+    found = checks.findings(
+        {
+            "datasets": {"mine": entry},
+            "models": {"lstm": model},
+            "studies": {"a": {"datasets": ["mine"], "folds": 2, "models": ["lstm"]}},
+        }
+    )
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_lazy_modules_and_recipes_get_integers_and_lengths(tmp_path, monkeypatch, laboratory):
+    (tmp_path / "lazy_texts.py").write_text(
+        "from torch import nn\n\n\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, vocabulary, classes):\n"
+        "        super().__init__()\n"
+        "        self.size, self.head = vocabulary, nn.LazyLinear(classes)\n\n"
+        "    def forward(self, tokens, lengths):\n"
+        "        counts = nn.functional.one_hot(tokens, self.size).float().sum(dim=1)\n"
+        "        return self.head(counts / lengths[:, None])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    run = vary(run_on(tmp_path), model=Choice("lazy", "lazy_texts:Net", {}))
+    laboratory.conduct(run)
+    wanted = vary(run, precision=AUTO, memory_format=AUTO)
+    recipes.calibrate(wanted, laboratory.data(run.dataset), 1, tmp_path / "recipe.json")
+    assert recipes.is_sound(tmp_path / "recipe.json")

@@ -10,7 +10,7 @@ import allcores
 from allcores import programs
 from allcores.analysis.selection import SWEPT_COLUMN
 from allcores.analysis.wording import comma_separated, count
-from allcores.study import registry
+from allcores.study import grid, registry
 
 MOST_CLASSES = 12  # that are listed
 STANDARDISED = "standardised by mean and standard deviation of the training part"
@@ -69,7 +69,9 @@ def _training(rows, runs, facts):
         means += "texts counted as no category"
         yield f"{dataset}: {_split(of_dataset, facts)}{means if dataset in imputed else ''}."
     folds = "" if rows["ordered"].all() else "folds, "
-    yield f"The seed determines {folds}initial weights, the order of samples and augmentations."
+    decided = ["initial weights, the order of samples and augmentations"] if networks else []
+    decided += ["the random state of estimators"] if len(networks) < len(runs) else []
+    yield f"The seed determines {folds}{' and '.join(decided)}."
     seeds, total = count(rows["seed"].nunique(), "seed"), count(len(rows), "run")
     yield f"With {seeds}, there {'was' if len(rows) == 1 else 'were'} {total}."
 
@@ -212,7 +214,8 @@ def _selection(candidates, rows, runs, facts):
         keys = [
             name.removeprefix(SWEPT_COLUMN) for name in of_model if name.startswith(SWEPT_COLUMN)
         ]
-        keys = [key for key in keys if of_model[f"{SWEPT_COLUMN}{key}"].nunique() > 1]
+        columns = {key: of_model[f"{SWEPT_COLUMN}{key}"] for key in keys}
+        keys = [key for key, values in columns.items() if values.nunique(dropna=False) > 1]
         folds = of_model["inner_folds"].iloc[0]
         is_ordered = rows.loc[rows["dataset"] == dataset, "ordered"].any()
         inner = (
@@ -271,9 +274,11 @@ def _timing(rows):
         yield f"In {disturbed} of {count(len(rows), 'run')}, other processes competed for cores."
     if rows["pinned"].astype(bool).all():
         yield "Each process was pinned to its own cores."
-    recipes = rows[["model", "precision", "memory_format", "threads_used"]].drop_duplicates()
-    recipes = "; ".join(map(_recipe, recipes.groupby("model", sort=False)))
-    yield f"Precision and memory format: {recipes}."
+    networks = rows[rows["schedule"] != grid.NO_SCHEDULE.label]
+    recipes = networks[["model", "precision", "memory_format", "threads_used"]].drop_duplicates()
+    if len(recipes):
+        recipes = "; ".join(map(_recipe, recipes.groupby("model", sort=False)))
+        yield f"Precision and memory format: {recipes}."
     machines = rows.drop_duplicates(["machine_host", "machine_processor"])
     for _, row in machines.iterrows():
         yield (

@@ -119,7 +119,7 @@ def predictions(run, files):
 
     frame = pd.read_parquet(io.BytesIO(checked(files, run, "predictions.parquet")))
     names = run["output_names"]
-    return frame.assign(output=[names] * len(frame)) if names and "shape" not in frame else frame
+    return frame.assign(output=[names] * len(frame)) if names else frame
 
 
 def measured(run, files, metrics):
@@ -140,9 +140,19 @@ def measured(run, files, metrics):
         answers = [frame[name].to_numpy() for name in ("true", "predicted")]
         if answers[0].dtype == object:  # lists of several numbers
             answers = map(np.stack, answers)
-        arguments = *answers, probabilities(frame)
+        chances = probabilities(frame)
+        if chances is not None and not run["settings"]["optimizer"]:
+            chances = _in_six_digits(chances)
+        arguments = *answers, chances
         values |= {metric.name: metric.measure(*arguments) for metric in missing}
     return {name: math.nan if values[name] is None else values[name] for name in names}
+
+
+def _in_six_digits(chances):
+    """Probabilities of an estimator without what scores in float32 have added: of a forest many are
+    equal, and ties decide ranks."""
+    size = 10.0 ** (np.floor(np.log10(chances)) - 5)
+    return np.round(chances / size) * size
 
 
 def probabilities(frame):

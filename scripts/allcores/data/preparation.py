@@ -90,12 +90,13 @@ def _is_sound(folder, expected=None):
 
 def sources(choice):
     """A digest of the files that a dataset of the user's is made from; "": it has none."""
-    path = choice.options.get("path")
-    if path is None:
+    paths = registry.paths(choice).values()
+    if not paths:
         return ""
-    files = [path] if Path(path).is_file() else files_below(path)
-    digests = KeptDigests(cache_folder() / "digests.json", _content)
-    lines = [f"{os.path.relpath(file, path)} {digests.of(file)}" for file in files]
+    digests, lines = KeptDigests(cache_folder() / "digests.json", _content), []
+    for path in paths:
+        files = [path] if Path(path).is_file() else files_below(path)
+        lines += [f"{os.path.relpath(file, path)} {digests.of(file)}" for file in files]
     digests.save()
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:16]
 

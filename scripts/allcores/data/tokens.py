@@ -4,7 +4,10 @@ A sequence is a row of token numbers, at its end as many PADDING as it is shorte
 Which words a network knows is decided by the training samples alone.
 """
 
+import functools
 import re
+import sys
+import unicodedata
 from collections import Counter
 from dataclasses import asdict, dataclass
 
@@ -67,7 +70,9 @@ class Vocabulary:
         """Texts that have these numbers, (n,) objects; (n, L) integers."""
         words = np.array(["", "", *self.words], dtype=object)
         between = " " if self.kind == WORDS else ""
-        return np.array([between.join(words[row]).strip() for row in rows], dtype=object)
+        lengths = [longest(row[None]) for row in rows]
+        texts = [between.join(words[row[:end]]) for row, end in zip(rows, lengths, strict=True)]
+        return np.array(texts, dtype=object)
 
     def known_by(self, rows):
         """(the Vocabulary of the words in some rows, its number of each number of this one).
@@ -88,10 +93,20 @@ class Vocabulary:
 
 
 def split(text, kind):
-    """The words of a text in lower case, with its punctuation marks; or its characters."""
+    """The words of a text in lower case, with its punctuation marks; or its characters; both in
+    Unicode's composed form (NFC)."""
+    text = unicodedata.normalize("NFC", text)
     if kind == CHARACTERS:
         return list(text)
-    return re.findall(r"\w+|[^\w\s]", text.lower())
+    marks = "" if text.isascii() else _marks()
+    return re.findall(rf"[\w{marks}]+|[^\w\s]", text.lower())
+
+
+@functools.cache
+def _marks():
+    """The combining marks of all scripts: parts of words, which `\\w` does not have."""
+    letters = map(chr, range(sys.maxunicode + 1))
+    return "".join(letter for letter in letters if unicodedata.category(letter)[0] == "M")
 
 
 def longest(rows):

@@ -13,14 +13,17 @@ import numpy as np
 from allcores.data.storage import Metadata, Samples
 from allcores.datasets import image_folder
 from allcores.tasks import base as tasks
+from allcores.tasks.segmentation import WITHOUT_CLASS
 
 TASK = "segmentation"
+PATHS = ("path", "masks")
 ALLOWED = {"size": 1}
 CHUNK = 64  # images read at a time
 PLAIN_MODES = ("1", "L", "P")
 
 
 def metadata(path, masks, classes, size=128):
+    names = _names(path, classes)
     try:
         pairs = _pairs(path, masks)
     except (ValueError, OSError):
@@ -31,9 +34,25 @@ def metadata(path, masks, classes, size=128):
         smallest_class=None,
         shape=(3, size, size),
         classes=None,
-        numbers=len(classes),
-        own_task=tasks.named(TASK, len(classes)),
+        numbers=len(names),
+        own_task=tasks.named(TASK, len(names)),
     )
+
+
+def _names(path, classes):
+    """The names of the classes.
+
+    Raises:
+        ValueError: they are no list of 2 to 255 different texts.
+    """
+    are_texts = isinstance(classes, list) and all(isinstance(name, str | int) for name in classes)
+    names = list(map(str, classes)) if are_texts else []
+    if not 2 <= len(set(names)) == len(names) <= WITHOUT_CLASS:
+        raise ValueError(
+            f"{path}: found classes {classes}; expected a list of 2 to {WITHOUT_CLASS} different "
+            "names"
+        )
+    return names
 
 
 def load(folder, *, path, masks, classes, size=128):
@@ -46,20 +65,23 @@ def load(folder, *, path, masks, classes, size=128):
     Raises:
         ValueError: there is no such folder, a file has no partner, or a mask has other values.
     """
-    if not isinstance(classes, list) or len(classes) < 2:
-        raise ValueError(f"{path}: found classes {classes}; expected a list of two names at least")
+    names = _names(path, classes)
     pairs = _pairs(path, masks)
+    for pair in pairs:
+        _refuse_other_shape(*pair)
+    targets = np.stack([_read_mask(mask, size, len(names)) for _, mask in pairs])
     return Samples(
         shape=(len(pairs), 3, size, size),
         chunks=(
             np.stack([image_folder.read_image(image, size) for image, _ in part])
             for part in (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK))
         ),
-        targets=np.stack([_read_mask(mask, size, len(classes)) for _, mask in pairs]),
+        targets=targets,
         classes=None,
         train=len(pairs),
-        output_names=[str(name) for name in classes],
-        own_task=tasks.named(TASK, len(classes)),
+        output_names=names,
+        own_task=tasks.named(TASK, len(names)),
+        notes=list(tasks.named(TASK, len(names)).notes(targets, names)),
     )
 
 
@@ -87,6 +109,26 @@ def _pairs(path, masks):
     if not images:
         raise ValueError(f"{path}: there is no image in it")
     return [(images[name], answers[name]) for name in sorted(images)]
+
+
+def _refuse_other_shape(image, mask):
+    """Check that an image and its mask have one aspect, up to a pixel, both turned as they say."""
+    from PIL import Image
+
+    sizes = []
+    for file in (image, mask):
+        try:
+            with Image.open(file) as opened:
+                is_turned = opened.getexif().get(0x0112, 1) > 4  # Orientation
+                sizes.append(opened.size[::-1] if is_turned else opened.size)
+        except Exception as error:  # as various as damaged images are
+            raise ValueError(f"{file}: {error}") from None
+    (width, height), (mask_width, mask_height) = sizes
+    if abs(width * mask_height - height * mask_width) > max(width, height, mask_width, mask_height):
+        raise ValueError(
+            f"{image} is {width} x {height} pixels and its mask {mask} {mask_width} x "
+            f"{mask_height}; expected one shape"
+        )
 
 
 def _read_mask(file, size, classes):

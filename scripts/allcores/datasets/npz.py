@@ -13,16 +13,15 @@ which is read in parts.
 
 import difflib
 import math
-import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.lib import format
 
 from allcores.data import tokens
 from allcores.data.precision import unfit
 from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups
+from allcores.datasets._arrays import read_arrays
 from allcores.tasks import base as tasks
 from allcores.tasks.segmentation import WITHOUT_CLASS
 
@@ -103,19 +102,25 @@ def _vocabulary(file, size):
     Raises:
         ValueError: a number is negative, or has no place in a vocabulary of that size.
     """
-    parts = [chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)]
-    least, most = min(part.min() for part in parts), max(part.max() for part in parts)
-    if least < 0 or (size and most >= size):
-        expected = f"0 to {size - 1}" if size else "0 on"
+    parts = range(len(file.shapes))
+    ends = [[(chunk.min(), chunk.max()) for chunk in file.inputs(part)] for part in parts]
+    size = size or int(max(most for _, most in ends[0])) + 1  # of the training part
+    least = min(low for of_part in ends for low, _ in of_part)
+    most = max(high for of_part in ends for _, high in of_part)
+    if least < 0 or most >= size:
         raise ValueError(
-            f"{file.path}: found tokens from {least} to {most}; expected numbers from {expected}"
+            f"{file.path}: found tokens from {least} to {most}; expected numbers from 0 to "
+            f"{size - 1}, by `vocabulary` or else by the training samples"
         )
-    return tokens.Vocabulary(tokens.OWN, size or int(most) + 1)
+    return tokens.Vocabulary(tokens.OWN, size)
 
 
 def _notes(file, scale):
-    if file.unused:
-        yield f"not used: the arrays {', '.join(file.unused)}"
+    others = [name for name in ANSWERS if name in file.names and name != ANSWER.get(file.task)]
+    if unused_names := [*file.unused, *others]:
+        yield f"not used: the arrays {', '.join(unused_names)}"
+    if file.task == "segmentation":
+        yield from _own_task(file, file.task).notes(file.targets[0], file.output_names())
     if file.dtype == np.float32 and file.inputs_dtype.kind in "iu" and scale:
         yield (
             f"the inputs are whole numbers ({file.inputs_dtype}) and are scaled as measurements "
@@ -158,7 +163,7 @@ class _File:
             raise ValueError(f"{path}: no such file or folder")
         self.path, self.task = path, task
         self.is_of_classes = task == "classification"
-        names = self.names = _read(path)
+        names = self.names = read_arrays(path)
         self.unused = unused(path, names)
         self.kind = "inputs" if "inputs" in names else "images"
         answers = ANSWER.get(task)
@@ -169,7 +174,7 @@ class _File:
                 name += " or inputs" if name == "images" else ""
                 raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
         self.dtype = np.uint8 if self.kind == "images" else np.float32
-        self.inputs_dtype, shape = _read(path, self.kind, header_only=True)
+        self.inputs_dtype, shape = read_arrays(path, self.kind, header_only=True)
         self.are_tokens = are_tokens
         if are_tokens:
             if self.kind == "images" or self.inputs_dtype.kind not in "iu" or len(shape) != 2:
@@ -192,6 +197,8 @@ class _File:
             check(f"{prefix}{answers}", shape[0])
             for prefix, shape in zip(parts, self.shapes, strict=True)
         ]
+        if task == "segmentation":
+            _check_masks(path, self.targets, len(self.output_names()))
         if len({targets.shape[1:] for targets in self.targets}) > 1:
             raise ValueError(f"{path}: {answers} and test_{answers} differ in shape")
         if self.is_of_classes:
@@ -208,7 +215,7 @@ class _File:
             ValueError: a value is missing or infinite.
         """
         name, shape = f"{PARTS[part]}{self.kind}", self.shapes[part]
-        array = _read(self.path, name).reshape(shape)
+        array = read_arrays(self.path, name).reshape(shape)
         count = max(1, CHUNK * shape[0] // array.size)
         if self.dtype == np.float32:
             self._refuse_unfit(name, array[:: -(-shape[0] // count)])
@@ -236,7 +243,7 @@ class _File:
             )
 
     def _shape(self, name):
-        dtype, shape = _read(self.path, name, header_only=True)
+        dtype, shape = read_arrays(self.path, name, header_only=True)
         if self.kind == "inputs":
             if dtype.kind not in "fiub" or len(shape) < 2 or 0 in shape:
                 raise ValueError(
@@ -257,7 +264,7 @@ class _File:
         return shape if len(shape) == 4 else (shape[0], 1, *shape[1:])
 
     def _labels(self, name, count):
-        labels = _read(self.path, name)
+        labels = read_arrays(self.path, name)
         if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
             raise ValueError(
                 f"{self.path}: {name} must be ({count},) integers from 0; "
@@ -277,21 +284,24 @@ class _File:
         return [f"{noun} {at + 1}" for at in range(first[0])] if first else None
 
     def _masks(self, name, count):
-        masks, expected = _read(self.path, name), (count, *self.shapes[0][2:])
+        masks, expected = read_arrays(self.path, name), (count, *self.shapes[0][2:])
         if masks.shape != expected or len(expected) != 3 or masks.dtype.kind not in "iub":
             raise ValueError(
                 f"{self.path}: {name} must be class numbers (N, H, W) of (N, C, H, W); found "
                 f"{masks.dtype}, {masks.shape}, and {self.kind} {self.shapes[0]}"
             )
-        if masks.min() < 0 or masks.max() > WITHOUT_CLASS or (masks == WITHOUT_CLASS).all():
+        of_classes = masks[masks != WITHOUT_CLASS]
+        least, most = (of_classes.min(), of_classes.max()) if of_classes.size else (0, 0)
+        is_test = name.startswith(PARTS[1])
+        if least < 0 or most > WITHOUT_CLASS or not (most or is_test):
             raise ValueError(
-                f"{self.path}: {name} holds {masks.min()} to {masks.max()}; expected class numbers "
-                f"from 0, or {WITHOUT_CLASS} where there is no class"
+                f"{self.path}: {name} holds class numbers from {least} to {most}; expected two "
+                f"classes at least, from 0, or {WITHOUT_CLASS} where there is no class"
             )
         return masks.astype(np.uint8)
 
     def _several_labels(self, name, count):
-        labels = _read(self.path, name)
+        labels = read_arrays(self.path, name)
         if labels.ndim != 2 or labels.shape[1] < 2 or len(labels) != count:
             raise ValueError(
                 f"{self.path}: {name} must be ({count}, T) zeros and ones of T > 1 labels; "
@@ -303,7 +313,7 @@ class _File:
             raise ValueError(f"{self.path}: {name}: {error}") from None
 
     def _numbers(self, name, count):
-        targets = _read(self.path, name)
+        targets = read_arrays(self.path, name)
         is_one = targets.shape == (count,)
         is_several = targets.ndim == 2 and len(targets) == count and targets.shape[1] > 1
         if not (is_one or is_several) or targets.dtype.kind not in "fiu":
@@ -329,7 +339,7 @@ class _File:
         """
         if name not in self.names:
             return None
-        values, count = _read(self.path, name), len(self.targets[0])
+        values, count = read_arrays(self.path, name), len(self.targets[0])
         if values.shape != (count,) or values.dtype.kind not in kinds:
             raise ValueError(
                 f"{self.path}: {name} must be ({count},) {expected}; "
@@ -338,6 +348,14 @@ class _File:
         if values.dtype.kind in "fM" and not np.isfinite(values).all():
             raise ValueError(f"{self.path}: {name} has no finite value for some samples")
         return values
+
+
+def _check_masks(path, masks, classes):
+    try:
+        for part in masks:
+            tasks.named("segmentation", classes).checked(part)
+    except ValueError as error:
+        raise ValueError(f"{path}: test_masks, by the classes of the others: {error}") from None
 
 
 def _check_classes(path, labels):
@@ -353,41 +371,3 @@ def _check_classes(path, labels):
             f"{path}: test_labels up to {labels[1].max()}; the training samples have 0 to "
             f"{classes[-1]}"
         )
-
-
-def _read(path, name=None, header_only=False):
-    """An array of the file, or only its (dtype, shape); without a name, all names."""
-    if Path(path).is_dir():
-        return _read_folder(Path(path), name, header_only)
-    if not zipfile.is_zipfile(path):
-        raise ValueError(
-            f"{path}: not a file that numpy.savez wrote, nor a folder of numpy.save's files"
-        )
-    try:
-        with np.load(path) as file:
-            if name is None:
-                return list(file)
-            if not header_only:
-                return file[name]
-            with file.zip.open(f"{name}.npy") as member:
-                version = format.read_magic(member)
-                read = format.read_array_header_1_0
-                shape, _, dtype = (read if version == (1, 0) else format.read_array_header_2_0)(
-                    member
-                )
-                return dtype, shape
-    except Exception as error:  # whatever zipfile, zlib and numpy say of a damaged file
-        source = f"{path}: {name}" if name else path
-        raise ValueError(f"{source} cannot be read as numpy.savez writes it ({error})") from None
-
-
-def _read_folder(folder, name, header_only):
-    """_read() for a folder of .npy files, which are memory-mapped."""
-    if name is None:
-        return [file.stem for file in sorted(folder.glob("*.npy"))]
-    try:
-        array = np.load(folder / f"{name}.npy", mmap_mode="r")
-    except Exception as error:
-        file = folder / f"{name}.npy"
-        raise ValueError(f"{file}: not a file that numpy.save wrote ({error})") from None
-    return (array.dtype, array.shape) if header_only else array

@@ -127,21 +127,21 @@ def answers_of(path, frame, target, task, groups, time, drop=()):
     }, used
 
 
-def read(path, texts=()):
+def read(path, texts=(), verbatim=()):
     """The pandas.DataFrame in a file.
 
     Args:
         texts: columns of a CSV that are read as texts, so that 02 stays 02.
+        verbatim: and those of which nothing counts as missing, neither NA nor an empty text.
 
     Raises:
         ValueError: there is no such file, it is no CSV or Parquet, or two columns have one name.
     """
     import pandas as pd
 
-    reader = READERS.get(Path(path).suffix)
+    reader, options, header = READERS.get(Path(path).suffix), {}, []
     if reader is None or not Path(path).is_file():
         raise ValueError(f"{path}: expected a file that ends with {' or '.join(READERS)}")
-    options, header = {}, []
     try:
         if reader == "read_csv":
             # Whole columns at once: pandas would infer the type of each part separately.
@@ -152,6 +152,10 @@ def read(path, texts=()):
             frame.index = frame.index.astype(str)  # 0, 1, ... would look like no names
         if _ends_with_commas(frame) and reader == "read_csv":
             frame = pd.read_csv(path, index_col=False, **options).rename(columns=str)
+        if reader == "read_csv":
+            as_is = {"dtype": str, "keep_default_na": False, "index_col": False}
+            for name in {*verbatim} & {*frame}:
+                frame[name] = pd.read_csv(path, usecols=[name], **as_is)[name].to_numpy()
         for name in frame.columns[frame.dtypes == "category"]:  # as Parquet keeps some
             frame[name] = frame[name].astype(object).infer_objects()
         for name in frame.columns[frame.dtypes == "object"]:

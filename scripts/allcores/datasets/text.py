@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.data import tokens
 from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups
 from allcores.data.tokens import Vocabulary
-from allcores.datasets import table
+from allcores.datasets import _table_notes, table
 
 ALLOWED = {
     "task": ("classification", "regression", "multilabel"),
-    "tokens": (tokens.WORDS, tokens.CHARACTERS),
+    "tokens": ("words", "characters"),
     "longest": 1,
     "vocabulary": 1,
 }
@@ -64,7 +63,11 @@ def load(
     Raises:
         ValueError: there is no such file or column, or a value cannot be used.
     """
-    frame = table.read(path)
+    frame = table.read(path, verbatim=[text])
+    if _table_notes.has_names(frame):
+        raise ValueError(
+            f"{path}: its rows have one field more than its header: texts with commas need quotes"
+        )
     answers, used = table.answers_of(path, frame, target, task, groups, time, [text])
     if text in used:
         raise ValueError(f"{path}: the column {text} is both text and target, groups or time")

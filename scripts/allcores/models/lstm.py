@@ -18,7 +18,7 @@ class _LSTM(nn.Module):
 
     def forward(self, tokens, lengths):
         words = pack_padded_sequence(
-            self.embedding(tokens), lengths, batch_first=True, enforce_sorted=False
+            self.embedding(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False
         )
         _, (states, _) = self.recurrent(words)
         return self.head(self.dropout(torch.cat([*states], dim=1)))

@@ -24,7 +24,7 @@ class _TextCNN(nn.Module):
             values = convolution(words)
             # Windows that begin behind the last token see padding alone.
             ends = lengths + convolution.kernel_size[0] - 1
-            is_padding = torch.arange(values.shape[2]) >= ends[:, None]
+            is_padding = torch.arange(values.shape[2], device=ends.device) >= ends[:, None]
             values = values.masked_fill(is_padding[:, None], float("-inf"))
             features.append(values.amax(dim=2).relu())
         return self.head(self.dropout(torch.cat(features, dim=1)))

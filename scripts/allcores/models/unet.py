@@ -13,10 +13,10 @@ GROUPS = 4  # of the norms
 
 
 def _block(inputs, outputs):
-    layers = []
+    layers = []  # without biases, which the norms would take away
     for channels in (inputs, outputs):
         layers += [
-            nn.Conv2d(channels, outputs, 3, padding=1),
+            nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
             nn.GroupNorm(GROUPS, outputs),
             nn.ReLU(),
         ]

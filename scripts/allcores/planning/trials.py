@@ -188,6 +188,10 @@ def _try_out(run, task, strategies, build, inputs):
     torch.manual_seed(0)
     model = build()
     model.train()
+    plain = inputs
+    with _blame("models", run.model.label, "augmentation"):
+        if augment := augmentation.of_run(run):
+            inputs = augment(inputs.clone(), run.seed, 0, range(2))
     before = len(list(model.parameters()))
     with models.precision(run):
         scores = model(inputs)
@@ -196,9 +200,6 @@ def _try_out(run, task, strategies, build, inputs):
         raise ValueError("the model gets more parameters when it is called")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("the model has no parameters to train")
-    with _blame("models", run.model.label, "augmentation"):
-        if augment := augmentation.of_run(run):
-            augment(inputs.clone(), run.seed, 0, range(2))
     targets = task.examples(2, inputs.shape[1:])
     with _blame("models", run.model.label, "optimizer"):
         optimizer = OptimizerMaker.of_run(run, model)(model.parameters())
@@ -207,24 +208,25 @@ def _try_out(run, task, strategies, build, inputs):
     with _blame("models", run.model.label, "loss"):
         criterion = losses.build(run.loss, task, task.stored_examples(2, inputs.shape[1:]))
         loss = criterion(scores.float(), targets)
-        if loss.shape != ():
-            raise ValueError(f"the loss is {tuple(loss.shape)}; expected one number")
+        if not torch.is_tensor(loss) or loss.shape != ():
+            found = tuple(loss.shape) if torch.is_tensor(loss) else type(loss).__name__
+            raise ValueError(f"the loss is {found}; expected a tensor of one number")
         if run.loss.name in losses.OF_LOG_PROBABILITIES:
             _check_log_probabilities(scores.float(), run.loss.name)
-        if ":" in run.loss.name and strategies:
-            _check_mean(criterion, scores.detach().float(), targets, float(loss))
+        if ":" in run.loss.name and any(map(_takes_several_workers, strategies)):
+            _check_mean(criterion, scores.detach().float(), targets, loss.item())
     loss.backward()
     for strategy in strategies:
         _check_strategy(strategy, model, run.model.label)
     with _blame("models", run.model.label, "optimizer"):
         optimizer.step()
-    _try_out_one(run, build, inputs[:1])
+    _try_out_one(run, build, plain[:1])
     model.eval()
     with torch.inference_mode():
-        _check_output(model(inputs), task, inputs, "in evaluation")
+        _check_output(model(plain), task, plain, "in evaluation")
     with models.precision(run):
         try:
-            return costs_of_a_sample(model, inputs, criterion, targets)
+            return costs_of_a_sample(model, plain, criterion, targets)
         except Exception:  # a compiled model, say
             return {}
 
@@ -253,6 +255,10 @@ def _check_output(scores, task, inputs, when):
         raise ValueError(
             f"the model's output for 2 samples is {shape} {when}; expected {expected}, {what}"
         )
+
+
+def _takes_several_workers(strategy):
+    return not registry.strategies()[strategy.name].constants.get("one_worker")
 
 
 def _check_mean(criterion, scores, targets, loss):

@@ -19,6 +19,8 @@ def refuse_foreign(file):
         with Path(file).open(errors="replace") as lines:
             if not lines.readline().startswith(BEGIN):
                 raise ValueError(f"--output: {file} is there and was not written by predict.py")
+    elif arrays_beside(file).exists():
+        raise ValueError(f"--output: {arrays_beside(file)} is there and has no table beside it")
 
 
 def save_arrays(file, task, answers):
@@ -26,9 +28,13 @@ def save_arrays(file, task, answers):
     arrays = task.arrays(answers)
     if not arrays:
         return None
-    file = Path(file).with_suffix(".npz")
-    np.savez_compressed(file, **arrays)
-    return file
+    np.savez_compressed(arrays_beside(file), **arrays)
+    return arrays_beside(file)
+
+
+def arrays_beside(file):
+    """Where save_arrays() saves."""
+    return Path(f"{file}.npz")
 
 
 def of(samples, answers, task, names):

@@ -13,7 +13,6 @@ from allcores.data import storage
 from allcores.datasets import _table_notes, image_folder, npz, table, text
 
 SHOWN = 5  # values in a message
-NOT_SCORED = "the labels are not zeros and ones: predictions are not scored"
 
 
 @dataclass(frozen=True)
@@ -85,6 +84,8 @@ def _from_dataset(path, predictor):
 def _from_arrays(path, arrays, predictor):
     unused = npz.unused(path, arrays)
     notes = (f"not used: the arrays {', '.join(unused)}",) if unused else ()
+    if predictor.vocabulary and predictor.vocabulary.words:
+        raise ValueError(f"{path}: the run was trained on texts; expected a .csv or .parquet")
     inputs = arrays.get("inputs", arrays.get("images"))
     if inputs is None:
         raise ValueError(
@@ -122,8 +123,12 @@ def _from_arrays(path, arrays, predictor):
     if true is not None and classes is None and not np.isfinite(true).all():
         true, notes = None, (*notes, "the targets have gaps: predictions are not scored")
     if true is not None and not predictor.task.is_scored(true):
-        true, notes = None, (*notes, NOT_SCORED)
+        true, notes = None, (*notes, _not_scored(predictor.task))
     return NewSamples(list(range(count)), inputs, true, notes)
+
+
+def _not_scored(task):
+    return f"the {task.array} {task.unfit}: predictions are not scored"
 
 
 def _of_tokens(path, inputs, size):
@@ -137,8 +142,9 @@ def _from_texts(path, predictor):
     """The texts of the run's column from a table, and its target if there is such a column."""
     options = predictor.run.dataset.options
     targets = _names_of_targets(predictor)
-    frame = table.read(path, set() if predictor.classes is None else {*targets})
-    if options["text"] not in frame or frame.empty:
+    texts = set() if predictor.classes is None else {*targets}
+    frame = table.read(path, texts, verbatim=[options["text"]])
+    if options["text"] not in frame or frame.empty or _table_notes.has_names(frame):
         found = ", ".join(map(str, frame.columns))
         raise ValueError(f"{path}: has no texts in a column {options['text']}; found {found}")
     table.refuse_missing(path, frame[[options["text"]]], "a text can be empty, but not missing")
@@ -169,7 +175,11 @@ def _true(frame, predictor):
         return None, notes
     is_several = isinstance(predictor.run.dataset.options.get("target"), list)
     true = np.stack(columns, axis=1) if is_several else columns[0]
-    return (true, notes) if predictor.task.is_scored(true) else (None, [*notes, NOT_SCORED])
+    return (
+        (true, notes)
+        if predictor.task.is_scored(true)
+        else (None, [*notes, _not_scored(predictor.task)])
+    )
 
 
 def _from_table(path, predictor, unknown_as_none, unseen):

@@ -96,6 +96,8 @@ def _check_model(path, label, entry):
         yield (*path, "import"), str(error)
     else:
         if model.is_estimator:
+            if "name" in entry:
+                yield (*path, "name"), "conflicts with `import`; expected one of them"
             yield from _check_estimator(path, entry, model.options)
             return
         other = {"name", "import", *grid.HYPERPARAMETERS}

@@ -71,9 +71,11 @@ def parse(file):
 def _literals(body):
     constants = {}
     for node in body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        is_assigned = isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        if is_assigned and isinstance(targets[0], ast.Name):
             with contextlib.suppress(ValueError):
-                constants[node.targets[0].id] = ast.literal_eval(node.value)
+                constants[targets[0].id] = ast.literal_eval(node.value)
     return constants
 
 
@@ -188,8 +190,9 @@ def imported(path, kind="models"):
     defined_in, node = _definition(module, attribute)
     methods = set(_methods(defined_in, node)) if isinstance(node, ast.ClassDef) else set()
     is_estimator = methods >= FIT and FORWARD not in methods
-    if isinstance(node, ast.FunctionDef) or (node and _has_init(node)):
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
         is_estimator |= literals_of(source_of(defined_in)).get("IS_ESTIMATOR", False)
+    if isinstance(node, ast.FunctionDef) or (node and _has_init(node)):
         found = read("estimators" if is_estimator else kind, path, module, file, node)
         return dataclasses.replace(found, attribute=attribute, is_estimator=is_estimator)
     return Component(path, module, attribute, file, None, None, {}, is_estimator)

@@ -4,7 +4,7 @@ import math
 import os
 
 from allcores.study import grid, registry, schema
-from allcores.study.component import choices, is_integer
+from allcores.study.component import check_options, choices, is_integer
 from allcores.study.run import AUTO
 from allcores.study.schema import listed, mapping
 
@@ -276,14 +276,17 @@ def _is_described(config, label):
     if component is None:
         return False
     needed = {name for name, default in component.options.items() if default is ...}
-    path = choice.options.get("path")
-    if path is not None and not (isinstance(path, str) and "\0" not in path):
+    keys = component.constants.get("PATHS", ("path",))
+    paths = [choice.options[key] for key in keys if choice.options.get(key) is not None]
+    if not all(isinstance(path, str) and "\0" not in path for path in paths):
         return False
-    is_there = path is None or os.access(path, os.R_OK)
+    is_there = all(os.access(path, os.R_OK) for path in paths)
     lists = [name for name, default in component.options.items() if isinstance(default, tuple)]
     if not all(isinstance(choice.options.get(name, []), list) for name in lists):
         return False
-    return is_there and needed <= set(choice.options) <= set(component.options)
+    if not needed <= set(choice.options) <= set(component.options):
+        return False
+    return is_there and not any(check_options((), choice.options, component))
 
 
 def _metadata(config, label):

@@ -162,13 +162,12 @@ def _text(value):
 
 @functools.cache
 def _version_of_estimator(path):
-    """The package of an import path with its version; a user's own has none."""
-    package = path.partition(".")[0].partition(":")[0]
-    package = {"sklearn": "scikit-learn"}.get(package, package)
-    try:
-        return f"{package} {importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError:
-        return f"scikit-learn {importlib.metadata.version('scikit-learn')}"
+    """scikit-learn with its version, and the package of an import path if that is another one."""
+    package = path.partition(":")[0].partition(".")[0]
+    names = {"scikit-learn"}
+    if package != "sklearn":
+        names |= {*importlib.metadata.packages_distributions().get(package, ())}
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(names))
 
 
 @functools.cache

@@ -152,6 +152,14 @@ def loss(name):
     return component.imported(name, "losses") if ":" in name else losses()[name]
 
 
+def paths(dataset):
+    """The files and folders that a dataset's Choice is made from, as far as they are texts."""
+    component_of_dataset = datasets().get(dataset.name)
+    names = component_of_dataset.constants.get("PATHS", ("path",)) if component_of_dataset else ()
+    values = {name: dataset.options.get(name) for name in names}
+    return {name: value for name, value in values.items() if isinstance(value, str)}
+
+
 def task(dataset):
     """The Component of the task of a dataset's Choice."""
     usual = datasets()[dataset.name].constants.get("TASK", "classification")

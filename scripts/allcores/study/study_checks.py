@@ -87,11 +87,11 @@ def _with_known_labels(config, study):
 def _check_paths(config, study):
     """Files and folders of the datasets that a study uses."""
     for label in listed(study.get("datasets")):
-        path = mapping(mapping(config.get("datasets")).get(label)).get("path")
-        if isinstance(path, str):
-            problem = _unreadable(path)
-            if problem:
-                yield ("datasets", label, "path"), problem
+        if not isinstance(label, str):
+            continue
+        for key, path in registry.paths(grid.choice(config, "datasets", label)).items():
+            if problem := _unreadable(path):
+                yield ("datasets", label, key), problem
 
 
 def _unreadable(path):

@@ -28,7 +28,8 @@ class DiceLoss(torch.nn.Module):
         true = torch.zeros_like(shares).scatter_(1, classes[:, None], 1.0) * has_class
         common = (shares * true).flatten(2).sum(dim=2)
         sizes = (shares + true).flatten(2).sum(dim=2)
-        loss = 1 - ((2 * common + self.smooth) / (sizes + self.smooth)).mean()
+        smooth = max(self.smooth, 1e-6)  # an image may have no pixel of a class
+        loss = 1 - ((2 * common + smooth) / (sizes + smooth)).mean()
         if self.cross_entropy:
             loss = loss + self.cross_entropy * cross_entropy(scores, targets)
         return loss

@@ -37,6 +37,8 @@ class Task:
 
     # The name of the targets in files of arrays.
     array = "targets"
+    # What is said of true answers that is_scored() refuses.
+    unfit = "do not fit"
     # What a target is: "fixed", whatever is done to the input; "pixels" that move with those of the
     # image; the "inputs" themselves. See data/targets.py.
     target = "fixed"

@@ -18,6 +18,7 @@ class Multilabel(Task):
     score is above 0, its probability above a half."""
 
     array = "labels"
+    unfit = "are not zeros and ones"
     measures = ("micro_f1", "macro_f1", "of_each")
 
     def target_shape(self, shape):

@@ -1,5 +1,7 @@
 """The input itself: a network has to give again what it gets, through a narrow place."""
 
+import math
+
 import numpy as np
 
 from allcores.tasks.base import Task
@@ -65,7 +67,8 @@ class Reconstruction(Task):
     def answers(self, scores, scaling):
         """The mean squared error of each sample, (n, 1) float64."""
         differences = scores[:, 0].astype(np.float64) - scores[:, 1]
-        return (differences.reshape(len(scores), -1) ** 2).mean(axis=1, keepdims=True)
+        rows = differences.reshape(len(scores), math.prod(scores.shape[2:]))
+        return (rows**2).mean(axis=1, keepdims=True)
 
     def told(self, answers, true, names):
         columns = {"predicted": answers[:, 0]}

@@ -1,5 +1,7 @@
 """A class for each pixel of an image."""
 
+import math
+
 import numpy as np
 
 from allcores.tasks.base import Task
@@ -24,6 +26,7 @@ class Segmentation(Task):
     a score for each class and pixel."""
 
     array = "masks"
+    unfit = "hold what is no class number"
     target = "pixels"
     measures = ("mean_iou", "pixel_accuracy", "of_each")
 
@@ -37,8 +40,7 @@ class Segmentation(Task):
         targets = np.asarray(targets)
         if targets.ndim != 3 or targets.dtype.kind not in "iu":
             raise ValueError(f"expected (N, H, W) class numbers; found {targets.dtype}")
-        is_class = (targets >= 0) & (targets < self.outputs)
-        others = np.argwhere(~is_class & (targets != WITHOUT_CLASS))
+        others = np.argwhere(~self._are_classes(targets))
         if len(others):
             place = tuple(others[0].tolist())
             raise ValueError(
@@ -47,8 +49,24 @@ class Segmentation(Task):
             )
         return targets.astype(np.uint8)
 
+    def _are_classes(self, targets):
+        return ((targets >= 0) & (targets < self.outputs)) | (targets == WITHOUT_CLASS)
+
+    def is_scored(self, true):
+        return true.dtype.kind in "iub" and bool(self._are_classes(true).all())
+
     def scaled(self, targets, scaling):
         return targets
+
+    def notes(self, targets, names):
+        """Yield sentences on masks of which something is missing."""
+        counts = np.bincount(targets.ravel(), minlength=WITHOUT_CLASS + 1)
+        absent = [name for name, count in zip(names, counts, strict=False) if not count]
+        if absent:
+            yield f"no pixel of any mask is of {', '.join(absent)}"
+        if counts[WITHOUT_CLASS]:
+            share = counts[WITHOUT_CLASS] / targets.size
+            yield f"{share:.1%} of the pixels have no class: their value is {WITHOUT_CLASS}"
 
     def loss(self, name, make, options, targets):
         from allcores.tasks._pixel_losses import cross_entropy
@@ -75,13 +93,13 @@ class Segmentation(Task):
         """`predicted`, the class of each pixel, (n, H * W) uint8; `shape`, H and W."""
         count, *shape = scores.shape
         sizes = np.tile(np.array(shape, np.int32), (count, 1))
-        return {"predicted": scores.reshape(count, -1), "shape": sizes}
+        return {"predicted": scores.reshape(count, math.prod(shape)), "shape": sizes}
 
     def measured(self, true, predicted):
         """{"mean_iou": the mean over classes of the intersection over the union of all pixels that
         are told to be of it and are, of classes that there are, "pixel_accuracy": in 0..1,
         "of_each": a list of "iou" and "accuracy" of each class, None where there is none}."""
-        true = true.reshape(len(true), -1)
+        true = true.reshape(predicted.shape)
         counts = confusion(true, predicted, self.outputs)
         hits, have, told = np.diag(counts), counts.sum(axis=1), counts.sum(axis=0)
         each = [
@@ -106,7 +124,7 @@ class Segmentation(Task):
 
     def told(self, answers, true, names):
         masks = self.arrays(answers)["masks"]
-        flat = masks.reshape(len(masks), -1)
+        flat = masks.reshape(len(masks), math.prod(masks.shape[1:]))
         shares = np.stack([(flat == at).mean(axis=1) for at in range(self.outputs)], axis=1)
         columns = {"predicted": np.array(names, dtype=object)[shares.argmax(axis=1)]}
         columns |= {f"share_{name}": shares[:, at] for at, name in enumerate(names)}

@@ -11,6 +11,7 @@ import time
 import zlib
 
 import numpy as np
+import psutil
 import torch
 from sklearn.base import is_classifier
 
@@ -20,9 +21,9 @@ from allcores.training import models
 from allcores.training.progress import Progress, of_process
 
 # The least probability of which the logarithm is taken, as in sklearn.metrics.log_loss().
-LEAST = float(np.finfo(np.float32).eps)
-# Samples on which it is tried out, at least, and of each class.
-TRIED, TRIED_OF_EACH = 200, 20
+LEAST = float(np.finfo(np.float64).eps)
+# Samples on which it is tried out, at least, and of each class; what needs more gets MORE times.
+TRIED, TRIED_OF_EACH, MORE = 200, 20, 10
 LOOK = 1.0  # seconds between two looks at whether it computes
 
 
@@ -125,15 +126,24 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
 
 @contextlib.contextmanager
 def _signs_of_life(clock):
-    """Tell the watcher that this rank computes as long as it uses CPU time: fit() returns late."""
-    is_over = threading.Event()
+    """Tell the watcher that this rank computes as long as it, or a process of joblib's below it,
+    uses CPU time: fit() returns late."""
+    is_over, me = threading.Event(), psutil.Process()
+
+    def used():
+        seconds = 0.0
+        for process in (me, *me.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                seconds += sum(process.cpu_times()[:2])
+        return seconds
 
     def tell():
-        before = time.process_time()
+        before = used()
         while not is_over.wait(LOOK):
-            if time.process_time() - before > LOOK / 10:
+            now = used()
+            if abs(now - before) > LOOK / 10:  # less than before where a process has ended
                 clock.beat("compute")
-            before = time.process_time()
+            before = now
 
     thread = threading.Thread(target=tell)
     thread.start()
@@ -164,13 +174,21 @@ def tried_out(run, shape, task, examples, vocabulary):
             f"{name} has no predict_proba() with these options; expected a classifier that gives "
             "probabilities, by which it is scored (SVC does with `probability: true`)"
         )
-    count = max(TRIED, TRIED_OF_EACH * task.outputs)
-    random = np.random.default_rng(0)
-    inputs = random.standard_normal((count, *shape), np.float32)
     if task.target != "fixed":
         raise ValueError(f"{name} predicts no {targets}; expected a network")
     if vocabulary:
         raise ValueError(f"{name} takes no sequences of tokens; expected a network")
+    count = max(TRIED, TRIED_OF_EACH * task.outputs)
+    try:
+        return _fitted(model, shape, task, examples, count)
+    except ValueError:  # more neighbours than samples, say
+        return _fitted(build(run, task.outputs), shape, task, examples, MORE * count)
+
+
+def _fitted(model, shape, task, examples, count):
+    """What a sample takes when a model is fitted to so many."""
+    random = np.random.default_rng(0)
+    inputs = random.standard_normal((count, *shape), np.float32)
     if examples is not None:
         inputs = np.resize(np.array(examples, np.float32), inputs.shape)
     began = time.perf_counter()
@@ -178,6 +196,6 @@ def tried_out(run, shape, task, examples, vocabulary):
     seconds = time.perf_counter() - began
     scores = model(torch.from_numpy(inputs[:2]))
     if not torch.isfinite(scores).all():
-        raise ValueError(f"{name} predicts numbers that are not finite")
+        raise ValueError("it predicts numbers that are not finite")
     size = model.get_extra_state().nbytes
     return {"seconds": seconds / count, "activation_bytes": 0, "weight_bytes": size}

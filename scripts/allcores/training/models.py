@@ -67,12 +67,12 @@ def build(run, shape, outputs, vocabulary=None):
         )
     if not isinstance(model, torch.nn.Module):
         raise ValueError(f"the model is not a torch.nn.Module but {type(model).__name__}")
+    _give_lengths(model)
     _materialise(model, torch.zeros(1, *shape, dtype=torch.int64 if vocabulary else None))
     for parameter in model.parameters():
         if torch.empty_like(parameter).stride() != parameter.stride():
             # A part of a larger tensor, in which optimizers and vectors of all weights would write.
             parameter.data = parameter.detach().clone(memory_format=torch.contiguous_format)
-    _give_lengths(model)
     # Convolutions compute in the format of their weights, whatever the format of the images.
     return model.to(memory_format=MEMORY_FORMATS[run.memory_format])
 
@@ -86,7 +86,7 @@ def _give_lengths(model):
         if not arguments or arguments[0].is_floating_point():
             return None
         (numbers,) = arguments
-        places = torch.arange(1, numbers.shape[1] + 1)
+        places = torch.arange(1, numbers.shape[1] + 1, device=numbers.device)
         lengths = torch.where(numbers != PADDING, places, 0).amax(dim=1).clamp(min=1)
         width = int(lengths.max())
         given = {"lengths": lengths, "mask": places[:width] <= lengths[:, None]}

@@ -307,6 +307,7 @@ def _step(run, model, dataset, count):
     inputs = torch.randn(count, *dataset.shape)
     if not dataset.info["scale"]:
         inputs = torch.from_numpy(np.resize(dataset.inputs[:count], inputs.shape))
+        inputs = inputs.long() if dataset.vocabulary else inputs
     targets = dataset.task.examples(count, dataset.shape)
 
     def step():

@@ -60,7 +60,7 @@ def importance(frame):
     Args:
         frame: a row per candidate: keys as numbers, and `score`.
     """
-    inputs, scores = frame.drop(columns="score").map(_number), frame["score"].to_numpy()
+    inputs, scores = frame.drop(columns="score").apply(_numbers), frame["score"].to_numpy()
     scaled = pd.DataFrame({key: _positions(values)[0] for key, values in inputs.items()})
     forest = RandomForestRegressor(TREES, oob_score=True, random_state=0).fit(scaled, scores)
     found = permutation_importance(forest, scaled, scores, n_repeats=REPEATS, random_state=0)
@@ -72,7 +72,11 @@ def importance(frame):
 def _of_candidates(group):
     """A row per candidate: the keys that differ, and the mean score over folds and seeds."""
     scored = group.dropna(subset=["score"])
-    keys = [name for name in scored if name.startswith(SWEPT_COLUMN) and scored[name].nunique() > 1]
+    keys = [
+        name
+        for name in scored
+        if name.startswith(SWEPT_COLUMN) and scored[name].nunique(dropna=False) > 1
+    ]
     rows = scored.groupby("candidate", sort=False)
     return pd.concat([rows[keys].first(), rows["score"].mean()], axis=1)
 
@@ -80,7 +84,7 @@ def _of_candidates(group):
 def _draw_candidates(panel, frame, metric):
     """Draw a line per candidate across the keys; returns what a colour bar needs."""
     keys = [*frame.columns[:-1]]
-    places = np.stack([_positions(frame[key].map(_number))[0] for key in keys], axis=1)
+    places = np.stack([_positions(_numbers(frame[key]))[0] for key in keys], axis=1)
     order = np.argsort(metric.sign * frame["score"].to_numpy(), kind="stable")
     scores = metric.scale * frame["score"].to_numpy()[order]
     across = np.broadcast_to(np.arange(len(keys)), places.shape)
@@ -92,7 +96,7 @@ def _draw_candidates(panel, frame, metric):
     panel.set_yticks([])
     panel.set_xticks(range(len(keys)), [_name(key) for key in keys], rotation=20)
     for place, key in enumerate(keys):
-        for height, end in zip((-0.08, 1.08), _positions(frame[key].map(_number))[1], strict=True):
+        for height, end in zip((-0.08, 1.08), _positions(_numbers(frame[key]))[1], strict=True):
             text = _end(frame[key], end)
             panel.text(place, height, text, ha="center", va="center", size=8)
     return lines
@@ -112,10 +116,10 @@ def _positions(values):
     return (numbers - numbers.min()) / (spread or 1.0), ends
 
 
-def _number(value):
-    """Numbers as they are, others as texts; None of an estimator, say, is a text, too."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool) and not pd.isna(value)
-    return float(value) if is_number else str(value)
+def _numbers(values):
+    """Numbers as they are; if there are others, such as None of an estimator, all as texts."""
+    are_numbers = values.map(lambda value: isinstance(value, Real) and not isinstance(value, bool))
+    return values.astype(float) if are_numbers.all() and values.notna().all() else values.map(str)
 
 
 def _end(values, end):

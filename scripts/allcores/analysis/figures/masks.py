@@ -17,6 +17,7 @@ Masks of held-out images, true above and predicted below: of each model, trained
 of the image. Each colour is a class; white has none.
 """
 SHOWN = 2  # of the best, and of the worst
+COLOURS = 20
 
 
 def figure(predictions, facts):
@@ -33,12 +34,16 @@ def figure(predictions, facts):
     for own, group in panels:
         rows = _best_and_worst(group)
         for panel, (iou, row) in zip(own, rows, strict=False):
-            panel.imshow(_picture(row, group), interpolation="nearest")
-            panel.set_title(f"{panel.get_title()}\n{facts.metric} {iou:.1%}")
+            panel.imshow(_picture(row), interpolation="nearest")
+            panel.set_title(f"{panel.get_title()}\nmean IoU {iou:.1%}")
         for panel in own:
             panel.set_axis_off()
         for panel in own[len(rows) :]:
             panel.set_title("")
+    for number, name in enumerate(pooled["output"].iloc[0]):
+        colour = colormaps["tab20"].colors[number % COLOURS]
+        figure.axes[0].plot([], [], "s", color=colour, label=str(name))
+    style.legend_below(figure)
     return figure
 
 
@@ -59,11 +64,11 @@ def _largest(row):
     return int(max(true.max(initial=0), row.predicted.max(initial=0)))
 
 
-def _picture(row, group):
+def _picture(row):
     """The true mask above the predicted one, (2 H + gap, W, 3)."""
     height, width = row.shape
     masks = [np.reshape(mask, (height, width)) for mask in (row.true, row.predicted)]
-    colours = np.array(colormaps["tab20"].colors)
+    colours = np.array(colormaps["tab20"].colors[:COLOURS])
     gap = np.ones((max(1, height // 16), width, 3))
-    parts = [np.where((m == WITHOUT_CLASS)[..., None], 1.0, colours[m % 20]) for m in masks]
+    parts = [np.where((m == WITHOUT_CLASS)[..., None], 1.0, colours[m % COLOURS]) for m in masks]
     return np.concatenate([parts[0], gap, parts[1]])

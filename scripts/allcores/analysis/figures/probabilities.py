@@ -12,13 +12,13 @@ WHEN = "classes"
 ORDER = 65
 CAPTION = """
 Held-out samples of the strategy ``{baseline}``. Of each model the ROC curve and the
-precision-recall curve: a thin line for each run, since networks of other folds have other scores,
+precision-recall curve: a thin line for each run, since models of other folds have other scores,
 and their mean at each rate. Of two classes the positive one is the last; of more, each class is
 held against all others, a line for each. *area*: the mean over runs of the area under the curve, in
 the second panel the average precision. Dashed: guessing, in the second panel of two classes only.
 The third panel is the reliability: samples of all runs, sorted by the probability of the predicted
 class into ten parts of equal size; for each part the share of correct predictions. On the diagonal
-the two agree; below it the network is too sure. *error*: the mean distance from the diagonal
+the two agree; below it the model is too sure. *error*: the mean distance from the diagonal
 (expected calibration error; Guo et al.: On calibration of modern neural networks, ICML 2017). Of
 more than 24 models the first are shown.
 """

@@ -54,5 +54,6 @@ def _draw(panel, row):
         panel.imshow(both if shape[0] == 3 else both[..., 0], cmap="gray", vmin=0, vmax=1)
         panel.set_axis_off()
         return
-    panel.plot(row.input, color="0.6", lw=2)
-    panel.plot(row.output, color="black", lw=1)
+    # Channels of a signal one by one; the last axis goes on.
+    for values, look in ((row.input, {"color": "0.6", "lw": 2}), (row.output, {"color": "black"})):
+        panel.plot(np.reshape(values, (-1, shape[-1])).T, lw=look.pop("lw", 1), **look)

@@ -10,7 +10,7 @@ ORDER = 68
 CAPTION = """
 Of the pixels of each class in the held-out images, the mean over folds and seeds of *iou*, those
 that are of it and are told to be, divided by those that are one of both, and *accuracy*, the share
-of its pixels that are told to be of it. Both are empty where a fold has no such pixel.
+of its pixels that are told to be of it. A fold without such pixels, true or told, does not count.
 """
 SCORES = ["iou", "accuracy"]
 NUMBERS = dict.fromkeys(SCORES, percent(1))
