@@ -26,7 +26,14 @@ models:
     batch_size: 16
     epochs: 6
     optimizer: {name: adam, lr: [0.01, 0.1]}
+  text_cnn: {features: 4, batch_size: 8, epochs: 4, optimizer: {name: adam, lr: 0.01}}
+  unet: {width: 0.25, batch_size: 8, epochs: 3, optimizer: {name: sgd, lr: 0.05}}
+  forest: {import: "sklearn.ensemble:RandomForestClassifier", n_estimators: 5}
 datasets:
+  texts: {name: text, path: texts.csv, text: text, target: kind}
+  masks: {name: npz, path: masks.npz, task: segmentation}
+  again: {name: npz, path: again.npz, task: reconstruction}
+  labels: {name: npz, path: labels.npz, task: multilabel}
   tiny: {name: synthetic, count: 200, test: 0, size: 8, classes: 3}
   costs: {name: table, path: costs.csv, target: cost, task: regression, time: day}
 strategies:
@@ -55,6 +62,16 @@ studies:
   sweep: {datasets: [tiny], folds: 2, models: [swept], select: 2, halving: 2}
   auto: {datasets: [tiny], folds: 2, models: [mlp], strategies: [auto], candidates: [serial, ring]}
   stacked: {datasets: [tiny], folds: 2, models: [small], select: 3}
+  texts: {datasets: [texts], folds: 2, models: [text_cnn], strategies: [serial, ddp], workers: [2]}
+  masks:
+    datasets: [masks]
+    folds: 2
+    models: [unet]
+    strategies: [serial, shared_memory]
+    workers: [2]
+  again: {datasets: [again], folds: 2, models: [mlp]}
+  labels: {datasets: [labels], folds: 2, models: [mlp]}
+  baselines: {datasets: [tiny], folds: 2, models: [forest]}
   shared: {datasets: [tiny], folds: 3, models: [lenet], schedules: [cosine], seeds: [1, 2]}
 recipe: fixed
 """
@@ -104,6 +121,16 @@ def write_data(folder, version):
     frame["day"] = np.arange(90)
     frame.loc[7, "cost"] += version
     frame.to_csv(folder / "costs.csv", index=False)
+    words, kinds = np.array(["red", "green", "blue", "round"]), np.arange(40) % 2
+    texts = [
+        " ".join(random.choice(words[kind::2], 1 + place % 5)) for place, kind in enumerate(kinds)
+    ]
+    pd.DataFrame({"text": texts, "kind": kinds}).to_csv(folder / "texts.csv", index=False)
+    masks = (random.standard_normal((24, 8, 8)) > 0.5).astype(np.uint8)
+    np.savez(folder / "masks.npz", images=100 * masks, masks=masks)
+    rows = random.standard_normal((40, 5)).astype(np.float32)
+    np.savez(folder / "again.npz", inputs=rows)
+    np.savez(folder / "labels.npz", inputs=rows, labels=(rows[:, :2] > 0).astype(int))
 
 
 def write_model(folder, version):
