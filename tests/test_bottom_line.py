@@ -179,6 +179,24 @@ def test_a_candidate_that_lacks_scores_is_not_the_best(scores, said):
     assert said in sentence
 
 
+@pytest.mark.parametrize(("datasets", "is_short"), [(6, False), (7, True)])
+def test_of_many_sweeps_it_is_told_where_to_look(datasets, is_short):
+    module = products.load("sweep_table")
+    rows = [
+        {"candidate": name, "score": 0.5, "chosen": name == "a", "epochs": 1, "core_seconds": 3600}
+        | dict.fromkeys(("model", "schedule", "strategy", "train_size"), "x")
+        | {"workers": 1, "threads": 1, "dataset": f"d{number}"}
+        for name in ("a", "b")
+        for number in range(datasets)
+    ]
+    table = module.table(pd.DataFrame(rows), FACTS)
+    told, costs = list(module.chosen(table)), list(module.sentences(table, FACTS))
+    assert len(told) == len(costs) == (1 if is_short else datasets)
+    if is_short:
+        assert "In each of 7 sweeps, a candidate was chosen" in told[0]
+        assert costs[0].startswith("Choosing took 14 core-hours.")
+
+
 def test_the_baseline_is_one_setup():
     """Of two on as few cores the one with most runs: else folds of both are taken for one."""
     one = [made("serial", 2, 1, 0.8, 9.0)]

@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from allcores.study import grid
+
 # The columns of a combination of settings; its runs in folds and seeds are repeats.
 SETTINGS = ["dataset", "model", "schedule", "strategy", "nodes", "workers", "threads", "train_size"]
 REPEAT = ["split", "seed"]
@@ -281,8 +283,10 @@ def ordered(frame):
 
 
 def varying(frame, columns=SETTINGS):
-    """The columns with more than one value; the others need not be shown."""
-    return [column for column in columns if frame[column].nunique() > 1]
+    """The columns with more than one value; the others need not be shown. That an estimator has no
+    schedule is no other one."""
+    known = frame.replace({"schedule": {grid.NO_SCHEDULE.label: None}})
+    return [column for column in columns if known[column].nunique() > 1]
 
 
 def _cores(metrics):

@@ -6,7 +6,7 @@ from numbers import Real
 
 import pandas as pd
 
-from allcores.analysis import style
+from allcores.analysis import style, tidy
 from allcores.analysis.selection import SWEPT_COLUMN
 
 TITLE = "{metric} against swept values"
@@ -53,7 +53,7 @@ def figure(candidates, facts):
         panel.set_xlabel(key.removeprefix(SWEPT_COLUMN).replace("_", " "))
         panel.set_title(str(model), loc="left")
         panel.set_ylabel(facts.metric.axis)
-    if candidates["schedule"].nunique() > 1:
+    if tidy.varying(candidates, ["schedule"]):
         style.legend_below(figure)
     return figure
 

@@ -22,6 +22,10 @@ SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train
 # Columns of this table that are written otherwise than those of wording.NUMBERS.
 NUMBERS = dict.fromkeys(("low", "high"), number)
 OTHERS = Number("{:g}")  # swept values
+MOST_TOLD = 6  # sweeps, each in a sentence of its own
+WITHOUT_INNER = (
+    "The other tables and figures show the runs of the chosen candidates, without the inner runs."
+)
 
 
 def table(candidates, facts):
@@ -42,8 +46,16 @@ def table(candidates, facts):
 
 
 def chosen(sweep_table):
-    """What was chosen, for each model and other settings, where the study selects."""
-    for title, group in _groups(sweep_table[sweep_table["chosen"].notna()]):
+    """What was chosen, for each model and other settings, where the study selects; of many, where
+    to look."""
+    groups = list(_groups(sweep_table[sweep_table["chosen"].notna()]))
+    if len(groups) > MOST_TOLD:
+        yield (
+            f"In each of {len(groups)} sweeps, a candidate was chosen for each fold and seed on "
+            "the training part alone: the table of candidates says which."
+        )
+        return
+    for title, group in groups:
         times = group["chosen"].sum()
         rows = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
         names = [f"{row['candidate']} ({row['chosen']:.0f})" for _, row in rows.iterrows()]
@@ -56,7 +68,12 @@ def chosen(sweep_table):
 
 def sentences(sweep_table, facts):
     """The best candidate where the study does not select, and the cost."""
-    for title, group in _groups(sweep_table):
+    groups = list(_groups(sweep_table))
+    if len(groups) > MOST_TOLD and sweep_table["chosen"].notna().all():
+        cost = f"{sweep_table['core_hours'].sum():.2g} core-hours"
+        yield f"Choosing took {cost}. {WITHOUT_INNER}"
+        return
+    for title, group in groups:
         cost = f"{group['core_hours'].sum():.2g} core-hours"
         whole = group[group["folds"] == group["folds"].max()]  # others lack runs
         if whole["score"].isna().all():
@@ -69,10 +86,7 @@ def sentences(sweep_table, facts):
                 f"is an optimistic estimate; with `select` it is a fair one. {cost}."
             )
         else:
-            yield (
-                f"{title}: choosing took {cost}. The other tables and figures show the runs of the "
-                "chosen candidates, without the inner runs."
-            )
+            yield f"{title}: choosing took {cost}. {WITHOUT_INNER}"
 
 
 def _groups(sweep_table):
