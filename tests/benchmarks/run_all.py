@@ -14,6 +14,7 @@ ALL = (
     "start_up",
     "campaign",
     "nested",
+    "search",
     "dry_run",
     "packing",
     "backend",
