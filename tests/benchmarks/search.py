@@ -111,7 +111,7 @@ if __name__ == "__main__":
     ways = {"ours": ours}
     if importlib.util.find_spec("optuna"):  # `make bench` installs it
         ways["theirs"] = theirs
-    timings = in_turn(ways, sized(3, 1))
+    timings = in_turn(ways, 1)
     rows = [(f"{COUNT} candidates from ranges: ours, with tables and report", "s", timings["ours"])]
     if "theirs" in ways:
         rows += [
