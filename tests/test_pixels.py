@@ -21,7 +21,7 @@ from allcores.study.run import Choice
 from allcores.study.run_files import RunFolder
 from allcores.tasks import base as tasks
 from allcores.tasks._pixel_losses import DiceLoss, cross_entropy
-from allcores.tasks.segmentation import WITHOUT_CLASS
+from allcores.tasks.base import WITHOUT_CLASS
 from allcores.training import models
 
 COUNT, SIZE = 24, 8
@@ -346,4 +346,7 @@ def test_masks_that_are_none_are_not_scored(tmp_path, laboratory):
         np.savez(tmp_path / "new.npz", images=IMAGES, masks=masks)
         new = samples.read(tmp_path / "new.npz", predictor)
         assert new.true is None
-        assert "the masks hold what is no class number: predictions are not scored" in new.notes
+        assert (
+            "the masks hold other numbers than those of classes: predictions are not scored"
+            in new.notes
+        )

@@ -1,4 +1,4 @@
-"""Write the first sentences of what libraries say of their functions: docstrings.csv.
+"""Write the first sentences of the docstrings of libraries: docstrings.csv.
 
 The texts are of the packages that are installed here, so nothing is downloaded.
 """

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn import metrics as sklearn_metrics
 
 from allcores.analysis.metrics import metric
-from allcores.tasks import segmentation
+from allcores.tasks import base, segmentation
 
 
 @metric(title="accuracy", in_percent=True, bounds=(0, 1))
@@ -116,7 +116,7 @@ def pixel_accuracy(true, predicted, probabilities):
 
 
 def _of_pixels(true, predicted):
-    has_class = true != segmentation.WITHOUT_CLASS
+    has_class = true != base.WITHOUT_CLASS
     classes = int(max(true[has_class].max(initial=0), predicted.max(initial=0))) + 1
     return segmentation.Segmentation(classes).measured(true, predicted)
 

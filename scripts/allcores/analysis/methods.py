@@ -112,7 +112,7 @@ def _of_data(info):
 
 
 def _of_targets(info):
-    """What is predicted, in words."""
+    """The targets of a dataset, in words."""
     if not info["classes"]:
         is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
         names, task = info["output_names"], registry.tasks()[info["task"]].constants

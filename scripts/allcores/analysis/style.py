@@ -20,6 +20,7 @@ MARKERS = "<sD^vP*Xpo>"
 DASHES = ["-", "--", ":", "-."]
 # Of a figure with a panel for each model: a hundred take minutes to draw, and nobody reads them.
 MOST_PANELS = 24
+SHOWN = 2  # samples of a model that are drawn: so many of the best, and of the worst
 MOST_TICKS = 6  # intervals of an axis in numbers
 HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
 LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
@@ -112,6 +113,32 @@ def panels_of(frame, more=("dataset", "train_size"), each=1, most=None, **option
     of_each = [axes[start : start + each] for start in range(0, len(axes), each)]
     pairs = zip(of_each, groups, strict=True)
     return figure, [(own if each > 1 else own[0], rows) for own, (_, rows) in pairs]
+
+
+def panels_of_samples(predictions, baseline, height):
+    """The same with panels of a height for the best and the worst samples of the baseline's runs.
+
+    Args:
+        predictions: as of metrics.predictions(), below each other.
+    """
+    pooled = predictions[predictions["strategy"] == baseline]
+    size = {"width": 2.4, "height": height, "columns": 2 * SHOWN}
+    return panels_of(pooled, each=2 * SHOWN, most=MOST_PANELS // 2, **size)
+
+
+def draw_best_and_worst(panels, ranked, draw):
+    """Draw the first and the last of ranked samples, each on a panel; the others stay empty.
+
+    Args:
+        ranked: list of samples, the best first.
+        draw: function of a panel and a sample that returns what its title says of it.
+    """
+    shown = ranked if len(ranked) <= 2 * SHOWN else [*ranked[:SHOWN], *ranked[-SHOWN:]]
+    for panel, sample in zip(panels, shown, strict=False):
+        panel.set_title(f"{panel.get_title()}\n{draw(panel, sample)}")
+    for panel in panels[len(shown) :]:
+        panel.set_axis_off()
+        panel.set_title("")
 
 
 def band(panel, x, curve, scale=1.0, **look):

@@ -285,8 +285,10 @@ def ordered(frame):
 def varying(frame, columns=SETTINGS):
     """The columns with more than one value; the others need not be shown. That an estimator has no
     schedule is no other one."""
-    known = frame.replace({"schedule": {grid.NO_SCHEDULE.label: None}})
-    return [column for column in columns if known[column].nunique() > 1]
+    values = {column: frame[column] for column in columns}
+    if "schedule" in values:
+        values["schedule"] = values["schedule"].replace(grid.NO_SCHEDULE.label, None)
+    return [column for column, of_column in values.items() if of_column.nunique() > 1]
 
 
 def _cores(metrics):

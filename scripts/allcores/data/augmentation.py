@@ -1,7 +1,7 @@
 """Augmentation of the user's own: a function of a batch and a generator.
 
-What it draws for a sample is decided by (seed, epoch, sample) alone, so that neither the number of
-workers nor a resume changes it.
+Its draws for a sample depend on (seed, epoch, sample) alone, so that neither the number of workers
+nor a resume changes them.
 """
 
 from functools import partial

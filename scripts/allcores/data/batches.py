@@ -13,11 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from allcores.tasks.base import WITHOUT_CLASS
+
 # Second words of the seeds, so that no two streams are the same.
 ORDER, AUGMENTATION, DROPOUT = 1, 2, 3
 # How much is gathered at a time: bytes of inputs that stay in a core's cache until they are used.
 CHUNK_BYTES = 1 << 18
-WITHOUT_CLASS = 255  # as in tasks/segmentation.py
 
 
 class Shard(NamedTuple):

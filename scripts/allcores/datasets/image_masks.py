@@ -13,7 +13,7 @@ import numpy as np
 from allcores.data.storage import Metadata, Samples
 from allcores.datasets import image_folder
 from allcores.tasks import base as tasks
-from allcores.tasks.segmentation import WITHOUT_CLASS
+from allcores.tasks.base import WITHOUT_CLASS
 
 TASK = "segmentation"
 PATHS = ("path", "masks")

@@ -23,7 +23,7 @@ from allcores.data.precision import unfit
 from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups
 from allcores.datasets._arrays import read_arrays
 from allcores.tasks import base as tasks
-from allcores.tasks.segmentation import WITHOUT_CLASS
+from allcores.tasks.base import WITHOUT_CLASS
 
 ALLOWED = {
     "task": ("classification", "regression", "multilabel", "segmentation", "reconstruction"),

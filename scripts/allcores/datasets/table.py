@@ -85,7 +85,7 @@ def load(
 
 
 def answers_of(path, frame, target, task, groups, time, drop=()):
-    """What is predicted, and by which the rows are split: ({field of Samples: value}, the names of
+    """Targets and split of the rows: ({field of Samples: value}, the names of
     the columns that say it).
 
     Args:

@@ -1,4 +1,4 @@
-"""A small transformer over a sequence of tokens; the mean of what it says of each is classified.
+"""A small transformer over a sequence of tokens; the mean of its outputs is classified.
 
 Vaswani et al.: Attention Is All You Need. NeurIPS 2017. Norms come first, as in Xiong et al.: On
 Layer Normalization in the Transformer Architecture. ICML 2020.

@@ -51,8 +51,9 @@ def measure(workload, sizes, copies):
     with TemporaryDirectory() as folder:
         folder = Path(folder)
         if workload.run.is_estimator:
-            fitted = _trained(workload, folder, 1, 1, min(HELD_OUT, sizes.held_out))[0]
-            return _measurement(1, fitted, fitted, [], HELD_OUT, _weights(folder))
+            held_out = min(HELD_OUT, sizes.held_out)
+            fitted = _trained(workload, folder, 1, 1, held_out)[0]
+            return _measurement(1, fitted, fitted, [], held_out, _weights(folder))
         first = _trained(workload, folder, steps=1, epochs=1, held_out=FEW)[0]
         seconds = first["training_seconds"]
         steps = max(1, min(most_steps, round(EPOCH_SECONDS / seconds)))

@@ -244,7 +244,7 @@ def _check_output(scores, task, inputs, when):
     if torch.is_tensor(scores) and not scores.is_floating_point():
         raise ValueError(f"the model's output is {scores.dtype} {when}; expected torch.float32")
     expected = (2, *task.output_shape(tuple(inputs.shape[1:])))
-    # What is given again may be flat.
+    # A reconstruction may be flat.
     fits = torch.is_tensor(scores) and (
         scores.shape == expected
         or (task.target == "inputs" and scores.shape == (2, math.prod(expected[1:])))

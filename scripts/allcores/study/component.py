@@ -238,20 +238,7 @@ def _definition(module, name, visited=frozenset()):
         tree = parse(file)
     except (SyntaxError, ValueError) as error:  # ValueError: null bytes
         raise ValueError(f"{module}:{name} cannot be imported: {file}: {error}") from None
-    origins, unclear = {}, False
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            origins.setdefault(node.name, None)  # perhaps inside another statement
-            unclear |= node.name == "__getattr__"
-        elif isinstance(node, ast.ImportFrom):
-            unclear |= any(alias.name == "*" for alias in node.names)
-            package = module if file.stem == "__init__" else module.rpartition(".")[0]
-            parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
-            source = ".".join(filter(None, [parent, node.module]))
-            origins |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            origins[node.id] = None
-    origins |= {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    origins, unclear = _origins(module, file.stem == "__init__", tree)
     if name not in origins and not unclear:
         public = [public_name for public_name in origins if not public_name.startswith("_")]
         raise ValueError(f"{module}:{name}: {file} defines no {name}; it has {', '.join(public)}")
@@ -259,6 +246,27 @@ def _definition(module, name, visited=frozenset()):
     if isinstance(entry, tuple):
         return _definition(*entry, visited | {(module, name)})
     return module, entry
+
+
+@functools.cache
+def _origins(module, is_package, tree):
+    """({name in a module: its statement, or the (module, name) that it is imported from, or None if
+    that is unclear}, whether the module may have further names)."""
+    origins, unclear = {}, False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            origins.setdefault(node.name, None)  # perhaps inside another statement
+            unclear |= node.name == "__getattr__"
+        elif isinstance(node, ast.ImportFrom):
+            unclear |= any(alias.name == "*" for alias in node.names)
+            package = module if is_package else module.rpartition(".")[0]
+            parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(filter(None, [parent, node.module]))
+            origins |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            origins[node.id] = None
+    origins |= {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    return origins, unclear
 
 
 def _has_init(node):

@@ -276,8 +276,8 @@ def _is_described(config, label):
     if component is None:
         return False
     needed = {name for name, default in component.options.items() if default is ...}
-    keys = component.constants.get("PATHS", ("path",))
-    paths = [choice.options[key] for key in keys if choice.options.get(key) is not None]
+    values = [choice.options.get(key) for key in registry.path_keys(choice.name)]
+    paths = [path for path in values if path is not None]
     if not all(isinstance(path, str) and "\0" not in path for path in paths):
         return False
     is_there = all(os.access(path, os.R_OK) for path in paths)

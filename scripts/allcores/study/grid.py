@@ -351,7 +351,7 @@ def _loss(entry):
 
 
 def _own_augmentation(entry):
-    """The Choice of a function of the user's; None: there is only what is built in."""
+    """The Choice of a function of the user's; None: there are only built-in ones."""
     own = {key: value for key, value in entry.items() if key not in BUILT_IN_AUGMENTATION}
     return _imported(own) if "import" in own else None
 

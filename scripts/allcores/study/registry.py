@@ -154,10 +154,13 @@ def loss(name):
 
 def paths(dataset):
     """The files and folders that a dataset's Choice is made from, as far as they are texts."""
-    component_of_dataset = datasets().get(dataset.name)
-    names = component_of_dataset.constants.get("PATHS", ("path",)) if component_of_dataset else ()
-    values = {name: dataset.options.get(name) for name in names}
-    return {name: value for name, value in values.items() if isinstance(value, str)}
+    values = {key: dataset.options.get(key) for key in path_keys(dataset.name)}
+    return {key: value for key, value in values.items() if isinstance(value, str)}
+
+
+def path_keys(name):
+    """The options of a dataset that are files or folders."""
+    return datasets()[name].constants.get("PATHS", ("path",)) if name in datasets() else ()
 
 
 def task(dataset):

@@ -2,7 +2,7 @@
 
 import torch
 
-WITHOUT_CLASS = 255  # as in segmentation.py, which does without torch
+from allcores.tasks.base import WITHOUT_CLASS
 
 
 class DiceLoss(torch.nn.Module):

@@ -8,7 +8,7 @@ A task's file begins with constants, which a config is checked by without import
     METRICS: of a study that lists none; the first is the one that curves show.
     IS_SCALED: whether targets are scaled for training.
     STRATIFIED: how folds get equal parts of each class, in words: "stratified "; "": they do not.
-    PREDICTED: what is predicted, in words, with {names} of the outputs; optional.
+    PREDICTED: the prediction in words, with {names} of the outputs; optional.
 
 Few lines outside of its file ask which task it is; they ask the Task.
 """
@@ -16,6 +16,9 @@ Few lines outside of its file ask which task it is; they ask the Task.
 from dataclasses import dataclass
 
 from allcores.study import registry
+
+# In a mask, the number of pixels that have no class: they count neither in losses nor in scores.
+WITHOUT_CLASS = 255
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Task:
 
     # The name of the targets in files of arrays.
     array = "targets"
-    # What is said of true answers that is_scored() refuses.
+    # The end of the message on true answers that is_scored() refuses.
     unfit = "do not fit"
     # What a target is: "fixed", whatever is done to the input; "pixels" that move with those of the
     # image; the "inputs" themselves. See data/targets.py.
@@ -148,7 +151,7 @@ class Task:
         raise NotImplementedError
 
     def arrays(self, answers):
-        """Name -> array of what is saved beside a table of predictions."""
+        """Name -> array that is saved beside a table of predictions."""
         return {}
 
     def examples(self, count, shape):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from allcores.tasks.base import Task
+from allcores.tasks.base import WITHOUT_CLASS, Task
 
 TARGETS = "pixels"
 LOSS = "CrossEntropyLoss"
@@ -15,8 +15,6 @@ IS_SCALED = False
 STRATIFIED = ""
 PREDICTED = "each pixel is one of {names}"
 BALANCED = "balanced"
-# The number of pixels that have no class: they count neither in losses nor in scores.
-WITHOUT_CLASS = 255
 # Where its losses are that are not torch's.
 OWN_LOSSES = "_pixel_losses"
 
@@ -26,7 +24,7 @@ class Segmentation(Task):
     a score for each class and pixel."""
 
     array = "masks"
-    unfit = "hold what is no class number"
+    unfit = "hold other numbers than those of classes"
     target = "pixels"
     measures = ("mean_iou", "pixel_accuracy", "of_each")
 

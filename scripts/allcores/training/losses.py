@@ -1,4 +1,4 @@
-"""torch's losses by name, as a run's task has them."""
+"""Losses by name or import path, as a run's task has them."""
 
 import inspect
 from functools import partial

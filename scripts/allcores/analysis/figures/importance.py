@@ -9,6 +9,7 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.inspection import permutation_importance
 
 from allcores.analysis import style
+from allcores.analysis.figures.sweep import WIDE, in_order
 from allcores.analysis.selection import SWEPT_COLUMN
 
 TITLE = "which swept keys mattered"
@@ -25,7 +26,6 @@ drawn thick.
 """
 MOST_KEYS = 8
 TREES, REPEATS = 200, 20
-WIDE = 20  # as in sweep.py: from there on a key is taken by its logarithm
 
 
 def figure(candidates, facts):
@@ -103,10 +103,10 @@ def _draw_candidates(panel, frame, metric):
 
 
 def _positions(values):
-    """(the values in 0..1, (the least, the largest)); of wide ranges by their logarithm."""
+    """(the values in 0..1, (the least, the largest)); of WIDE ranges by their logarithm."""
     numbers, ends = values, (values.min(), values.max())
     if not isinstance(values.iloc[0], Real):
-        known = sorted(values.unique())
+        known = sorted(values.unique(), key=in_order)
         numbers = values.map({value: place for place, value in enumerate(known)})
         ends = known[0], known[-1]
     elif ends[0] > 0 and ends[1] / ends[0] >= WIDE:

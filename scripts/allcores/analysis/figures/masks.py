@@ -4,7 +4,8 @@ import numpy as np
 from matplotlib import colormaps
 
 from allcores.analysis import style
-from allcores.tasks.segmentation import WITHOUT_CLASS, Segmentation
+from allcores.tasks.base import WITHOUT_CLASS
+from allcores.tasks.segmentation import Segmentation
 
 TITLE = "the best and the worst masks"
 SECTION = "{metric}"
@@ -16,46 +17,40 @@ Masks of held-out images, true above and predicted below: of each model, trained
 ``{baseline}``, the two that were predicted best and the two worst, by the mean IoU of the classes
 of the image. Each colour is a class; white has none.
 """
-SHOWN = 2  # of the best, and of the worst
 COLOURS = 20
 
 
 def figure(predictions, facts):
     """A panel for each shown image of a dataset and model, its two masks above each other."""
-    pooled = predictions[predictions["strategy"] == facts.baseline]
-    figure, panels = style.panels_of(
-        pooled,
-        each=2 * SHOWN,
-        most=style.MOST_PANELS // 2,
-        width=2.4,
-        height=4.4,
-        columns=2 * SHOWN,
-    )
+    figure, panels = style.panels_of_samples(predictions, facts.baseline, height=4.4)
     for own, group in panels:
-        rows = _best_and_worst(group)
-        for panel, (iou, row) in zip(own, rows, strict=False):
-            panel.imshow(_picture(row), interpolation="nearest")
-            panel.set_title(f"{panel.get_title()}\nmean IoU {iou:.1%}")
-        for panel in own:
-            panel.set_axis_off()
-        for panel in own[len(rows) :]:
-            panel.set_title("")
-    for number, name in enumerate(pooled["output"].iloc[0]):
-        colour = colormaps["tab20"].colors[number % COLOURS]
-        figure.axes[0].plot([], [], "s", color=colour, label=str(name))
+        style.draw_best_and_worst(own, _best_first(group), _draw)
+    of_datasets = dict.fromkeys(map(tuple, predictions["output"]))
+    for number, names in enumerate(zip(*of_datasets, strict=True)):
+        colour, name = (
+            colormaps["tab20"].colors[number % COLOURS],
+            " or ".join(dict.fromkeys(names)),
+        )
+        figure.axes[0].plot([], [], "s", color=colour, label=name)
     style.legend_below(figure)
     return figure
 
 
-def _best_and_worst(group):
-    """[(mean IoU, row of the predictions), ...], the best first."""
+def _draw(panel, scored):
+    iou, row = scored
+    panel.imshow(_picture(row), interpolation="nearest")
+    panel.set_axis_off()
+    return f"mean IoU {iou:.1%}"
+
+
+def _best_first(group):
+    """[(mean IoU, row of the predictions), ...] of the images that have one."""
     classes = 1 + max(_largest(row) for row in group.itertuples())
     scored = [
         (Segmentation(classes).measured(row.true[None], row.predicted[None])["mean_iou"], row)
         for row in group.itertuples()
     ]
-    scored = sorted((pair for pair in scored if pair[0] is not None), key=lambda pair: -pair[0])
-    return scored if len(scored) <= 2 * SHOWN else [*scored[:SHOWN], *scored[-SHOWN:]]
+    return sorted((pair for pair in scored if pair[0] is not None), key=lambda pair: -pair[0])
 
 
 def _largest(row):

@@ -61,7 +61,7 @@ def figure(candidates, facts):
 def _positions(panel, values):
     """Where values are on the horizontal axis of a panel: numbers where they belong, if need be
     on a logarithmic axis; others side by side."""
-    distinct = sorted(values.unique(), key=_order)
+    distinct = sorted(values.unique(), key=in_order)
     labels = [_text(value) for value in distinct]
     if all(isinstance(value, Real) and not isinstance(value, bool) for value in distinct):
         least_gap = min(b - a for a, b in pairwise(distinct))
@@ -76,8 +76,9 @@ def _positions(panel, values):
     return values.map({value: place for place, value in enumerate(distinct)}).astype(float)
 
 
-def _order(value):
-    """Numbers by size, and before texts, which are in the order of the numbers in them."""
+def in_order(value):
+    """A key to sort by: numbers by size, and before texts, which are in the order of the numbers in
+    them."""
     text = str(value)
     numbers = [value] if isinstance(value, Real) else list(map(int, re.findall(r"\d+", text)))
     return not isinstance(value, Real), numbers, text
