@@ -280,7 +280,7 @@ def test_its_package_identifies_a_run_and_its_code_only_that():
 
 
 def test_equal_probabilities_stay_equal_in_the_metrics(laboratory):
-    path, options = "sklearn.neighbors:KNeighborsClassifier", {"n_neighbors": 7}
+    path, options = "sklearn.neighbors:KNeighborsClassifier", {"n_neighbors": 5}
     for fold in range(3):
         run = dataclasses.replace(
             estimator_run(Choice("wine", "wine", {}), path, **options), fold=fold

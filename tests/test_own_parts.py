@@ -1,6 +1,7 @@
 """A loss and an augmentation of the user's own, by import path."""
 
 import importlib
+import itertools
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_several_numbers import FRAME, run_on
 
+from allcores.data import augmentation
 from allcores.data.augmentation import SampleGenerator
 from allcores.planning import trials
 from allcores.study import checks, component, fingerprint, grid, registry
@@ -104,6 +106,15 @@ def test_draws_differ_between_samples_and_epochs_and_calls():
     assert len(values.flatten().unique()) > 0.99 * values.numel()
     assert float(values.mean()) == pytest.approx(0.5, abs=0.01)
     assert abs(float(torch.corrcoef(torch.stack([of.flatten() for of in draws]))[0, 1])) < 0.05
+
+
+def test_a_run_draws_anew_in_each_epoch_and_for_each_seed(own_run):
+    augment, inputs = augmentation.of_run(own_run), torch.zeros(4, 1, 3, 3)
+    places = ((0, 0), (0, 1), (1, 0))  # seed and epoch
+    draws = [augment(inputs, *place, range(4)) for place in places]
+    assert torch.equal(augment(inputs, 0, 1, range(4)), draws[1])
+    for one, other in itertools.combinations(draws, 2):
+        assert not torch.equal(one, other)
 
 
 @pytest.mark.parametrize("strategy", [DDP, SHARED], ids=["ddp", "shared_memory"])
