@@ -10,9 +10,8 @@ from allcores.machine import lifetime
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
 
-from allcores.analysis import writing
+from allcores.analysis import suggestions, writing
 from allcores.analysis.study import Study
-from allcores.study import grid
 from allcores.study.results_folder import ResultsFolder
 
 if __name__ == "__main__":
@@ -26,7 +25,7 @@ if __name__ == "__main__":
     try:
         folder = ResultsFolder(str(flags.config.parent.parent))
         config = json.loads(flags.config.read_text())
-        table = grid.expand(config)
+        table = suggestions.table(config, folder)
         if flags.without_missing:
             table = folder.without_missing(table)
         writing.write(Study(config, table, folder, flags.study), flags.again)

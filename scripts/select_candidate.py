@@ -37,14 +37,20 @@ def main(flags):
     runs = {label: list(map(folder.run_files, paths)) for label, paths in inner_paths.items()}
     made_of = folder.made_of_choice(choice, flags.metric)
     metric = metrics.Metric.of(flags.metric)
+    earlier = {}
+    if choice.previous:
+        earlier = Record.read(folder.selection(choice.previous.path)).content["candidates"]
     try:
-        result = selection.choose(runs, choice.keeps, len(choice.rungs), metric)
+        if choice.search:
+            by = choice.suggested_by
+            values = folder.suggested(by) if by else choice.search.first
+            result = selection.choose_in_search(choice, runs, values, earlier, metric)
+        else:
+            result = selection.choose(runs, choice.keeps, choice.rung, metric)
+            result["candidates"] = earlier | result["candidates"]
     except ValueError:  # all have diverged
         discard(folder, table, choice, inner_paths, [])
         raise
-    if choice.previous:
-        earlier = Record.read(folder.selection(choice.previous.path)).content
-        result["candidates"] = earlier["candidates"] | result["candidates"]
     Record(made_of, loaded=fingerprint.loaded(), content=result).write(flags.output)
     discard(folder, table, choice, inner_paths, result["kept"])
     print(f"kept: {', '.join(result['kept'])}")

@@ -14,11 +14,12 @@ from allcores.campaign import commands
 
 
 def main(flags):
+    from allcores.analysis import suggestions
     from allcores.campaign import config as configs
     from allcores.campaign import journal, why
     from allcores.campaign.status import Status, unused
     from allcores.planning import choose
-    from allcores.study import grid, results_folder
+    from allcores.study import results_folder
 
     config = configs.read(flags.configfile, pairs=flags.config)
     name = f"results/{results_folder.name_of(flags.configfile)}"
@@ -32,7 +33,7 @@ def main(flags):
         what = "a call is just choosing how to train"
         what = what if is_choosing else "no way of training has been chosen yet"
         raise ValueError(f"`strategies: [auto]`: {what}")
-    table = grid.expand(config)
+    table = suggestions.table(config, folder)
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")
     if flags.unused or flags.remove_unused:

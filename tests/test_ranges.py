@@ -57,7 +57,7 @@ def test_the_order_in_which_keys_are_written_decides_nothing():
 @pytest.mark.parametrize("ends", [(0.1, 0.11), (0.9, 0.99), (0.5, 1.0), (0.98, 1.01)])
 def test_all_values_of_a_narrow_range_can_be_drawn(ends):
     narrow = ranges.Range(*ends, is_log=True)
-    drawn = ranges.draw([narrow], narrow.count, 0)
+    drawn = ranges.sobol([narrow], narrow.count, 0)
     assert len({*drawn}) == narrow.count
     assert {(ends[0],), (ends[1],)} <= {*drawn}
 
@@ -73,7 +73,7 @@ axis = st.one_of(
 @given(st.lists(axis, min_size=1, max_size=4), st.integers(1, 40), st.integers(0, 9))
 def test_candidates_differ_however_few_there_are(axes, count, seed):
     count = min(count, math.prod(axis.count for axis in axes))
-    candidates = ranges.draw(axes, count, seed)
+    candidates = ranges.sobol(axes, count, seed)
     assert len({*map(repr, candidates)}) == count
     for axis, values in zip(axes, zip(*candidates, strict=True), strict=True):
         if isinstance(axis, ranges.Range):

@@ -27,7 +27,7 @@ from allcores.data import folds
 from allcores.data.batches import shards, shuffled
 from allcores.datasets import digits
 from allcores.files import read_json, write_json
-from allcores.study import candidates, grid, run_files, schema, sweeps
+from allcores.study import candidates, grid, ranges, run_files, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
 from allcores.study.run_files import RunFolder
 
@@ -160,13 +160,13 @@ def test_candidates_are_drawn_from_grids_of_any_size(sizes, count, seed):
     total = prod(sizes)
     count = min(count, total)
     axes = [sweeps.Swept((f"key{n}",), list(range(size))) for n, size in enumerate(sizes)]
-    drawn = sweeps._draw(axes, {"count": count, "seed": seed})
+    drawn = ranges.draw(axes, {"count": count, "seed": seed})
     assert len(set(drawn)) == count
     assert drawn == sorted(drawn), "in the order of the grid"
-    assert drawn == sweeps._draw(axes, {"count": count, "seed": seed})
+    assert drawn == ranges.draw(axes, {"count": count, "seed": seed})
     if total <= 100:
         every = list(itertools.product(*(range(size) for size in sizes)))
-        assert sweeps._draw(axes, None) == every
+        assert ranges.draw(axes, None) == every
         assert set(drawn) <= set(every)
 
 

@@ -6,7 +6,7 @@ import statistics
 
 import pandas as pd
 
-from allcores.analysis import metrics, tidy
+from allcores.analysis import metrics, suggestions, tidy
 from allcores.study import run_files, schema
 from allcores.study.identity import Record
 
@@ -36,6 +36,54 @@ def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
     if len(inner) == 1:  # nothing to choose from
         (only,) = inner
         return {"kept": [only], "candidates": {}}
+    candidates = scored(inner, rung, metric)
+    kept = best_first(candidates, metric)[:keeps]
+    if not kept:
+        raise ValueError(f"all candidates diverged, or have no {metric}: {', '.join(candidates)}")
+    return {"kept": kept, "candidates": candidates}
+
+
+def choose_in_search(choice, inner, values, earlier, metric):
+    """What a candidates.Selection of a search keeps, or suggests at the end of a round.
+
+    Args:
+        inner: as of choose().
+        values: label of each candidate of the round -> {name: value}.
+        earlier: label -> entry of the candidates of all Selections before.
+        metric: metrics.Metric of the scores.
+
+    Returns:
+        as choose(), with "values" of each candidate and whether it was "pruned": not
+        trained to the end. "suggested", at the end of a round: label -> values of those of the
+        next, which are "kept".
+
+    Raises:
+        ValueError: every candidate diverged, or was pruned, and no round is left.
+    """
+    of_round = scored(inner, choice.rung, metric)
+    in_order = best_first(of_round, metric)
+    goes_on = choice.next_inner and not choice.suggests
+    for label, entry in of_round.items():
+        entry["values"] = values[label]
+        entry["pruned"] = bool(goes_on) and label not in in_order[: choice.keeps]
+    candidates = earlier | of_round
+    if goes_on:
+        return {"kept": in_order[: choice.keeps], "candidates": candidates}
+    if choice.suggests:
+        new = suggestions.suggest(
+            choice.search, candidates.values(), metric.sign, len(choice.suggests)
+        )
+        suggested = dict(zip(choice.suggests, new, strict=True))
+        return {"kept": list(suggested), "suggested": suggested, "candidates": candidates}
+    whole = {label: entry for label, entry in candidates.items() if not entry["pruned"]}
+    in_order = best_first(whole, metric)
+    if not in_order:
+        raise ValueError(f"all candidates diverged, or have no {metric}: {', '.join(candidates)}")
+    return {"kept": in_order[:1], "candidates": candidates}
+
+
+def scored(inner, rung, metric):
+    """Candidate -> its entry, as of choose()."""
     candidates = {}
     for label, all_files in inner.items():
         runs = [run_files.metrics(files) for files in all_files]
@@ -48,12 +96,14 @@ def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
             "rung": rung,
             "core_seconds": math.fsum(run["cpu_seconds"] for run in runs),
         }
+    return candidates
+
+
+def best_first(candidates, metric):
+    """The candidates that have a score, the best one first; of equal ones the first."""
     means = {label: entry["mean"] for label, entry in candidates.items()}
     finite = [label for label, mean in means.items() if mean is not None]
-    if not finite:
-        raise ValueError(f"all candidates diverged, or have no {metric}: {', '.join(candidates)}")
-    best_first = sorted(finite, key=lambda label: -metric.sign * means[label])
-    return {"kept": best_first[:keeps], "candidates": candidates}
+    return sorted(finite, key=lambda label: -metric.sign * means[label])
 
 
 def candidates(study, all_metrics, measured):
@@ -84,7 +134,7 @@ def candidates(study, all_metrics, measured):
                 | {"model": selection.family, "candidate": label, "score": entry["mean"]}
                 | {key: entry[key] for key in ("core_seconds", "epochs", "rung")}
                 | {"chosen": label == choice["kept"][0], "inner_folds": len(entry["scores"])}
-                | _values(swept, label)
+                | _values(entry.get("values") or swept.get(label, {}).get("values", {}))
             )
     for run, measures in [] if study.selections else zip(all_metrics, measured, strict=True):
         identity = tidy.identify(run)
@@ -96,17 +146,17 @@ def candidates(study, all_metrics, measured):
                 | {"model": swept[label]["family"], "candidate": label, "score": score}
                 | {"core_seconds": run["cpu_seconds"], "chosen": None}
                 | {"epochs": len(run["epochs"]), "rung": 1}
-                | _values(swept, label)
+                | _values(swept[label]["values"])
             )
     names = [*tidy.RUN, "candidate", "score", "core_seconds", "epochs", "rung", "chosen"]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
 
 
-def _values(swept, label):
-    values = swept.get(label, {"values": {}})["values"].items()
+def _values(values):
+    """The columns of swept values, by the last key of each: "optimizer.lr" is swept_lr."""
     return {
-        f"{SWEPT_COLUMN}{key}": str(value) if isinstance(value, list) else value
-        for key, value in values
+        f"{SWEPT_COLUMN}{key.rpartition('.')[2]}": str(value) if isinstance(value, list) else value
+        for key, value in values.items()
     }
 
 

@@ -16,6 +16,7 @@ from snakemake.iocontainers import Wildcards
 from snakemake.utils import update_config
 
 from allcores import programs, yaml_files
+from allcores.analysis import suggestions
 from allcores.campaign import closing, commands, journal, slurm_jobs, study_jobs, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.board import Board, CallProgress
@@ -29,7 +30,7 @@ from allcores.machine import memory, slurm, warm_start
 from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
-from allcores.study import checks, fit, grid, results_folder, schema, sweeps
+from allcores.study import checks, fit, results_folder, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
 
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
@@ -120,7 +121,7 @@ class Call:
         full_config = choose.with_saved(config, self.folder.plan_file(choose.FILE), cores)
         self.undecided = [] if full_config else choose.studies_of(config)
         self.config = full_config or choose.with_reference(config)
-        self.table = grid.expand(self.config)
+        self.table = suggestions.table(self.config, self.folder)
 
     @property
     def cores_of_a_run(self):

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from allcores import programs
-from allcores.analysis import metrics
+from allcores.analysis import metrics, suggestions
 from allcores.analysis.study import Study
 from allcores.campaign import closing, commands
 from allcores.machine import lifetime
@@ -143,6 +143,8 @@ class SelectionJobs:
                 yield self.folder.chosen_path(selection)
 
     def _inner(self, selection):
+        """Paths of the runs that a Selection compares; their values are suggested by now."""
+        suggestions.fill_in(self.config, self.table, selection, self.folder)
         paths = self.folder.scored_paths(selection).values()
         return [path for paths_of_candidate in paths for path in paths_of_candidate]
 

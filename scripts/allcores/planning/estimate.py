@@ -57,6 +57,7 @@ class Estimates:
         self.paths_of_kind = defaultdict(list)
         for path, run in table.runs.items():
             self.paths_of_kind[_kind(run)].append(path)
+        self.largest = functools.cache(self._largest)
         self.read_again()
 
     def read_again(self):
@@ -67,10 +68,11 @@ class Estimates:
         self.expected = functools.cache(self._expected)
         self.from_run = functools.cache(self._from_run)
         self.correction = functools.cache(self._correction)
+        self.largest = functools.cache(self._largest)
 
     def seconds(self, run):
         """Expected duration of a Run in seconds."""
-        return self.expected(_kind(run)).seconds
+        return self.expected(self._kind(run)).seconds
 
     def work(self, run):
         """The same without the start of a process: what it takes in a job of several."""
@@ -79,20 +81,27 @@ class Estimates:
 
     def minutes(self, runs):
         """A generous time limit for Runs, one after the other: a cluster ends what exceeds it."""
-        expected = [self.expected(_kind(run)) for run in runs]
+        expected = [self.expected(self._kind(run)) for run in runs]
         factor, least = LIMITS[all(one.measured for one in expected)]
         return max(least, math.ceil(factor * math.fsum(one.seconds for one in expected) / 60))
 
     def memory_mb(self, run):
         """Expected peak memory of a Run on each of its nodes in megabytes, generously: a cluster
         kills what exceeds it."""
-        expected = self.expected(_kind(run))
+        expected = self.expected(self._kind(run))
         processes = -(-run.processes // run.nodes)  # on a node
         torch_mb = 0 if self.forked else TORCH_MB
         of_node = expected.bytes / run.nodes
         if expected.measured:
             return torch_mb + round(claimed(of_node, processes) / 1e6)
         return torch_mb + round(FORKED_MB * (1 + processes) + of_node / 1e6)
+
+    def _kind(self, run):
+        """See _kind(); a candidate that was suggested since is of a new one."""
+        kind = _kind(run)
+        if kind not in self.paths_of_kind:
+            self.paths_of_kind[kind] = [run.path]
+        return kind
 
     def _expected(self, kind):
         run = self.table.runs[self.paths_of_kind[kind][0]]
@@ -116,7 +125,8 @@ class Estimates:
         """Seconds by the pace of the run's recipe, or else by a step of its model; bytes by what it
         keeps, without those of torch."""
         trial = preflight.trial(run)
-        counts = UNKNOWN | (self.counts.get(trial[0], {}) if trial else {})
+        known = self.counts.get(trial[0]) if trial else None
+        counts = UNKNOWN | (known or self.largest(self.table.family(run)))
         sizes = Sizes.of(run, self.folder.data(run))
         train = sizes.train if sizes else run.train_size or UNKNOWN_IMAGES
         images = train * run.trained_epochs
@@ -128,6 +138,14 @@ class Estimates:
         start_up = FORKED_START_UP if self.forked else START_UP
         seconds = start_up + work / run.cores**SCALING
         return Expected(seconds, activations + copies, measured=False)
+
+    def _largest(self, family):
+        """The most that a sample of any candidate of a sweep takes, for one that is suggested."""
+        runs = {run.model.label: run for run in self.table.runs.values()}
+        runs = [run for run in runs.values() if self.table.family(run) == family]
+        trials = [trial for run in runs if (trial := preflight.trial(run))]
+        known = [self.counts[key] for key, _ in trials if key in self.counts]
+        return {key: max(counts[key] for counts in known) for key in (known[0] if known else ())}
 
     def _from_plan(self, run):
         """By what a plan has measured; None: it has not."""
@@ -182,4 +200,6 @@ def _kind(run):
     return (
         *(wildcards[key] for key in ("dataset", "model", "strategy", "layout", "size")),
         *(run.folds, run.inner_folds, run.stop_after),
+        # Those of a candidate that is suggested are others in each fold.
+        *(run.batch_size, repr(run.model.options)),
     )

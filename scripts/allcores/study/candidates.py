@@ -1,9 +1,48 @@
-"""Choices between the candidates of a sweep, by inner folds, perhaps on several rungs."""
+"""Choices between the candidates of a sweep, by inner folds, perhaps on several rungs.
+
+Where candidates are searched for, they come in rounds: those of a round are suggested by the scores
+of all before. Their labels are known from the start, and so are the paths of their runs; their
+values are written down when they are suggested.
+"""
 
 import dataclasses
 import itertools
 import math
 from dataclasses import dataclass
+
+# The candidates of a search that are drawn before any is suggested, as many as Optuna's TPE draws.
+FIRST = 10
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the suggestions of candidates depend on beside the scores of earlier ones.
+
+    Attributes:
+        space: name of each key that is searched, "optimizer.lr" -> the list or range in the config.
+        first: label of each candidate of the first round -> {name: value}.
+        at_once: how many are suggested in each later round.
+        seed: of the sampler.
+    """
+
+    space: dict
+    first: dict
+    at_once: int
+    seed: int
+
+    @classmethod
+    def of(cls, swept, labels):
+        """The Search of candidates by their labels; None: they are all known from the start."""
+        settings = swept.get(labels[0], {}).get("search")
+        if settings is None:
+            return None
+        first = labels[: max(FIRST, settings["at_once"])]
+        return cls(
+            settings["space"],
+            {label: swept[label]["search"]["values"] for label in first},
+            settings["at_once"],
+            settings["seed"],
+        )
 
 
 @dataclass(frozen=True)
@@ -11,7 +50,7 @@ class Selection:
     """A choice between the candidates of a sweep, for one fold.
 
     With successive halving there is one on each rung, between the candidates that the previous
-    one has kept.
+    one has kept; with a Search, one on each rung of each round.
 
     Attributes:
         study: the study that makes it.
@@ -21,6 +60,9 @@ class Selection:
         previous: the Selection on the previous rung; None: this is the first.
         keeps: how many candidates go on; on the last rung, 1: its final run is trained.
         next_inner: the inner runs on the next rung, as `inner`; None: this is the last.
+        search: the Search that the candidates are of; None: all are known from the start.
+        suggests: labels of the candidates that are suggested by the scores on this rung, the last
+            one of a round.
     """
 
     study: str
@@ -30,6 +72,8 @@ class Selection:
     previous: "Selection | None" = None
     keeps: int = 1
     next_inner: dict | None = None
+    search: "Search | None" = None
+    suggests: tuple = ()
 
     @property
     def path(self):
@@ -42,6 +86,20 @@ class Selection:
     def rungs(self):
         """The Selections up to this one, the first rung first."""
         return [*(self.previous.rungs if self.previous else []), self]
+
+    @property
+    def rung(self):
+        """The number of its rung, in its round of a search, from 1."""
+        return 1 if self.is_first_of_round else self.previous.rung + 1
+
+    @property
+    def is_first_of_round(self):
+        return self.previous is None or bool(self.previous.suggests)
+
+    @property
+    def suggested_by(self):
+        """The Selection that suggests its candidates; None: they are known from the start."""
+        return self.previous if self.is_first_of_round else self.previous.suggested_by
 
     @property
     def stand_ins(self):
@@ -78,18 +136,45 @@ def of_study(name, study, final, swept):
     for (family, *_), candidates in groups.items():
         # A model that is not swept over leaves nothing to choose.
         folds = study["select"] if candidates[0].model.label != family else 0
-        counts = rung_counts(len(candidates), factor)
-        rungs = []
-        for remaining in reversed(range(len(counts))):
-            runs = {run.model.label: _inner(run, folds, factor**remaining) for run in candidates}
-            rungs.append({label: [run.path for run in inner] for label, inner in runs.items()})
-            inner_runs |= {run.path: run for inner in runs.values() for run in inner}
-        first_paths += itertools.chain(*rungs[0].values())
+        search = Search.of(swept, [run.model.label for run in candidates])
         selection, paths = None, {run.model.label: run.path for run in candidates}
-        for inner, next_inner, keeps in itertools.zip_longest(rungs, rungs[1:], counts[1:]):
-            selection = Selection(name, family, inner, paths, selection, keeps or 1, next_inner)
+        rungs = list(_rungs(_rounds(candidates, search), folds, factor))
+        for (inner, keeps, suggests), after in itertools.zip_longest(rungs, rungs[1:]):
+            inner_runs |= {run.path: run for runs in inner.values() for run in runs}
+            selection = Selection(
+                *(name, family, _paths(inner), paths, selection, keeps),
+                next_inner=_paths(after[0]) if after else None,
+                search=search,
+                suggests=suggests,
+            )
+        first_paths += itertools.chain(*selection.rungs[0].inner.values())
         selections[selection.path] = selection
     return selections, list(dict.fromkeys(first_paths)), inner_runs
+
+
+def _paths(inner):
+    return {label: [run.path for run in runs] for label, runs in inner.items()}
+
+
+def _rounds(candidates, search):
+    """Lists of the candidates that are scored before others are suggested by their scores."""
+    if not search:
+        return [candidates]
+    first = len(search.first)
+    later = range(first, len(candidates), search.at_once)
+    return [candidates[:first], *(candidates[at : at + search.at_once] for at in later)]
+
+
+def _rungs(rounds, folds, factor):
+    """Yield (label -> inner runs, how many go on, labels suggested next) for each rung in turn."""
+    for candidates, next_round in itertools.pairwise([*rounds, []]):
+        counts = rung_counts(len(candidates), factor)
+        for remaining in reversed(range(len(counts))):
+            inner = {run.model.label: _inner(run, folds, factor**remaining) for run in candidates}
+            if remaining:
+                yield inner, counts[-remaining], ()
+            else:
+                yield inner, len(next_round) or 1, tuple(run.model.label for run in next_round)
 
 
 def _inner(run, folds, divisor):

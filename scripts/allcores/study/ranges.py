@@ -9,7 +9,10 @@ The values of all ranges and lists of an entry are the coordinates of a scramble
 gaps than independent draws do, for each key alone and for several together.
 """
 
+import itertools
 import math
+import random
+import sys
 from dataclasses import dataclass
 
 from allcores.study.component import is_integer, is_number, number_hint
@@ -71,25 +74,32 @@ class Range:
     def at(self, position):
         """The value at a position from 0 up to, not including, 1."""
         if self.step is not None:
-            return self._number(int(position * self.count))
+            return self.numbered(int(position * self.count))
         end = self.most + self._is_whole()
         if self.is_log:
             value = self.least * (end / self.least) ** position
         else:
             value = self.least + position * (end - self.least)
-        if self._is_whole():
-            value = math.floor(value)
-        else:
+        return self.rounded(math.floor(value) if self._is_whole() else value)
+
+    def rounded(self, value):
+        """The value that is written for a number within a range without steps."""
+        if not self._is_whole():
             value = float(f"{value:.{DIGITS}g}") if self.is_log else round(value, self._decimals())
         return min(max(value, self.least), self.most)
 
     def all(self):
         """The values, unless it is continuous."""
-        return [self._number(number) for number in range(self.count)]
+        return [self.numbered(number) for number in range(self.count)]
 
-    def _number(self, number):
+    def numbered(self, number):
+        """The value with a number from 0, unless it is continuous."""
         value = self.least + (self.step or 1) * number
         return value if is_integer(value) else float(f"{value:.12g}")  # 3 * 0.1 is not 0.3
+
+    def number_of(self, value):
+        """The number of a value, see numbered()."""
+        return round((value - self.least) / (self.step or 1))
 
     def _decimals(self):
         """So many that a range has at least 10 ** (DIGITS - 1) values."""
@@ -139,7 +149,74 @@ def problem(value):
     return None
 
 
-def draw(axes, count, seed):
+@dataclass(frozen=True)
+class Swept:
+    """A list or a range in a model's entry.
+
+    Attributes:
+        path: its keys in the entry: ("optimizer", "lr").
+        found: the list, one value for each candidate; or the dict that is a range.
+    """
+
+    path: tuple
+    found: list | dict
+
+    @property
+    def axis(self):
+        """The Values or the Range of it."""
+        return read(self.found)
+
+    @property
+    def key(self):
+        return self.path[-1]
+
+    @property
+    def name(self):
+        """Its keys in one text: "optimizer.lr"."""
+        return ".".join(self.path)
+
+
+def draw(lists, sample):
+    """The values of each candidate: all combinations, or a sample of them.
+
+    Combinations of lists are numbered in the order of itertools.product(), and numbers are drawn:
+    all combinations together may not fit into memory.
+    """
+    total = math.prod(swept.axis.count for swept in lists)
+    if sample is None:
+        return list(itertools.product(*(swept.axis.all() for swept in lists)))
+    settings = sample if isinstance(sample, dict) else {"count": sample}
+    if any(isinstance(swept.found, dict) for swept in lists):
+        return spread(lists, settings["count"], settings.get("seed", 0))
+    draws = random.Random(settings.get("seed", 0))
+    if total <= sys.maxsize:  # as sample() requires
+        numbers = draws.sample(range(total), settings["count"])
+    else:
+        numbers = set()
+        while len(numbers) < settings["count"]:
+            numbers.add(draws.randrange(total))
+    return [_combination(lists, number) for number in sorted(numbers)]
+
+
+def spread(lists, count, seed):
+    """The values of the first `count` candidates of a sequence, see sobol()."""
+    # In the order of names, so that the order in which keys are written decides nothing.
+    order = sorted(range(len(lists)), key=lambda place: lists[place].path)
+    places = [order.index(place) for place in range(len(lists))]
+    drawn = sobol([lists[place].axis for place in order], count, seed)
+    return [tuple(values[place] for place in places) for values in drawn]
+
+
+def _combination(lists, number):
+    """The values of the combination with that number, the last list's changing fastest."""
+    values = []
+    for swept in reversed(lists):
+        number, position = divmod(number, len(swept.found))
+        values.append(swept.found[position])
+    return tuple(reversed(values))
+
+
+def sobol(axes, count, seed):
     """The first `count` different candidates of a sequence.
 
     Args:

@@ -224,7 +224,8 @@ class ResultsFolder:
         paths = list(chain(*self.scored_paths(selection).values()))
         scores = self.digests_of_results(paths)
         earlier = selection.previous and self.digests.of(self.selection(selection.previous.path))
-        return digest(json.dumps([code, metric, scores, earlier]))
+        search = selection.search and dataclasses.asdict(selection.search)
+        return digest(json.dumps([code, metric, scores, earlier, search, selection.suggests]))
 
     def digests_of_results(self, paths):
         """Path -> digest of the results of each run; None: there are none."""
@@ -233,11 +234,21 @@ class ResultsFolder:
 
     def kept_labels(self, selection):
         """The labels of the candidates that a Selection keeps; None: not known yet."""
+        labels = self._content_of_choice(selection).get("kept")
+        return labels if labels is not None and set(labels) <= set(selection.final) else None
+
+    def suggested(self, selection):
+        """Label -> {name: value} of the candidates that a Selection suggests, as far as known."""
+        suggested = self._content_of_choice(selection).get("suggested", {})
+        names = selection.search.space.keys() if selection.search else ()
+        # Another space may have been searched before.
+        return {label: values for label, values in suggested.items() if values.keys() == set(names)}
+
+    def _content_of_choice(self, selection):
         try:
-            labels = Record.read(self.selection(selection.path)).content["kept"]
-            return labels if set(labels) <= set(selection.final) else None
+            return Record.read(self.selection(selection.path)).content
         except (OSError, ValueError, KeyError, TypeError):
-            return None
+            return {}
 
     def chosen_path(self, selection):
         """The path of the final run that a Selection chooses; None: not known yet."""
@@ -250,7 +261,9 @@ class ResultsFolder:
         if not selection.previous:
             return selection.inner
         labels = self.kept_labels(selection.previous)
-        return labels and {label: selection.inner[label] for label in labels}
+        if labels is None or not set(labels) <= set(selection.inner):
+            return None
+        return {label: selection.inner[label] for label in labels}
 
     def wanted_paths(self, table):
         """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
@@ -262,7 +275,8 @@ class ResultsFolder:
 
     def _wanted(self, selection):
         for rung in selection.rungs:
-            yield from chain(*(self.scored_paths(rung) or rung.stand_ins).values())
+            scored = self.scored_paths(rung)
+            yield from chain(*(rung.stand_ins if scored is None else scored).values())
         yield self.chosen_path(selection) or next(iter(selection.final.values()))
 
     def study(self, name):

@@ -14,45 +14,23 @@ The other modules only see the expanded entries.
 import copy
 import itertools
 import math
-import random
 import re
-import sys
-from dataclasses import dataclass
 
 from allcores.study import grid, ranges, registry
+from allcores.study.candidates import FIRST
 from allcores.study.component import is_integer
 from allcores.study.run import digest
 from allcores.study.schema import SWEPT, WRITTEN, listed, mapping
 
-SAMPLE = "sample"
+SAMPLE, SEARCH = "sample", "search"
+SAMPLERS = ("tpe",)
+AT_ONCE = 8  # candidates that are suggested together
 # What an entry says to be filled in, and where the file of a dataset says with what.
 PRESET, RECOMMENDED = ("preset", "recommended"), "RECOMMENDED"
 # Keys whose values are names: no sweeps.
 NAMES = ("name", "import", "precision", "memory_format")
 LONGEST_LABEL = 60
 MOST_CANDIDATES = 10_000  # of an entry
-
-
-@dataclass(frozen=True)
-class Swept:
-    """A list or a range in a model's entry.
-
-    Attributes:
-        path: its keys in the entry: ("optimizer", "lr").
-        found: the list, one value for each candidate; or the dict that is a range.
-    """
-
-    path: tuple
-    found: list | dict
-
-    @property
-    def axis(self):
-        """The Values or the Range of it."""
-        return ranges.read(self.found)
-
-    @property
-    def key(self):
-        return self.path[-1]
 
 
 def findings(config):
@@ -63,7 +41,8 @@ def findings(config):
     for label, entry in mapping(config.get("models")).items():
         lists = list(_lists(label, mapping(entry)))
         of_lists = list(_check_lists(label, lists))
-        problems += of_lists or _check_sample(label, lists, mapping(entry).get(SAMPLE))
+        check = _check_search if SEARCH in mapping(entry) else _check_sample
+        problems += of_lists or check(label, lists, mapping(entry))
     return problems or [
         (("models", label), f"a candidate would be called {name!r}, like another model")
         for label, name in _clashes(config)
@@ -87,10 +66,10 @@ def _check_lists(label, lists):
             yield path, f"found {swept.found}; nothing may be listed twice"
 
 
-def _check_sample(label, lists, sample):
+def _check_sample(label, lists, entry):
     """`sample` draws at most as many candidates as there are, and not too many to train."""
     path, total = ("models", label, SAMPLE), math.prod(swept.axis.count for swept in lists)
-    most = min(total, MOST_CANDIDATES)
+    most, sample = min(total, MOST_CANDIDATES), entry.get(SAMPLE)
     if sample is None:
         if any(swept.axis.is_continuous for swept in lists):
             yield path[:2], "has a range without steps; expected `sample`, a number of candidates"
@@ -104,6 +83,31 @@ def _check_sample(label, lists, sample):
         yield path, f"found {sample!r}; expected a number from 1 to {most}, of candidates"
     elif isinstance(sample, dict) and not _is_count_and_seed(sample):
         yield path, f"found {sample!r}; expected a number, or count and a seed"
+
+
+def _check_search(label, lists, entry):
+    """`search` has as many candidates to try, of which some are suggested by scores of others."""
+    path, search = ("models", label, SEARCH), entry[SEARCH]
+    known = ("sampler", "trials", "at_once", "seed")
+    most = min(math.prod(swept.axis.count for swept in lists), MOST_CANDIDATES)
+    if SAMPLE in entry:
+        yield path, f"conflicts with `{SAMPLE}`: expected one of them"
+    elif not lists:
+        yield path, "there is no list or range in this entry to search"
+    elif not isinstance(search, dict) or not {"sampler", "trials"} <= set(search) <= set(known):
+        yield path, f"found {search!r}; expected sampler, trials, and perhaps at_once and a seed"
+    elif search["sampler"] not in SAMPLERS:
+        yield (*path, "sampler"), f"found {search['sampler']!r}; known: {', '.join(SAMPLERS)}"
+    elif not is_integer(at_once := search.get("at_once", AT_ONCE)) or at_once < 1:
+        yield (*path, "at_once"), f"found {at_once!r}; expected a whole number from 1"
+    elif not is_integer(search.get("seed", 0)):
+        yield (*path, "seed"), f"found {search['seed']!r}; expected a whole number"
+    elif not is_integer(trials := search["trials"]) or not max(FIRST, at_once) < trials <= most:
+        yield (
+            (*path, "trials"),
+            f"found {trials!r}; expected more than the {max(FIRST, at_once)} that are drawn before "
+            f"any is suggested, and at most {most:,}, of which none is tried twice",
+        )
 
 
 def _check_recommended(config):
@@ -174,8 +178,7 @@ def _clashes(config):
     labels = set(models)
     for label, entry in models.items():
         lists = list(_lists(label, mapping(entry)))
-        for values in _draw(lists, entry.get(SAMPLE)) if lists else ():
-            name = _label(label, lists, values)
+        for name, _ in _drawn(label, entry, lists) if lists else ():
             if name in labels:
                 yield label, name
             labels.add(name)
@@ -203,7 +206,9 @@ def stand_in(config):
             for sweep in _lists(label, mapping(entry))
             if sweep.found and not list(_check_lists(label, [sweep]))
         ]
-        models[label] = {key: value for key, value in mapping(entry).items() if key != SAMPLE}
+        models[label] = {
+            key: value for key, value in mapping(entry).items() if key not in (SAMPLE, SEARCH)
+        }
         if lists:
             models[label] = _candidate(entry, label, lists, [sweep.axis.at(0) for sweep in lists])
             swept[label] = {"family": label, "values": {}}
@@ -221,19 +226,51 @@ def expanded(config):
             models[label], labels[label] = entry, [label]
             continue
         labels[label], written[label] = [], entry
-        for values in _draw(lists, entry.get(SAMPLE)):
-            candidate = _candidate(entry, label, lists, values)
-            name = _label(label, lists, values)
-            models[name] = candidate
+        for name, values in _drawn(label, entry, lists):
+            models[name] = _candidate(entry, label, lists, values)
             labels[label].append(name)
             values_by_key = {sweep.key: value for sweep, value in zip(lists, values, strict=True)}
             swept[name] = {"family": label, "values": values_by_key}
+            if SEARCH in entry:
+                swept[name] |= {"search": _search(entry[SEARCH], lists, values)}
     if not swept:
         return config
     studies = config.get("studies")
     if isinstance(studies, dict):
         studies = {name: _with_candidates(study, labels) for name, study in studies.items()}
     return config | {"models": models, "studies": studies, SWEPT: swept, WRITTEN: written}
+
+
+def _drawn(label, entry, lists):
+    """(label, values) of each candidate of an entry. Those of a search are drawn, too: they stand
+    for the ones that will be suggested."""
+    if search := entry.get(SEARCH):
+        drawn = ranges.spread(lists, search["trials"], search.get("seed", 0))
+        return [(f"{label}-trial{number}", values) for number, values in enumerate(drawn, 1)]
+    drawn = ranges.draw(lists, entry.get(SAMPLE))
+    return [(_label(label, lists, values), values) for values in drawn]
+
+
+def _search(settings, lists, values):
+    """What candidates.Search.of() reads of a candidate."""
+    return {
+        "space": {swept.name: swept.found for swept in lists},
+        "values": {swept.name: value for swept, value in zip(lists, values, strict=True)},
+        "at_once": settings.get("at_once", AT_ONCE),
+        "seed": settings.get("seed", 0),
+    }
+
+
+def candidate(config, family, values):
+    """The entry of a candidate with values that were suggested for it.
+
+    Args:
+        config: the expanded one.
+        values: name of each key that is searched -> value.
+    """
+    entry = config[WRITTEN][family]
+    lists = list(_lists(family, entry))
+    return _candidate(entry, family, lists, [values[swept.name] for swept in lists])
 
 
 def _with_candidates(study, labels):
@@ -257,13 +294,13 @@ def _lists(label, entry):
     for key, value in entry.items():
         is_list = isinstance(value, list) and not _is_value(_model(label, entry), key, value)
         if is_list or ranges.is_range(value):
-            yield Swept((key,), value)
+            yield ranges.Swept((key,), value)
         elif isinstance(value, dict) and key in ("optimizer", "loss", "augmentation"):
             component = _component(key, value)
             for inner, option in value.items():
                 is_list = isinstance(option, list) and not _is_value(component, inner, option)
                 if is_list or ranges.is_range(option):
-                    yield Swept((key, inner), option)
+                    yield ranges.Swept((key, inner), option)
 
 
 def _is_value(component, key, value):
@@ -292,53 +329,25 @@ def _component(key, entry):
     return components.get(name)
 
 
-def _draw(lists, sample):
-    """The values of each candidate: all combinations, or a sample of them.
-
-    Combinations of lists are numbered in the order of itertools.product(), and numbers are drawn:
-    all combinations together may not fit into memory.
-    """
-    total = math.prod(swept.axis.count for swept in lists)
-    if sample is None:
-        return list(itertools.product(*(swept.axis.all() for swept in lists)))
-    settings = sample if isinstance(sample, dict) else {"count": sample}
-    if any(isinstance(swept.found, dict) for swept in lists):
-        # In the order of names, so that the order in which keys are written decides nothing.
-        order = sorted(range(len(lists)), key=lambda place: lists[place].path)
-        axes = [lists[place].axis for place in order]
-        drawn = ranges.draw(axes, settings["count"], settings.get("seed", 0))
-        places = [order.index(place) for place in range(len(lists))]
-        return [tuple(values[place] for place in places) for values in drawn]
-    draws = random.Random(settings.get("seed", 0))
-    if total <= sys.maxsize:  # as sample() requires
-        numbers = draws.sample(range(total), settings["count"])
-    else:
-        numbers = set()
-        while len(numbers) < settings["count"]:
-            numbers.add(draws.randrange(total))
-    return [_combination(lists, number) for number in sorted(numbers)]
-
-
 def how_drawn(entry):
     """How the candidates of an entry with `sample` are drawn, in words."""
+    if search := entry.get(SEARCH):
+        first = max(FIRST, search.get("at_once", AT_ONCE))
+        return (
+            f", the first {first} drawn by a scrambled Sobol sequence, the others suggested by "
+            f"Optuna's tree-structured Parzen estimator (seed {search.get('seed', 0)})"
+        )
     has_range = any(isinstance(swept.found, dict) for swept in _lists("", entry))
     how = "from ranges by a scrambled Sobol sequence" if has_range else "at random from a grid"
     seed = entry[SAMPLE].get("seed", 0) if isinstance(entry[SAMPLE], dict) else 0
     return f", drawn {how} (seed {seed})"
 
 
-def _combination(lists, number):
-    """The values of the combination with that number, the last list's changing fastest."""
-    values = []
-    for swept in reversed(lists):
-        number, position = divmod(number, len(swept.found))
-        values.append(swept.found[position])
-    return tuple(reversed(values))
-
-
 def _candidate(entry, label, lists, values):
     """The entry with one value instead of each list."""
-    candidate = {key: value for key, value in copy.deepcopy(entry).items() if key != SAMPLE}
+    candidate = {
+        key: value for key, value in copy.deepcopy(entry).items() if key not in (SAMPLE, SEARCH)
+    }
     for swept, value in zip(lists, values, strict=True):
         inner = candidate
         for key in swept.path[:-1]:
