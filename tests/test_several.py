@@ -315,7 +315,9 @@ def test_jobs_are_as_many_as_keep_the_cores_busy():
     runs = list(grid.expand(config).runs.values())
     assert len(runs) == 40
     for cores, seconds, wanted, per_job, expected in [
-        (2, 0.01, 10, None, 8),  # four for each core
+        (2, 1.0, 10, None, 8),  # four for each core
+        (2, 0.2, 10, None, 4),  # that take two seconds each
+        (2, 0.01, 10, None, 2),  # one for each core
         (48, 0.01, 10, None, 40),  # no more than runs
         (2, 5.0, 10, None, 20),  # as many as take ten seconds
         (None, 0.1, 600, None, 1),  # of a cluster

@@ -9,7 +9,9 @@ SHORT = 10.0
 # Seconds that a job should take: where cores of this machine wait for it; as a step on the nodes of
 # an allocation; as a job that is submitted to a cluster.
 LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
-JOBS_PER_CORE = 4  # at least, where there are enough runs: no core shall be idle at the end
+# Jobs per core, so that none is idle for long at the end, unless they would take less than so many
+# seconds: a job costs most of one to start.
+JOBS_PER_CORE, LEAST = 4, 2.0
 
 
 def is_short(run, seconds, conditions):
@@ -47,8 +49,9 @@ def deal(runs, seconds_of, cores, wanted, runs_per_job=None):
     groups = []
     for key, members in kinds.items():
         at_once = cores // members[0].cores_on_node if cores else 0
-        fewest = math.ceil(JOBS_PER_CORE * at_once * work[key] / math.fsum(work.values()))
-        count = min(len(members), max(1, fewest, math.ceil(work[key] / wanted)))
+        share = work[key] / math.fsum(work.values())
+        fewest = max(min(JOBS_PER_CORE * at_once * share, work[key] / LEAST), at_once * share)
+        count = min(len(members), max(1, math.ceil(max(fewest, work[key] / wanted))))
         if runs_per_job:
             count = math.ceil(len(members) / runs_per_job)
         members.sort(key=lambda run: (repr(run.model.options), run.path))

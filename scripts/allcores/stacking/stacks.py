@@ -136,12 +136,13 @@ def _prepared(entry):
     prepared = PreparedRun.with_folds(run, dataset, fold_of)
     torch.manual_seed(run.seed)
     model = models.build(run, prepared.dataset.shape, prepared.dataset.task.outputs)
-    code, has_batch_norm = _graph_of(run, prepared.dataset.shape, model)
     if _weights(model) > MOST_WEIGHTS:
         raise ValueError("its network is too large to gain by it")
     steps = run.epochs * count_batches(len(prepared.samples), run.batch_size)
     if _work(prepared, model) > MOST_WORK or steps > MOST_STEPS:
         raise ValueError("its training takes so long that it needs checkpoints")
+    # The last of all, as it takes the longest.
+    code, has_batch_norm = _graph_of(run, prepared.dataset.shape, model)
     if has_batch_norm and len(prepared.samples) % run.batch_size == 1:
         raise ValueError("batch norm has no statistics of a batch of one sample")
     return prepared, model, code
