@@ -8,6 +8,7 @@ import pandas as pd
 
 import allcores
 from allcores import programs
+from allcores.analysis import tidy
 from allcores.analysis.selection import SWEPT_COLUMN
 from allcores.analysis.wording import comma_separated, count
 from allcores.study import grid, registry
@@ -228,7 +229,8 @@ def _selection(candidates, rows, runs, facts):
         part = "all of it except its validation part" if held_back else "all of it"
         yield f"{comma_separated(keys)} of {model} {'was' if len(keys) == 1 else 'were'} chosen"
         drawn = dict(facts.drawn).get(model, "")
-        yield f"within each fold from {count(len(candidates), 'candidate')}{drawn}: the one with"
+        number = of_model.groupby(list(tidy.RUN), dropna=False).size().max()
+        yield f"within each fold from {count(number, 'candidate')}{drawn}: the one with"
         yield f"the best mean {facts.metric} in {inner} within the training part was trained on"
         yield f"{part} (nested cross-validation)."
         if of_model["rung"].max() > 1:

@@ -86,7 +86,7 @@ class Facts:
         curve: the Metric whose value is known for every epoch.
         stratified: see tasks/base.py.
         drawn: (label, how its candidates were drawn, in words) of each swept model that has a
-            `sample`.
+            `sample` or a `search`.
         base: the baseline with the cores on which it is one: "serial on 1 core".
         alone: the strategies that compute just what serial does where there is one worker.
     """
@@ -174,7 +174,7 @@ def facts_of(config, study):
         drawn=tuple(
             (label, sweeps.how_drawn(entry))
             for label, entry in config.get(schema.WRITTEN, {}).items()
-            if sweeps.SAMPLE in entry
+            if {sweeps.SAMPLE, sweeps.SEARCH} & set(entry)
         ),
         alone=tuple(
             choice.label for choice in grid.strategies(config, settings) if _is_serial_alone(choice)
@@ -280,6 +280,9 @@ CONDITIONS = {
     "target_accuracy": lambda config, settings: "target_accuracy" in settings,
     "swept": lambda config, settings: any(
         model in config.get(schema.SWEPT, {}) for model in settings["models"]
+    ),
+    "searched": lambda config, settings: any(
+        "search" in config.get(schema.SWEPT, {}).get(model, {}) for model in settings["models"]
     ),
     "swept_widely": _is_swept_widely,
     "selects": lambda config, settings: "select" in settings,

@@ -7,7 +7,7 @@ import statistics
 import pandas as pd
 
 from allcores.analysis import metrics, suggestions, tidy
-from allcores.study import run_files, schema
+from allcores.study import run_files, schema, sweeps
 from allcores.study.identity import Record
 
 # Prefix of the name of each swept key where those are columns.
@@ -110,8 +110,9 @@ def candidates(study, all_metrics, measured):
     """One row per run, or per choice, and candidate of a sweep: its values and its score.
 
     score: where the study selects, the mean over the inner folds; else the held-out score. chosen:
-    whether it was chosen; empty if the study does not select. A column swept_KEY holds the values
-    of each key.
+    whether it was chosen; empty if the study does not select. pruned: whether it was not trained to
+    the end. trial: its number within a choice, in the order in which candidates were drawn or
+    suggested. A column swept_KEY holds the values of each key.
 
     Args:
         study: a study.Study.
@@ -121,6 +122,7 @@ def candidates(study, all_metrics, measured):
     rows = []
     for selection in study.selections:
         choice = Record.read(study.folder.selection(selection.path)).content
+        last_rung = max((entry["rung"] for entry in choice["candidates"].values()), default=1)
         identity = tidy.identify(
             {
                 "settings": json.loads(
@@ -128,13 +130,18 @@ def candidates(study, all_metrics, measured):
                 )
             }
         )
-        for label, entry in choice["candidates"].items():
+        for trial, (label, entry) in enumerate(choice["candidates"].items(), 1):
+            candidate, values = label, swept[label]["values"]
+            if selection.search:  # a label has other values in each fold
+                values = entry["values"]
+                candidate, _ = sweeps.candidate(study.config, selection.family, values)
             rows.append(
                 identity
-                | {"model": selection.family, "candidate": label, "score": entry["mean"]}
+                | {"model": selection.family, "candidate": candidate, "score": entry["mean"]}
                 | {key: entry[key] for key in ("core_seconds", "epochs", "rung")}
+                | {"pruned": entry.get("pruned", entry["rung"] < last_rung), "trial": trial}
                 | {"chosen": label == choice["kept"][0], "inner_folds": len(entry["scores"])}
-                | _values(entry.get("values") or swept.get(label, {}).get("values", {}))
+                | _values(values)
             )
     for run, measures in [] if study.selections else zip(all_metrics, measured, strict=True):
         identity = tidy.identify(run)
@@ -144,11 +151,11 @@ def candidates(study, all_metrics, measured):
             rows.append(
                 identity
                 | {"model": swept[label]["family"], "candidate": label, "score": score}
-                | {"core_seconds": run["cpu_seconds"], "chosen": None}
+                | {"core_seconds": run["cpu_seconds"], "chosen": None, "pruned": False}
                 | {"epochs": len(run["epochs"]), "rung": 1}
                 | _values(swept[label]["values"])
             )
-    names = [*tidy.RUN, "candidate", "score", "core_seconds", "epochs", "rung", "chosen"]
+    names = [*tidy.RUN, "candidate", "score", "core_seconds", "epochs", "rung", "pruned", "chosen"]
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
 
 

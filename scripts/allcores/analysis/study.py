@@ -1,6 +1,7 @@
 """The results of a study: from which runs, in which files, and what the config says of it."""
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -85,6 +86,21 @@ class Study:
     def missing(self):
         """Paths of failed runs, in a call that continues without them."""
         return self.table.missing.get(self.name, [])
+
+    @property
+    def named_runs(self):
+        """As `runs`; the label of a candidate that was searched for says its values, no number."""
+        return [self._named(run) for run in self.runs]
+
+    def _named(self, run):
+        for selection in self.selections:
+            made = self.folder.choice_made(selection)
+            if selection.search and selection.final.get(run.model.label) == run.path:
+                values = made["candidates"][run.model.label]["values"]
+                label, _ = sweeps.candidate(self.config, selection.family, values)
+                model = dataclasses.replace(run.model, label=label)
+                return dataclasses.replace(run, model=model)
+        return run
 
     @property
     def config_part(self):

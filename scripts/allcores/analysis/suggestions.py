@@ -35,7 +35,7 @@ def fill_in(config, table, choice, folder):
     recipe = grid.RECIPE_DEFAULTS[(schema.defaults() | config)["recipe"]]
     suggested = folder.suggested(choice.suggested_by)
     for label in suggested.keys() & choice.inner.keys():
-        entry = sweeps.candidate(config, choice.family, suggested[label])
+        _, entry = sweeps.candidate(config, choice.family, suggested[label])
         for path in (*choice.inner[label], choice.final[label]):
             run = table.runs[path]
             settings = grid.training(label, entry, run.dataset, recipe)
@@ -73,9 +73,11 @@ def suggest(search, candidates, sign, count):
     for _ in range(count + MOST_REPEATS):
         params = study.ask(distributions).params
         values = {name: coded[name].decode(value) for name, value in params.items()}
-        if len(new) < count and _key(values) not in tried:
+        if _key(values) not in tried:
             new.append(values)
             tried.add(_key(values))
+        if len(new) == count:
+            break
     # The space may be nearly used up around the best.
     drawn = ranges.sobol(list(axes.values()), len(tried) + count - len(new), search.seed)
     others = [dict(zip(axes, values, strict=True)) for values in drawn]

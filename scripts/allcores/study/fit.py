@@ -217,8 +217,35 @@ def _check_folds(path, label, metadata, folds):
         yield path, f"found {folds}; {label!r} has {most} {unit}: expected that many folds at most"
 
 
+def _check_search(config, path, study):
+    """Candidates that are searched for are judged by inner folds, for this study alone."""
+    swept = config.get(schema.SWEPT, {})
+    names = [*mapping(config.get("studies"))]
+    for position, label in enumerate(listed(study.get("models"))):
+        search = mapping(swept.get(label)).get("search")
+        if search is None or label != f"{swept[label]['family']}-trial1":
+            continue
+        family, place = swept[label]["family"], (*path, "models", position)
+        others = [
+            name
+            for name in names[: names.index(path[-1])]
+            if label in listed(mapping(config["studies"][name]).get("models"))
+        ]
+        if "select" not in study:
+            yield place, f"{family} has `search`, which needs `select` in each study of it"
+        elif others:
+            yield (
+                place,
+                f"{family} is searched for the study {others[0]}, too: expected an entry of its "
+                "own in `models`, under another label",
+            )
+        elif "halving" in study and "epochs" in search["space"]:
+            yield place, f"{family} is searched over `epochs`, which conflicts with `halving`"
+
+
 def _check_selection(config, path, study):
     """A selection has candidates to choose from, and enough samples for its inner folds."""
+    yield from _check_search(config, path, study)
     if "select" not in study:
         if "halving" in study:
             yield (*path, "halving"), "needs `select`"

@@ -234,17 +234,18 @@ class ResultsFolder:
 
     def kept_labels(self, selection):
         """The labels of the candidates that a Selection keeps; None: not known yet."""
-        labels = self._content_of_choice(selection).get("kept")
+        labels = self.choice_made(selection).get("kept")
         return labels if labels is not None and set(labels) <= set(selection.final) else None
 
     def suggested(self, selection):
         """Label -> {name: value} of the candidates that a Selection suggests, as far as known."""
-        suggested = self._content_of_choice(selection).get("suggested", {})
+        suggested = self.choice_made(selection).get("suggested", {})
         names = selection.search.space.keys() if selection.search else ()
         # Another space may have been searched before.
         return {label: values for label, values in suggested.items() if values.keys() == set(names)}
 
-    def _content_of_choice(self, selection):
+    def choice_made(self, selection):
+        """What a Selection has written down, see analysis.selection; {}: it is not made yet."""
         try:
             return Record.read(self.selection(selection.path)).content
         except (OSError, ValueError, KeyError, TypeError):

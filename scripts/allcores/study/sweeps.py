@@ -72,7 +72,10 @@ def _check_sample(label, lists, entry):
     most, sample = min(total, MOST_CANDIDATES), entry.get(SAMPLE)
     if sample is None:
         if any(swept.axis.is_continuous for swept in lists):
-            yield path[:2], "has a range without steps; expected `sample`, a number of candidates"
+            yield (
+                path[:2],
+                "has a range without steps; expected `sample`, a number of candidates, or `search`",
+            )
         elif total > most:
             yield path[:2], f"makes {total:,} candidates; draw {most:,} at most by `sample`"
         return
@@ -262,7 +265,7 @@ def _search(settings, lists, values):
 
 
 def candidate(config, family, values):
-    """The entry of a candidate with values that were suggested for it.
+    """(a label by its values, the entry) of a candidate for which values were suggested.
 
     Args:
         config: the expanded one.
@@ -270,7 +273,8 @@ def candidate(config, family, values):
     """
     entry = config[WRITTEN][family]
     lists = list(_lists(family, entry))
-    return _candidate(entry, family, lists, [values[swept.name] for swept in lists])
+    in_order = [values[swept.name] for swept in lists]
+    return _label(family, lists, in_order), _candidate(entry, family, lists, in_order)
 
 
 def _with_candidates(study, labels):

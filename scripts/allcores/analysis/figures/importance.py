@@ -20,9 +20,9 @@ CAPTION = """
 Left: how much worse a random forest predicts the mean {metric} of the candidates of a sweep when
 the values of one key are shuffled among them (scikit-learn's permutation importance), as a share of
 all keys' importance. *predicted*: the share of the variance of {metric} that the forest predicts of
-candidates that it was not grown from; where that is little, the bars say little. Right: each
-candidate is a line across the keys, the most important ones first, eight at most; the best one is
-drawn thick.
+candidates that it was not grown from; where that is little, the bars say little. Candidates that
+were eliminated count with their last {metric}. Right: each candidate is a line across the keys, the
+most important ones first, eight at most; the best one is drawn thick.
 """
 MOST_KEYS = 8
 TREES, REPEATS = 200, 20

@@ -39,10 +39,10 @@ def figure(candidates, facts):
     figure, axes = style.panels(len(panels), sharey=True)
     for panel, (model, key, group) in zip(axes, panels, strict=True):
         x = _positions(panel, group[key])
-        last = group["rung"] == group["rung"].max()
-        eliminated = facts.metric.scale * group["score"][~last]
-        panel.plot(x[~last], eliminated, "o", mfc="none", ms=4, color="0.6")
-        for schedule, of_schedule in group[last].groupby("schedule", sort=False):
+        whole = ~group["pruned"].astype(bool)
+        eliminated = facts.metric.scale * group["score"][~whole]
+        panel.plot(x[~whole], eliminated, "o", mfc="none", ms=4, color="0.6")
+        for schedule, of_schedule in group[whole].groupby("schedule", sort=False):
             places, scores = x[of_schedule.index], facts.metric.scale * of_schedule["score"]
             (dots,) = panel.plot(places, scores, ".", alpha=0.5, label=str(schedule))
             means = scores.groupby(places).mean()
