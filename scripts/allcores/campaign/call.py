@@ -27,7 +27,6 @@ from allcores.campaign.run_jobs import RunJobs
 from allcores.campaign.study_jobs import SelectionJobs, StudyJob
 from allcores.files import write_text
 from allcores.machine import memory, slurm, warm_start
-from allcores.machine.warm_start import PANDAS, TORCH
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
 from allcores.study import checks, fit, results_folder, schema, sweeps
@@ -94,7 +93,7 @@ class Call:
         self._expand()
         if self.local_cores is not None and not self.launcher:
             internals.offer_memory(workflow, memory.free_mb())
-        is_forked = self.warm(TORCH) is not None and not self.launcher
+        is_forked = self.warm(warm_start.TORCH) is not None and not self.launcher
         self.estimates = Estimates(self.table, self.folder, self.most_cores, is_forked)
 
     def _unlock(self):
@@ -284,7 +283,7 @@ class Call:
         if self.local_cores is not None:
             self._warm_up()
         known = self.folder.tried_out
-        command = warm_start.command(preflight.PROGRAM, self.warm(TORCH))
+        command = warm_start.command(preflight.PROGRAM, self.warm(warm_start.TORCH))
         stop_at(preflight.findings(self.config, self.table, self.files, known, command))
         self.estimates.read_again()  # the models have been timed now
 
@@ -312,8 +311,8 @@ class Call:
         # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
         prepares = not all(Path(self.folder.data(run)).exists() for run in self.table.runs.values())
         logs = f"{self.folder.path}/logs/warm_process"
-        warm_start.start(TORCH, f"{logs}_{TORCH}.log")
-        warm_start.start(PANDAS, f"{logs}_{PANDAS}.log", at_once=prepares)
+        warm_start.start(warm_start.TORCH, f"{logs}_{warm_start.TORCH}.log")
+        warm_start.start(warm_start.PANDAS, f"{logs}_{warm_start.PANDAS}.log", at_once=prepares)
 
     def _watch(self, jobs, logger):
         of_jobs = (self._paths_of(job.rule.name, job.wildcards) for job in jobs)

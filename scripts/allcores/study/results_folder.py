@@ -234,15 +234,15 @@ class ResultsFolder:
 
     def kept_labels(self, selection):
         """The labels of the candidates that a Selection keeps; None: not known yet."""
-        labels = self.choice_made(selection).get("kept")
-        return labels if labels is not None and set(labels) <= set(selection.final) else None
+        labels = self.choice_made(selection).get("kept", [None])
+        return labels if set(labels) <= set(selection.final) else None
 
     def suggested(self, selection):
         """Label -> {name: value} of the candidates that a Selection suggests, as far as known."""
-        suggested = self.choice_made(selection).get("suggested", {})
-        names = selection.search.space.keys() if selection.search else ()
+        suggested, search = self.choice_made(selection).get("suggested", {}), selection.search
         # Another space may have been searched before.
-        return {label: values for label, values in suggested.items() if values.keys() == set(names)}
+        names = search and search.space.keys()
+        return {label: values for label, values in suggested.items() if values.keys() == names}
 
     def choice_made(self, selection):
         """What a Selection has written down, see analysis.selection; {}: it is not made yet."""
@@ -262,9 +262,8 @@ class ResultsFolder:
         if not selection.previous:
             return selection.inner
         labels = self.kept_labels(selection.previous)
-        if labels is None or not set(labels) <= set(selection.inner):
-            return None
-        return {label: selection.inner[label] for label in labels}
+        is_known = labels is not None and set(labels) <= set(selection.inner)
+        return {label: selection.inner[label] for label in labels} if is_known else None
 
     def wanted_paths(self, table):
         """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
