@@ -26,6 +26,13 @@ models:
     batch_size: 16
     epochs: 6
     optimizer: {name: adam, lr: [0.01, 0.1]}
+  searched:
+    name: mlp
+    hidden: [8]
+    batch_size: 16
+    epochs: 4
+    optimizer: {name: sgd, lr: {log: [0.001, 1.0]}}
+    search: {sampler: tpe, trials: 12, at_once: 1}
   text_cnn: {features: 4, batch_size: 8, epochs: 4, optimizer: {name: adam, lr: 0.01}}
   unet: {width: 0.25, batch_size: 8, epochs: 3, optimizer: {name: sgd, lr: 0.05}}
   forest: {import: "sklearn.ensemble:RandomForestClassifier", n_estimators: 5}
@@ -60,6 +67,7 @@ studies:
   numbers: {datasets: [costs], folds: 3, models: [mlp], strategies: [serial, ring], workers: [2]}
   mine: {datasets: [tiny], folds: 2, models: [own], strategies: [serial, ddp], workers: [2]}
   sweep: {datasets: [tiny], folds: 2, models: [swept], select: 2, halving: 2}
+  search: {datasets: [tiny], folds: 2, models: [searched], select: 2, halving: 2}
   auto: {datasets: [tiny], folds: 2, models: [mlp], strategies: [auto], candidates: [serial, ring]}
   stacked: {datasets: [tiny], folds: 2, models: [small], select: 3}
   texts: {datasets: [texts], folds: 2, models: [text_cnn], strategies: [serial, ddp], workers: [2]}

@@ -159,6 +159,11 @@ def run_of(flags):
     if problems:
         raise ValueError("\n".join(checks.located(problems, yaml_files.places([flags.config])[0])))
     candidates = sweeps.candidates(config, flags.model)
+    if "search" in config.get(schema.SWEPT, {}).get((candidates or [flags.model])[0], {}):
+        raise ValueError(
+            f"--model: {flags.model} is searched in {flags.config}, where each fold suggests other "
+            "values; expected an entry without `search`, as with values of candidates.csv"
+        )
     if candidates:
         raise ValueError(
             f"--model: {flags.model} is swept over in {flags.config}; expected one of "
