@@ -188,6 +188,7 @@ def test_what_diverges_is_told_and_does_not_end_a_search(tmp_path):
         ("{sampler: tpe, trials: 99999}", "at most 9,001, of which none is tried twice"),
         ("{sampler: tpe, trials: '20'}", "found '20'; expected more than"),
         ("{sampler: tpe, trials: 20, at_once: 0}", "found 0; expected a whole number from 1"),
+        ("{sampler: tpe, trials: 111, at_once: 1}", "found 1; expected at least 2, for 100 rounds"),
         ("{sampler: tpe, trials: 20, seed: x}", "found 'x'; expected a whole number"),
         ("{sampler: tpe, trials: 20}, sample: 3", "conflicts with `sample`"),
     ],

@@ -6,6 +6,7 @@ values are written down when they are suggested.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class Selection:
     search: "Search | None" = None
     suggests: tuple = ()
 
-    @property
+    @functools.cached_property
     def path(self):
         """The study and the path of a final run, with the family instead of the candidate."""
         candidate, path = next(iter(self.final.items()))
@@ -85,7 +86,10 @@ class Selection:
     @property
     def rungs(self):
         """The Selections up to this one, the first rung first."""
-        return [*(self.previous.rungs if self.previous else []), self]
+        rungs = [self]
+        while rungs[-1].previous:  # a search may have hundreds
+            rungs.append(rungs[-1].previous)
+        return rungs[::-1]
 
     @property
     def rung(self):

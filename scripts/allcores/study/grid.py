@@ -1,6 +1,7 @@
 """From a config to the table of runs. No torch here: the Snakefile imports this."""
 
 import dataclasses
+import functools
 import itertools
 from dataclasses import dataclass, field
 
@@ -72,7 +73,7 @@ class Table:
         """The label of the model of a Run in the config: of a candidate, that of its sweep."""
         return self.families.get(run.model.label, run.model.label)
 
-    @property
+    @functools.cached_property
     def choices(self):
         """Path -> Selection, on every rung."""
         return {

@@ -25,6 +25,9 @@ from allcores.study.schema import SWEPT, WRITTEN, listed, mapping
 SAMPLE, SEARCH = "sample", "search"
 SAMPLERS = ("tpe",)
 AT_ONCE = 8  # candidates that are suggested together
+MOST_ROUNDS = (
+    100  # of a search: jobs that wait for each other, which Snakemake goes through at once
+)
 # What an entry says to be filled in, and where the file of a dataset says with what.
 PRESET, RECOMMENDED = ("preset", "recommended"), "RECOMMENDED"
 # Keys whose values are names: no sweeps.
@@ -111,6 +114,9 @@ def _check_search(label, lists, entry):
             f"found {trials!r}; expected more than the {max(FIRST, at_once)} that are drawn before "
             f"any is suggested, and at most {most:,}, of which none is tried twice",
         )
+    elif at_once < (least := math.ceil((trials - FIRST) / MOST_ROUNDS)):
+        text = f"found {at_once}; expected at least {least}, for {MOST_ROUNDS} rounds at most"
+        yield (*path, "at_once"), text
 
 
 def _check_recommended(config):
