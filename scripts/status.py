@@ -14,7 +14,7 @@ from allcores.campaign import commands
 
 
 def main(flags):
-    from allcores.analysis import suggestions
+    from allcores.analysis import metrics, suggestions
     from allcores.campaign import config as configs
     from allcores.campaign import journal, why
     from allcores.campaign.status import Status, unused
@@ -42,7 +42,11 @@ def main(flags):
             raise ValueError("a call of snakemake is going on here; nothing was removed")
         print(*unused(folder, table, config, flags.remove_unused), sep="\n")
     elif flags.why:
-        print(*why.lines(folder, table), sep="\n")
+
+        def metric_of(selection):
+            return metrics.of_study(config, selection.study)[0].name
+
+        print(*why.lines(folder, table, metric_of), sep="\n")
     else:
         status = Status(folder, table)
         if flags.watch:

@@ -86,6 +86,7 @@ models:
   mlp: {hidden: [8], batch_size: 10, epochs: 12, optimizer: {name: adam, lr: 0.02}}
 studies:
   s: {datasets: [events], folds: 2, models: [mlp], strategies: [serial, ddp], workers: [2]}
+runs_per_job: 1
 """
 SCHEDULE = """
 
@@ -114,6 +115,7 @@ studies:
     strategies: [serial, sign_sgd]
     workers: [2]
     metrics: [certainty, "mine:lowest", accuracy]
+runs_per_job: 1
 """
 
 

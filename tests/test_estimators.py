@@ -317,8 +317,12 @@ def test_processes_of_joblib_are_signs_of_life():
     busy = [sys.executable, "-c", "import time\nend = time.time() + 3\nwhile time.time() < end: 0"]
     with estimators._signs_of_life(clock):
         subprocess.run(busy, check=True)
-    count = len(beats)
-    assert count
-    with estimators._signs_of_life(clock):
-        subprocess.run([sys.executable, "-c", "import time; time.sleep(3)"], check=True)
+    assert beats
+    idle = [sys.executable, "-c", "import time; print(flush=True); time.sleep(3)"]
+    with (
+        estimators._signs_of_life(clock),
+        subprocess.Popen(idle, stdout=subprocess.PIPE) as process,
+    ):
+        process.stdout.readline()
+        count = len(beats)
     assert len(beats) <= count + 1, "only its start computes"

@@ -34,6 +34,7 @@ CLASSES = ["T-shirt/top", "Ankle boot", "Sandal"]
 WITHOUT_SETUPS = {
     **dict.fromkeys(("confusion_figure", "probabilities_figure"), CLASSES),
     "residuals_figure": MODELS,
+    "search_figure": MODELS,
     "sweep_figure": ["lr", *MODELS],
     "staleness_figure": SETUPS[2:],
     **dict.fromkeys(("utilisation_figure", "packing_figure"), STRATEGIES),
@@ -53,6 +54,7 @@ AXES = {
         *("probability of the predicted class (%)", "right (%)"),
     ],
     "residuals_figure": ["true", "predicted"],
+    "search_figure": ["trial", "accuracy (%)"],
     "size_figure": ["training samples", "time per epoch (s)"],
     "speedup_figure": ["speedup over serial"],
     "staleness_figure": ["staleness (updates)", "share of the updates"],
@@ -87,7 +89,7 @@ def frames(tmp_path_factory):
     found |= {f"against_{name}": found[name] for name in ("runs", "utilisation")}
     baseline = found["runs"].query("strategy == 'serial'")
     swept = pd.concat([baseline.assign(swept_lr=lr) for lr in (0.1, 0.2)], ignore_index=True)
-    found["candidates"] = swept.assign(candidate="c", rung=1)
+    found["candidates"] = swept.assign(candidate="c", rung=1, pruned=False, trial=1)
     found["speed_table"] = _read_back("speed_table", found, "runs", "epochs", "facts")
     return found
 
@@ -131,7 +133,7 @@ def expected(name, frames):
         "size_figure": timed["epoch_seconds"],
         "speedup_figure": speeds["speedup"],
         "staleness_figure": counts / counts.groupby("model").transform("sum"),
-        "sweep_figure": 100 * frames["candidates"]["score"],
+        **dict.fromkeys(("sweep_figure", "search_figure"), 100 * frames["candidates"]["score"]),
         "probabilities_figure": [0, 1],
     }.get(name, [tidy.cores_available(runs)])
 

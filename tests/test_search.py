@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from project import copy, unexplained_columns
 from test_ranges import axis as any_axis
+from test_several import status
 
 from allcores.analysis import metrics, selection, suggestions
 from allcores.files import read_json, write_json
@@ -343,6 +344,9 @@ def test_a_killed_search_goes_on_and_suggests_the_same(searched, tmp_path):
     for path, made in before.items():
         if made["suggested"]:
             assert after[path]["suggested"].items() >= made["suggested"].items()
-    # Another space begins anew.
+    # Another space begins anew; what it will suggest is not said before.
     project.edit("mine.yaml", "2.0]", "1.75]")
     assert project.planned()["select_candidate"] >= 2
+    said = status(project, "--why")
+    assert "6 of 6 choices between candidates are to be made" in said or "8 of 8" in said, said
+    assert "mlp-trial11/" not in said

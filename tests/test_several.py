@@ -197,6 +197,7 @@ def test_a_choice_is_made_of_the_scores_that_there_are(tmp_path, monkeypatch):
         os.utime(file, (4e9, 4e9))
     project.call("--until", "select_candidate")
     folder = ResultsFolder("results/mine")
+    folder.store.read_again()
     for selection in table(project).choices.values():
         said = read_json(folder.selection(selection.path))["candidates"]
         for label, paths in folder.scored_paths(selection).items():

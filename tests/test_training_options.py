@@ -13,7 +13,7 @@ from conftest import RUN, optimizer_maker, same_weights, using, vary
 from tensorboardX.proto import event_pb2
 from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 
-from allcores.analysis import methods, products
+from allcores.analysis import methods, products, tidy
 from allcores.data.folds import Assignable, hold_back
 from allcores.parallel.flat import Flat
 from allcores.study import component, grid, registry
@@ -298,6 +298,7 @@ def test_the_methods_paragraph_says_how_it_was_trained():
 def test_the_methods_paragraph_says_how_candidates_were_chosen(ordered):
     candidates = pd.DataFrame(
         {
+            **dict.fromkeys(tidy.RUN, 1),
             "model": "mlp",
             "dataset": "tiny",
             "candidate": ["mlp-lr0.1", "mlp-lr1.0"],

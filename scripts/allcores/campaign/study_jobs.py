@@ -9,10 +9,9 @@ from pathlib import Path
 from allcores import programs
 from allcores.analysis import metrics, suggestions
 from allcores.analysis.study import Study
-from allcores.campaign import closing, commands
+from allcores.campaign import closing, commands, why
 from allcores.machine import lifetime
 from allcores.machine.warm_start import PANDAS
-from allcores.study.identity import Record
 
 
 class StudyJob(Study):
@@ -126,12 +125,7 @@ class SelectionJobs:
             return False
         if not self.call.runs.are_valid(self._inner(selection)):
             return False
-        made_of = self.folder.made_of_choice(selection, self.metric(selection))
-        try:
-            record = Record.read(self.folder.selection(selection.path))
-        except (ValueError, OSError):  # damaged, or not made yet
-            return False
-        return record.is_current(made_of) and self.folder.kept_labels(selection)
+        return why.is_current_choice(self.folder, selection, self.metric(selection))
 
     def known_paths(self, selections):
         """Paths of the runs that Selections on the last rung are known to need, as far as choices

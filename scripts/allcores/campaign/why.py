@@ -7,28 +7,56 @@ from pathlib import Path
 from allcores.campaign import state
 from allcores.files import read_json, write_json
 from allcores.study import fingerprint, identity, run_files
+from allcores.study.identity import Record
 
 # Folder of the hashes of the files that code consists of, a file for each fingerprint.
 CODE = "code"
 
 
-def lines(folder, table):
-    """A text for each reason why runs would be trained, with the runs that it applies to.
+def lines(folder, table, metric_of):
+    """A text for each reason why runs would be trained, with the runs that it applies to, and how
+    many choices between candidates would be made.
 
     Args:
         folder: the ResultsFolder.
         table: the grid.Table of its config.
+        metric_of: function of a Selection: name of the metric that it compares.
     """
     runs_of, current = defaultdict(list), state.Current(folder, table)
-    for path in folder.wanted_paths(table):
+    choices = table.choices.values()
+    again = [one for one in choices if not is_current_choice(folder, one, metric_of(one))]
+    # Whose values are not suggested yet.
+    unknown = {
+        path
+        for choice in choices
+        if choice.suggested_by in again
+        for paths in choice.inner.values()
+        for path in paths
+    }
+    for path in (path for path in folder.wanted_paths(table) if path not in unknown):
         run_reasons = reasons(current, table.runs[path])
         if run_reasons:
             runs_of["\n    ".join(run_reasons)].append(path)
     for reason, paths in runs_of.items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield f"{paths[0]}{more}:\n    {reason}"
-    if not runs_of:
+    if again:
+        yield f"{len(again)} of {len(choices)} choices between candidates are to be made:"
+        yield "    they decide which other runs are trained"
+    elif not runs_of:
         yield "all runs are up to date with the config"
+
+
+def is_current_choice(folder, selection, metric):
+    """Whether the choice of a Selection is there, and would be the same now.
+
+    Args:
+        metric: name of the metric that it compares.
+    """
+    if folder.scored_paths(selection) is None or folder.kept_labels(selection) is None:
+        return False
+    record = Record.read(folder.selection(selection.path))
+    return record.is_current(folder.made_of_choice(selection, metric))
 
 
 def write_code(folder, runs):

@@ -5,7 +5,7 @@ from allcores.analysis import style, tidy
 TITLE = "{metric} in the course of the search"
 SECTION = "{metric}"
 WHEN = "searched"
-ORDER = 60
+ORDER = 79
 CAPTION = """
 Mean {metric} on the inner folds of each candidate, in the order in which candidates were drawn and
 then suggested by the scores of earlier ones: a dot for each candidate and fold. Lines: the best one
