@@ -190,7 +190,8 @@ def test_what_diverges_is_told_and_does_not_end_a_search(tmp_path):
         ("{sampler: tpe, trials: '20'}", "found '20'; expected more than"),
         ("{sampler: tpe, trials: 20, at_once: 0}", "found 0; expected a whole number from 1"),
         ("{sampler: tpe, trials: 111, at_once: 1}", "found 1; expected at least 2, for 100 rounds"),
-        ("{sampler: tpe, trials: 20, seed: x}", "found 'x'; expected a whole number"),
+        ("{sampler: tpe, trials: 20, seed: x}", "found 'x'; expected a whole number from 0"),
+        ("{sampler: tpe, trials: 20, seed: -1}", "found -1; expected a whole number from 0"),
         ("{sampler: tpe, trials: 20}, sample: 3", "conflicts with `sample`"),
     ],
 )
@@ -237,6 +238,23 @@ def test_what_a_study_cannot_search_is_told(change, message):
         text = text.replace("select: 2", "select: 2, halving: 2")
     found = checks.findings(schema.defaults() | yaml.safe_load(text), (), 2, 1)
     assert (not found) if message is None else any(message in line for line in found), found
+
+
+@pytest.mark.parametrize("trials", [11, 12, 40])
+def test_the_ends_of_all_ranges_are_checked_before(trials):
+    """Else a search might suggest them when half of it is trained."""
+    text = CONFIG.replace("{log: [0.001, 1.0]}", "{range: [-0.001, 0.1]}")
+    text = text.replace("trials: 12", f"trials: {trials}").replace("[0.25, 2.0]", "[0.25, 2.5]")
+    config = sweeps.expanded(schema.defaults() | yaml.safe_load(text))
+    drawn = [candidate["values"] for candidate in config["swept"].values()]
+    assert {"width": 2.5, "lr": 0.1} in drawn
+    assert ({"width": 0.25, "lr": -0.001} in drawn) == (trials > 11)
+    assert len(drawn) == trials
+
+
+def test_keys_of_one_name_are_told_apart():
+    names = ["optimizer.lr", "loss.lr", "width"]
+    assert ranges.short_names(names) == ["optimizer_lr", "loss_lr", "width"]
 
 
 @pytest.fixture(scope="module")

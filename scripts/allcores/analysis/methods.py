@@ -229,13 +229,18 @@ def _selection(candidates, rows, runs, facts):
         part = "all of it except its validation part" if held_back else "all of it"
         yield f"{comma_separated(keys)} of {model} {'was' if len(keys) == 1 else 'were'} chosen"
         drawn = dict(facts.drawn).get(model, "")
+        where = f" on {dataset}" if chosen["dataset"].nunique() > 1 else ""
         number = of_model.groupby(list(tidy.RUN), dropna=False).size().max()
-        yield f"within each fold from {count(number, 'candidate')}{drawn}: the one with"
+        yield f"within each fold{where} from {count(number, 'candidate')}{drawn}: the one with"
         yield f"the best mean {facts.metric} in {inner} within the training part was trained on"
         yield f"{part} (nested cross-validation)."
         if of_model["rung"].max() > 1:
             yield "Candidates were eliminated by successive halving, with"
-            yield f"{of_model['rung'].max():.0f} rungs."
+            yield (
+                f"up to {of_model['rung'].max():.0f} rungs."
+                if "suggested" in drawn
+                else (f"{of_model['rung'].max():.0f} rungs.")
+            )
 
 
 def _comparison(frames, facts):

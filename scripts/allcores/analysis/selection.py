@@ -7,7 +7,7 @@ import statistics
 import pandas as pd
 
 from allcores.analysis import metrics, suggestions, tidy
-from allcores.study import run_files, schema, sweeps
+from allcores.study import ranges, run_files, schema, sweeps
 from allcores.study.identity import Record
 
 # Prefix of the name of each swept key where those are columns.
@@ -135,6 +135,8 @@ def candidates(study, all_metrics, measured):
             if selection.search:  # a label has other values in each fold
                 values = entry["values"]
                 candidate, _ = sweeps.candidate(study.config, selection.family, values)
+                keys = ranges.short_names(list(values))
+                values = dict(zip(keys, values.values(), strict=True))
             rows.append(
                 identity
                 | {"model": selection.family, "candidate": candidate, "score": entry["mean"]}
@@ -160,9 +162,9 @@ def candidates(study, all_metrics, measured):
 
 
 def _values(values):
-    """The columns of swept values, by the last key of each: "optimizer.lr" is swept_lr."""
+    """The columns of swept values."""
     return {
-        f"{SWEPT_COLUMN}{key.rpartition('.')[2]}": str(value) if isinstance(value, list) else value
+        f"{SWEPT_COLUMN}{key}": str(value) if isinstance(value, list) else value
         for key, value in values.items()
     }
 

@@ -12,6 +12,7 @@ gaps than independent draws do, for each key alone and for several together.
 import itertools
 import math
 import random
+import re
 import sys
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from allcores.study.component import is_integer, is_number, number_hint
 KINDS = ("range", "log")
 # Digits of a value that is no whole number: enough to tell candidates apart, and short in labels.
 DIGITS = 4
+# The least width of a range, relative to its larger end: below, rounding errors count.
+NARROWEST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,10 @@ def problem(value):
     if least >= most or (kinds == ["log"] and least <= 0):
         above = " and above 0" if kinds == ["log"] else ""
         return f"found {ends}; expected the first to be less than the second{above}"
+    ratio = most / least if kinds == ["log"] else 1.0
+    is_finite = math.isfinite(most - least) and math.isfinite(ratio)
+    if not is_finite or most - least < NARROWEST * max(abs(least), abs(most)):
+        return f"found {ends}, too far apart or too close together to draw numbers between them"
     step = value.get("step")
     if "step" in value and not (is_number(step) and 0 < step <= most - least):
         return f"found step {step!r}; expected a number above 0 up to {most - least:g}"
@@ -205,6 +212,31 @@ def spread(lists, count, seed):
     places = [order.index(place) for place in range(len(lists))]
     drawn = sobol([lists[place].axis for place in order], count, seed)
     return [tuple(values[place] for place in places) for values in drawn]
+
+
+def is_seed(value):
+    return is_integer(value) and value >= 0
+
+
+def text_of(value):
+    """A value as a part of a label."""
+    if isinstance(value, list):
+        return "x".join(map(text_of, value))
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", str(value))
+
+
+def ends(lists):
+    """The first values of all lists and ranges, and the last ones."""
+    return [tuple(swept.axis.at(position) for swept in lists) for position in (0, 1 - 1e-9)]
+
+
+def short_names(names):
+    """The last key of each, "lr" of "optimizer.lr"; the whole name where that is no other's."""
+    short = [name.rpartition(".")[2] for name in names]
+    return [
+        key if short.count(key) == 1 else name.replace(".", "_")
+        for key, name in zip(short, names, strict=True)
+    ]
 
 
 def _combination(lists, number):

@@ -14,7 +14,6 @@ The other modules only see the expanded entries.
 import copy
 import itertools
 import math
-import re
 
 from allcores.study import grid, ranges, registry
 from allcores.study.candidates import FIRST
@@ -88,7 +87,7 @@ def _check_sample(label, lists, entry):
     elif not is_integer(count) or not 1 <= count <= most:
         yield path, f"found {sample!r}; expected a number from 1 to {most}, of candidates"
     elif isinstance(sample, dict) and not _is_count_and_seed(sample):
-        yield path, f"found {sample!r}; expected a number, or count and a seed"
+        yield path, f"found {sample!r}; expected a number, or count and a seed from 0"
 
 
 def _check_search(label, lists, entry):
@@ -106,8 +105,8 @@ def _check_search(label, lists, entry):
         yield (*path, "sampler"), f"found {search['sampler']!r}; known: {', '.join(SAMPLERS)}"
     elif not is_integer(at_once := search.get("at_once", AT_ONCE)) or at_once < 1:
         yield (*path, "at_once"), f"found {at_once!r}; expected a whole number from 1"
-    elif not is_integer(search.get("seed", 0)):
-        yield (*path, "seed"), f"found {search['seed']!r}; expected a whole number"
+    elif not ranges.is_seed(search.get("seed", 0)):
+        yield (*path, "seed"), f"found {search['seed']!r}; expected a whole number from 0"
     elif not is_integer(trials := search["trials"]) or not max(FIRST, at_once) < trials <= most:
         yield (
             (*path, "trials"),
@@ -178,7 +177,7 @@ def _merged(recommended, entry):
 
 
 def _is_count_and_seed(sample):
-    return set(sample) <= {"count", "seed"} and is_integer(sample.get("seed", 0))
+    return set(sample) <= {"count", "seed"} and ranges.is_seed(sample.get("seed", 0))
 
 
 def _clashes(config):
@@ -238,8 +237,8 @@ def expanded(config):
         for name, values in _drawn(label, entry, lists):
             models[name] = _candidate(entry, label, lists, values)
             labels[label].append(name)
-            values_by_key = {sweep.key: value for sweep, value in zip(lists, values, strict=True)}
-            swept[name] = {"family": label, "values": values_by_key}
+            keys = ranges.short_names([sweep.name for sweep in lists])
+            swept[name] = {"family": label, "values": dict(zip(keys, values, strict=True))}
             if SEARCH in entry:
                 swept[name] |= {"search": _search(entry[SEARCH], lists, values)}
     if not swept:
@@ -252,9 +251,11 @@ def expanded(config):
 
 def _drawn(label, entry, lists):
     """(label, values) of each candidate of an entry. Those of a search are drawn, too: they stand
-    for the ones that will be suggested."""
+    for the ones that will be suggested, and the last ones are the ends of all ranges, to be checked
+    and tried out, too."""
     if search := entry.get(SEARCH):
         drawn = ranges.spread(lists, search["trials"], search.get("seed", 0))
+        drawn[FIRST:] = [*drawn[FIRST:], *ranges.ends(lists)][-len(drawn[FIRST:]) :]
         return [(f"{label}-trial{number}", values) for number, values in enumerate(drawn, 1)]
     drawn = ranges.draw(lists, entry.get(SAMPLE))
     return [(_label(label, lists, values), values) for values in drawn]
@@ -370,15 +371,11 @@ def _candidate(entry, label, lists, values):
 
 def _label(label, lists, values):
     """The label of a candidate: "lenet-lr0.01-batch_size32"."""
-    parts = [f"{sweep.key}{_text(value)}" for sweep, value in zip(lists, values, strict=True)]
+    parts = [
+        f"{sweep.key}{ranges.text_of(value)}" for sweep, value in zip(lists, values, strict=True)
+    ]
     name = "-".join([label, *parts])
     return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 9]}-{digest(name)}"
-
-
-def _text(value):
-    if isinstance(value, list):
-        return "x".join(map(_text, value))
-    return re.sub(r"[^A-Za-z0-9_.-]", "_", str(value))
 
 
 def candidates(config, family):
