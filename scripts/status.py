@@ -36,16 +36,16 @@ def main(flags):
     table = suggestions.table(config, folder)
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")
+
+    def metric_of(selection):
+        return metrics.of_study(config, selection.study)[0].name
+
     if flags.unused or flags.remove_unused:
         call = journal.read_call(folder)
         if flags.remove_unused and call is not None and call.is_going_on:
             raise ValueError("a call of snakemake is going on here; nothing was removed")
         print(*unused(folder, table, config, flags.remove_unused), sep="\n")
     elif flags.why:
-
-        def metric_of(selection):
-            return metrics.of_study(config, selection.study)[0].name
-
         print(*why.lines(folder, table, metric_of), sep="\n")
     else:
         status = Status(folder, table)
@@ -53,7 +53,10 @@ def main(flags):
             status.watch()
         config_flag = ["--config", *flags.config] if flags.config else []
         arguments = commands.quoted(*flags.configfile, *config_flag)
-        print(*status.lines(status.look(), arguments), sep="\n")
+        look = status.look()
+        print(*status.lines(look, arguments), sep="\n")
+        if look.is_over and (again := why.to_choose(folder, table, metric_of)):
+            print(f"{len(again)} choices between candidates are to be made, see --why")
 
 
 if __name__ == "__main__":

@@ -250,6 +250,11 @@ def test_the_ends_of_all_ranges_are_checked_before(trials):
     assert {"width": 2.5, "lr": 0.1} in drawn
     assert ({"width": 0.25, "lr": -0.001} in drawn) == (trials > 11)
     assert len(drawn) == trials
+    few, more = (
+        sweeps.expanded(yaml.safe_load(CONFIG.replace("trials: 12, at_once: 1", settings)))["swept"]
+        for settings in ("trials: 13, at_once: 12", "trials: 40, at_once: 12")
+    )
+    assert [*few.items()][:12] == [*more.items()][:12], "those of the first round are trained"
 
 
 def test_keys_of_one_name_are_told_apart():
@@ -365,6 +370,7 @@ def test_a_killed_search_goes_on_and_suggests_the_same(searched, tmp_path):
     # Another space begins anew; what it will suggest is not said before.
     project.edit("mine.yaml", "2.0]", "1.75]")
     assert project.planned()["select_candidate"] >= 2
+    assert "8 choices between candidates are to be made" in status(project)
     said = status(project, "--why")
     assert "8 of 8 choices between candidates are to be made" in said, said
     assert "mlp-trial11/" not in said

@@ -236,11 +236,9 @@ def _selection(candidates, rows, runs, facts):
         yield f"{part} (nested cross-validation)."
         if of_model["rung"].max() > 1:
             yield "Candidates were eliminated by successive halving, with"
-            yield (
-                f"up to {of_model['rung'].max():.0f} rungs."
-                if "suggested" in drawn
-                else (f"{of_model['rung'].max():.0f} rungs.")
-            )
+            of_whole = of_model.loc[~of_model["pruned"].astype(bool), "rung"]
+            most = "up to " if of_whole.nunique() > 1 else ""  # rounds of a search differ in size
+            yield f"{most}{of_model['rung'].max():.0f} rungs."
 
 
 def _comparison(frames, facts):

@@ -37,10 +37,7 @@ def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
         (only,) = inner
         return {"kept": [only], "candidates": {}}
     candidates = scored(inner, rung, metric)
-    kept = best_first(candidates, metric)[:keeps]
-    if not kept:
-        raise ValueError(f"all candidates diverged, or have no {metric}: {', '.join(candidates)}")
-    return {"kept": kept, "candidates": candidates}
+    return {"kept": _best(candidates, metric, keeps), "candidates": candidates}
 
 
 def choose_in_search(choice, inner, values, earlier, metric):
@@ -53,22 +50,22 @@ def choose_in_search(choice, inner, values, earlier, metric):
         metric: metrics.Metric of the scores.
 
     Returns:
-        as choose(), with "values" of each candidate and whether it was "pruned": not
-        trained to the end. "suggested", at the end of a round: label -> values of those of the
-        next, which are "kept".
+        as choose(), with "values" of each candidate, and whether it was "pruned": not trained to
+        the end. At the end of a round, "suggested" is label -> values of those of the next, which
+        are "kept".
 
     Raises:
         ValueError: every candidate diverged, or was pruned, and no round is left.
     """
     of_round = scored(inner, choice.rung, metric)
-    in_order = best_first(of_round, metric)
-    goes_on = choice.next_inner and not choice.suggests
+    is_end_of_round = choice.next_inner is None or bool(choice.suggests)
+    best = best_first(of_round, metric)[: choice.keeps]
     for label, entry in of_round.items():
         entry["values"] = values[label]
-        entry["pruned"] = bool(goes_on) and label not in in_order[: choice.keeps]
+        entry["pruned"] = not is_end_of_round and label not in best
     candidates = earlier | of_round
-    if goes_on:
-        return {"kept": in_order[: choice.keeps], "candidates": candidates}
+    if not is_end_of_round:
+        return {"kept": best, "candidates": candidates}
     if choice.suggests:
         new = suggestions.suggest(
             choice.search, candidates.values(), metric.sign, len(choice.suggests)
@@ -76,10 +73,7 @@ def choose_in_search(choice, inner, values, earlier, metric):
         suggested = dict(zip(choice.suggests, new, strict=True))
         return {"kept": list(suggested), "suggested": suggested, "candidates": candidates}
     whole = {label: entry for label, entry in candidates.items() if not entry["pruned"]}
-    in_order = best_first(whole, metric)
-    if not in_order:
-        raise ValueError(f"all candidates diverged, or have no {metric}: {', '.join(candidates)}")
-    return {"kept": in_order[:1], "candidates": candidates}
+    return {"kept": _best(whole, metric, 1), "candidates": candidates}
 
 
 def scored(inner, rung, metric):
@@ -97,6 +91,13 @@ def scored(inner, rung, metric):
             "core_seconds": math.fsum(run["cpu_seconds"] for run in runs),
         }
     return candidates
+
+
+def _best(candidates, metric, count):
+    best = best_first(candidates, metric)[:count]
+    if not best:
+        raise ValueError(f"all candidates diverged, or have no {metric}: {', '.join(candidates)}")
+    return best
 
 
 def best_first(candidates, metric):

@@ -90,17 +90,13 @@ class Study:
     @property
     def named_runs(self):
         """As `runs`; the label of a candidate that was searched for says its values, no number."""
-        return [self._named(run) for run in self.runs]
-
-    def _named(self, run):
-        for selection in self.selections:
-            made = self.folder.choice_made(selection)
-            if selection.search and selection.final.get(run.model.label) == run.path:
-                values = made["candidates"][run.model.label]["values"]
-                label, _ = sweeps.candidate(self.config, selection.family, values)
-                model = dataclasses.replace(run.model, label=label)
-                return dataclasses.replace(run, model=model)
-        return run
+        labels = {}
+        for selection in (one for one in self.selections if one.search):
+            (kept,), entries = map(self.folder.choice_made(selection).get, ("kept", "candidates"))
+            values = entries[kept]["values"]
+            path = selection.final[kept]
+            labels[path], _ = sweeps.candidate(self.config, selection.family, values)
+        return [_relabelled(run, labels.get(run.path, run.model.label)) for run in self.runs]
 
     @property
     def config_part(self):
@@ -245,3 +241,7 @@ class Study:
             or set(record.files) | {MADE} != names
             or record.damaged_file(self.place, self.folder.digests.of) is not None
         )
+
+
+def _relabelled(run, label):
+    return dataclasses.replace(run, model=dataclasses.replace(run.model, label=label))

@@ -22,6 +22,7 @@ DASHES = ["-", "--", ":", "-."]
 MOST_PANELS = 24
 SHOWN = 2  # samples of a model that are drawn: so many of the best, and of the worst
 MOST_TICKS = 6  # intervals of an axis in numbers
+FAR = 10  # times the distance between the quartiles of what is drawn
 HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
 LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
 
@@ -91,6 +92,20 @@ def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
         # matplotlib's own choice takes a label to be three letters wide: 0.0250 and 0.0275 touch.
         panel.xaxis.set_major_locator(ticker.MaxNLocator(MOST_TICKS))
     return figure, list(axes.flat[:count])
+
+
+def leave_out_farthest(panel, values):
+    """Have the vertical axis of a panel leave out values that are very far from most others: one
+    of a run that nearly diverged would make all others look alike.
+
+    Args:
+        values: Series of all that is drawn along the axis, in panels that share it.
+    """
+    low, high = values.quantile(0.25), values.quantile(0.75)
+    near = values[values.between(low - FAR * (high - low), high + FAR * (high - low))]
+    if len(near) < values.notna().sum() and near.max() > near.min():
+        margin = 0.05 * (near.max() - near.min())
+        panel.set_ylim(near.min() - margin, near.max() + margin)
 
 
 def panels_of(frame, more=("dataset", "train_size"), each=1, most=None, **options):

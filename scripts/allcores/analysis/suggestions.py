@@ -12,7 +12,7 @@ import json
 from allcores.study import grid, ranges, schema, sweeps
 from allcores.study.run import digest
 
-# Of suggestions that were made before; a small space may leave few others.
+# How often a sampler may repeat itself in a round, before others are drawn: it knows no "tried".
 MOST_REPEATS = 100
 
 
@@ -78,7 +78,7 @@ def suggest(search, candidates, sign, count):
             tried.add(_key(values))
         if len(new) == count:
             break
-    # The space may be nearly used up around the best.
+    # Around the best ones the space may be used up.
     drawn = ranges.sobol(list(axes.values()), len(tried) + count - len(new), search.seed)
     others = [dict(zip(axes, values, strict=True)) for values in drawn]
     others = [values for values in others if _key(values) not in tried]

@@ -13,6 +13,7 @@ from allcores.data import preparation
 from allcores.machine import cores, slurm
 from allcores.planning.prediction import duration
 from allcores.study import grid, identity
+from allcores.study.identity import Record
 from allcores.training import progress, recipes
 from allcores.training.progress import RunProgress
 
@@ -248,3 +249,15 @@ class Current:
             if recipes.processor_of(file) == record.content["processor"]
         ]
         return (before, recipes_now[0]) if recipes_now and before not in recipes_now else None
+
+
+def is_current_choice(folder, selection, metric):
+    """Whether the choice of a Selection is there, and would be the same now.
+
+    Args:
+        metric: name of the metric that it compares.
+    """
+    if folder.scored_paths(selection) is None or folder.kept_labels(selection) is None:
+        return False
+    record = Record.read(folder.selection(selection.path))
+    return record.is_current(folder.made_of_choice(selection, metric))

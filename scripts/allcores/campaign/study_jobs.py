@@ -9,7 +9,7 @@ from pathlib import Path
 from allcores import programs
 from allcores.analysis import metrics, suggestions
 from allcores.analysis.study import Study
-from allcores.campaign import closing, commands, why
+from allcores.campaign import closing, commands, state
 from allcores.machine import lifetime
 from allcores.machine.warm_start import PANDAS
 
@@ -125,7 +125,7 @@ class SelectionJobs:
             return False
         if not self.call.runs.are_valid(self._inner(selection)):
             return False
-        return why.is_current_choice(self.folder, selection, self.metric(selection))
+        return state.is_current_choice(self.folder, selection, self.metric(selection))
 
     def known_paths(self, selections):
         """Paths of the runs that Selections on the last rung are known to need, as far as choices

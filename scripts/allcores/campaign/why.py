@@ -7,7 +7,6 @@ from pathlib import Path
 from allcores.campaign import state
 from allcores.files import read_json, write_json
 from allcores.study import fingerprint, identity, run_files
-from allcores.study.identity import Record
 
 # Folder of the hashes of the files that code consists of, a file for each fingerprint.
 CODE = "code"
@@ -23,13 +22,12 @@ def lines(folder, table, metric_of):
         metric_of: function of a Selection: name of the metric that it compares.
     """
     runs_of, current = defaultdict(list), state.Current(folder, table)
-    choices = table.choices.values()
-    again = [one for one in choices if not is_current_choice(folder, one, metric_of(one))]
+    choices, again = table.choices.values(), to_choose(folder, table, metric_of)
     # Whose values are not suggested yet.
     unknown = {
         path
         for choice in choices
-        if choice.suggested_by in again
+        if choice.suggested_by and choice.suggested_by.path in again
         for paths in choice.inner.values()
         for path in paths
     }
@@ -47,16 +45,18 @@ def lines(folder, table, metric_of):
         yield "all runs are up to date with the config"
 
 
-def is_current_choice(folder, selection, metric):
-    """Whether the choice of a Selection is there, and would be the same now.
+def to_choose(folder, table, metric_of):
+    """Paths of the Selections whose choice is not there, or may be another one now.
 
     Args:
-        metric: name of the metric that it compares.
+        as of lines().
     """
-    if folder.scored_paths(selection) is None or folder.kept_labels(selection) is None:
-        return False
-    record = Record.read(folder.selection(selection.path))
-    return record.is_current(folder.made_of_choice(selection, metric))
+    paths = set()
+    for choice in table.choices.values():  # the first rungs first
+        follows = choice.previous and choice.previous.path in paths
+        if follows or not state.is_current_choice(folder, choice, metric_of(choice)):
+            paths.add(choice.path)
+    return paths
 
 
 def write_code(folder, runs):

@@ -21,7 +21,7 @@ from allcores.study.component import is_integer
 from allcores.study.run import digest
 from allcores.study.schema import SWEPT, WRITTEN, listed, mapping
 
-SAMPLE, SEARCH = "sample", "search"
+KEYS = SAMPLE, SEARCH = "sample", "search"
 SAMPLERS = ("tpe",)
 AT_ONCE = 8  # candidates that are suggested together
 MOST_ROUNDS = (
@@ -214,9 +214,7 @@ def stand_in(config):
             for sweep in _lists(label, mapping(entry))
             if sweep.found and not list(_check_lists(label, [sweep]))
         ]
-        models[label] = {
-            key: value for key, value in mapping(entry).items() if key not in (SAMPLE, SEARCH)
-        }
+        models[label] = {key: value for key, value in mapping(entry).items() if key not in KEYS}
         if lists:
             models[label] = _candidate(entry, label, lists, [sweep.axis.at(0) for sweep in lists])
             swept[label] = {"family": label, "values": {}}
@@ -255,7 +253,8 @@ def _drawn(label, entry, lists):
     and tried out, too."""
     if search := entry.get(SEARCH):
         drawn = ranges.spread(lists, search["trials"], search.get("seed", 0))
-        drawn[FIRST:] = [*drawn[FIRST:], *ranges.ends(lists)][-len(drawn[FIRST:]) :]
+        first = max(FIRST, search.get("at_once", AT_ONCE))
+        drawn[first:] = [*drawn[first:], *ranges.ends(lists)][first - len(drawn) :]
         return [(f"{label}-trial{number}", values) for number, values in enumerate(drawn, 1)]
     drawn = ranges.draw(lists, entry.get(SAMPLE))
     return [(_label(label, lists, values), values) for values in drawn]
@@ -356,9 +355,7 @@ def how_drawn(entry):
 
 def _candidate(entry, label, lists, values):
     """The entry with one value instead of each list."""
-    candidate = {
-        key: value for key, value in copy.deepcopy(entry).items() if key not in (SAMPLE, SEARCH)
-    }
+    candidate = {key: value for key, value in copy.deepcopy(entry).items() if key not in KEYS}
     for swept, value in zip(lists, values, strict=True):
         inner = candidate
         for key in swept.path[:-1]:

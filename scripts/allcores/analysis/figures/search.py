@@ -14,8 +14,6 @@ candidates that were eliminated before they were trained to the end, which no li
 many times as far from the median as most others are left out of the picture.
 """
 
-FAR = 10  # times the distance between the quartiles
-
 
 def figure(candidates, facts):
     """A panel for each model and dataset."""
@@ -26,21 +24,12 @@ def figure(candidates, facts):
     for panel, ((model, dataset), group) in zip(axes, groups, strict=True):
         for _, choice in group.groupby(tidy.RUN, sort=False, dropna=False):
             _draw(panel, choice.sort_values("trial"), facts.metric)
-        _leave_out_the_farthest(panel, facts.metric.scale * group["score"])
         panel.xaxis.get_major_locator().set_params(integer=True)
         panel.set_xlabel("trial")
         panel.set_ylabel(facts.metric.axis)
         panel.set_title(f"{model}, {dataset}", loc="left")
+    style.leave_out_farthest(axes[0], facts.metric.scale * candidates["score"])
     return figure
-
-
-def _leave_out_the_farthest(panel, scores):
-    """Else one that nearly diverged would make all others look alike."""
-    low, high = scores.quantile(0.25), scores.quantile(0.75)
-    near = scores[scores.between(low - FAR * (high - low), high + FAR * (high - low))]
-    if len(near) < len(scores) and near.max() > near.min():
-        margin = 0.05 * (near.max() - near.min())
-        panel.set_ylim(near.min() - margin, near.max() + margin)
 
 
 def _draw(panel, choice, metric):

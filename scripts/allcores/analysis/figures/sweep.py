@@ -22,6 +22,7 @@ Each candidate's {metric} against each swept value: a dot for each candidate and
 candidates have values in common, a line through the means for each schedule. If the study selects,
 it is measured on the inner folds of the training part, else on the held-out part. Hollow, and not
 in the means: candidates that successive halving eliminated before they were trained to the end.
+Scores many times as far from the median as most others are left out of the picture.
 """
 
 
@@ -53,6 +54,7 @@ def figure(candidates, facts):
         panel.set_xlabel(key.removeprefix(SWEPT_COLUMN).replace("_", " "))
         panel.set_title(str(model), loc="left")
         panel.set_ylabel(facts.metric.axis)
+    style.leave_out_farthest(axes[0], facts.metric.scale * candidates["score"])
     if tidy.varying(candidates, ["schedule"]):
         style.legend_below(figure)
     return figure
