@@ -57,6 +57,42 @@ def test_short_runs_share_jobs(slurm, tmp_path):
     assert not list((project.results / "logs" / "train").rglob("*.log"))
 
 
+def test_a_search_suggests_what_it_does_here(slurm, tmp_path):
+    """Jobs elsewhere train with values that are known only since the call began."""
+    there, here = copy(tmp_path / "there"), copy(tmp_path / "here")
+    entry = {"name": "mlp", "hidden": [8], "batch_size": 16, "epochs": 2}
+    entry |= {"optimizer": {"name": "sgd", "lr": {"log": [0.001, 1.0]}}}
+    entry |= {"search": {"sampler": "tpe", "trials": 12, "at_once": 1}}
+    study = {"datasets": ["tiny"], "models": ["searched"], "folds": 2, "select": 2}
+
+    def change(config):
+        config["models"] = {"searched": entry}
+        config["studies"] = {"first": study}
+        del config["runs_per_job"]
+
+    there.configure(change)
+    here.config.write_text(there.config.read_text())
+    ended(by_profile(slurm, there))
+    here.call()
+    assert choices_of(there) == choices_of(here)
+
+
+def choices_of(project):
+    """Path of each choice -> what it keeps and suggests, and the scores that it knows."""
+    contents = {
+        file.relative_to(project.results): json.loads(file.read_text())
+        for file in (project.results / "selections").rglob("*.json")
+    }
+    return {
+        path: (content["kept"], content.get("suggested"), scores_of(content["candidates"]))
+        for path, content in contents.items()
+    }
+
+
+def scores_of(candidates):
+    return {label: candidate["scores"] for label, candidate in candidates.items()}
+
+
 def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path):
     """SIGKILL of snakemake, then scancel of a job in mid-run: it goes on where it was."""
     slow = slow_model(tmp_path / "there", seconds=0.02, epochs=150)

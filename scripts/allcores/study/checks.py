@@ -102,9 +102,8 @@ def _check_model(path, label, entry):
             return
         other = {"name", "import", *grid.HYPERPARAMETERS}
         options = {key: value for key, value in entry.items() if key not in other}
-        yield from check_options(
-            path, options, model, [*sorted(grid.HYPERPARAMETERS), *sweeps.KEYS]
-        )
+        known = [*sorted(grid.HYPERPARAMETERS), *sweeps.KEYS]
+        yield from check_options(path, options, model, known)
     if "import" in entry and "name" in entry:
         yield (*path, "name"), "conflicts with `import`; expected one of them"
     if "patience" in entry and "validation" not in entry:
