@@ -292,13 +292,10 @@ def weights(project):
     return {path: folder.run_files(path).read("weights.pt") for path in paths}
 
 
-def test_each_fold_searches_on_its_own(searched, monkeypatch):
+def test_each_fold_searches_on_its_own(searched):
     """What a round suggests follows from the scores before, and is what is trained."""
-    monkeypatch.chdir(searched.folder)
-    folder, config = (
-        ResultsFolder("results/mine"),
-        sweeps.expanded(schema.defaults() | yaml.safe_load(CONFIG)),
-    )
+    folder = ResultsFolder(str(searched.results))
+    config = sweeps.expanded(schema.defaults() | yaml.safe_load(CONFIG))
     table = suggestions.table(config, folder)
     for choice in table.choices.values():
         made = folder.choice_made(choice)
