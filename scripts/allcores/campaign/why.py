@@ -51,12 +51,11 @@ def to_choose(folder, table, metric_of):
     Args:
         as of lines().
     """
-    paths = set()
-    for choice in table.choices.values():  # the first rungs first
-        follows = choice.previous and choice.previous.path in paths
-        if follows or not state.is_current_choice(folder, choice, metric_of(choice)):
-            paths.add(choice.path)
-    return paths
+    return {
+        choice.path
+        for choice in table.choices.values()
+        if not state.is_current_choice(folder, choice, metric_of(choice))
+    }
 
 
 def write_code(folder, runs):
