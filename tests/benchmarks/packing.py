@@ -1,6 +1,6 @@
 """A campaign of 30 runs of mixed length and width, packed by Snakemake: makespan against the area.
 
-The lower bound is the sum of each run's core-seconds, from the start of its process to its end,
+The lower bound is the sum of the core-seconds of all runs, each from its start to its end,
 divided by the cores. The makespan counts from the start of snakemake to the end of the last run.
 """
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from measure import ROOT, SNAKEMAKE, report, sized
 
-from allcores.files import read_json
 from allcores.machine import cores
+from allcores.study import run_files
 
 MODELS = """
 models:
@@ -42,7 +42,7 @@ if __name__ == "__main__":
         began = time.time()
         with (Path(folder) / "log").open("w") as log:
             subprocess.run(command, cwd=folder, check=True, stdout=log, stderr=log)
-        runs = [read_json(p) for p in Path(folder, "results").rglob("metrics.json")]
+        runs = [run_files.metrics(run) for run in run_files.below(Path(folder, "results/config"))]
     assert len(runs) == RUNS
     makespan = max(run["ended"] for run in runs) - began
     first = min(run["started"] for run in runs)
