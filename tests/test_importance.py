@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 
-from allcores.analysis import products
-from allcores.analysis.figures import importance
+from allcores.analysis import products, selection
+from allcores.analysis.figures import importance, sweep
 
 FACTS = products.Facts("s", "serial", None, ())
 RANDOM = np.random.default_rng(0)
@@ -19,13 +19,12 @@ def candidates(count=40, models=("mlp",)):
         {
             "candidate": [f"c{place}" for place in range(count)],
             "swept_lr": rates,
-            "swept_hidden": np.array(["[8]", "[16, 16]", None], dtype=object)[np.arange(count) % 3],
+            "swept_hidden": np.array(["[8]", "[16, 16]", "None"])[np.arange(count) % 3],
             "swept_epochs": 3,
             "swept_batch_size": RANDOM.integers(8, 64, count),
             "score": 0.9 - 0.1 * (np.log10(rates) + 2) ** 2,
         }
     )
-    frame["swept_hidden"] = frame["swept_hidden"].fillna("None")
     folds = [frame.assign(split=fold, score=frame["score"] + fold / 100) for fold in (0, 1)]
     return pd.concat([fold.assign(model=model) for fold in folds for model in models])
 
@@ -76,3 +75,10 @@ def test_it_is_made_of_sweeps_over_several_keys():
     assert is_made(*swept(8, "lr", "hidden"))
     assert not is_made(*swept(7, "lr", "hidden"))
     assert not is_made(*swept(8, "lr"))
+
+
+def test_none_and_lists_are_values_beside_numbers_in_order():
+    shown = [selection._values({"depth": depth}) for depth in (None, [8], 10, 9.5)]
+    frame = pd.DataFrame(shown).rename(columns={"swept_depth": "depth"})
+    assert frame["depth"].notna().all()
+    assert sorted(frame["depth"].map(str), key=sweep.in_order) == ["None", "[8]", "9.5", "10"]

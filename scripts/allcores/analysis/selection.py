@@ -163,9 +163,9 @@ def candidates(study, all_metrics, measured):
 
 
 def _values(values):
-    """The columns of swept values."""
+    """The columns of swept values; an empty one is of a model that lacks the key."""
     return {
-        f"{SWEPT_COLUMN}{key}": str(value) if isinstance(value, list) else value
+        f"{SWEPT_COLUMN}{key}": str(value) if isinstance(value, list | None) else value
         for key, value in values.items()
     }
 

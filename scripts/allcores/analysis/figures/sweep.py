@@ -82,7 +82,8 @@ def in_order(value):
     """A key to sort by: numbers by size, and before texts, which are in the order of the numbers in
     them."""
     text = str(value)
-    numbers = [value] if isinstance(value, Real) else list(map(int, re.findall(r"\d+", text)))
+    found = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
+    numbers = [value] if isinstance(value, Real) else list(map(float, found))
     return not isinstance(value, Real), numbers, text
 
 
