@@ -239,7 +239,9 @@ def empty(reason="no run came to an end without diverging"):
 def save(figure, stem):
     """Write a figure as PNG and SVG, with the same layout."""
     figure.savefig(f"{stem}.png")
-    figure.set_layout_engine("none")
+    # None, not "none": an engine that does nothing would have the figure drawn once more.
+    with plt.rc_context({"figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
     figure.savefig(f"{stem}.svg")
     plt.close(figure)
 

@@ -25,7 +25,7 @@ were eliminated count with their last {metric}. Right: each candidate is a line 
 most important ones first, eight at most; the best one is drawn thick.
 """
 MOST_KEYS = 8
-TREES, REPEATS = 200, 20
+TREES, REPEATS = 100, 10
 
 
 def figure(candidates, facts):
