@@ -35,10 +35,11 @@ LENGTHS = (0, 1, 7, 1000, 40_000, 600_001)  # in one barrier, in two, in several
 
 def ranks(count, function, folder, *arguments):
     """Call function(rank, *arguments) as each rank of a group of the backend, in processes that
-    have nothing in common but a file."""
+    have nothing in common but a file, and the one that they are forked from, which only imports."""
+    multiprocessing.set_forkserver_preload([__name__])
     file = folder / f"store{len(list(folder.glob('store*')))}"
     arguments = (function, file, count, arguments)
-    multiprocessing.start_processes(_join, arguments, count, start_method="spawn")
+    multiprocessing.start_processes(_join, arguments, count, start_method="forkserver")
 
 
 def _join(rank, function, file, count, arguments):
