@@ -1,4 +1,4 @@
-# What the rules share: the Call of allcores/campaign/call.py.
+# What the rules share: the config, and the Call of allcores/campaign/call.py.
 
 import os
 import sys
@@ -8,6 +8,12 @@ sys.path.insert(0, os.path.abspath(f"{workflow.current_basedir}/../../scripts"))
 from allcores.campaign import snakemake_internals as internals
 
 internals.exit_by_interrupt()
+
+
+if not (internals.given_files(workflow) or "studies" in config):
+
+    configfile: f"{workflow.current_basedir}/../../config/config.yaml"
+
 
 from allcores.campaign import commands
 from allcores.campaign.call import Call
