@@ -214,6 +214,18 @@ models:
 """
 
 
+def test_of_many_values_drawn_from_a_range_three_are_told():
+    config = copy.deepcopy(GOOD)
+    put(config, "models.lenet.optimizer.lr", {"range": [-2.0, -0.1]})
+    config["models"]["lenet"]["sample"] = 20
+    config["studies"]["second"] = config["studies"]["first"] | {"folds": 1}
+    config["studies"]["third"] = config["studies"]["first"] | {"folds": 1}
+    findings = checks.findings(config)
+    told = [line.partition(":")[0] for line in findings]
+    assert told.count("models.lenet.optimizer.lr") == 3, findings
+    assert told.count("studies.second.folds") == told.count("studies.third.folds") == 1
+
+
 @pytest.mark.parametrize(
     ("studies", "finding"),
     [

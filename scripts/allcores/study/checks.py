@@ -1,5 +1,7 @@
 """Check a config before anything starts: a line per finding, with place and remedy."""
 
+import re
+from collections import Counter
 from itertools import chain
 
 from allcores import yaml_files
@@ -9,6 +11,7 @@ from allcores.study.schema import mapping
 from allcores.study.study_checks import SECTIONS, SINGULAR
 
 OWN_DECAY = component.literals_of(registry.LIBRARY / "training" / "optimizers.py")["OWN_DECAY"]
+NUMBER, MOST_ALIKE = re.compile(r"-?\d[\d.e+-]*"), 3
 
 
 def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format):
@@ -42,7 +45,8 @@ def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format)
 
 
 def located(problems, lines):
-    """A line for each (path, text), with file and line where they are known."""
+    """A line for each (path, text), with file and line where they are known; of those that differ
+    in a number alone, such as the candidates that were drawn from a range, the first few."""
     placed = sorted(
         (
             yaml_files.place(path, lines),
@@ -51,12 +55,14 @@ def located(problems, lines):
         )
         for path, text in problems
     )
-    return list(
-        dict.fromkeys(
-            f"{file}:{line}: {where}: {text}" if file else f"{where}: {text}"
-            for (file, line), where, text in placed
-        )
-    )
+    told, alike = [], Counter()
+    for place, where, text in dict.fromkeys(placed):
+        kind = place, where, NUMBER.sub("", text)
+        alike[kind] += 1
+        if alike[kind] <= MOST_ALIKE:
+            file, line = place
+            told.append(f"{file}:{line}: {where}: {text}" if file else f"{where}: {text}")
+    return told
 
 
 def _as_one_line(text):
