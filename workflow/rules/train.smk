@@ -47,6 +47,7 @@ rule calibrate:
 
 rule train:
     input:
+        lambda wildcards: SELECTIONS.inputs_of_run(PATH.format(**wildcards), checkpoints),
         RUNS.inputs,
     output:
         # Written last; it has the digests of the run's other files.

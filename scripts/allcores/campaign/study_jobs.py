@@ -104,6 +104,29 @@ class SelectionJobs:
             checkpoints.select_candidate.get(selection=selection.previous.path)
         return [*earlier, *self.call.runs.request(self._inner(selection))]
 
+    def inputs_of_run(self, path, checkpoints):
+        """The choice that suggests a run's values, if this call makes it. Else a run that is named
+        on the command line would be trained with those of a candidate that stands for it."""
+        selection = self.suggested.get(path)
+        if not selection:
+            return []
+        made = self.files([selection.suggested_by])
+        if made:
+            checkpoints.select_candidate.get(selection=selection.suggested_by.path)
+        suggestions.fill_in(self.config, self.table, selection, self.folder)
+        return made
+
+    @functools.cached_property
+    def suggested(self):
+        """Path of a run whose values are suggested -> the Selection that compares it."""
+        return {
+            path: selection
+            for selection in self.table.choices.values()
+            if selection.suggested_by
+            for label, paths in selection.inner.items()
+            for path in (*paths, selection.final[label])
+        }
+
     def files(self, selections):
         """The files of those of these Selections that this call makes."""
         return [

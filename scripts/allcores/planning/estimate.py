@@ -144,7 +144,8 @@ class Estimates:
         runs = {run.model.label: run for run in self.table.runs.values()}
         runs = [run for run in runs.values() if self.table.family(run) == family]
         trials = [trial for run in runs if (trial := preflight.trial(run))]
-        known = [self.counts[key] for key, _ in trials if key in self.counts]
+        # A step that could not be counted, as of a compiled model, has none.
+        known = [counts for key, _ in trials if (counts := self.counts.get(key))]
         return {key: max(counts[key] for counts in known) for key in (known[0] if known else ())}
 
     def _from_plan(self, run):
