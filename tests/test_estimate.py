@@ -10,7 +10,7 @@ from project import MINIATURE
 from allcores.files import read_json, write_json
 from allcores.planning import measuring, plan, preflight, trials
 from allcores.planning.estimate import Estimates
-from allcores.study import grid, schema
+from allcores.study import grid, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
 from allcores.tasks.base import usual
 
@@ -70,3 +70,23 @@ def test_what_is_for_two_machines_is_not_measured_on_one(tmp_path, monkeypatch):
     planner, table = plan.Planner(ResultsFolder(str(tmp_path)), 2, say=str), grid.expand(config)
     assert planner.too_wide(table) == list(table.runs)
     assert planner.of(table) == []
+
+
+@pytest.mark.parametrize("uncounted", [0, 1])
+def test_a_candidate_whose_step_could_not_be_counted_is_taken_for_the_largest(tmp_path, uncounted):
+    config = yaml.safe_load("""
+models:
+  mlp: {hidden: [4], width: [1, 2], batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}
+studies:
+  all: {datasets: [digits], folds: test, models: [mlp]}
+""")
+    folder = ResultsFolder(str(tmp_path))
+    table = counted_by_trying(sweeps.expanded(config), folder)
+    timed = read_json(folder.tried_out)
+    runs = list(table.runs.values())
+    answers = [timed[preflight.trial(run)[0]] for run in runs]
+    answers[1 - uncounted]["counts"]["seconds"] = 0.1
+    answers[uncounted]["counts"] = {}
+    write_json(folder.tried_out, timed)
+    estimates = Estimates(table, folder, 2, forked=False)
+    assert len({estimates.seconds(run) for run in runs}) == 1
