@@ -112,8 +112,8 @@ def candidates(study, all_metrics, measured):
 
     score: where the study selects, the mean over the inner folds; else the held-out score. chosen:
     whether it was chosen; empty if the study does not select. pruned: whether it was not trained to
-    the end. trial: its number within a choice, in the order in which candidates were drawn or
-    suggested. A column swept_KEY holds the values of each key.
+    the end. trial: of a search, its number within a choice, in the order in which candidates were
+    drawn or suggested. A column swept_KEY holds the values of each key.
 
     Args:
         study: a study.Study.
@@ -142,7 +142,8 @@ def candidates(study, all_metrics, measured):
                 identity
                 | {"model": selection.family, "candidate": candidate, "score": entry["mean"]}
                 | {key: entry[key] for key in ("core_seconds", "epochs", "rung")}
-                | {"pruned": entry.get("pruned", entry["rung"] < last_rung), "trial": trial}
+                | {"pruned": entry.get("pruned", entry["rung"] < last_rung)}
+                | {"trial": trial if selection.search else None}
                 | {"chosen": label == choice["kept"][0], "inner_folds": len(entry["scores"])}
                 | _values(values)
             )

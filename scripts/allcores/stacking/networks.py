@@ -154,7 +154,7 @@ def _pairs_agree(networks, inputs, present, counts):
 
 def _is_close(found, expected):
     """Whether two tensors are equal up to rounding."""
-    tolerance = 1e-4 * (1 + float(expected.abs().max())) if expected.numel() else 0.0
+    tolerance = 1e-4 * (1 + float(expected.detach().abs().max())) if expected.numel() else 0.0
     is_alike = found.shape == expected.shape
     return is_alike and torch.allclose(found, expected, rtol=0.0, atol=tolerance)
 

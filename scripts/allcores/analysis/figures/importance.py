@@ -10,6 +10,7 @@ from sklearn.inspection import permutation_importance
 
 from allcores.analysis import style
 from allcores.analysis.figures.sweep import WIDE, in_order
+from allcores.analysis.products import LEAST_CANDIDATES
 from allcores.analysis.selection import SWEPT_COLUMN
 
 TITLE = "which swept keys mattered"
@@ -33,7 +34,11 @@ def figure(candidates, facts):
     swept = [
         (model, _of_candidates(group)) for model, group in candidates.groupby("model", sort=False)
     ]
-    swept = [(model, frame) for model, frame in swept if len(frame.columns) > 2 and len(frame) > 2]
+    swept = [
+        (model, frame)
+        for model, frame in swept
+        if len(frame.columns) > 2 and len(frame) >= LEAST_CANDIDATES
+    ]
     if not swept:
         return style.empty("no candidates that differ in several keys have a score")
     figure, axes = style.panels(2 * len(swept), columns=2, width=5.2)

@@ -17,7 +17,9 @@ many times as far from the median as most others are left out of the picture.
 
 def figure(candidates, facts):
     """A panel for each model and dataset."""
-    groups = list(candidates.dropna(subset=["score"]).groupby(["model", "dataset"], sort=False))
+    groups = list(
+        candidates.dropna(subset=["score", "trial"]).groupby(["model", "dataset"], sort=False)
+    )
     if not groups:
         return style.empty("no candidate has a score")
     figure, axes = style.panels(len(groups), sharey=True)

@@ -57,11 +57,13 @@ def chosen(sweep_table):
         return
     for title, group in groups:
         times = group["chosen"].sum()
+        # A search compares other candidates in each fold.
+        compared = round(group["folds"].sum() / max(times, 1))
         rows = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
         names = [f"{row['candidate']} ({row['chosen']:.0f})" for _, row in rows.iterrows()]
         always = f"always {rows['candidate'].iloc[0]}" if len(names) == 1 else ", ".join(names)
         yield (
-            f"{title}: chosen on the training part alone, of {count(len(group), 'candidate')} in "
+            f"{title}: chosen on the training part alone, of {count(compared, 'candidate')} in "
             f"{count(round(times), 'choice')} (one for each fold and seed): {always}."
         )
 
