@@ -57,7 +57,11 @@ if __name__ == "__main__":
         metavar="FILE",
         help="(default: predictions.csv)",
     )
-    add("--model", metavar="LABEL", help="use only the runs of this model or candidate")
+    add(
+        "--model",
+        metavar="LABEL",
+        help="use only the runs of this model, or of the candidates that were chosen for it",
+    )
     add(
         "--unknown-as-none",
         action="store_true",

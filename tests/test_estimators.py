@@ -15,7 +15,7 @@ from test_multilabel import FRAME as LABELLED
 from test_multilabel import LABELS
 from test_several_numbers import FRAME, TARGETS, standardised
 
-from allcores.analysis import metrics
+from allcores.analysis import metrics, products
 from allcores.data import storage
 from allcores.planning import trials
 from allcores.serving import samples
@@ -28,6 +28,7 @@ from allcores.study import (
     identity,
     registry,
     run_files,
+    schema,
     sweeps,
 )
 from allcores.study.run import Choice
@@ -202,6 +203,14 @@ def test_an_estimator_is_trained_once_by_one_process():
     assert len(grid.expand(CONFIG).of("first")) == 2 + 2 * 2 * 3
     assert type(of_forest[0]).from_json(of_forest[0].to_json()) == of_forest[0]
     assert not checks.findings(CONFIG)
+
+
+def test_a_study_of_estimators_has_no_figures_of_epochs():
+    config = schema.defaults() | {"models": CONFIG["models"], "studies": {}}
+    for models, expected in ((["forest"], set()), (["mlp", "forest"], {"loss", "phases"})):
+        config["studies"]["one"] = {"datasets": ["breast_cancer"], "folds": 2, "models": models}
+        names = {product.name for product in products.of_study(config, "one")}
+        assert names & {"loss_figure", "phases_figure"} == {f"{name}_figure" for name in expected}
 
 
 def test_none_in_a_list_of_values_is_swept_over():

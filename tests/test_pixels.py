@@ -316,8 +316,13 @@ def predictions_of(laboratory):
 def test_what_cannot_be_meant_is_refused_or_noted(tmp_path):
     masks = np.where(MASKS, 255, 0).astype(np.uint8)
     options = folders(tmp_path, masks)
+    with pytest.raises(
+        ValueError, match=r"all pixels are 0 or 255, .* expected 1 where a pixel is"
+    ):
+        image_masks.load(None, **options)
+    Image.fromarray(np.full((8, 8), 1, np.uint8)).save(tmp_path / "masks" / "0.png")
     notes = image_masks.load(None, **options).notes
-    assert notes[0] == "no pixel of any mask is of odd, even"
+    assert notes[0] == "no pixel of any mask is of even"
     assert "of the pixels have no class: their value is 255" in notes[1]
     with pytest.raises(ValueError, match="2 to 255 different names"):
         image_masks.metadata(**options | {"classes": ["a", "a"]})

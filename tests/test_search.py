@@ -20,6 +20,7 @@ from test_several import status
 
 from allcores.analysis import metrics, selection, suggestions
 from allcores.files import read_json, write_json
+from allcores.serving import ensemble
 from allcores.study import candidates, checks, grid, ranges, run_files, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
 from allcores.study.run_files import RunFolder
@@ -131,9 +132,7 @@ def test_rounds_are_as_large_as_asked_for():
     assert [len(choice.inner) for choice in of_fold] == [10, 1, 1]
     assert [choice.suggests for choice in of_fold] == [("mlp-trial11",), ("mlp-trial12",), ()]
     assert [choice.suggested_by for choice in of_fold] == [None, *of_fold[:2]]
-    halved = CONFIG.replace("select: 2", "select: 2, halving: 3").replace(
-        "models: [mlp]", "models: [mlp]"
-    )
+    halved = CONFIG.replace("select: 2", "select: 2, halving: 3")
     halved = halved.replace("trials: 12, at_once: 1", "trials: 13, at_once: 4")
     choices = table(halved).choices
     of_fold = [choice for path, choice in choices.items() if "fold0" in path]
@@ -343,6 +342,18 @@ def test_choices_that_are_lost_are_made_again_as_they_were(searched):
     assert "\n0 runs trained" in searched.call()
     assert made_in(searched) == before
     assert weights(searched) == trained
+
+
+def test_the_chosen_ones_predict_together(searched):
+    folder, runs = ResultsFolder(str(searched.results)), searched.results / "runs"
+    selections = table(CONFIG).selections.values()
+    predictors = ensemble.read(runs, "mlp")
+    assert {one.run.path for one in predictors} == set(map(folder.chosen_path, selections))
+    entries = [folder.choice_made(one)["candidates"] for one in selections]
+    for label in entries[0]:
+        if len({json.dumps(entry[label]["values"]) for entry in entries}) > 1:
+            with pytest.raises(ValueError, match="in each fold; expected --model mlp"):
+                ensemble.read(runs, label)
 
 
 def test_a_run_that_is_named_alone_waits_for_its_values(searched):

@@ -251,6 +251,12 @@ def _has_several_models(config, settings):
     return _is_learnable(config, settings) and len(models) * len(schedules) > 1
 
 
+def _has_networks(config, settings):
+    """Whether anything is trained in epochs."""
+    entries = (config["models"][label] for label in settings["models"])
+    return not all(map(component.is_estimator, entries))
+
+
 def _has_references(settings, key):
     return any(key in reference for reference in settings.get("references", []))
 
@@ -266,6 +272,7 @@ def _is_swept_widely(config, settings):
 # Name of a condition -> function of a config and the settings of a study: whether it is met.
 CONDITIONS = {
     "learnable": _is_learnable,
+    "networks": _has_networks,
     "classes": _is_of_classes,
     "labels": lambda config, settings: _targets(config, settings) == "labels",
     "pixels": lambda config, settings: _targets(config, settings) == "pixels",

@@ -1,6 +1,8 @@
 """Several trained runs that predict together: the mean of their predictions."""
 
-from collections import Counter
+import json
+from collections import Counter, defaultdict
+from pathlib import Path
 
 import numpy as np
 
@@ -8,6 +10,8 @@ from allcores.data import folds, storage
 from allcores.data.folds import Assignable
 from allcores.serving.predictor import Predictor
 from allcores.study import run_files
+from allcores.study.identity import Record
+from allcores.study.run import Run
 
 
 def read(folder, model=None):
@@ -16,22 +20,19 @@ def read(folder, model=None):
     Diverged runs are left out; inner runs of a selection, too, unless there are no others.
 
     Args:
-        model: label of a model, to read its runs only; None: all.
+        model: label of a model, to read its runs only; of one that is chosen from candidates, to
+            read those of the chosen ones; None: all.
 
     Raises:
-        ValueError: there is no run, or they have different datasets, columns or targets.
+        ValueError: there is no run, or they have different datasets, columns or targets, or a label
+            is of other hyperparameters in each fold.
     """
     found = run_files.below(folder) or [run_files.RunFolder(folder)]
     diverged = set(map(str, _diverged(folder)))
     sound = [files for files in found if str(files) not in diverged]
     of_model = sound or found
     if model is not None:
-        labels = [run_files.metrics(files)["settings"]["model"]["label"] for files in of_model]
-        pairs = zip(of_model, labels, strict=True)
-        of_model = [files for files, label in pairs if label == model]
-        if not of_model:
-            known = ", ".join(dict.fromkeys(labels))
-            raise ValueError(f"{folder}: has no run of {model!r}; found {known}")
+        of_model = _of_model(of_model, model, folder)
     predictors = [Predictor(files) for files in of_model]
     outer = [predictor for predictor in predictors if not predictor.run.inner_folds]
     predictors = outer or predictors
@@ -48,6 +49,38 @@ def read(folder, model=None):
                     f"({first.run.dataset.label}, {other.run.dataset.label}); expected the same"
                 )
     return predictors
+
+
+def _of_model(found, model, folder):
+    """Those of the files of runs that are of a model, or of its chosen candidates."""
+    runs = [
+        (files, Run.from_json(json.dumps(run_files.metrics(files)["settings"]))) for files in found
+    ]
+    of_label = [(files, run) for files, run in runs if run.model.label == model]
+    if len({repr((run.model, run.optimizer, run.batch_size)) for _, run in of_label}) > 1:
+        family = model.rpartition("-trial")[0]
+        raise ValueError(
+            f"{folder}: {model} has other hyperparameters in each fold; expected --model {family} "
+            "for the chosen candidates, or the folder of one run"
+        )
+    chosen_paths = _chosen_paths(run_files.results_of(found[0]))
+    if not of_label:
+        of_label = [(files, run) for files, run in runs if run.path in chosen_paths.get(model, ())]
+    if not of_label:
+        known = dict.fromkeys([*chosen_paths, *(run.model.label for _, run in runs)])
+        raise ValueError(f"{folder}: has no run of {model!r}; found {', '.join(known)}")
+    return [files for files, _ in of_label]
+
+
+def _chosen_paths(results):
+    """Label of a model that is chosen from candidates -> paths of the runs of the chosen ones."""
+    selections, chosen_paths = Path(results or "") / "selections", defaultdict(set)
+    for file in sorted(selections.rglob("*.json")) if results else ():
+        _, dataset, model, *others = file.relative_to(selections).with_suffix("").parts
+        for label in Record.read(file).content["kept"]:
+            # Of an earlier rung there is no such run.
+            chosen_paths[model].add("/".join((dataset, label, *others)))
+    return chosen_paths
 
 
 def _diverged(folder):

@@ -57,8 +57,17 @@ class Segmentation(Task):
         return targets
 
     def notes(self, targets, names):
-        """Yield sentences on masks of which something is missing."""
+        """Yield sentences on masks of which something is missing.
+
+        Raises:
+            ValueError: there is nothing but the first class and pixels without one.
+        """
         counts = np.bincount(targets.ravel(), minlength=WITHOUT_CLASS + 1)
+        if counts[WITHOUT_CLASS] and counts[0] + counts[WITHOUT_CLASS] == targets.size:
+            raise ValueError(
+                f"all pixels are 0 or {WITHOUT_CLASS}, and {WITHOUT_CLASS} is for those without a "
+                f"class; expected 1 where a pixel is of {names[1]}"
+            )
         absent = [name for name, count in zip(names, counts, strict=False) if not count]
         if absent:
             yield f"no pixel of any mask is of {', '.join(absent)}"

@@ -84,9 +84,11 @@ class FittedEstimator(torch.nn.Module):
 
 def build(run, outputs):
     """The FittedEstimator of a Run, not fitted yet: its threads are `n_jobs`, its seed
-    `random_state`, of parts of a pipeline, too."""
+    `random_state`, of parts of a pipeline, too. One thread is what None means, and is not said:
+    LogisticRegression warns of `n_jobs`."""
     estimator = registry.model(run.model.name).load()(**run.model.options)
-    given = {"n_jobs": run.threads_per_worker, "random_state": run.seed}
+    threads = run.threads_per_worker
+    given = {"n_jobs": threads if threads > 1 else None, "random_state": run.seed}
     for name, value in estimator.get_params().items():
         key = name.rpartition("__")[2]
         if key in given and value is None:

@@ -3,6 +3,7 @@
 from allcores.analysis import style, tidy
 
 TITLE = "training loss"
+WHEN = "networks"
 SECTION = "training"
 ORDER = 23
 LEADING = 8

@@ -6,6 +6,7 @@ from matplotlib import ticker
 from allcores.analysis import style, tidy
 
 TITLE = "where the time goes"
+WHEN = "networks"
 SECTION = "speed"
 ORDER = 22
 CAPTION = """
