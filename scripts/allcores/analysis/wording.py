@@ -62,7 +62,7 @@ NUMBERS = {
     **dict.fromkeys(("score", "standard_deviation", "low_95", "high_95"), number),
     **dict.fromkeys(("difference", "low", "high"), DIFFERENCE),
     "at_most": functools.partial(number, sign="-"),
-    **dict.fromkeys(("p", "p_corrected"), Number("{:.3f}")),
+    **dict.fromkeys(("p", "p_corrected"), Number("{:.3g}")),
     **dict.fromkeys(("samples_per_second", "slowest", "fastest"), RATE),
     **dict.fromkeys(("speedup", "over_best", "over_bound"), TIMES),
     **dict.fromkeys(("efficiency", "utilisation"), percent(0)),

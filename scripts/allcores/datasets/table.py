@@ -105,7 +105,7 @@ def answers_of(path, frame, target, task, groups, time, drop=()):
             raise ValueError(
                 f"{path}: has no column {column}; found {', '.join(map(str, frame.columns))}"
             )
-    refuse_missing(path, frame[used], "cannot be left out")
+    refuse_missing(path, frame[used], "remove these rows: they are needed")
     if task != "classification":
         columns_of_targets = [_target(path, frame[name], task) for name in targets_named]
         targets, classes = np.stack(columns_of_targets, axis=1), None

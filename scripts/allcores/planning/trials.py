@@ -194,7 +194,7 @@ def _try_out(run, task, strategies, build, inputs):
             inputs = augment(inputs.clone(), run.seed, 0, range(2))
     before = len(list(model.parameters()))
     with models.precision(run):
-        scores = model(inputs)
+        scores = _scores(model, inputs)
     _check_output(scores, task, inputs, "in training")
     if len(list(model.parameters())) != before:
         raise ValueError("the model gets more parameters when it is called")
@@ -279,6 +279,18 @@ def _check_log_probabilities(scores, loss):
             f"{loss} is of log-probabilities, as of torch.nn.LogSoftmax, which the model does not "
             "give; expected cross_entropy for scores"
         )
+
+
+def _scores(model, inputs):
+    try:
+        return model(inputs)
+    except RuntimeError as error:
+        if inputs.is_floating_point():
+            raise
+        raise ValueError(
+            f"{error}; the inputs are tokens, whole numbers: expected a model that embeds them, as "
+            "lstm, text_cnn and transformer do"
+        ) from error
 
 
 def _try_out_one(run, build, sample):

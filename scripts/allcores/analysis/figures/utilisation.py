@@ -8,9 +8,9 @@ TITLE = "CPU utilisation"
 SECTION = "training"
 ORDER = 24
 CAPTION = """
-Cores in use over time while the study was running, coloured by strategy: CPU time of all its runs,
-with start-up and evaluation. Pauses between calls of snakemake are cut out. The solid line is the
-mean, the dashed line the number of cores that could be used.
+Cores in use over time while the study was running, coloured by strategy: CPU time of its runs,
+without those of inner folds, with start-up and evaluation. Pauses between calls of snakemake are
+cut out. The solid line is the mean, the dashed line the number of cores that could be used.
 """
 
 BINS = 240
