@@ -49,7 +49,8 @@ def test_cores_are_workers_and_servers_or_threads():
 def test_a_study_ends_with_what_it_asks_for():
     def of(**keys):
         asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"]} | keys
-        return {product.name for product in products.of_study({"studies": {"s": asked}}, "s")}
+        config = {"models": {"lenet": {}}, "studies": {"s": asked}}
+        return {product.name for product in products.of_study(config, "s")}
 
     least = of()
     assert {"accuracy_table", "speed_table", "comparison_table", "phases_figure"} <= least
@@ -65,7 +66,7 @@ def test_a_study_ends_with_what_it_asks_for():
 
 def test_a_verdict_waits_only_for_what_it_speaks_of():
     asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"], "strategies": ["hogwild"]}
-    of_study = products.of_study({"studies": {"s": asked}}, "s")
+    of_study = products.of_study({"models": {"lenet": {}}, "studies": {"s": asked}}, "s")
     names = [product.name for product in of_study if product.inputs_of_sentences]
     assert {"speed_table", "accuracy_table", "staleness_figure"} <= {*names}
     assert not {"phases_figure", "packing_table"} & {*names}
