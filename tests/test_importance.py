@@ -82,3 +82,19 @@ def test_none_and_lists_are_values_beside_numbers_in_order():
     frame = pd.DataFrame(shown).rename(columns={"swept_depth": "depth"})
     assert frame["depth"].notna().all()
     assert sorted(frame["depth"].map(str), key=sweep.in_order) == ["None", "[8]", "9.5", "10"]
+
+
+def test_candidates_of_one_key_are_joined_beside_a_model_with_other_keys():
+    frame = candidates(9).assign(schedule="constant", pruned=False)
+    alone = pd.DataFrame(
+        {"swept_depth": ["2", "4", "None"], "score": [0.5, 0.6, 0.7], "candidate": ["a", "b", "c"]}
+    ).assign(model="forest", schedule="none", pruned=False)
+    panels = sweep.figure(pd.concat([frame, alone], ignore_index=True), FACTS).axes
+    joined = {
+        (panel.get_title("left"), panel.get_xlabel()): max(len(line.get_xdata()) for line in lines)
+        for panel in panels
+        if (lines := [line for line in panel.lines if line.get_linestyle() == "-"])
+    }
+    assert joined["forest", "depth"] == 3
+    assert joined["mlp", "hidden"] == 3, "each value is of three candidates"
+    assert ("mlp", "lr") not in joined

@@ -49,7 +49,7 @@ def figure(candidates, facts):
             means = scores.groupby(places).mean()
             others = [of_schedule[other].nunique() for other in keys if other != key]
             # Of values drawn from a range each is of one candidate, and its other values.
-            if max(others, default=1) == 1 or 2 * len(means) <= of_schedule["candidate"].nunique():
+            if max(others, default=0) <= 1 or 2 * len(means) <= of_schedule["candidate"].nunique():
                 panel.plot(means.index, means, "-", color=dots.get_color())
         panel.set_xlabel(key.removeprefix(SWEPT_COLUMN).replace("_", " "))
         panel.set_title(str(model), loc="left")
