@@ -282,6 +282,7 @@ def _check_log_probabilities(scores, loss):
 
 
 def _scores(model, inputs):
+    """The model's output; a model of numbers that gets tokens is told what they are."""
     try:
         return model(inputs)
     except RuntimeError as error:

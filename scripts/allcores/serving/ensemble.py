@@ -57,13 +57,13 @@ def _of_model(found, model, folder):
         (files, Run.from_json(json.dumps(run_files.metrics(files)["settings"]))) for files in found
     ]
     of_label = [(files, run) for files, run in runs if run.model.label == model]
-    if len({repr((run.model, run.optimizer, run.batch_size)) for _, run in of_label}) > 1:
-        family = model.rpartition("-trial")[0]
+    chosen_paths, family_of = _choices(run_files.results_of(found[0]))
+    trained = {repr((run.model, run.optimizer, run.batch_size)) for _, run in of_label}
+    if model in family_of and len(trained) > 1:
         raise ValueError(
-            f"{folder}: {model} has other hyperparameters in each fold; expected --model {family} "
-            "for the chosen candidates, or the folder of one run"
+            f"{folder}: {model} has other hyperparameters in each fold; expected --model "
+            f"{family_of[model]} for the chosen candidates, or the folder of one run"
         )
-    chosen_paths = _chosen_paths(run_files.results_of(found[0]))
     if not of_label:
         of_label = [(files, run) for files, run in runs if run.path in chosen_paths.get(model, ())]
     if not of_label:
@@ -72,15 +72,24 @@ def _of_model(found, model, folder):
     return [files for files, _ in of_label]
 
 
-def _chosen_paths(results):
-    """Label of a model that is chosen from candidates -> paths of the runs of the chosen ones."""
-    selections, chosen_paths = Path(results or "") / "selections", defaultdict(set)
-    for file in sorted(selections.rglob("*.json")) if results else ():
-        _, dataset, model, *others = file.relative_to(selections).with_suffix("").parts
-        for label in Record.read(file).content["kept"]:
-            # Of an earlier rung there is no such run.
-            chosen_paths[model].add("/".join((dataset, label, *others)))
-    return chosen_paths
+def _choices(results):
+    """What was chosen in a folder of results; None: there is no such folder.
+
+    Returns:
+        (label of a model -> paths of the runs of its chosen candidates, label of a candidate of a
+        search -> that of its model).
+    """
+    chosen_paths, family_of = defaultdict(set), {}
+    folder = Path(results or "", "selections")
+    for file in sorted(folder.rglob("*.json")) if results else []:
+        _, dataset, family, *others = file.relative_to(folder).with_suffix("").parts
+        choice = Record.content_of(file)
+        # Of those kept on an earlier rung there is no run of such a path.
+        paths = {"/".join((dataset, label, *others)) for label in choice.get("kept", ())}
+        chosen_paths[family] |= paths
+        candidates = choice.get("candidates", {}).items()
+        family_of |= {label: family for label, entry in candidates if "values" in entry}
+    return chosen_paths, family_of
 
 
 def _diverged(folder):

@@ -58,6 +58,14 @@ class Record:
         except KeyError as error:
             raise ValueError(f"{path} has no {error}. Delete it to make it again") from None
 
+    @classmethod
+    def content_of(cls, path):
+        """The content of the Record in a file; {}: there is none, or it is damaged."""
+        try:
+            return cls.read(path).content
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
     def write(self, path, indent=1):
         write_json(path, {part: getattr(self, part) for part in PARTS} | self.content, indent)
 

@@ -246,10 +246,7 @@ class ResultsFolder:
 
     def choice_made(self, selection):
         """What a Selection has written down, see analysis.selection; {}: it is not made yet."""
-        try:
-            return Record.read(self.selection(selection.path)).content
-        except (OSError, ValueError, KeyError, TypeError):
-            return {}
+        return Record.content_of(self.selection(selection.path))
 
     def chosen_path(self, selection):
         """The path of the final run that a Selection chooses; None: not known yet."""

@@ -40,7 +40,7 @@ def figure(candidates, facts):
         if len(frame.columns) > 2 and len(frame) >= LEAST_CANDIDATES
     ]
     if not swept:
-        return style.empty("no candidates that differ in several keys have a score")
+        return style.empty(f"less than {LEAST_CANDIDATES} candidates have a score")
     figure, axes = style.panels(2 * len(swept), columns=2, width=5.2)
     for place, (model, frame) in enumerate(swept):
         shares, predicted = importance(frame)

@@ -3,8 +3,8 @@
 from allcores.analysis import style, tidy
 
 TITLE = "training loss"
-WHEN = "networks"
 SECTION = "training"
+WHEN = "networks"
 ORDER = 23
 LEADING = 8
 CAPTION = """

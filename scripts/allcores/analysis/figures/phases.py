@@ -6,8 +6,8 @@ from matplotlib import ticker
 from allcores.analysis import style, tidy
 
 TITLE = "where the time goes"
-WHEN = "networks"
 SECTION = "speed"
+WHEN = "networks"
 ORDER = 22
 CAPTION = """
 Where the time of an epoch goes, on the first worker: median seconds per phase, without the first

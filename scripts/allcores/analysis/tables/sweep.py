@@ -58,7 +58,7 @@ def chosen(sweep_table):
     for title, group in groups:
         times = group["chosen"].sum()
         # A search compares other candidates in each fold.
-        compared = round(group["folds"].sum() / max(times, 1))
+        compared = round(group["folds"].sum() / times)
         rows = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
         names = [f"{row['candidate']} ({row['chosen']:.0f})" for _, row in rows.iterrows()]
         always = f"always {rows['candidate'].iloc[0]}" if len(names) == 1 else ", ".join(names)
