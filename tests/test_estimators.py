@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ENVIRONMENT, ROOT, same_weights, vary
-from sklearn import ensemble, linear_model, neighbors
+from sklearn import ensemble, linear_model, naive_bayes, neighbors
 from sklearn import metrics as sklearn_metrics
 from test_multilabel import FRAME as LABELLED
 from test_multilabel import LABELS
@@ -93,8 +93,8 @@ def test_classes_are_predicted_as_scikit_learn_does(laboratory):
     assert found["accuracy"] == pytest.approx(
         forest.score(inputs[held_out], dataset.targets[held_out])
     )
-    chances = np.exp(np.stack(frame["scores"]))
-    assert np.allclose(chances, forest.predict_proba(inputs[held_out]), atol=1e-6)
+    chances = np.stack(frame["probabilities"])
+    assert np.array_equal(chances, forest.predict_proba(inputs[held_out]))
 
 
 def test_numbers_come_in_their_units(tmp_path, laboratory):
@@ -126,21 +126,20 @@ def test_labels_are_predicted_as_scikit_learn_does(tmp_path, laboratory, path, o
     own = make(**options, **({"random_state": 3} if "n_estimators" in options else {}))
     own.fit(inputs[mine], LABELLED[LABELS].to_numpy(int)[mine])
     expected = np.stack([of[:, 1] for of in own.predict_proba(inputs[held_out])], axis=1)
-    chances = 1 / (1 + np.exp(-np.stack(frame["scores"])))
-    assert np.allclose(chances, expected, atol=1e-5)
+    assert np.array_equal(np.stack(frame["probabilities"]), expected)
 
 
 def test_a_class_or_label_that_no_training_sample_has_is_improbable():
     model = estimators.FittedEstimator(linear_model.LogisticRegression(), outputs=3)
     inputs = estimators.torch.randn(20, 2)
     model.fit(inputs, 2 * (inputs[:, 0] > 0).long().numpy())  # never 1
-    chances = model(inputs).exp()
+    chances = model(inputs)
     assert chances.shape == (20, 3)
-    assert (chances[:, 1] < 1e-6).all()
+    assert (chances[:, 1] == 0).all()
     model = estimators.FittedEstimator(ensemble.RandomForestClassifier(3), outputs=2)
     labels = np.stack([np.arange(20) % 2, np.ones(20)], axis=1)
     model.fit(inputs, labels)
-    assert (model(inputs)[:, 1] > 10).all()
+    assert (model(inputs)[:, 1] == 1).all()
 
 
 def test_what_is_planted_into_held_out_rows_changes_nothing(tmp_path, laboratory):
@@ -344,3 +343,28 @@ def signs_of(code):
 def test_processes_of_joblib_are_signs_of_life():
     assert signs_of("all(iter(lambda: time.process_time() < 3, False))") >= 1
     assert signs_of("time.sleep(4)") <= 1, "only its start computes"
+
+
+CONFIDENT = [
+    ("sklearn.naive_bayes:GaussianNB", {}, naive_bayes.GaussianNB),
+    ("sklearn.linear_model:LogisticRegression", {"C": 1e5}, linear_model.LogisticRegression),
+]
+
+
+@pytest.mark.parametrize(("path", "options", "make"), CONFIDENT)
+def test_ranks_of_confident_estimators_are_scikit_learns(laboratory, path, options, make):
+    run = estimator_run(Choice("breast_cancer", "breast_cancer", {}), path, **options)
+    laboratory.conduct(run)
+    held_out, mine, _ = parts(laboratory)
+    dataset = storage.open_dataset(laboratory.folder / "data" / "breast_cancer")
+    inputs = in_float32(np.array(dataset.inputs), mine)
+    own = make(**options).fit(inputs[mine], dataset.targets[mine])
+    chances, true = own.predict_proba(inputs[held_out]), dataset.targets[held_out]
+    files = run_files.RunFolder(laboratory.folder / "run")
+    names = ("roc_auc", "pr_auc", "log_loss")
+    measured = metrics.measured(
+        run_files.metrics(files), files, [metrics.Metric.of(name) for name in names]
+    )
+    assert measured["roc_auc"] == sklearn_metrics.roc_auc_score(true, chances[:, 1])
+    assert measured["pr_auc"] == sklearn_metrics.average_precision_score(true, chances[:, 1])
+    assert measured["log_loss"] == sklearn_metrics.log_loss(true, chances)

@@ -269,3 +269,33 @@ def test_the_widest_interval_is_all_that_a_score_can_be():
 def test_a_zero_by_rounding_has_no_sign():
     assert wording.number(metrics.ACCURACY, "+").write(-2.8e-17) == "+0.00"
     assert wording.number(metrics.ACCURACY, "-").write(-0.001) == "-0.10"
+
+
+# Ties, numbers below the least normal one, 0 and 1.
+EXTREME = np.array([0.0, 5e-324, 1e-310, 1e-300, 1e-20, 1e-17, 0.25, 0.25, 0.5, 1 - 1e-16, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_metrics_are_scikit_learns_of_extreme_probabilities(classes):
+    random = np.random.default_rng(0)
+    of_last = random.choice(EXTREME, 60)
+    rest = np.stack([(1 - of_last) / (classes - 1)] * (classes - 1), axis=1)
+    given = np.column_stack([rest, of_last])
+    true = random.permutation(np.arange(60) % classes)
+    predicted = given.argmax(axis=1)
+    frame = pd.DataFrame({"true": true, "predicted": predicted, "probabilities": [*given]})
+    kept = metrics.probabilities(frame)
+    assert np.array_equal(kept, given)
+
+    def of(name):
+        return metrics.Metric.of(name).measure(true, predicted, kept)
+
+    positives = [1] if classes == 2 else range(classes)
+    pairs = [(true == k, given[:, k]) for k in positives]
+    assert of("roc_auc") == np.mean([of_sklearn.roc_auc_score(*pair) for pair in pairs])
+    assert of("pr_auc") == np.mean([of_sklearn.average_precision_score(*pair) for pair in pairs])
+    assert of("log_loss") == of_sklearn.log_loss(true, given)
+    assert of("brier") == of_sklearn.brier_score_loss(true, given)
+    labels = np.stack([true == k for k in range(classes)], axis=1)
+    found = metrics.Metric.of("mean_average_precision").measure(labels, given > 0.5, kept)
+    assert found == of_sklearn.average_precision_score(labels, given)

@@ -45,12 +45,10 @@ def mean_average_precision(true, predicted, probabilities):
 @metric(title="ROC AUC", in_percent=True, bounds=(0, 1))
 def roc_auc(true, predicted, probabilities):
     """With more than two classes, the mean over each class against all others."""
-    labels = np.arange(probabilities.shape[1])
-    if set(true) != set(labels):
-        return math.nan
-    if len(labels) == 2:
-        return sklearn_metrics.roc_auc_score(true, probabilities[:, 1])
-    return sklearn_metrics.roc_auc_score(true, probabilities, multi_class="ovr", labels=labels)
+    return _mean(
+        lambda k: sklearn_metrics.roc_auc_score(true == k, probabilities[:, k]),
+        *(true, probabilities),
+    )
 
 
 @metric(title="PR AUC", in_percent=True, bounds=(0, 1))

@@ -105,8 +105,8 @@ def of_study(config, study):
 
 
 def predictions(run, files):
-    """The predictions of a run: a frame of sample, true, predicted, and scores if of classes; of
-    several numbers lists in true and predicted, and their names in `output`.
+    """The predictions of a run: a frame of sample, true, predicted, and of classes and labels scores
+    or probabilities; of several numbers lists in true and predicted, and their names in `output`.
 
     Args:
         run: its metrics.json.
@@ -140,24 +140,20 @@ def measured(run, files, metrics):
         answers = [frame[name].to_numpy() for name in ("true", "predicted")]
         if answers[0].dtype == object:  # lists of several numbers
             answers = map(np.stack, answers)
-        chances = probabilities(frame)
-        if chances is not None and not run["settings"]["optimizer"]:
-            chances = _in_six_digits(chances)
-        arguments = *answers, chances
+        arguments = *answers, probabilities(frame)
         values |= {metric.name: metric.measure(*arguments) for metric in missing}
     return {name: math.nan if values[name] is None else values[name] for name in names}
 
 
-def _in_six_digits(chances):
-    """Probabilities of an estimator without what scores in float32 have added: of a forest many are
-    equal, and ties decide ranks."""
-    size = 10.0 ** (np.floor(np.log10(chances)) - 5)
-    return np.round(chances / size) * size
-
-
 def probabilities(frame):
-    """The softmax of the scores, (n, classes) float64, or, of labels, each of which may hold, their
-    sigmoid; None: numbers are predicted."""
+    """The probabilities of the classes or labels, (n, outputs), as an estimator gave them; of a
+    network the softmax of its scores, of labels their sigmoid, float64. None: numbers are predicted.
+
+    Args:
+        frame: predictions() of one model.
+    """
+    if "probabilities" in frame and frame["probabilities"].notna().all():
+        return np.stack(frame["probabilities"])
     if "scores" not in frame:
         return None
     scores = np.stack(frame["scores"]).astype(np.float64)

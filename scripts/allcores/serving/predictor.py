@@ -66,6 +66,7 @@ class Predictor:
         weights = io.BytesIO(run_files.checked(files, metrics, "weights.pt"))
         self.model.load_state_dict(torch.load(weights, weights_only=True))
         self.model.eval()
+        self.task = self.task.given_by(self.model)
 
     @property
     def data_folder(self):
@@ -75,8 +76,8 @@ class Predictor:
 
     @torch.inference_mode()
     def scores(self, inputs):
-        """The scores of the network: inputs (n, *shape) of the dtype, or (n,) texts, to
-        (n, outputs) float32.
+        """The outputs of the model: inputs (n, *shape) of the dtype, or (n,) texts, to
+        (n, outputs), float32 of networks.
 
         With as many threads as in the run, its scores are reproduced bit for bit.
 

@@ -220,7 +220,7 @@ def _train(members, before, begin, end):
         entry.output.mkdir(parents=True, exist_ok=True)
     first, share = entries[0], 1 / len(entries)
     watch = costs.Watch(os.devnull)
-    best, measures, scored = {}, [{} for _ in prepared_runs], {}
+    best, measures, predicted = {}, [{} for _ in prepared_runs], {}
 
     def after_epoch(k, epochs, ship):
         is_scored = entries[k].conditions.curves
@@ -235,9 +235,9 @@ def _train(members, before, begin, end):
         if is_best:
             best[k] = weights
         if is_scored:
-            measures[k][len(epochs) - 1], scores = prepared_runs[k].scores(weights)
+            measures[k][len(epochs) - 1], predictions = prepared_runs[k].scores(weights)
             if is_best:
-                scored[k] = scores
+                predicted[k] = predictions
 
     with first.execution.leased(first.run) as watch.cores:
         if watch.cores:
@@ -247,8 +247,8 @@ def _train(members, before, begin, end):
         outcomes = train(prepared_runs, networks, after_epoch)
         began = time.perf_counter()
         for k, (epochs, diverged) in enumerate(outcomes):
-            if diverged is None and k not in scored:
-                measures[k][shipped(epochs)], scored[k] = prepared_runs[k].scores(best[k])
+            if diverged is None and k not in predicted:
+                measures[k][shipped(epochs)], predicted[k] = prepared_runs[k].scores(best[k])
             if diverged is None:
                 last = measures[k][shipped(epochs)]
                 outcomes[k] = epochs, diverged_at_last(last, epochs)
@@ -272,7 +272,7 @@ def _train(members, before, begin, end):
             [_slice(whole, k, len(entries))],
             stacked=True,
         )
-        record = _write(entry, prepared, found, {} if diverged else best[k], scored.get(k))
+        record = _write(entry, prepared, found, {} if diverged else best[k], predicted.get(k))
         if diverged:
             print(f"diverged: {diverged}", flush=True)
         else:
@@ -313,11 +313,13 @@ def _slice(whole, number, count):
     }
 
 
-def _write(entry, prepared, found, weights, scores):
+def _write(entry, prepared, found, weights, predictions):
     """Write the results of a run, metrics.json last; returns what that says."""
     output = entry.output
     save_weights(weights, output / "weights.pt")
-    prepared.write_predictions(output / "predictions.parquet", None if found.diverged else scores)
+    if found.diverged:
+        predictions = None
+    prepared.write_predictions(output / "predictions.parquet", predictions)
     EpochFiles(output).write(found.checkpoint["epochs"])
     (session,) = found.costs[0]["sessions"]
     trace = [(session["started"], 0.0), (session["ended"], session["cpu_seconds"])]

@@ -13,7 +13,7 @@ A task's file begins with constants, which a config is checked by without import
 Few lines outside of its file ask which task it is; they ask the Task.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from allcores.study import registry
 
@@ -29,9 +29,12 @@ class Task:
 
     Attributes:
         outputs: number of a model's outputs per sample, as many as there are classes or numbers.
+        gives_probabilities: whether the model gives probabilities in place of scores, as estimators
+            do.
     """
 
     outputs: int
+    gives_probabilities: bool = False
 
     @property
     def name(self):
@@ -47,6 +50,14 @@ class Task:
     target = "fixed"
     # The names of what measured() returns; the first is shown of each epoch.
     measures = ()
+
+    def given_by(self, model):
+        """This task for the outputs of a model."""
+        return replace(self, gives_probabilities=getattr(model, "gives_probabilities", False))
+
+    def scores(self, outputs):
+        """What the loss takes, of the outputs of a model."""
+        return outputs
 
     def output_shape(self, shape):
         """The shape of a model's output for a sample of a shape."""

@@ -27,6 +27,8 @@ STRATIFIED = "stratified "
 # sample by (number of samples) / (number of classes * number of samples of its class), as in
 # scikit-learn.
 BALANCED = "balanced"
+# The least probability of which the loss takes the logarithm.
+LEAST = float(np.finfo(np.float64).eps)
 
 
 class Classification(Task):
@@ -84,9 +86,17 @@ class Classification(Task):
         counts = torch.bincount(torch.from_numpy(targets), minlength=self.outputs)
         return len(targets) / (self.outputs * counts.clamp(min=1))
 
+    def scores(self, outputs):
+        if not self.gives_probabilities:
+            return outputs
+        # A probability of 0 counts as LEAST, as in sklearn.metrics.log_loss().
+        return outputs.double().clamp(min=LEAST).log()
+
     def predictions(self, scores, scaling):
-        """`predicted`, class numbers, int64; `scores`, float32, one per class."""
-        return {"predicted": scores.argmax(axis=1), "scores": scores}
+        """`predicted`, class numbers, int64; `scores`, float32, one per class, or `probabilities`
+        in the precision in which the model gave them: rounding would make ties."""
+        name = "probabilities" if self.gives_probabilities else "scores"
+        return {"predicted": scores.argmax(axis=1), name: scores}
 
     def measured(self, true, predicted):
         """{"accuracy": share in 0..1, "confusion": (classes, classes) nested lists of counts, true
@@ -101,7 +111,9 @@ class Classification(Task):
         return f"accuracy {measures['accuracy']:.2%}"
 
     def answers(self, scores, scaling):
-        """Probabilities, float32: the softmax of the scores."""
+        """Probabilities: those of the model, or the softmax of the scores."""
+        if self.gives_probabilities:
+            return scores
         import torch
 
         return torch.from_numpy(scores).softmax(dim=1).numpy()

@@ -3,6 +3,7 @@
 import numpy as np
 
 from allcores.tasks.base import Task, of_samples
+from allcores.tasks.classification import LEAST
 
 TARGETS = "labels"
 LOSS = "BCEWithLogitsLoss"
@@ -51,8 +52,17 @@ class Multilabel(Task):
 
         return lambda scores, targets: of_samples(each(scores, targets))
 
+    def scores(self, outputs):
+        if not self.gives_probabilities:
+            return outputs
+        outputs = outputs.double().clamp(LEAST, 1 - LEAST)
+        return outputs.log() - (-outputs).log1p()
+
     def predictions(self, scores, scaling):
-        """`predicted`, int8, and `scores`, float32, of each label."""
+        """`predicted`, int8, and `scores`, float32, of each label, or `probabilities` in the
+        precision in which the model gave them."""
+        if self.gives_probabilities:
+            return {"predicted": (scores > 0.5).astype(np.int8), "probabilities": scores}
         return {"predicted": (scores > 0).astype(np.int8), "scores": scores}
 
     def measured(self, true, predicted):
@@ -75,7 +85,9 @@ class Multilabel(Task):
         return f"micro F1 {measures['micro_f1']:.2%}"
 
     def answers(self, scores, scaling):
-        """Probabilities, float32: the sigmoid of the scores."""
+        """Probabilities: those of the model, or the sigmoid of the scores."""
+        if self.gives_probabilities:
+            return scores
         import torch
 
         return torch.from_numpy(scores).sigmoid().numpy()

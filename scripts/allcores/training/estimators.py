@@ -20,8 +20,6 @@ from allcores.study import registry
 from allcores.training import models
 from allcores.training.progress import Progress, of_process
 
-# The least probability of which the logarithm is taken, as in sklearn.metrics.log_loss().
-LEAST = float(np.finfo(np.float64).eps)
 # Samples on which it is tried out, at least, and of each class; what needs more gets MORE times.
 TRIED, TRIED_OF_EACH, MORE = 200, 20, 10
 LOOK = 1.0  # seconds between two looks at whether it computes
@@ -40,29 +38,28 @@ class FittedEstimator(torch.nn.Module):
     def __init__(self, estimator, outputs):
         super().__init__()
         self.estimator, self.outputs, self.has_labels = estimator, outputs, False
+        self.gives_probabilities = is_classifier(estimator)
 
     def fit(self, inputs, targets):
         """Train on inputs, (n, ...) float32, and scaled targets, (n,) or (n, outputs)."""
-        self.has_labels = is_classifier(self.estimator) and targets.ndim == 2
+        self.has_labels = self.gives_probabilities and targets.ndim == 2
         if self.has_labels:
             targets = targets.astype(np.int64)
         self.estimator.fit(inputs.flatten(1).numpy(), targets)
 
     def forward(self, inputs):
-        """The scores of inputs, (n, outputs) float32: logarithms of the probabilities of classes;
-        logits of labels; numbers."""
+        """What the estimator predicts for inputs, (n, outputs): probabilities of classes or labels
+        as it gives them, or numbers, float32."""
         rows = inputs.flatten(1).numpy()
-        if not is_classifier(self.estimator):
-            scores = np.asarray(self.estimator.predict(rows)).reshape(len(rows), self.outputs)
-        elif self.has_labels:
-            chances = np.clip(self._of_labels(rows), LEAST, 1 - LEAST)
-            scores = np.log(chances) - np.log1p(-chances)
-        else:
-            # A training part may lack a class.
-            chances = np.zeros((len(rows), self.outputs))
-            chances[:, self.estimator.classes_] = self.estimator.predict_proba(rows)
-            scores = np.log(np.maximum(chances, LEAST))
-        return torch.from_numpy(scores.astype(np.float32))
+        if not self.gives_probabilities:
+            numbers = np.asarray(self.estimator.predict(rows)).reshape(len(rows), self.outputs)
+            return torch.from_numpy(numbers.astype(np.float32))
+        if self.has_labels:
+            return torch.from_numpy(np.ascontiguousarray(self._of_labels(rows)))
+        found = self.estimator.predict_proba(rows)
+        chances = np.zeros((len(rows), self.outputs), found.dtype)
+        chances[:, self.estimator.classes_] = found  # a training part may lack a class
+        return torch.from_numpy(chances)
 
     def _of_labels(self, rows):
         """The probability that each label holds, (n, outputs)."""

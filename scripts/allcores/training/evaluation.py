@@ -25,7 +25,7 @@ def evaluate(run, dataset, scaling, samples, held_out, weights):
 
     Returns:
         ({"loss": mean over the samples, and what the task's measured() returns},
-        what the task's kept() keeps of the model's scores, (n, ...))
+        the columns of the task's predictions())
     """
     model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
     model.load_state_dict(weights)
@@ -33,14 +33,14 @@ def evaluate(run, dataset, scaling, samples, held_out, weights):
     criterion = losses.of_run(run, dataset, samples)
     source = Batches(dataset.inputs, scaling.mean, scaling.std)
     targets = targets_of.of(dataset, scaling, source)
+    task = dataset.task.given_by(model)
     loss, batches = 0.0, []
     for part, inputs, scores in scores_of(model, source, held_out):
-        loss += float(criterion(scores, targets.plain(part))) * len(part)
-        batches.append(dataset.task.kept(scores, inputs))
-    scores = np.concatenate(batches)
-    predicted = dataset.task.predictions(scores, scaling)["predicted"]
-    measures = dataset.task.measured(dataset.targets[held_out], predicted)
-    return measures | {"loss": loss / len(held_out)}, scores
+        loss += float(criterion(task.scores(scores), targets.plain(part))) * len(part)
+        batches.append(task.kept(scores, inputs))
+    columns = task.predictions(np.concatenate(batches), scaling)
+    measures = task.measured(dataset.targets[held_out], columns["predicted"])
+    return measures | {"loss": loss / len(held_out)}, columns
 
 
 def shipped(epochs):

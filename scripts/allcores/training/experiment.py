@@ -107,7 +107,7 @@ def conduct(
             peers.share((prepared.identity, checkpoints.digest))
             diverged = _train(prepared, checkpoints, record, watch, execution, peers)
             torch.set_num_threads(run.cores_on_node)
-            measures, weights, scores, began = {}, {}, None, time.perf_counter()
+            measures, weights, predictions, began = {}, {}, None, time.perf_counter()
             if not diverged:
                 # What the ranks have recorded comes by the checkpoint that they have written.
                 epochs = checkpoints.latest()["epochs"]
@@ -116,12 +116,14 @@ def conduct(
                 others = [epoch for epoch in range(len(epochs)) if epoch != final]
                 for epoch in [*(others if conditions.curves else []), final]:
                     weights = checkpoints.weights(epoch)
-                    measures[epoch], scores = prepared.scores(weights)
+                    measures[epoch], predictions = prepared.scores(weights)
                 diverged = diverged_at_last(measures[final], epochs)
             evaluation_seconds = time.perf_counter() - began
             # Writing large weights takes seconds, which count as the run's.
             save_weights({} if diverged else weights, output / "weights.pt")
-            prepared.write_predictions(output / "predictions.parquet", None if diverged else scores)
+            if diverged:
+                predictions = None
+            prepared.write_predictions(output / "predictions.parquet", predictions)
             watch.finish()
             costs_of_nodes = peers.collect(costs_of_node(watch))
 

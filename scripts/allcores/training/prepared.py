@@ -133,15 +133,18 @@ class PreparedRun:
         parts = self.run, self.dataset, self.scaling, self.samples, self.validation
         return evaluate(*parts, weights)[0]["loss"]
 
-    def write_predictions(self, path, scores):
-        """Write the predictions of the held-out samples; scores: None: the run diverged."""
-        task, shape, held_out = self.dataset.task, self.dataset.shape, self.held_out
-        if scores is None:
-            held_out = held_out[:0]
+    def write_predictions(self, path, columns):
+        """Write the predictions for the held-out samples.
+
+        Args:
+            columns: what scores() returned; None: the run diverged, and the file has no rows.
+        """
+        held_out = self.held_out
+        if columns is None:
+            held_out, shape, task = held_out[:0], self.dataset.shape, self.dataset.task
             nothing = torch.zeros(0, *task.output_shape(shape)), torch.zeros(0, *shape)
-            scores = task.kept(*nothing)
-        targets = self.dataset.targets[held_out]
-        results.write_predictions(path, held_out, targets, scores, task, self.scaling)
+            columns = task.predictions(task.kept(*nothing), self.scaling)
+        results.write_predictions(path, held_out, self.dataset.targets[held_out], columns)
 
     def record(self, request, found, conditions, cores_of_call, output):
         """The Record of the run, for metrics.json.

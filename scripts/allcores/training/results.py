@@ -59,17 +59,15 @@ def _of_epoch(measures, task):
     return {leading: measures[leading], "held_out_loss": _finite(measures["loss"])}
 
 
-def write_predictions(path, samples, targets, scores, task, scaling):
+def write_predictions(path, samples, targets, columns):
     """Write the predictions for the held-out samples, atomically; metrics are computed from them.
 
-    Columns: sample, its position in the dataset; true; and those of the task's predictions(), of
-    which some have a list per sample.
+    Columns: sample, its position in the dataset; true; and the given ones.
 
     Args:
         samples: positions in the dataset, (n,) int64.
         targets: of these samples, as stored.
-        scores: of the task's kept(), (n, ...).
-        task, scaling: of the training samples.
+        columns: see tasks.base.Task.predictions(); some have a list per sample.
     """
     import pyarrow as pa  # takes 0.2 s, unless a warm process has imported it
     from pyarrow import parquet
@@ -86,7 +84,7 @@ def write_predictions(path, samples, targets, scores, task, scaling):
             return array
         return pa.FixedSizeListArray.from_arrays(array, math.prod(values.shape[1:]))
 
-    columns = {"sample": samples, "true": targets, **task.predictions(scores, scaling)}
+    columns = {"sample": samples, "true": targets, **columns}
     columns = {name: column(values) for name, values in columns.items()}
     with whole(path) as part:
         parquet.write_table(pa.Table.from_arrays([*columns.values()], [*columns]), part)

@@ -103,7 +103,7 @@ def reliability(predictions):
     """In ten parts of equal size, by rising certainty: how sure, and how often right.
 
     Args:
-        predictions: true, predicted, scores; see metrics.predictions().
+        predictions: see metrics.predictions().
 
     Returns:
         pandas.DataFrame of sure, right, samples.
