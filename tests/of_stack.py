@@ -168,3 +168,108 @@ class Plain(nn.Module):
 
     def forward(self, x):
         return self.last(self.act(self.norm(self.first(torch.flatten(x, 1)))) * 2 - 1)
+
+
+class Temperature:
+    def __init__(self):
+        self.steps, self.factor = 0, 1.0
+
+    def __call__(self, x):
+        self.steps += 1
+        self.factor = 1.0 if self.steps <= 30 else 0.5
+        return self.factor * x
+
+
+class Stateful(Normed):
+    """That keeps its state in an object."""
+
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.temperature = Temperature()
+
+    def forward(self, x):
+        for part in self:
+            x = part(x)
+        return self.temperature(x)
+
+
+class Hidden(Stateful):
+    """Whose object looks the same however often it was called."""
+
+    def forward(self, x):
+        self.temperature.steps += 1
+        for part in self:
+            x = part(x)
+        return x
+
+
+CALLS = []
+
+
+class Global(Normed):
+    def forward(self, x):
+        for part in self:
+            x = part(x)
+        return x * (1.0 if len(CALLS) < 30 else 0.5)
+
+
+def with_closure(shape, classes):
+    factors = iter([1.0] * 30 + [0.5] * 10_000)
+
+    class Closed(Normed):
+        def forward(self, x):
+            for part in self:
+                x = part(x)
+            return x * next(factors)
+
+    return Closed(shape, classes)
+
+
+def with_another_forward(shape, classes):
+    model = Curved(shape, classes)
+    calls = iter(range(10_000))
+    model[2].forward = lambda x: torch.sigmoid(x) * (1.0 if next(calls) < 30 else 0.5)
+    return model
+
+
+class Clamped(Skipping):
+    def forward(self, x):
+        self.last._parameters["weight"].data.clamp_(-0.1, 0.1)
+        return self.last(torch.relu(self.first(x.flatten(1))))
+
+
+class Property(Skipping):
+    """With a property that has the name of a method of tensors."""
+
+    @property
+    def tanh(self):
+        return lambda x: x
+
+    def forward(self, x):
+        return self.last(self.tanh(self.first(x.flatten(1))))
+
+
+class Methodical(nn.Module):
+    """With methods, constants, lists of layers and a loop over them."""
+
+    slope = 2
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        units = [shape[0], 8, 8]
+        self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in zip(units, units[1:])])  # noqa: B905
+        self.last, self.scales = nn.Linear(8, classes), (1.0, 0.5)
+
+    def hidden(self, x):
+        for layer, scale in zip(self.layers, self.scales):  # noqa: B905
+            x = scale * torch.relu(layer(x))
+        return x
+
+    def forward(self, x):
+        return self.last(self.hidden(x.flatten(1))) * self.slope
+
+
+class BiasBeforeNorm(nn.Sequential):
+    def __init__(self, shape, classes):
+        layers = nn.Linear(shape[0], 10), nn.BatchNorm1d(10), nn.ReLU()
+        super().__init__(nn.Flatten(), *layers, nn.Linear(10, classes))

@@ -18,7 +18,8 @@ from allcores.data.batches import count_batches
 from allcores.machine import costs
 from allcores.stacking import losses, optimizers
 from allcores.stacking.loop import train
-from allcores.stacking.networks import attributes, check, traced
+from allcores.stacking.networks import check, traced, without_gradient
+from allcores.stacking.purity import plain_values
 from allcores.study import registry
 from allcores.study.identity import Conditions
 from allcores.study.run import Run
@@ -142,25 +143,29 @@ def _prepared(entry):
     if _work(prepared, model) > MOST_WORK or steps > MOST_STEPS:
         raise ValueError("its training takes so long that it needs checkpoints")
     # The last of all, as it takes the longest.
-    code, has_batch_norm = _graph_of(run, prepared.dataset.shape, model)
+    code, has_batch_norm, rounded = _graph_of(run, prepared.dataset.shape, model)
     if has_batch_norm and len(prepared.samples) % run.batch_size == 1:
         raise ValueError("batch norm has no statistics of a batch of one sample")
+    if rounded and run.optimizer.name != "SGD":
+        raise ValueError(f"the gradient of {rounded} is 0 up to rounding, by which Adam makes steps")
     return prepared, model, code
 
 
 def _graph_of(run, shape, model):
-    """(The code of a model's graph, whether it has batch norm); of equal models it is traced once.
+    """(The code of a model's graph, whether it has batch norm, the parameter without a gradient); of
+    equal models it is traced once.
 
     Raises:
         ValueError: see networks.traced() and check().
     """
-    key = run.model.name, repr(run.model.options), shape, repr(attributes(model))
+    values = [plain_values(module) for module in model.modules()]
+    key = run.model.name, repr(run.model.options), shape, repr(values)
     if key not in _graphs:
         try:
             graph = traced(model)
             check(model, shape)
             has_batch_norm = any(isinstance(m, torch.nn.BatchNorm1d) for m in graph.modules())
-            _graphs[key] = graph.code, has_batch_norm
+            _graphs[key] = graph.code, has_batch_norm, without_gradient(model, shape)
         except ValueError as error:
             _graphs[key] = error
     if isinstance(_graphs[key], ValueError):

@@ -1,0 +1,124 @@
+"""Whether a network computes with nothing but its input, its weights and constants.
+
+A stack computes what torch.fx has traced once. That is what forward() does each time only if
+forward() keeps no state and draws nothing. This is not proved from what it does but from what it
+can reach: its byte code may name submodules, parameters, buffers, plain values and a few functions
+of torch, and nothing else. Any other network is trained alone.
+"""
+
+import builtins
+import dis
+import types
+
+import torch
+from torch import nn
+
+# What torch.nn.Module is made of: a class of a user's may bring its own forward() only.
+OF_MODULE = frozenset(vars(nn.Module))
+OWN = {"forward", "__init__", "__module__", "__doc__", "__annotations__", "__static_attributes__"}
+OWN |= {"__firstlineno__", "__constants__", "extra_repr"}
+OF_INSTANCE = frozenset(vars(nn.Module()))
+NAMESPACES = {torch, nn, nn.functional}
+BUILTINS = {"range", "len", "zip", "enumerate", "reversed"}
+# Of torch's modules, and of any module.
+NAMES = {"nn", "functional", "training"}
+WRITES = ("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_NAME", "DELETE_")
+WRITES += ("IMPORT_", "YIELD_", "LOAD_BUILD_CLASS", "SETUP_ANNOTATIONS")
+
+
+def impurity(model, functions, methods):
+    """Why forward() may do something else each time, in words; None: it cannot.
+
+    Args:
+        model: torch.nn.Module.
+        functions: functions of torch that forward() may call.
+        methods: names of methods of tensors that it may call.
+    """
+    known = NAMES | {function.__name__ for function in functions} | set(methods)
+    for path, module in model.named_modules():
+        if problem := _problem(module, functions, known):
+            return f"{path or 'the network'}: {problem}"
+    return None
+
+
+def plain_values(module):
+    """Name -> value of each attribute that is no weight, buffer or submodule."""
+    return {name: value for name, value in vars(module).items() if name not in OF_INSTANCE}
+
+
+def _problem(module, functions, known):
+    kind, attributes = type(module), plain_values(module)
+    for name, value in attributes.items():
+        # forward() cannot change a list: it would have to name append() or the like.
+        if not _is_plain(tuple(value) if type(value) is list else value):
+            return f"its {name} is a {type(value).__name__}"
+    own = {}
+    for base in reversed(kind.__mro__):
+        if base is not object and not _is_of_torch(base):
+            own |= vars(base)
+    if changed := sorted((own.keys() & OF_MODULE) - OWN):
+        return f"it has a {changed[0]}() of its own"
+    if _is_of_torch(kind.forward):
+        return None
+    parts = module._modules | module._parameters | module._buffers
+    return _problem_of_code(kind.forward, own, known | {*attributes, *parts}, functions)
+
+
+def _is_of_torch(value):
+    return getattr(value, "__module__", "").startswith("torch.nn.modules.")
+
+
+def _is_plain(value):
+    if type(value) is tuple:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (bool, int, float, str)
+
+
+def _problem_of_code(function, own, known, functions, callers=()):
+    """Why a method may reach more than it should, in words.
+
+    Args:
+        function: forward(), or a method that it calls.
+        own: name -> value of what the module's class defines, and its bases that are not torch's.
+        known: names that an attribute may have.
+        callers: the names of the methods that call each other up to here.
+    """
+    if type(function) is not types.FunctionType or function.__closure__:
+        return "its forward() is no plain method"
+    if not _is_plain((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())):
+        return "an argument of forward() has a default that is no plain value"
+    for instruction in _instructions(function.__code__):
+        name, value = instruction.opname, instruction.argval
+        if name.startswith(WRITES):
+            return "its forward() changes something"
+        if name == "LOAD_GLOBAL" and not _is_known_global(function, value, functions):
+            return f"its forward() uses {value}"
+        if name not in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
+            continue
+        if type(own.get(value)) is types.FunctionType and value not in callers:
+            problem = _problem_of_code(own[value], own, known, functions, (*callers, value))
+            if problem:
+                return problem
+        elif value in own:
+            if not _is_plain(own[value]):
+                return f"its forward() uses {value}"
+        elif value not in known:
+            return f"its forward() uses {value}"
+    return None
+
+
+def _instructions(code):
+    """Yield the instructions of a function, and of the comprehensions in it."""
+    for instruction in dis.get_instructions(code):
+        yield instruction
+        if isinstance(instruction.argval, types.CodeType):
+            yield from _instructions(instruction.argval)
+
+
+def _is_known_global(function, name, functions):
+    if name not in function.__globals__:
+        return name in BUILTINS and hasattr(builtins, name)
+    value = function.__globals__[name]
+    if isinstance(value, types.ModuleType):
+        return value in NAMESPACES
+    return _is_plain(value) or (callable(value) and value in functions)
