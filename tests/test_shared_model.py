@@ -243,7 +243,7 @@ def one_shape_each(worker):
         (with_sampler, "expected no DistributedSampler"),
         (freeze, "weights were frozen, or moved"),
         (cycle, "servers take a new lr only; changed: .*momentum"),
-        (only_accumulate, "exchanges: not while accumulating"),
+        (only_accumulate, "outside of accumulating"),
         (whole_tensors, "Adafactor looks at whole tensors"),
         (closure, "LBFGS needs more than gradients"),
         (same_model_twice, "expected another model: parameters of this one are shared"),

@@ -344,3 +344,44 @@ def test_the_example_runs(strategy):
         text=True,
     )
     assert f"{strategy}: loss 0.14" in said.stdout, said.stderr
+
+
+def train_past(worker, strategy):
+    """Call the model itself in place of shared.model."""
+    torch.manual_seed(0)
+    model = plain()
+    shared = worker.share(model, momentum, strategy)
+    for (inputs, targets), weight in worker.batches((INPUTS, TARGETS), BATCH):
+        (weight * loss_of(model, inputs, targets)).backward()
+        shared.step()
+    shared.synchronize()
+    return model.state_dict()
+
+
+SYNCHRONOUS = ["ring", "shared_memory", "local_sgd", "gossip"]
+
+
+@pytest.mark.parametrize("strategy", SYNCHRONOUS)
+def test_the_model_itself_may_be_called(strategy):
+    first, second = allcores.run(train_past, strategy, workers=2)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_ddp_refuses_a_step_whose_forward_was_not_its_own():
+    with pytest.raises(allcores.RankFailedError, match=r"forward\(\) of the strategy's model"):
+        allcores.run(train_past, "ddp", workers=2)
+
+
+def edit_on_one(worker, strategy):
+    model = plain()
+    shared = worker.share(model, momentum, strategy)
+    if worker.rank == 1:
+        with torch.no_grad():
+            model[2].bias += 1
+    shared.synchronize()
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "ring"])
+def test_workers_whose_weights_differ_are_told(strategy):
+    with pytest.raises(allcores.RankFailedError, match=r"2.bias are not the same"):
+        allcores.run(edit_on_one, strategy, workers=2)

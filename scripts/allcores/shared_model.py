@@ -77,9 +77,20 @@ class SharedModel:
 
     def synchronize(self):
         """Make all workers' weights the final ones: at the end of each epoch, and before any use
-        of the module besides training. Norm layers' statistics are averaged."""
+        of the module besides training. Norm layers' statistics are averaged.
+
+        Raises:
+            ValueError: the weights of this worker are not those of the others, as where a model
+                was trained past the strategy or edited on one worker.
+        """
         self._world.clock.enter("wait")
         self.strategy.synchronize()
+        names = [name for name, _ in self.strategy.module.named_parameters()]
+        sums = torch.tensor([_sum_of_bytes(weights) for weights in self._parameters])
+        differs = self._world.all_reduce(sums.clone()) != self._world.workers * sums
+        if differs.any():
+            name = names[int(differs.nonzero()[0])]
+            raise ValueError(f"the weights of {name} are not the same on all workers")
 
     def save(self, file, **further):
         """Write the state, whole or not at all; called by every worker, after synchronize().
@@ -113,6 +124,10 @@ class _Front(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none=True):
         self.shared.zero_grad()
+
+
+def _sum_of_bytes(weights):
+    return int(weights.detach().contiguous().view(-1).view(torch.uint8).sum(dtype=torch.int64))
 
 
 def _settings(optimizer):

@@ -75,7 +75,7 @@ class DDP(Strategy):
         first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
         first.register_post_accumulate_grad_hook(lambda _: world.clock.enter("communicate"))
         self.model.register_forward_pre_hook(self._begin_forward)
-        self.is_exchanged = True
+        self.is_exchanged = False
 
     def _begin_forward(self, model, inputs):
         if torch.is_grad_enabled():
@@ -105,7 +105,11 @@ class DDP(Strategy):
 
     def step(self, lr):
         if not self.is_exchanged:
-            raise ValueError("the last backward() before a step exchanges: not while accumulating")
+            raise ValueError(
+                "the gradient was not averaged over the workers: call forward() of the strategy's "
+                "model (shared.model), and the last one before a step outside of accumulating()"
+            )
+        self.is_exchanged = False
         super().step(lr)
 
     @classmethod
