@@ -1,5 +1,7 @@
 """Modules of users': some that can be stacked, and some that compute otherwise in a stack."""
 
+import itertools
+
 import numpy as np
 import torch
 from torch import nn
@@ -257,7 +259,7 @@ class Methodical(nn.Module):
     def __init__(self, shape, classes):
         super().__init__()
         units = [shape[0], 8, 8]
-        self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in zip(units, units[1:])])  # noqa: B905
+        self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in itertools.pairwise(units)])
         self.last, self.scales = nn.Linear(8, classes), (1.0, 0.5)
 
     def hidden(self, x):

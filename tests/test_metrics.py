@@ -272,7 +272,9 @@ def test_a_zero_by_rounding_has_no_sign():
 
 
 # Ties, numbers below the least normal one, 0 and 1.
-EXTREME = np.array([0.0, 5e-324, 1e-310, 1e-300, 1e-20, 1e-17, 0.25, 0.25, 0.5, 1 - 1e-16, 1.0, 1.0])
+EXTREME = np.array(
+    [0.0, 5e-324, 1e-310, 1e-300, 1e-20, 1e-17, 0.25, 0.25, 0.5, 1 - 1e-16, 1.0, 1.0]
+)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -7,8 +7,10 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT, vary
 
-from allcores.study import registry
+from allcores.planning import trials
+from allcores.study import checks, component, fit, grid, registry
 from allcores.study.run import Choice
+from allcores.tasks.base import usual
 from allcores.training import models
 
 NARROW = {"width": 0.1}
@@ -109,3 +111,71 @@ def test_the_compiler_is_left_out_until_somebody_compiles():
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout == "2.0\n"
+
+
+OF_WIDTH = """
+import torch
+from torch import nn
+
+
+class Wide(nn.Module):
+    def __init__(self, channels=64, classes=2, image_size=(8, 8)):
+        super().__init__()
+        self.size = int(image_size)
+        layers = nn.LazyLinear(channels), nn.Linear(channels, classes)
+        self.layers = nn.Sequential(nn.Flatten(), *layers)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Trained(nn.Sequential):
+    def __init__(self, epochs, classes):
+        super().__init__(nn.Flatten(), nn.LazyLinear(epochs), nn.Linear(epochs, classes))
+"""
+TRAINING = {"batch_size": 4, "epochs": 2, "optimizer": {"name": "sgd", "lr": 0.1}}
+STUDY = {"datasets": ["digits"], "folds": 2, "schedules": ["cosine"], "strategies": ["serial"]}
+
+
+def config_of(entry):
+    study = STUDY | {"models": ["mine"]}
+    models_of_study = {"mine": TRAINING | entry}
+    return {"models": models_of_study, "studies": {"first": study}, "recipe": "fixed"}
+
+
+@pytest.fixture
+def of_width(tmp_path, monkeypatch):
+    (tmp_path / "of_width.py").write_text(OF_WIDTH)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    component.source_of.cache_clear()
+    component.imported.cache_clear()
+
+
+def test_a_key_of_an_entry_wins_over_what_the_data_decide(of_width):
+    config = config_of({"import": "of_width:Wide", "channels": 7, "image_size": 8})
+    assert checks.findings(config) == []
+    (note,) = [note for note in fit.notes(config, "first") if "of_width" in note]
+    assert "its classes will be those of the data" in note
+    run = next(iter(grid.expand(config).runs.values()))
+    model = models.build(run, (1, 8, 8), 10)
+    assert model.layers[1].out_features == 7
+    assert "classes=10" in models.note_on_supplied(run, (1, 8, 8), 10)
+
+
+def test_a_constructor_that_fails_is_told_with_what_the_data_gave_it(of_width):
+    run = next(iter(grid.expand(config_of({"import": "of_width:Wide"})).runs.values()))
+    said = trials.answer(run, (1, 8, 8), usual(10))["problem"]
+    assert "not 'tuple'" in said
+    assert "channels=1, image_size=(8, 8)" in said
+
+
+def test_an_argument_may_have_the_name_of_a_key_about_training(of_width):
+    (said,) = checks.findings(config_of({"import": "of_width:Trained"}))
+    assert "lacks epochs; write `options: {epochs: ...}`" in said
+    config = config_of({"import": "of_width:Trained", "options": {"epochs": 5}})
+    assert checks.findings(config) == []
+    run = next(iter(grid.expand(config).runs.values()))
+    assert run.epochs == 2
+    assert models.build(run, (1, 8, 8), 10)[1].out_features == 5
+    said = checks.findings(config_of({"import": "of_width:Trained", "options": {"epoch": 5}}))
+    assert any("models.mine.options.epoch: unknown key" in line for line in said)

@@ -105,8 +105,8 @@ def of_study(config, study):
 
 
 def predictions(run, files):
-    """The predictions of a run: a frame of sample, true, predicted, and of classes and labels scores
-    or probabilities; of several numbers lists in true and predicted, and their names in `output`.
+    """The predictions of a run: a frame of sample, true, predicted, and scores or probabilities of
+    classes and labels; of several numbers lists in true and predicted, and their names in `output`.
 
     Args:
         run: its metrics.json.
@@ -147,7 +147,7 @@ def measured(run, files, metrics):
 
 def probabilities(frame):
     """The probabilities of the classes or labels, (n, outputs), as an estimator gave them; of a
-    network the softmax of its scores, of labels their sigmoid, float64. None: numbers are predicted.
+    network the softmax of its scores, or the sigmoid for labels, float64. None: there are none.
 
     Args:
         frame: predictions() of one model.

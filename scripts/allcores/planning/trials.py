@@ -52,6 +52,7 @@ def _blame(*place):
         raise
     except Exception as error:
         text = " ".join(str(error).split()) or "no message"
+        text = "; ".join([text, *getattr(error, "__notes__", [])])
         if len(text) > LONGEST:
             text = f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 2 :]}"
         problem = text if type(error) is ValueError else f"{type(error).__name__}: {text}"

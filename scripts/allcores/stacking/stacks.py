@@ -147,13 +147,16 @@ def _prepared(entry):
     if has_batch_norm and len(prepared.samples) % run.batch_size == 1:
         raise ValueError("batch norm has no statistics of a batch of one sample")
     if rounded and run.optimizer.name != "SGD":
-        raise ValueError(f"the gradient of {rounded} is 0 up to rounding, by which Adam makes steps")
+        raise ValueError(
+            f"the gradient of {rounded} is 0 up to rounding, by which Adam makes steps"
+        )
     return prepared, model, code
 
 
 def _graph_of(run, shape, model):
-    """(The code of a model's graph, whether it has batch norm, the parameter without a gradient); of
-    equal models it is traced once.
+    """(The code of a model's graph, whether it has batch norm, the parameter without a gradient).
+
+    Equal models are traced once.
 
     Raises:
         ValueError: see networks.traced() and check().

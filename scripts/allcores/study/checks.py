@@ -106,10 +106,14 @@ def _check_model(path, label, entry):
                 yield (*path, "name"), "conflicts with `import`; expected one of them"
             yield from _check_estimator(path, entry, model.options)
             return
-        other = {"name", "import", *grid.HYPERPARAMETERS}
-        options = {key: value for key, value in entry.items() if key not in other}
-        known = [*sorted(grid.HYPERPARAMETERS), *sweeps.KEYS]
-        yield from check_options(path, options, model, known)
+        known = [*sorted(grid.HYPERPARAMETERS), grid.OPTIONS, *sweeps.KEYS]
+        nested = mapping(entry.get(grid.OPTIONS))
+        for where, problem in check_options(path, grid.model_options(entry), model, known):
+            if where == path:  # what it lacks
+                problem += _of_same_name(model, nested)
+            elif where[2] in nested:
+                where = (*path, grid.OPTIONS, *where[2:])
+            yield where, problem
     if "import" in entry and "name" in entry:
         yield (*path, "name"), "conflicts with `import`; expected one of them"
     if "patience" in entry and "validation" not in entry:
@@ -133,6 +137,15 @@ def _check_model(path, label, entry):
             )
             if key == "optimizer" and "decay_biases" in entry and cannot_exclude:
                 yield (*path, "decay_biases"), f"{name} cannot leave biases out of weight decay"
+
+
+def _of_same_name(model, nested):
+    """How to give a model arguments that have the names of other keys of its entry."""
+    needed = [key for key, default in model.options.items() if default is ... and key not in nested]
+    names = sorted(grid.HYPERPARAMETERS & {*needed})
+    if not names:
+        return ""
+    return f"; write `{grid.OPTIONS}: {{{names[0]}: ...}}`: outside of it the key is about training"
 
 
 def _check_own(path, entry):

@@ -14,11 +14,13 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+# The arguments of a model that are passed according to the data.
+DECIDED_BY_DATA = frozenset({"shape", "channels", "image_size", "classes", "vocabulary"})
 # The arguments that the project itself passes to each kind of component; all others are options.
 SUPPLIED = {
     "strategies": {"self", "model", "make_optimizer", "world"},
     "datasets": {"folder"},
-    "models": {"self", "shape", "channels", "image_size", "classes", "vocabulary"},
+    "models": {"self", *DECIDED_BY_DATA},
     "estimators": {"self", "n_jobs", "random_state"},
     "metrics": {"true", "predicted", "probabilities"},
     "augmentations": {"inputs", "generator"},
@@ -46,6 +48,7 @@ class Component:
         constants: name -> value of the literals assigned in its file and class, and of the keyword
             arguments of its decorators.
         is_estimator: whether it is no network but an estimator of scikit-learn's interface.
+        supplied: arguments of a model that the data decide, unless its entry has a key of the name.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Component:
     arguments: frozenset | None
     constants: dict
     is_estimator: bool = False
+    supplied: frozenset = frozenset()
 
     def load(self):
         """The function or class itself."""
@@ -129,6 +133,7 @@ def read(kind, name, module, file, node):
         constants=_literals(parse(file).body)
         | (_literals(node.body) if isinstance(node, ast.ClassDef) else {})
         | _decorations(node),
+        supplied=frozenset(defaults_of) & DECIDED_BY_DATA if kind == "models" else frozenset(),
     )
 
 
@@ -288,6 +293,8 @@ def check_options(path, options, component, other_keys=()):
     if component.options is None:
         return
     for key, value in options.items():
+        if key in component.supplied:
+            continue
         if key not in component.options:
             yield (*path, key), f"unknown key; {choices(key, [*component.options, *other_keys])}"
             continue

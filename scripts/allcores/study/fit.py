@@ -3,7 +3,7 @@
 import math
 import os
 
-from allcores.study import grid, registry, schema
+from allcores.study import component, grid, registry, schema
 from allcores.study.component import check_options, choices, is_integer
 from allcores.study.run import AUTO
 from allcores.study.schema import listed, mapping
@@ -281,6 +281,15 @@ def _check_selection(config, path, study):
 def notes(config, name):
     """Sentences on what may be unintended in the data of a study and their split."""
     study = config["studies"][name]
+    for label in study["models"]:
+        entry = config["models"][label]
+        if not component.is_estimator(entry) and "import" in entry:
+            given = registry.model(entry["import"]).supplied - {*grid.model_options(entry)}
+            if given:
+                yield (
+                    f"{entry['import']}: its {' and '.join(sorted(given))} will be those of the "
+                    "data, unless its entry has keys of these names"
+                )
     for label in study["datasets"]:
         metadata = _metadata(config, label)
         if metadata is None:

@@ -24,6 +24,8 @@ HYPERPARAMETERS = {
     "precision",
     "memory_format",
 }
+# The key below which an entry may give options of the model itself by any name.
+OPTIONS = "options"
 BUILT_IN_AUGMENTATION = ("crop", "flip")
 # An estimator trains itself, once: as one process, without batches and without a schedule.
 OF_ESTIMATOR = {
@@ -326,9 +328,8 @@ def training(label, entry, dataset, recipe):
             "loss": _torch_choice(loss, registry.losses()),
         }
     entry = {"loss": loss, "augmentation": {}} | recipe | entry
-    options = {k: v for k, v in entry.items() if k not in HYPERPARAMETERS | {"name", "import"}}
     return {
-        "model": Choice(label, model_name(label, entry), options),
+        "model": Choice(label, model_name(label, entry), model_options(entry)),
         "optimizer": _torch_choice(entry["optimizer"], registry.optimizers()),
         "loss": _loss(entry["loss"]),
         "crop": entry["augmentation"].get("crop", 0),
@@ -340,6 +341,14 @@ def training(label, entry, dataset, recipe):
             key: entry[key] for key in ADDITIONS if entry.get(key, usual.get(key)) != usual.get(key)
         },
     }
+
+
+def model_options(entry):
+    """The options of the model itself in a model's entry; those below OPTIONS may have the names of
+    other keys of an entry."""
+    known = HYPERPARAMETERS | {"name", "import", OPTIONS}
+    own = {key: value for key, value in entry.items() if key not in known}
+    return own | mapping(entry.get(OPTIONS))
 
 
 def model_name(label, entry):

@@ -321,6 +321,8 @@ def _is_value(component, key, value):
         return False
     if component.is_estimator and component.options and component.options.get(key) is None:
         return False  # their None stands for numbers that are not limited
+    if key in component.supplied:
+        return key in ("shape", "image_size")
     # Where nothing shows what an option takes, the list is passed on as it is.
     takes = tuple | list | type(...) | None
     return component.options is None or isinstance(component.options.get(key), takes)

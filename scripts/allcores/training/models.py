@@ -46,20 +46,14 @@ def build(run, shape, outputs, vocabulary=None):
     """
     if run.is_estimator:
         return importlib.import_module(registry.trainer(run)).build(run, outputs)
-    component = registry.model(run.model.name)
-    make = component.load()
-    parameters = component.arguments or inspect.signature(make).parameters
-    available = arguments(shape, outputs, vocabulary)
-    missing = [
-        name for name in arguments((1, 1, 1), 1, 1) if name in parameters and name not in available
-    ]
-    if missing:
-        raise ValueError(
-            f"{run.model.name} takes {', '.join(missing)}, which samples of the shape "
-            f"{tuple(shape)} do not have; expected a model that takes {', '.join(available)}"
-        )
-    kwargs = {name: value for name, value in available.items() if name in parameters}
-    model = make(**kwargs, **run.model.options)
+    make = registry.model(run.model.name).load()
+    given = supplied(run, shape, outputs, vocabulary)
+    try:
+        model = make(**given, **run.model.options)
+    except Exception as error:
+        if given and ":" in run.model.name:
+            error.add_note(f"{_in_words(given)}, which keys of these names in its entry override")
+        raise
     if isinstance(model, torch.jit.ScriptModule):
         raise ValueError(
             "the model is compiled by TorchScript, whose weights cannot be shared out; expected "
@@ -75,6 +69,42 @@ def build(run, shape, outputs, vocabulary=None):
             parameter.data = parameter.detach().clone(memory_format=torch.contiguous_format)
     # Convolutions compute in the format of their weights, whatever the format of the images.
     return model.to(memory_format=MEMORY_FORMATS[run.memory_format])
+
+
+def supplied(run, shape, outputs, vocabulary=None):
+    """The arguments() that a model is passed: those that it takes by name and that its entry does
+    not give itself; arguments as of build().
+
+    Raises:
+        ValueError: it takes some that samples of this shape do not have.
+    """
+    component = registry.model(run.model.name)
+    parameters = component.arguments or inspect.signature(component.load()).parameters
+    wanted = set(parameters) - set(run.model.options)
+    available = arguments(shape, outputs, vocabulary)
+    missing = [name for name in arguments((1, 1, 1), 1, 1) if name in wanted - set(available)]
+    if missing:
+        raise ValueError(
+            f"{run.model.name} takes {', '.join(missing)}, which samples of the shape "
+            f"{tuple(shape)} do not have; expected a model that takes {', '.join(available)}"
+        )
+    return {name: value for name, value in available.items() if name in wanted}
+
+
+def _in_words(given):
+    values = ", ".join(f"{name}={value!r}" for name, value in given.items())
+    return f"the data gave it {values}"
+
+
+def note_on_supplied(run, shape, outputs, vocabulary=None):
+    """A sentence on what the data gave a model of the user's; "": nothing.
+
+    Arguments as of build().
+    """
+    if run.is_estimator or ":" not in run.model.name:
+        return ""
+    given = supplied(run, shape, outputs, vocabulary)
+    return f"{run.model.name}: {_in_words(given)}" if given else ""
 
 
 def _give_lengths(model):

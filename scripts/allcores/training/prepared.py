@@ -17,7 +17,7 @@ from allcores.study import fingerprint, identity, registry
 from allcores.study.identity import Record
 from allcores.study.results_folder import RUN_FILES
 from allcores.study.run import Run
-from allcores.training import results
+from allcores.training import models, results
 from allcores.training.evaluation import evaluate
 
 # A pinned run is contended if other processes used more than this share of its cores' time; one
@@ -119,6 +119,9 @@ class PreparedRun:
     @property
     def notes(self):
         """Sentences on what may be unintended."""
+        outputs, vocabulary = self.dataset.task.outputs, self.dataset.vocabulary_size
+        if said := models.note_on_supplied(self.run, self.dataset.shape, outputs, vocabulary):
+            yield f"NOTE: {said}"
         if self.unknown:
             yield (
                 f"NOTE: {self.unknown} of {len(self.held_out)} held-out samples have a category "
