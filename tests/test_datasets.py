@@ -18,7 +18,7 @@ from PIL import Image
 from test_image_folder import images_in
 
 from allcores.data import preparation, storage
-from allcores.datasets import _torchvision, table
+from allcores.datasets import _table_files, _torchvision
 from allcores.machine.lean_torch import import_torchvision
 from allcores.study import checks, registry
 from allcores.study.run import Choice
@@ -266,14 +266,14 @@ def test_data_that_change_while_they_are_read_are_not_taken_for_the_new_ones(tmp
     file = tmp_path / "mine.csv"
     file.write_text("x,y\n1,a\n2,b\n")
     choice = Choice("mine", "table", {"path": str(file), "target": "y"})
-    read = table.read
+    read = _table_files.read
 
-    def changing(path, *options):
-        frame = read(path, *options)
+    def changing(path, **options):
+        frame = read(path, **options)
         file.write_text("x,y\n5,a\n6,b\n")
         return frame
 
-    monkeypatch.setattr(table, "read", changing)
+    monkeypatch.setattr(_table_files, "read", changing)
     with pytest.raises(ValueError, match=r"mine\.csv was changed while it was being read"):
         preparation.prepare(choice, tmp_path, tmp_path / "data")
     assert not (tmp_path / "data" / "dataset.json").exists()

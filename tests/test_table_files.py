@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_any_data import PEOPLE, saved
 
 from allcores.data import precision, storage
-from allcores.datasets import _table_notes, npz, table
+from allcores.datasets import _table_files, _table_notes, npz, table
 from allcores.study import fit
 
 
@@ -27,8 +27,8 @@ DAYS = pd.date_range("2026-01-01", periods=30)
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({}, {"target": "sick"}, "has no column sick; found age, town"),
-        ({}, {"drop": ["size"]}, "has no column size"),
+        ({}, {"target": "sick"}, "has no column .sick.; found .age., .town."),
+        ({}, {"drop": ["size"]}, "has no column .size."),
         ({}, {"target": "town", "task": "regression"}, "the column town holds no numbers"),
         ({}, {"drop": ["age", "town", "smokes", "number"]}, "and 0 features"),
         ({}, {"target": ["ill"]}, r"found target .*; expected a column"),
@@ -82,7 +82,7 @@ def test_values_of_parquet_that_are_no_categories_are_told(tmp_path, values, mes
 def test_a_file_that_is_no_table_is_told(tmp_path, text, message):
     (tmp_path / "mine.csv").write_text(text)
     with pytest.raises(ValueError, match=message):
-        table.read(tmp_path / "mine.csv")
+        _table_files.read(tmp_path / "mine.csv")
 
 
 def test_what_looks_odd_and_is_none_the_less_read(tmp_path):
@@ -99,7 +99,7 @@ def test_a_long_column_is_read_as_a_whole(tmp_path):
     frame.loc[2 * count - 1, "c"] = "x"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        columns = table.columns_of("it", table.read(saved(tmp_path, frame))[["c"]])
+        columns = table.columns_of("it", _table_files.read(saved(tmp_path, frame))[["c"]])
     assert [column["category"] for column in columns] == ["1", "2", "x"]
 
 
@@ -157,11 +157,11 @@ def test_groups_that_are_the_classes_are_said(tmp_path):
 
 
 def test_a_first_part_in_time_of_one_class_is_said(tmp_path):
-    frame = pd.DataFrame({"x": range(40), "y": [0] * 12 + [0, 1] * 14, "day": range(40)})
+    frame = pd.DataFrame({"x": np.arange(40) / 8, "y": [0] * 12 + [0, 1] * 14, "day": range(40)})
     dataset = {"name": "table", "path": saved(tmp_path, frame), "target": "y", "time": "day"}
 
     def notes(folds):
-        study = {"datasets": ["it"], "folds": folds}
+        study = {"datasets": ["it"], "models": [], "folds": folds}
         return list(fit.notes({"datasets": {"it": dataset}, "studies": {"one": study}}, "one"))
 
     assert notes(2) == []
@@ -192,8 +192,8 @@ def test_a_number_that_is_no_truth_is_refused(tmp_path):
 
 def test_a_comma_at_the_end_of_each_line_names_no_rows(tmp_path):
     (tmp_path / "mine.csv").write_text("a,b\n1,2,\n3,4,\n")
-    assert table.read(tmp_path / "mine.csv").to_dict("list") == {"a": [1, 3], "b": [2, 4]}
-    assert not _table_notes.has_names(table.read(tmp_path / "mine.csv"))
+    assert _table_files.read(tmp_path / "mine.csv").to_dict("list") == {"a": [1, 3], "b": [2, 4]}
+    assert not _table_files.has_names(_table_files.read(tmp_path / "mine.csv"))
 
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
@@ -223,8 +223,8 @@ def test_a_table_is_encoded_alike_whatever_the_order_of_rows_and_columns(rows, r
 def test_names_of_rows_are_told_from_features(tmp_path, names):
     file = tmp_path / "mine.csv"
     file.write_text("a,b\n{},01,2\n{},03,4\n".format(*names))
-    frame = table.read(file)
-    assert _table_notes.has_names(frame) and frame["a"].tolist() == [1, 3]
+    frame = _table_files.read(file)
+    assert _table_files.has_names(frame) and frame["a"].tolist() == [1, 3]
     (note,) = table.load(None, path=file, target="b").notes
     assert note == _table_notes.NAMED
 
@@ -254,7 +254,7 @@ def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
         made = table.load(None, path=saved(tmp_path, index, "x.parquet"), target="y")
         assert made.notes == []
         assert made.chunks[0][:, 1].tolist() == [2, 3, 4, 5]
-    read = table.read(saved(tmp_path, frame, "x.parquet"))
+    read = _table_files.read(saved(tmp_path, frame, "x.parquet"))
     assert read["price"].isna().tolist() == [False, True] + [False] * 4
 
 
@@ -291,7 +291,9 @@ def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
         ("x", [7] * 20, "has a single value, 7: it tells nothing"),
         ("x", ["-01", "1", "2", "3"] * 5, "5 values begin with 0 as codes do: '-01'"),
         ("x", ["00", "0", "1", "2"] * 5, "'00'; 5 count as the same as those without"),
-        ("x", range(20), None),
+        ("x", range(20), "the column x counts the rows: if it is no feature, write `drop: [x]`"),
+        ("x", [2 * n + n % 2 for n in range(20)], "is different in every row"),
+        ("x", [0, 0, 0, *(n / 8 for n in range(17))], None),
         ("x", ["x", "y"] * 10, None),
         ("x", ["1A", "2B", "3A", "3B"] * 5, None),
         ("x", ["1st", "2nd", "3rd", "4th"] * 5, None),

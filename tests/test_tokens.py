@@ -220,7 +220,7 @@ def test_arrays_that_are_no_tokens_are_refused(tmp_path, arrays, options, said):
     ("frame", "options", "said"),
     [
         (FRAME, {"text": "liked"}, "the column liked is both text and target"),
-        (FRAME, {"text": "revue"}, "has no column revue; found review, liked"),
+        (FRAME, {"text": "revue"}, "has no column .revue.; found .review., .liked."),
         (FRAME.assign(review=[" "] * 60), {}, "the column review has no words"),
     ],
 )
@@ -371,3 +371,13 @@ def test_lazy_modules_and_recipes_get_integers_and_lengths(tmp_path, monkeypatch
     wanted = vary(run, precision=AUTO, memory_format=AUTO)
     recipes.calibrate(wanted, laboratory.data(run.dataset), 1, tmp_path / "recipe.json")
     assert recipes.is_sound(tmp_path / "recipe.json")
+
+
+@pytest.mark.parametrize("beyond", [2**32 + 1, 2**33, 2**31])
+def test_tokens_that_int32_cannot_hold_are_refused_before_they_are_cast(tmp_path, beyond):
+    numbers = np.ones((4, 2), np.int64)
+    numbers[2, 1] = beyond
+    np.savez(tmp_path / "mine.npz", inputs=numbers, labels=[0, 1, 0, 1])
+    for vocabulary in (None, 100):
+        with pytest.raises(ValueError, match=f"found tokens from 1 to {beyond}"):
+            npz.load(None, path=tmp_path / "mine.npz", inputs="tokens", vocabulary=vocabulary)

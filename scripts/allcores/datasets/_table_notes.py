@@ -4,9 +4,13 @@ import re
 
 import numpy as np
 
+from allcores.datasets import _table_files
+
 # A column of texts of which a larger share looks like numbers was perhaps meant to be numbers.
 MOSTLY = 0.5
 SHOWN = 4  # values in a sentence
+# A column of numbers has so many different ones, and a code repeats so often, to be noted.
+DIFFERENT, REPEATED = 10, 3
 # What texts of numbers may be, besides numbers: name -> pattern of the whole text.
 DRESSED = {
     "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}[./]\d{1,2}[./]\d{2,4}.*",
@@ -15,15 +19,8 @@ DRESSED = {
     "numbers with another minus": r"[\u2010-\u2015\u2212]\s*\d[\d.,]*",
     "times of day or durations": r"\d+:[0-5]\d(:[0-5]\d([.,]\d+)?)?",
 }
-# The note on a table for which has_names().
+# The note on a table whose rows have names.
 NAMED = "its rows have one field more than its header; the first was taken for their name"
-
-
-def has_names(frame):
-    """Whether the rows of a table, as table.read() gives it, have names."""
-    import pandas as pd
-
-    return not isinstance(frame.index, pd.RangeIndex)
 
 
 def of(frame, features, names, codes):
@@ -41,7 +38,7 @@ def of(frame, features, names, codes):
 def _of(frame, features, names, codes):
     from pandas.api.types import is_string_dtype
 
-    if has_names(frame):
+    if _table_files.has_names(frame):
         yield NAMED
     for name, values in features.items():
         present = values.dropna()
@@ -56,8 +53,12 @@ def _of(frame, features, names, codes):
     for name, values in texts.items():
         if is_string_dtype(values):
             yield from _alike(name, values)
+            yield from _words_for_missing(name, values)
     for name, values in codes.items():
         yield from _codes(name, values)
+    yield from _repeated_extremes(features)
+    for name, values in features.items():
+        yield from _row_numbers(name, values)
 
 
 def of_almost_numbers(texts):
@@ -104,6 +105,59 @@ def _codes(name, texts):
             f"the column {name} was read as numbers, but {is_code.sum():,} values begin with 0 as "
             f"codes do: {_examples(written[is_code])}{also}"
         )
+
+
+def _words_for_missing(name, values):
+    """Yield a note on words that often stand for missing values, and count as words here."""
+    for word, count in values[values.isin(_table_files.NA_WORDS)].value_counts().items():
+        yield (
+            f"the column {name} has the word {word!r} in {count:,} rows, which counts like any "
+            f"other; `missing_values: [{word!r}]` makes it missing"
+        )
+
+
+def _repeated_extremes(features):
+    """Yield a note if numbers that are far from the rest repeat, as codes for missing ones do."""
+    found = {}
+    for name, values in features.items():
+        if values.dtype.kind in "iuf" and (code := _repeated_extreme(values.dropna().to_numpy())):
+            found.setdefault(code, []).append(str(name))
+    for code, names in found.items():
+        shown = ", ".join(names[:SHOWN]) + (
+            f" and {len(names) - SHOWN} more" * (len(names) > SHOWN)
+        )
+        yield (
+            f"{code:g} repeats far from all other numbers in {shown}: if it stands for a missing "
+            f"value, list it under `missing_values`"
+        )
+
+
+def _repeated_extreme(values):
+    """The least or largest number if it repeats, and is farther from the others than they are from
+    each other, or the only negative one; None: neither is so."""
+    numbers, counts = np.unique(values, return_counts=True)
+    if len(numbers) < DIFFERENT:
+        return None
+    for code, count, others in (
+        (numbers[0], counts[0], numbers[1:]),
+        (numbers[-1], counts[-1], numbers[:-1]),
+    ):
+        gap = np.abs(others - code).min()
+        is_far = gap > others[-1] - others[0]
+        is_odd = code <= -9 and others[0] >= 0 and code == np.round(code)
+        if count >= REPEATED and (is_far or is_odd):
+            return float(code)
+    return None
+
+
+def _row_numbers(name, values):
+    """Yield a note on whole numbers that count the rows, or differ in each."""
+    if values.dtype.kind not in "iu" or len(values) < DIFFERENT or not values.is_unique:
+        return
+    how = "is different in every row"
+    if (np.diff(values.to_numpy()) == 1).all():
+        how = "counts the rows"
+    yield f"the column {name} {how}: if it is no feature, write `drop: [{name}]`"
 
 
 def _examples(values):

@@ -46,6 +46,7 @@ ANSWERS = tuple(dict.fromkeys(ANSWER.values()))
 CHUNK = 1 << 24
 # A last axis up to this size may be the channels of (N, H, W, C), if the second axis is larger.
 MOST_COLOURS = 4
+MOST_TOKENS = np.iinfo(np.int32).max  # as they are stored
 
 
 def metadata(path, **options):
@@ -107,11 +108,7 @@ def _vocabulary(file, size):
     size = size or int(max(most for _, most in ends[0])) + 1  # of the training part
     least = min(low for of_part in ends for low, _ in of_part)
     most = max(high for of_part in ends for _, high in of_part)
-    if least < 0 or most >= size:
-        raise ValueError(
-            f"{file.path}: found tokens from {least} to {most}; expected numbers from 0 to "
-            f"{size - 1}, by `vocabulary` or else by the training samples"
-        )
+    file.refuse_tokens(int(least), int(most), size)
     return tokens.Vocabulary(tokens.OWN, size)
 
 
@@ -121,6 +118,12 @@ def _notes(file, scale):
         yield f"not used: the arrays {', '.join(unused_names)}"
     if file.task == "segmentation":
         yield from _own_task(file, file.task).notes(file.targets[0], file.output_names())
+    shape = file.shapes[0]
+    if file.kind == "inputs" and len(shape) == 3 and shape[1] == shape[2] > MOST_COLOURS:
+        yield (
+            f"the inputs {shape} are signals of {shape[1]} channels; if they are images, write "
+            "them as (N, 1, H, W): `inputs[:, None]`"
+        )
     if file.dtype == np.float32 and file.inputs_dtype.kind in "iu" and scale:
         yield (
             f"the inputs are whole numbers ({file.inputs_dtype}) and are scaled as measurements "
@@ -220,7 +223,10 @@ class _File:
         if self.dtype == np.float32:
             self._refuse_unfit(name, array[:: -(-shape[0] // count)])
         for start in range(0, shape[0], count):
-            chunk = array[start : start + count].astype(self.dtype)
+            chunk = array[start : start + count]
+            if self.are_tokens:
+                self.refuse_tokens(int(chunk.min()), int(chunk.max()), MOST_TOKENS)
+            chunk = chunk.astype(self.dtype)
             if self.dtype == np.float32 and not np.isfinite(chunk).all():
                 place = np.argwhere(~np.isfinite(chunk))[0]
                 where = ", ".join(map(str, [start + place[0], *place[1:]]))
@@ -229,6 +235,14 @@ class _File:
                     "numbers that float32 can hold"
                 )
             yield chunk
+
+    def refuse_tokens(self, least, most, size):
+        """Check the smallest and the largest token number against the size of a vocabulary."""
+        if least < 0 or most >= size:
+            raise ValueError(
+                f"{self.path}: found tokens from {least} to {most}; expected numbers from 0 to "
+                f"{size - 1}, by `vocabulary` or else by the training samples"
+            )
 
     def _refuse_unfit(self, name, samples):
         """Check samples from all over the file, by column, or signals as a whole."""
@@ -254,7 +268,8 @@ class _File:
         if dtype != np.uint8 or len(shape) not in (3, 4) or 0 in shape:
             raise ValueError(
                 f"{self.path}: {name} must be uint8, (N, H, W) or (N, C, H, W), none of it 0; "
-                f"found {dtype}, {shape}. Call other arrays inputs"
+                f"found {dtype}, {shape}. Images of other numbers are called inputs and have the "
+                "shape (N, C, H, W), which `images[:, None]` makes of (N, H, W)"
             )
         if len(shape) == 4 and shape[3] <= MOST_COLOURS < shape[1]:
             raise ValueError(

@@ -2,10 +2,10 @@
 
 Numbers are scaled by the mean and standard deviation of the training part of each fold; texts and
 truth values become one indicator per category. Missing values are an error, unless `missing: mean`
-replaces them by the mean of the training part (texts: by no category).
+replaces them by the mean of the training part (texts: by no category). An empty cell is missing,
+and what `missing_values` lists.
 """
 
-import csv
 import re
 from pathlib import Path
 
@@ -13,11 +13,14 @@ import numpy as np
 
 from allcores.data.precision import unfit
 from allcores.data.storage import Metadata, Samples, notes_on_groups
-from allcores.datasets import _table_notes
+from allcores.datasets import _table_files, _table_notes
 from allcores.tasks import base as tasks
 
-ALLOWED = {"task": ("classification", "regression", "multilabel"), "missing": ("error", "mean")}
-READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
+ALLOWED = {
+    "task": ("classification", "regression", "multilabel"),
+    "missing": ("error", "mean"),
+    "header": (True, False),
+}
 # Files of more bytes are only read when they are prepared.
 LARGE = 1 << 25
 # A column of texts holds names or dates if it has more than FEW_CATEGORIES, and more than
@@ -26,16 +29,18 @@ MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
 SHOWN = 5  # values in a message
 
 
-def metadata(path, target, task="classification", drop=(), groups=None, time=None, missing="error"):
+def metadata(path, target, **options):
     """The Metadata of a table; None: the file is large and only read by load().
+
+    Args:
+        path, target, options: of load().
 
     Raises:
         ValueError, OSError: see load().
     """
     if Path(path).stat().st_size > LARGE:
         return None
-    options = {"path": path, "target": target, "task": task, "drop": drop}
-    return Metadata.of(load(None, **options, groups=groups, time=time, missing=missing))
+    return Metadata.of(load(None, path=path, target=target, **options))
 
 
 def load(
@@ -48,6 +53,8 @@ def load(
     groups=None,
     time=None,
     missing="error",
+    missing_values=(),
+    header=None,
 ):
     """The table in the file at path.
 
@@ -57,11 +64,17 @@ def load(
         groups: a column, not a feature; rows with the same value are held out together.
         time: a column of numbers or dates, not a feature; held-out rows come after those that are
             trained on.
+        missing: error, or mean, which stands for missing numbers.
+        missing_values: numbers and texts that stand for a missing value, such as -999.
+        header: see _table_files.read().
 
     Raises:
         ValueError: there is no such file or column, or a value cannot be used.
     """
-    frame = read(path)
+    names = [target if task == "classification" else None, groups]
+    named = [name for name in names if isinstance(name, str)]
+    reading = {"missing_values": missing_values, "header": header}
+    frame = _table_files.read(path, as_written=named, **reading)
     answers, used = answers_of(path, frame, target, task, groups, time, drop)
     features = frame.drop(columns=list({*used, *drop}))
     _refuse_unnamed(path, features)
@@ -69,8 +82,6 @@ def load(
         raise ValueError(f"{path}: has {len(frame)} rows and {len(features.columns)} features")
     if missing == "error":
         refuse_missing(path, features, "`missing: mean` would put the mean there")
-    named = [name for name in (target if task == "classification" else None, groups) if name]
-    codes = _whole_numbers_as_texts(path, frame[[*named, *features]])
     columns = columns_of(path, features)
     inputs = encoded(path, features, columns)
     _refuse_unfit(path, features, columns)
@@ -80,8 +91,20 @@ def load(
         **answers,
         columns=columns,
         dtype=np.float32,
-        notes=[*_table_notes.of(frame, features, named, codes), *notes_on_groups(**answers)],
+        notes=[*notes_of(path, frame, features, named, header), *notes_on_groups(**answers)],
     )
+
+
+def notes_of(path, frame, features, named, header):
+    """The notes on a table, each in a line.
+
+    Args:
+        features: those columns of the frame that are features.
+        named: other columns whose values are names: of classes, of groups.
+        header: as of load().
+    """
+    codes = _whole_numbers_as_texts(path, frame[[*named, *features]], header)
+    return _table_notes.of(frame, features, named, codes)
 
 
 def answers_of(path, frame, target, task, groups, time, drop=()):
@@ -103,7 +126,7 @@ def answers_of(path, frame, target, task, groups, time, drop=()):
             raise ValueError(f"{path}: found the column {column!r}; expected a name, in quotes")
         if column not in frame:
             raise ValueError(
-                f"{path}: has no column {column}; found {', '.join(map(str, frame.columns))}"
+                f"{path}: has no column {column!r}; found {', '.join(map(repr, frame.columns))}"
             )
     refuse_missing(path, frame[used], "remove these rows: they are needed")
     if task != "classification":
@@ -127,60 +150,7 @@ def answers_of(path, frame, target, task, groups, time, drop=()):
     }, used
 
 
-def read(path, texts=(), verbatim=()):
-    """The pandas.DataFrame in a file.
-
-    Args:
-        texts: columns of a CSV that are read as texts, so that 02 stays 02.
-        verbatim: and those of which nothing counts as missing, neither NA nor an empty text.
-
-    Raises:
-        ValueError: there is no such file, it is no CSV or Parquet, or two columns have one name.
-    """
-    import pandas as pd
-
-    reader, options, header = READERS.get(Path(path).suffix), {}, []
-    if reader is None or not Path(path).is_file():
-        raise ValueError(f"{path}: expected a file that ends with {' or '.join(READERS)}")
-    try:
-        if reader == "read_csv":
-            # Whole columns at once: pandas would infer the type of each part separately.
-            options = {"low_memory": False, "dtype": dict.fromkeys(texts, str)}
-            header = pd.read_csv(path, header=None, nrows=1, dtype=str).loc[0].dropna()
-        frame = getattr(pd, reader)(path, **options).rename(columns=str)
-        if reader == "read_csv" and _has_names(path):
-            frame.index = frame.index.astype(str)  # 0, 1, ... would look like no names
-        if _ends_with_commas(frame) and reader == "read_csv":
-            frame = pd.read_csv(path, index_col=False, **options).rename(columns=str)
-        if reader == "read_csv":
-            as_is = {"dtype": str, "keep_default_na": False, "index_col": False}
-            for name in {*verbatim} & {*frame}:
-                frame[name] = pd.read_csv(path, usecols=[name], **as_is)[name].to_numpy()
-        for name in frame.columns[frame.dtypes == "category"]:  # as Parquet keeps some
-            frame[name] = frame[name].astype(object).infer_objects()
-        for name in frame.columns[frame.dtypes == "object"]:
-            if pd.api.types.infer_dtype(frame[name], skipna=True) == "decimal":
-                frame[name] = pd.to_numeric(frame[name])
-        if reader == "read_parquet":  # an index is what filtering rows leaves, or names them
-            frame = frame.reset_index(drop=True)
-    except Exception as error:  # whatever pandas and pyarrow say of a damaged file
-        raise ValueError(f"{path}: cannot be read as {Path(path).suffix[1:]} ({error})") from None
-    name = str(frame.columns[0]) if len(frame.columns) == 1 else ""
-    if separator := next((sign for sign in ";\t|" if sign in name), None):
-        raise ValueError(f"{path}: its columns are separated by {separator!r}; expected commas")
-    if len(header) and header.duplicated().any():
-        raise ValueError(f"{path}: has the column {header[header.duplicated()].iloc[0]} twice")
-    return frame
-
-
-def _has_names(path):
-    """Whether the rows of a CSV have one field more than its header: pandas takes it as index."""
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        rows = filter(None, csv.reader(file))
-        return len(next(rows, [])) + 1 == len(next(rows, []))
-
-
-def _whole_numbers_as_texts(path, frame):
+def _whole_numbers_as_texts(path, frame, header):
     """Columns of whole numbers of a CSV, perhaps with gaps -> their values as they are written."""
     import pandas as pd
 
@@ -189,9 +159,10 @@ def _whole_numbers_as_texts(path, frame):
         for name, values in frame.items()
         if values.dtype.kind in "iu" or (values.dtype.kind == "f" and _is_whole(values))
     ]
-    if Path(path).suffix != ".csv" or not whole or _table_notes.has_names(frame):
+    if Path(path).suffix != ".csv" or not whole or _table_files.has_names(frame):
         return {}
-    texts = pd.read_csv(path, usecols=whole, dtype=str, index_col=False)
+    first = None if header is False else 0
+    texts = pd.read_csv(path, dtype=str, index_col=False, header=first).rename(columns=str)
     return {name: texts[name].dropna() for name in whole}
 
 
@@ -199,11 +170,6 @@ def _is_whole(values):
     """Whether a column of floats has gaps, and else whole numbers."""
     present = values.dropna()
     return 0 < len(present) < len(values) and not (present % 1).any()
-
-
-def _ends_with_commas(frame):
-    """Whether the additional field is an empty one at the end of each line."""
-    return _table_notes.has_names(frame) and len(frame.columns) and frame.iloc[:, -1].isna().all()
 
 
 def columns_of(path, features):

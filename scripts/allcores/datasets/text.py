@@ -12,13 +12,14 @@ import numpy as np
 
 from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups
 from allcores.data.tokens import Vocabulary
-from allcores.datasets import _table_notes, table
+from allcores.datasets import _table_files, table
 
 ALLOWED = {
     "task": ("classification", "regression", "multilabel"),
     "tokens": ("words", "characters"),
     "longest": 1,
     "vocabulary": 1,
+    "header": (True, False),
 }
 # Files of more bytes are only read when they are prepared.
 LARGE = 1 << 23
@@ -50,6 +51,7 @@ def load(
     vocabulary=10000,
     groups=None,
     time=None,
+    header=None,
 ):
     """The texts in the file at path.
 
@@ -59,12 +61,15 @@ def load(
         tokens: words or characters.
         longest: how many tokens of a text are used; what comes after them is cut off.
         vocabulary: how many different words are known at most.
+        header: see _table_files.read().
 
     Raises:
         ValueError: there is no such file or column, or a value cannot be used.
     """
-    frame = table.read(path, verbatim=[text])
-    if _table_notes.has_names(frame):
+    names = [target if task == "classification" else None, groups]
+    named = [name for name in names if isinstance(name, str)]
+    frame = _table_files.read(path, verbatim=[text], as_written=named, header=header)
+    if _table_files.has_names(frame):
         raise ValueError(
             f"{path}: its rows have one field more than its header: texts with commas need quotes"
         )
@@ -87,7 +92,11 @@ def load(
         dtype=np.int32,
         scale=False,
         vocabulary=known,
-        notes=[*(notes if cut else []), *notes_on_groups(**answers)],
+        notes=[
+            *(notes if cut else []),
+            *table.notes_of(path, frame, frame[[]], named, header),
+            *notes_on_groups(**answers),
+        ],
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from allcores.data import storage
-from allcores.datasets import _table_notes, image_folder, npz, table, text
+from allcores.datasets import _table_files, _table_notes, image_folder, npz, table, text
 
 SHOWN = 5  # values in a message
 
@@ -51,9 +51,9 @@ def read(path, predictor, unknown_as_none=False, unseen=()):
         return _from_dataset(path, predictor)
     if path.is_dir() or path.suffix.lower() in image_folder.SUFFIXES:
         return _from_files(path, predictor.shape, predictor.classes)
-    if path.suffix in table.READERS and predictor.columns:
+    if path.suffix in _table_files.READERS and predictor.columns:
         return _from_table(path, predictor, unknown_as_none, unseen)
-    if path.suffix in table.READERS and predictor.vocabulary:
+    if path.suffix in _table_files.READERS and predictor.vocabulary:
         return _from_texts(path, predictor)
     if path.suffix not in (".npz", ".npy") or not path.is_file():
         raise ValueError(
@@ -143,8 +143,9 @@ def _from_texts(path, predictor):
     options = predictor.run.dataset.options
     targets = _names_of_targets(predictor)
     texts = set() if predictor.classes is None else {*targets}
-    frame = table.read(path, texts, verbatim=[options["text"]])
-    if options["text"] not in frame or frame.empty or _table_notes.has_names(frame):
+    header = options.get("header")
+    frame = _table_files.read(path, texts, verbatim=[options["text"]], header=header)
+    if options["text"] not in frame or frame.empty or _table_files.has_names(frame):
         found = ", ".join(map(str, frame.columns))
         raise ValueError(f"{path}: has no texts in a column {options['text']}; found {found}")
     table.refuse_missing(path, frame[[options["text"]]], "a text can be empty, but not missing")
@@ -192,14 +193,15 @@ def _from_table(path, predictor, unknown_as_none, unseen):
         column["name"] for column in predictor.columns if column["category"] in ("False", "True")
     }
     texts = texts - truth_values | ({target} if predictor.classes is not None else set())
-    frame = table.read(path, texts)
+    reading = {key: options[key] for key in ("missing_values", "header") if key in options}
+    frame = _table_files.read(path, texts, **reading)
     if frame.empty:
         raise ValueError(f"{path}: has no rows")
     inputs = table.encoded(path, frame, predictor.columns, unknown_as_none, unseen)
     if options.get("missing", "error") == "error":
         names = {column["name"] for column in predictor.columns}
         table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
-    has_names = path.suffix == ".csv" and _table_notes.has_names(frame)
+    has_names = path.suffix == ".csv" and _table_files.has_names(frame)
     true, notes = _true(frame, predictor)
     notes = (*[_table_notes.NAMED] * has_names, *notes)
     return NewSamples(list(range(len(inputs))), inputs, true, notes)

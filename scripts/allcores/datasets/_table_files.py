@@ -1,0 +1,196 @@
+"""Read a CSV or Parquet file as a pandas.DataFrame, or say what about it cannot be meant."""
+
+import csv
+import sys
+from pathlib import Path
+
+import numpy as np
+
+READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
+# What pandas takes for missing. In a column of words these are words, unless `missing_values`
+# lists them.
+NA_WORDS = (
+    *("NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>"),
+    *("#N/A", "#NA", "#N/A N/A", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
+)
+SEPARATORS = ";\t|"
+RATHER = {
+    ";": "pandas.read_csv(FILE, sep=';', decimal=',')",  # as numbers are written with it
+    "\t": "pandas.read_csv(FILE, sep='\\t')",
+    "|": "pandas.read_csv(FILE, sep='|')",
+}
+HEADERLESS = (
+    "`header: false` says that the first row is a sample; columns are then called 0, 1, ..."
+)
+
+
+def read(path, texts=(), verbatim=(), as_written=(), missing_values=(), header=None):
+    """The pandas.DataFrame in a file; columns have names that are texts.
+
+    An empty cell is missing. A word that stands for a missing value, such as NA, is one in a column
+    of numbers; in a column of words it is a word.
+
+    Args:
+        texts: columns of a CSV that are read as texts, so that 02 stays 02.
+        verbatim: and those in which an empty text is a text.
+        as_written: columns that are read as texts if they have a word that stands for a missing
+            value.
+        missing_values: further values that are missing: numbers or texts.
+        header: whether the first row of a CSV has the names; None: it does, unless it looks like
+            values.
+
+    Raises:
+        ValueError: there is no such file, it is no CSV or Parquet, two columns have one name, or
+            the names look like values.
+    """
+    import pandas as pd
+
+    suffix = Path(path).suffix
+    if suffix not in READERS or not Path(path).is_file():
+        raise ValueError(f"{path}: expected a file that ends with {' or '.join(READERS)}")
+    if suffix == ".csv":
+        _refuse_encoding(path)
+        _refuse_separators(path)
+    try:
+        if suffix == ".csv":
+            frame = _of_csv(path, {*texts}, {*verbatim}, {*as_written}, missing_values, header)
+        else:
+            frame = _of_parquet(path, missing_values)
+        for name in frame.columns[frame.dtypes == "object"]:
+            if pd.api.types.infer_dtype(frame[name], skipna=True) == "decimal":
+                frame[name] = pd.to_numeric(frame[name])
+    except Exception as error:  # whatever pandas and pyarrow say of a damaged file
+        raise ValueError(f"{path}: cannot be read as {suffix[1:]} ({error})") from None
+    if suffix == ".csv" and header is not False:
+        _check_header(path, frame, header)
+    return frame
+
+
+def _of_parquet(path, missing_values):
+    import pandas as pd
+
+    frame = pd.read_parquet(path).rename(columns=str)
+    for name in frame.columns[frame.dtypes == "category"]:
+        frame[name] = frame[name].astype(object).infer_objects()
+    if missing_values:
+        frame = frame.mask(frame.isin([*missing_values]))
+    return frame.reset_index(drop=True)  # an index is what filtering rows leaves, or names them
+
+
+def _of_csv(path, texts, verbatim, as_written, missing_values, header):
+    import pandas as pd
+
+    # Whole columns at once: pandas would infer the type of each part separately.
+    options = {"low_memory": False, "header": None if header is False else 0}
+    given = [str(value) for value in missing_values]
+
+    def parsed(**further):
+        typed = {"dtype": dict.fromkeys(texts, str), "na_values": given}
+        return pd.read_csv(path, **options, **typed, **further).rename(columns=str)
+
+    frame, further = parsed(), {}
+    if header is not False and _has_names(path):
+        frame.index = frame.index.astype(str)  # 0, 1, ... would look like no names
+    if has_names(frame) and len(frame.columns) and frame.iloc[:, -1].isna().all():
+        further = {"index_col": False}  # the additional field is an empty one at each line's end
+        frame = parsed(**further)
+    # Words, and what may be a word, are taken as they are written.
+    words = {name for name, values in frame.items() if _has_words(values)} | (texts & {*frame})
+    doubtful = {name for name in as_written & {*frame} - words if frame[name].isna().any()}
+    verbatim = verbatim & {*frame}
+    if words or doubtful or verbatim:
+        written = pd.read_csv(path, **options, **further, dtype=str, keep_default_na=False)
+        written = written.rename(columns=str)
+        for name in doubtful:
+            if written[name].isin(NA_WORDS).any():
+                words.add(name)
+        for name in words | verbatim:
+            column = written[name].to_numpy(object)
+            if name not in verbatim:
+                column[np.isin(column, ["", *given])] = None
+            frame[name] = pd.array(column, "str")
+    return frame
+
+
+def _has_words(values):
+    return values.dtype.kind not in "iufb" and any(isinstance(value, str) for value in values)
+
+
+def has_names(frame):
+    """Whether the rows of a table, as read() gives it, have names."""
+    import pandas as pd
+
+    return not isinstance(frame.index, pd.RangeIndex)
+
+
+def _has_names(path):
+    """Whether the rows of a CSV have one field more than its header: pandas takes it as index."""
+    return len(_first_row(path)) + 1 == len(_first_row(path, 1))
+
+
+def _first_row(path, skip=0):
+    """The fields of the first row of a CSV that is not empty, or of one after it; [] if none."""
+    csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a text may be long
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        rows = filter(None, csv.reader(file))
+        for _ in range(skip):
+            next(rows, None)
+        return next(rows, [])
+
+
+def _refuse_encoding(path):
+    """Raise a ValueError unless a CSV is UTF-8; say what to write."""
+    with Path(path).open("rb") as file:
+        begin = file.read(4)
+        encoding = "UTF-16" if begin[:2] in (b"\xff\xfe", b"\xfe\xff") else None
+        try:
+            file.seek(0)
+            for line in () if encoding else file:
+                line.decode()
+        except UnicodeDecodeError:
+            encoding = "latin-1, for instance"
+    if encoding:
+        name = encoding.partition(",")[0].lower()
+        raise ValueError(
+            f"{path}: is not UTF-8, but {encoding}; write it again as UTF-8: "
+            f"pandas.read_csv(FILE, encoding='{name}').to_csv(FILE, index=False)"
+        )
+
+
+def _refuse_separators(path):
+    """Raise a ValueError if the columns of a CSV are not separated by commas."""
+    names = _first_row(path)
+    if len(names) == 1 and (found := [sign for sign in SEPARATORS if sign in names[0]]):
+        separator = max(found, key=names[0].count)
+        raise ValueError(
+            f"{path}: its columns are separated by {separator!r}; expected commas: "
+            f"{RATHER[separator]}.to_csv(FILE, index=False) writes it so"
+        )
+
+
+def _check_header(path, frame, header):
+    """Raise a ValueError if names occur twice or, unless the config says that they are names, look
+    like values."""
+    names = [name.strip() for name in _first_row(path) if name.strip()]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(
+            f"{path}: has the column {twice[0]} twice; if the file has no names, {HEADERLESS}"
+        )
+    alike = [name for name in names if name in frame and _looks_like_a_value(name, frame[name])]
+    if header is None and len(alike) > len(names) / 2 and len(frame):
+        raise ValueError(
+            f"{path}: its first row looks like a sample, not like names: {', '.join(names[:8])}; "
+            f"{HEADERLESS}; `header: true` says that these are names"
+        )
+
+
+def _looks_like_a_value(name, values):
+    """Whether a name could be a value of its own column: a number above numbers, or a text that
+    the column has as well."""
+    if values.dtype.kind not in "iuf":
+        return bool((values.astype(str) == name).any())
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

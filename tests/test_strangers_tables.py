@@ -1,0 +1,150 @@
+"""Tables as strangers write them: words for nothing, codes, row numbers, other separators."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from allcores.datasets import npz, table, text
+
+INPUTS = Path(__file__).parent / "inputs"
+
+
+def loaded(name, **options):
+    return table.load(None, path=str(INPUTS / f"{name}.csv"), **options)
+
+
+def written(folder, content, encoding="utf-8"):
+    file = folder / "mine.csv"
+    file.write_bytes(content.encode(encoding))
+    return str(file)
+
+
+def test_a_class_may_be_called_none():
+    samples = loaded("nullword", target="sev")
+    assert samples.classes == ["None", "mild", "severe"]
+    assert samples.train == len(pd.read_csv(INPUTS / "nullword.csv"))
+    (note,) = [note for note in samples.notes if "None" in note]
+    assert "the column sev has the word 'None' in " in note
+    assert "`missing_values: ['None']`" in note
+
+
+@pytest.mark.parametrize("word", ["NA", "nan", "null"])
+def test_a_word_for_nothing_is_a_word_among_words_and_missing_among_numbers(tmp_path, word):
+    rows = "".join(
+        f"{n},{(word, 'x')[n % 2]},{(word, n)[n % 2]},{'ab'[n % 2]}\n" for n in range(20)
+    )
+    file = written(tmp_path, f"id,kind,size,y\n{rows}")
+    options = {"path": file, "target": "y", "missing": "mean", "drop": ["id"]}
+    samples = table.load(None, **options)
+    assert [(c["name"], c["category"]) for c in samples.columns[:2]] == [
+        ("kind", word if word < "x" else "x"),
+        ("kind", "x"),
+    ]
+    (inputs,) = samples.chunks
+    assert np.isnan(inputs[:, 2]).sum() == 10
+    as_missing = table.load(None, **options, missing_values=[word])
+    assert [c["category"] for c in as_missing.columns] == ["x", None]
+
+
+def test_groups_are_read_as_they_are_written(tmp_path):
+    file = written(
+        tmp_path, "g,x,y\n" + "".join(f"{g},{n},a\nNA,{n},b\n" for n, g in enumerate("1234"))
+    )
+    samples = table.load(None, path=file, target="y", groups="g")
+    assert len(set(samples.groups)) == 5
+
+
+def test_an_empty_cell_of_a_target_is_missing(tmp_path):
+    file = written(tmp_path, "x,y\n1,a\n2,\n3,None\n")
+    with pytest.raises(ValueError, match="y in 1, first in row 1; remove"):
+        table.load(None, path=file, target="y")
+
+
+def test_codes_for_missing_numbers_are_noted_and_can_be_said():
+    samples = loaded("sent", target="ill")
+    (note,) = [note for note in samples.notes if "-999" in note]
+    assert "-999 repeats far from all other numbers in age, weight" in note
+    with pytest.raises(ValueError, match="age in "):
+        loaded("sent", target="ill", missing_values=[-999])
+    (inputs,) = loaded("sent", target="ill", missing_values=[-999], missing="mean").chunks
+    assert np.isnan(inputs).any() and np.nanmin(inputs) > -999
+
+
+@pytest.mark.parametrize(("name", "target"), [("irow", "y"), ("rownames", "ill")])
+def test_a_row_number_is_noted(name, target):
+    assert "the column rownames counts the rows" in "".join(loaded(name, target=target).notes)
+
+
+HEADERLESS = {
+    "numbers": "5.1,3.5,setosa\n4.9,3.0,setosa\n6.3,2.5,virginica\n5.8,2.7,virginica\n",
+    "texts": "p,x,s\ne,x,s\np,b,t\ne,x,t\np,x,s\n",
+    "twice": "1,1,a\n2,3,b\n4,5,a\n6,7,b\n",
+}
+
+
+@pytest.mark.parametrize("name", HEADERLESS)
+def test_a_file_without_names_loses_no_row(tmp_path, name):
+    file, rows = written(tmp_path, HEADERLESS[name]), HEADERLESS[name].count("\n")
+    with pytest.raises(ValueError, match=r"`header: false` says that the first row is a sample"):
+        table.load(None, path=file, target="setosa")
+    samples = table.load(None, path=file, target="2", header=False)
+    assert samples.train == rows
+    assert {column["name"] for column in samples.columns} == {"0", "1"}
+
+
+def test_names_may_be_numbers_if_the_config_says_so(tmp_path):
+    file = written(tmp_path, "2019,2020,y\n1,2,a\n3,4,b\n")
+    with pytest.raises(ValueError, match="`header: true` says that these are names"):
+        table.load(None, path=file, target="y")
+    assert table.load(None, path=file, target="y", header=True).train == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "de2",
+            r"separated by ';'; expected commas: pandas.read_csv\(FILE, sep=';', decimal=','\)",
+        ),
+        ("tab2", r"separated by '\\t'; expected commas: pandas.read_csv\(FILE, sep='\\t'\)"),
+        ("spaces", r"has no column 'age'; found 'ill', ' age', ' sex'"),
+    ],
+)
+def test_what_to_write_is_told(name, told):
+    with pytest.raises(ValueError, match=told):
+        loaded(name, target="age")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_another_encoding_is_told(tmp_path, encoding):
+    file = written(tmp_path, "größe,y\n1,a\n2,b\n", encoding)
+    with pytest.raises(ValueError, match=rf"is not UTF-8.*encoding='{encoding}'"):
+        table.load(None, path=file, target="y")
+
+
+def test_a_mark_of_utf_8_is_no_part_of_a_name(tmp_path):
+    file = written(tmp_path, "y,x\na,1\nb,2\n", "utf-8-sig")
+    assert table.load(None, path=file, target="y").train == 2
+
+
+def test_texts_get_the_notes_of_tables(tmp_path):
+    rows = ["hello you,ham", "buy now,spam", "so long,ham ", "cheap,spam"] * 3
+    file = written(tmp_path, "\n".join(["message,kind", *rows]) + "\n")
+    notes = text.load(None, path=file, text="message", target="kind").notes
+    assert any("the column kind has values that differ only in case or blanks" in n for n in notes)
+
+
+def test_a_long_text_in_the_first_row_is_read(tmp_path):
+    file = written(tmp_path, f"message,kind\n{'word ' * 40_000},ham\nhello,spam\n")
+    assert text.load(None, path=file, text="message", target="kind").train == 2
+
+
+def test_faces_as_floats_are_told_how_to_be_images(tmp_path):
+    faces, path = np.zeros((10, 25, 25)), tmp_path / "mine.npz"
+    np.savez(path, images=faces, labels=[0, 1] * 5)
+    with pytest.raises(ValueError, match=r"`images\[:, None\]` makes of \(N, H, W\)"):
+        npz.load(None, path=path)
+    np.savez(path, inputs=faces + np.arange(10)[:, None, None], labels=[0, 1] * 5)
+    assert "signals of 25 channels; if they are images" in npz.load(None, path=path).notes[0]
