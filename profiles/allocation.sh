@@ -26,10 +26,10 @@ set -euo pipefail
 BIN=${BIN:-.venv/bin} PLACE=.
 if [ -x "$BIN/python" ] && [ -e workflow/Snakefile ]; then
   PYTHON=$BIN/python
-elif command -v allcores >/dev/null; then # a wheel
-  { read -r PLACE && read -r PYTHON; } < <(allcores folder)
+elif ALLCORES=$(command -v allcores || command -v "$BIN/allcores"); then # a wheel
+  PLACE=$("$ALLCORES" folder) PYTHON=$("$ALLCORES" python)
 else
-  echo "found no $BIN/python with workflow/Snakefile in $PWD, and no command allcores; submit from the project's folder, or say --chdir" >&2
+  echo "found no $BIN/python with workflow/Snakefile in $PWD, and no command allcores; submit from the project's folder, or say --chdir; where jobs do not get your environment (--export=NONE), say --export=BIN=/folder/of/the/environment/bin" >&2
   exit 1
 fi
 SNAKEMAKE=("$PYTHON" -m snakemake -s "$PLACE/workflow/Snakefile")
@@ -75,7 +75,8 @@ if [ "${#nodes[@]}" -gt 1 ]; then
   export ALLCORES_NODE_CORES=$least ALLCORES_NODES=${#nodes[@]}
   # One process on each node of a run; what is in braces is filled in. Another batch system: another line.
   export ALLCORES_ROOM ALLCORES_NODE_MB
-  export ALLCORES_LAUNCHER="$PYTHON -I -S $PLACE/profiles/step.py --nodes {resources.nodes} --cores \$(({threads} / {resources.nodes})) --mem {resources.mem_mb} --"
+  # Paths may have blanks.
+  export ALLCORES_LAUNCHER="$(printf '%q -I -S %q' "$PYTHON" "$PLACE/profiles/step.py") --nodes {resources.nodes} --cores \$(({threads} / {resources.nodes})) --mem {resources.mem_mb} --"
   # On each node a process from which runs are forked; without one they start by themselves.
   for node in "${nodes[@]}"; do # a step of several nodes would end with one of them
     {

@@ -8,7 +8,8 @@
     allcores run --unlock                                after a call that was killed
     allcores predict --help                              use a trained model
     allcores train --help                                one training by hand
-    allcores folder                                      where it is installed, and its Python
+    allcores folder                                      where it is installed
+    allcores python                                      and the Python that it is installed for
 
 Results go to results/ in the folder where it is called.
 """
@@ -45,11 +46,15 @@ def main():
     elif name == "run":
         run(arguments)
     elif name == "folder":
-        print(SCRIPTS.parent, sys.executable, sep="\n")
+        print(SCRIPTS.parent)
+    elif name == "python":
+        print(sys.executable)
     elif name in PROGRAMS:
         call(SCRIPTS / f"{name}.py", *arguments)
     else:
-        sys.exit(f"allcores: found {name}; expected one of run, folder, {', '.join(PROGRAMS)}")
+        sys.exit(
+            f"allcores: found {name}; expected one of run, folder, python, {', '.join(PROGRAMS)}"
+        )
 
 
 def run(words):

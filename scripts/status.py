@@ -42,8 +42,8 @@ def main(flags):
 
     if flags.unused or flags.remove_unused:
         call = journal.read_call(folder)
-        if flags.remove_unused and call is not None and call.is_going_on:
-            raise ValueError("a call of snakemake is going on here; nothing was removed")
+        if flags.remove_unused and (who := journal.going_on(folder, call)):
+            raise ValueError(f"{who}; nothing was removed")
         print(*unused(folder, table, config, flags.remove_unused), sep="\n")
     elif flags.why:
         print(*why.lines(folder, table, metric_of), sep="\n")

@@ -27,7 +27,7 @@ from pathlib import Path
 from allcores.data import preparation
 from allcores.machine import cores, lean_torch
 from allcores.stacking.several import SharedJob
-from allcores.study import registry
+from allcores.study import fingerprint, identity, registry
 from allcores.study.identity import Conditions
 from allcores.study.results_folder import PROGRESS
 from allcores.study.run import AUTO
@@ -175,7 +175,10 @@ def several(file, cores_of_job):
     cores.set_thread_variables(first.plain.threads_per_worker)
     lean_torch.import_torch()
     if first.is_estimator:  # its package takes a second to import, and all runs have this model
+        # The runs are of the code that is imported here, though a file be edited meanwhile.
+        identity.before_data(first)
         registry.model(first.model.name).load()
+        fingerprint.loaded()
     from allcores.stacking import (
         stacks as stacking,  # before forking; it imports what a run needs, too
     )

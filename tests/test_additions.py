@@ -26,7 +26,8 @@ def wide(channels, image_size, classes, hidden=8):
 DATASET = '''"""Images whose lower or upper half is bright."""
 import numpy as np
 
-from allcores.data.storage import Samples, Metadata
+from allcores.data.metadata import Metadata
+from allcores.data.storage import Samples
 
 
 def metadata(count=60):
@@ -63,7 +64,8 @@ class Counts(Regression):
 EVENTS = '''"""How often something happens, twice as often for each step of the first feature."""
 import numpy as np
 
-from allcores.data.storage import Metadata, Samples
+from allcores.data.metadata import Metadata
+from allcores.data.storage import Samples
 from allcores.tasks.base import named
 
 TASK = "counts"
@@ -150,7 +152,7 @@ def test_a_study_of_what_was_added_is_trained(project):
         metrics = json.loads(file.read_text())
         assert metrics["classes"] == ["above", "below"]
         rates = [epoch["lr"] for epoch in metrics["epochs"]]
-        assert rates == [0.01, 0.01, 0.005]
+        assert rates == [0.01, 0.005, 0.0025]
     scores = pd.read_csv((project.folder / table).with_suffix(".csv"))
     assert scores["certainty"].between(0.5, 1).all()
     assert scores["mine:lowest"].between(0, 0.5).all()

@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, vary
 from project import copy
 
-from allcores.study import component, fingerprint
+from allcores.study import component, fingerprint, identity
 from allcores.study.identity import Record
 from allcores.study.run import Choice
 
@@ -221,8 +221,8 @@ def test_a_project_in_its_virtual_environment_is_no_installed_package(monkeypatc
     monkeypatch.setattr(fingerprint.sysconfig, "get_paths", lambda: {"data": "/env"} | PATHS)
     fingerprint._places_of_installed.cache_clear()
     try:
-        assert fingerprint._is_installed(Path("/env/lib/python3.11/json/decoder.py"))
-        assert not fingerprint._is_installed(Path("/env/project/net.py"))
+        assert fingerprint.is_installed(Path("/env/lib/python3.11/json/decoder.py"))
+        assert not fingerprint.is_installed(Path("/env/project/net.py"))
     finally:
         fingerprint._places_of_installed.cache_clear()
 
@@ -250,3 +250,25 @@ def test_a_link_counts_by_its_own_name_and_a_neighbour_by_where_it_is(tmp_path, 
     (project / "linked_part.py").unlink()
     (project / "linked_part.py").symlink_to(library / "two.py")
     assert "linked_part.py" in fingerprint.changed(recorded)
+
+
+def test_the_hash_of_a_module_is_of_when_it_was_loaded(loading, monkeypatch, tmp_path):
+    """Though its file is edited before a run that is forked later asks for it."""
+    monkeypatch.setattr(fingerprint, "_when_loaded", {})
+    importlib.import_module("loading")
+    before = fingerprint.loaded()
+    (name,) = [name for name in before if name.endswith("scale.py")]
+    (tmp_path / "parts" / "scale.py").write_text("ONE = 2\n")
+    assert fingerprint.loaded()[name] == before[name]
+    assert fingerprint.changed(before) == [name]
+
+
+def test_another_version_of_the_package_of_a_network_is_noticed(monkeypatch):
+    run = vary(model=Choice("m", "torchvision.models:resnet18", {}))
+    identity._version_of_package.cache_clear()
+    assert identity.before_data(run)["packages"].startswith("torchvision ")
+    identity._version_of_package.cache_clear()
+    monkeypatch.setattr(identity.importlib.metadata, "version", lambda name: "99")
+    assert identity.before_data(run)["packages"] == "torchvision 99"
+    identity._version_of_package.cache_clear()
+    assert "packages" not in identity.before_data(vary(model=Choice("mlp", "mlp", {})))

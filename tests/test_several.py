@@ -18,7 +18,9 @@ from project import GOING, Project, copy
 
 from allcores.campaign import journal
 from allcores.files import read_json, write_json
+from allcores.machine import costs, lifetime
 from allcores.planning import dealing
+from allcores.stacking import several
 from allcores.stacking.several import SharedJob
 from allcores.study import grid, run_files, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
@@ -370,3 +372,19 @@ def test_all_are_trained_alone_where_the_process_that_stacks_ends_at_once(tmp_pa
     job = SharedJob(file)
     alone = job._stacked(lambda job, tell: os._exit(1), program=lambda function: function())
     assert alone == {"one", "two"}
+
+
+def test_what_a_run_of_a_shared_job_costs_is_counted_from_its_own_beginning(tmp_path, monkeypatch):
+    """A process that was called long ago stands for the program of the job."""
+    monkeypatch.setenv(lifetime.CLIENT, str(os.getppid()))
+    file = tmp_path / "costs"
+
+    def run():
+        watch = costs.Watch(os.devnull)
+        file.write_text(f"{time.time() - watch.sessions[-1].started} {costs.cpu_seconds()}")
+        return 0
+
+    assert costs.program_start("self") < time.time() - 1
+    assert several._in_child(run) == 0
+    lasted, cpu = map(float, file.read_text().split())
+    assert lasted < 1 and cpu < 1

@@ -62,7 +62,7 @@ def test_a_job_ends_as_slurm_says(look):
     assert look({"7": "RUNNING", "8": "PENDING"}) == (["7", "8"], {})
     going, ended = look({"7": "COMPLETED", "8": "TIMEOUT"})
     assert going == []
-    assert ended == {"7": "well", "8": "SLURM's job 8 ended with the state TIMEOUT."}
+    assert ended == {"7": "well", "8": "SLURM's job 8 ended with the state TIMEOUT. "}
     assert not look.log.parent.exists(), "no empty folder is left"
 
 
@@ -74,7 +74,7 @@ def test_a_job_that_slurm_has_forgotten_is_judged_by_its_results(look):
     assert look({})[0] == ["8"]
     going, ended = look({})
     assert going == []
-    assert ended["8"] == "SLURM's job 8 ended with the state forgotten by SLURM."
+    assert ended["8"] == "SLURM's job 8 ended with the state forgotten by SLURM. "
 
 
 def test_a_forgotten_job_without_results_is_judged_by_its_log(look):
@@ -162,3 +162,41 @@ def test_a_requeued_allocation_leaves_the_lock_of_another_call(
     monkeypatch.setattr(internals, "unlock", unlocked.append)
     call.Call._unlock(SimpleNamespace(folder=folder))
     assert bool(unlocked) == unlocks
+
+
+@pytest.mark.parametrize("state", sorted(slurm.ENDED_BADLY))
+def test_a_job_that_was_ended_after_its_runs_has_ended_well(look, state):
+    look.results.add("7")
+    _, ended = look({"7": state, "8": state})
+    assert ended["7"] == "well"
+    assert ended["8"] == f"SLURM's job 8 ended with the state {state}. "
+
+
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+def with_squeue(folder, monkeypatch, script):
+    program = folder / "squeue"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize(("queue", "is_transient"), [("", False), ("echo 7", True)])
+def test_a_job_that_no_limit_can_ever_take_is_refused_for_good(
+    tmp_path, monkeypatch, queue, is_transient
+):
+    with_squeue(tmp_path, monkeypatch, queue)
+    assert slurm.is_transient(POLICY) is is_transient
+    assert slurm.is_transient("Socket timed out")
+
+
+def test_names_beyond_ascii_are_read_as_squeue_pads_them(tmp_path, monkeypatch):
+    logs, comment = "/home/Jos\u00e9/\u6570\u636e/logs", "rule_train_wildcards_caf\u00e9"
+    fields = [b"7", b"RUNNING", f"{logs}/7.log".encode(), comment.encode()]
+    padded = b"".join(
+        field.ljust(width) for field, width in zip(fields, (40, 20, 2000, 2000), strict=True)
+    )
+    (tmp_path / "line").write_bytes(padded + b"\n")
+    with_squeue(tmp_path, monkeypatch, f"cat {tmp_path / 'line'}")
+    assert slurm.states(logs) == {comment: "RUNNING"}

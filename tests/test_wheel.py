@@ -127,7 +127,10 @@ def test_what_it_can_do_is_said(allcores):
     assert "allcores run --configfile mine.yaml" in allcores().stdout
     wrong = allcores("rum")
     assert wrong.returncode == 1
-    assert "found rum; expected one of run, folder, plan, status, predict, train" in wrong.stderr
+    assert (
+        "found rum; expected one of run, folder, python, plan, status, predict, train"
+        in wrong.stderr
+    )
 
 
 def test_how_to_cite_it_is_said_the_same_twice():

@@ -23,11 +23,12 @@ workflow's own loop, training/loop.py, does besides what needs a Run: resuming i
 epoch, early stopping, averages of weights, times per phase.
 """
 
+import importlib
 import os
 import pickle
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 
 import torch
 import torch.distributed as dist
@@ -35,6 +36,7 @@ import torch.distributed as dist
 from allcores.data.parts import parts
 from allcores.machine import cores, leases
 from allcores.parallel import launch, nodes
+from allcores.parallel.combining import is_moved_here
 from allcores.parallel.failures import RankFailedError
 from allcores.shared_model import SharedModel, pickled, restored
 from allcores.strategies.base import Strategy
@@ -97,8 +99,15 @@ def run(
             "expected a node from 0 to count_nodes - 1, and, of several, rendezvous=FILE on a file "
             f"system that they share; found node {node} of {count_nodes}, {rendezvous}"
         )
+    if current_process().daemon:
+        raise ValueError(
+            "a daemonic process, as of multiprocessing.Pool, cannot have workers; call run() in "
+            "the main process, or in a multiprocessing.Process or ProcessPoolExecutor"
+        )
     if dist.is_initialized():
         raise ValueError("expected a process outside of torch.distributed and of another run()")
+    if not _is_seconds(timeout):
+        raise ValueError(f"expected a timeout of more than 0 seconds; found {timeout!r}")
     if workers is None:
         workers = max(1, cores.allowed() // threads) * count_nodes
     if workers < 1 or servers < 0 or threads < 1 or workers % count_nodes:
@@ -109,6 +118,8 @@ def run(
     if threads > 1:
         _check_threads_after_fork()
     target = partial(_call, partial(function, **options), arguments)
+    # Every optimizer imports it when it is made: 1.2 s, here once and not in each worker.
+    importlib.import_module("torch._dynamo")
     with nodes.meet(count_nodes, node, rendezvous, interface) as met:
         here = len(launch.ranks_of(met, workers, servers)) * threads
         with leases.leased(here) if pinning else nullcontext() as pins:
@@ -116,6 +127,11 @@ def run(
                 target, workers, servers, threads, pins=pins, timeout=timeout, nodes=met
             )
     return [pickle.loads(value) for value in values if value is not None]
+
+
+def _is_seconds(value):
+    """Whether a value is a number above 0, which NaN is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _check_threads_after_fork():
@@ -196,6 +212,7 @@ class Worker:
         mine, of_shared = set(model.parameters()), [one.strategy.module for one in self._shared]
         if mine & {parameter for module in of_shared for parameter in module.parameters()}:
             raise ValueError("expected another model: parameters of this one are shared")
+        _refuse_unusual_memory(model)
         sparse = [name for name, part in model.named_modules() if getattr(part, "sparse", False)]
         if sparse and self.workers > 1:
             found = f"{sparse[0] or type(model).__name__} with sparse=True"
@@ -239,7 +256,8 @@ class Worker:
     def sum(self, number):
         """The sum of a number over the workers."""
         total = torch.tensor([0.0 if self._world.is_server else number], dtype=torch.float64)
-        dist.all_reduce(total, group=self._group)
+        with self._waiting():
+            dist.all_reduce(total, group=self._group)
         return float(total)
 
     def mean(self, number):
@@ -249,13 +267,21 @@ class Worker:
     def broadcast(self, value):
         """The `value` of rank 0, on every worker."""
         box = [pickled(value) if self.rank == 0 else None]
-        dist.broadcast_object_list(box, src=0, group=self._group)
+        with self._waiting():
+            dist.broadcast_object_list(box, src=0, group=self._group)
         return pickle.loads(box[0])
 
     def barrier(self):
         """Wait for all workers."""
+        with self._waiting():
+            dist.barrier(self._group)
+
+    @contextmanager
+    def _waiting(self):
+        """Context in which this worker waits for others: if one hangs, another one is to blame."""
         self._world.clock.enter("wait")
-        dist.barrier(self._group)
+        yield
+        self._world.clock.enter("compute")
 
     @property
     def _group(self):
@@ -309,6 +335,22 @@ def _check_optimizer(strategy):
         raise ValueError(f"{name} needs more than gradients: a closure, or one kind of weights")
     if strategy.flat and name in registry.WHOLE_TENSOR_OPTIMIZERS:
         raise ValueError(f"{name} looks at whole tensors; this strategy updates all as one vector")
+
+
+def _refuse_unusual_memory(model):
+    """Raise a ValueError if a weight or buffer has no memory of its own on the CPU."""
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        found = None
+        if tensor.device.type != "cpu":
+            found = f"on the device {tensor.device}"
+        elif not is_moved_here(tensor):
+            found = "sparse, quantized, or a conjugate or negative view"
+        elif any(
+            n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+        ):
+            found = "expanded: several of its elements lie in one place"
+        if found:
+            raise ValueError(f"{name} is {found}; expected a plain tensor, such as clone() gives")
 
 
 def _take_first(model):

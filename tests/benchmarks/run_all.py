@@ -4,6 +4,7 @@
 be named, and `allocation`, which installs SLURM.
 """
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -24,8 +25,14 @@ ALL = (
     "end_to_end",
     "memory",
     "many_tasks",
+    "spinning",
 )
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ALL:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = sorted(file.stem for file in HERE.glob("*.py") if '"__main__"' in file.read_text())
+    parser.add_argument("name", nargs="*", default=ALL, help="one of: " + ", ".join(known))
+    for name in parser.parse_args().name:
         subprocess.run([sys.executable, HERE / f"{name}.py"], check=True)

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import dataclasses
 import sys
 import threading
 import time
@@ -57,7 +58,13 @@ class CallProgress:
             self.estimates.read_again()
             self.journal.expect(self.expected())
         jobs, call = list(self.journal.jobs.values()), self.journal.call
-        return state.Look.at(self.folder, self.table, call, jobs, self.is_done).lines()
+        # A search adds runs to the table meanwhile, in another thread.
+        runs, conditions = dict(self.table.runs), dict(self.table.conditions)
+        table = dataclasses.replace(self.table, runs=runs, conditions=conditions)
+        look = state.Look.at(self.folder, table, call, jobs, self.is_done)
+        of_call = self.to_make.union(*(job.runs for job in jobs))
+        runs = {path: one for path, one in look.runs.items() if path in of_call}
+        return dataclasses.replace(look, runs=runs).lines()
 
 
 class Board(threading.Thread):

@@ -264,11 +264,11 @@ class Call:
         earlier = journal.read_call(self.folder)
         if earlier is None or earlier.is_going_on is False:
             journal.forget_calls(self.folder, self.name)
+        self.hold()
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)
         self._watch(jobs, logger)
-        is_submitting = self.local_cores is None
-        internals.finish_by_signals(self.workflow, is_submitting, self._note_stop)
+        internals.finish_by_signals(self.workflow, self.local_cores is None, self._note_stop)
 
     @functools.cache  # noqa: B019
     def hold(self):

@@ -179,6 +179,33 @@ def held(folder, name):
     return lock
 
 
+def going_on(folder, call):
+    """Which call may be going on in a results folder, in words; None: none is.
+
+    Args:
+        call: the latest CallRecord; None: there was none. An earlier one may go on beside it.
+    """
+    if call is not None and call.is_going_on is None:
+        return (
+            f"the latest call was made on {call.host}, and whether it goes on cannot be seen from "
+            f"here: if it has ended, delete {folder.call_file(CALL)}"
+        )
+    if (call is not None and call.is_going_on) or any(map(_is_held, _calls(folder))):
+        return "a call of snakemake is going on here"
+    return None
+
+
+def _is_held(place):
+    try:
+        with (place / LOCK).open("w") as lock:
+            files.hold(lock, wait=False)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
 def forget_calls(folder, name):
     """Delete what calls that have ended have written about their shared jobs.
 

@@ -35,7 +35,8 @@ class Watch:
     """Looks at the jobs of a call; for snakemake_internals.watch_jobs_by().
 
     A job that SLURM does not know any more has ended: squeue forgets jobs after MinJobAge, which
-    may be while this process was stopped. It is judged by its results, then by its log.
+    may be while this process was stopped. It, and one that SLURM says has ended badly, is judged by
+    its results, then by its log.
 
     Args:
         logger: Snakemake's.
@@ -81,8 +82,9 @@ class Watch:
         state = states.get(number) or states.get(number.partition("_")[0])
         self.unknown[number] = 0 if state else self.unknown.get(number, 0) + 1
         is_forgotten = self.unknown[number] == LOOKS
-        if is_forgotten:
-            state = "COMPLETED" if self._has_ended_well(job) else "forgotten by SLURM"
+        # A job may be ended, as at its time limit, after its runs: their results count.
+        if (is_forgotten or state in slurm.ENDED_BADLY) and self._has_ended_well(job):
+            state = "COMPLETED"
         if state == "COMPLETED":
             executor.report_job_success(job)
             with contextlib.suppress(OSError):
@@ -90,7 +92,8 @@ class Watch:
                 log.parent.rmdir()
                 log.parent.parent.rmdir()
         elif is_forgotten or state in slurm.ENDED_BADLY:
-            text = f"SLURM's job {number} ended with the state {state}."
+            state = state or "forgotten by SLURM"
+            text = f"SLURM's job {number} ended with the state {state}. "
             executor.report_job_error(job, msg=text, aux_logs=[str(log)])
         else:
             return False

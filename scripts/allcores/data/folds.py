@@ -52,8 +52,9 @@ class Assignable:
 
         Of labels it spreads each evenly (labels.py), unless there are groups; else it uses
         scikit-learn's StratifiedKFold or StratifiedGroupKFold for classes, KFold or
-        GroupKFold for numbers. Folds in time are as of TimeSeriesSplit: the earliest part is FIRST,
-        and samples of one time are in one part.
+        GroupKFold for numbers, and where stratifying would leave a fold without a group. Folds in
+        time are as of TimeSeriesSplit: the earliest part is FIRST, and samples of one time are in
+        one part.
         """
         from sklearn import model_selection
 
@@ -70,11 +71,20 @@ class Assignable:
             (False, True): model_selection.GroupKFold,
         }[is_class, self.groups is not None]
         splitter = make(count, shuffle=True, random_state=seed)
+        fold_of = self._fold_of(splitter)
+        if is_class and self.groups is not None and len(np.unique(fold_of)) < count:
+            # Few groups: what counts is that each fold has one.
+            by_group = model_selection.GroupKFold(count, shuffle=True, random_state=seed)
+            fold_of = self._fold_of(by_group)
+        return self._checked(fold_of, count)
+
+    def _fold_of(self, splitter):
+        """The fold in which a splitter of scikit-learn's holds out each sample."""
         fold_of = np.empty(len(self.targets), np.int64)
         parts = splitter.split(np.zeros(len(self.targets)), self.targets, self.groups)
         for fold, (_, held_out) in enumerate(parts):
             fold_of[held_out] = fold
-        return self._checked(fold_of, count)
+        return fold_of
 
     @property
     def _has_labels(self):

@@ -1,7 +1,7 @@
 """One file per dataset. Each has
 
 * load(folder, *, options...) -> storage.Samples, where folder holds the downloads;
-* metadata(options...) -> storage.Metadata, or None if only load() can find out. It is used to
+* metadata(options...) -> metadata.Metadata, or None if only load() can find out. It is used to
   refuse a config with too many folds at once and to start the longest runs first.
 
 With a constant TASK = "regression", or an option `task` of that value, the targets are numbers.

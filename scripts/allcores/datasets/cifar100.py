@@ -3,7 +3,7 @@
 Krizhevsky 2009, through torchvision.
 """
 
-from allcores.data.storage import Metadata
+from allcores.data.metadata import Metadata
 from allcores.datasets import _torchvision
 
 FILES = "cifar-100-python.tar.gz"

@@ -3,7 +3,7 @@
 The table comes with scikit-learn. The targets are numbers, from 25 to 346.
 """
 
-from allcores.data.storage import Metadata
+from allcores.data.metadata import Metadata
 from allcores.datasets import _sklearn
 
 TASK = "regression"

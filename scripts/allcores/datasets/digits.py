@@ -5,7 +5,8 @@ They come with scikit-learn: real data without a download. 8 x 8 pixels, scaled 
 
 import numpy as np
 
-from allcores.data.storage import Metadata, Samples
+from allcores.data.metadata import Metadata
+from allcores.data.storage import Samples
 
 SIDE = 32
 # Under onecycle: 99.7 % in 5 folds.

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from allcores.data.storage import Metadata, Samples
+from allcores.data.metadata import Metadata
+from allcores.data.storage import Samples
 
 CHUNK = 64  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0}

@@ -5,7 +5,7 @@ Xiao et al. 2017, through torchvision.
 
 from pathlib import Path
 
-from allcores.data.storage import Metadata
+from allcores.data.metadata import Metadata
 from allcores.datasets import _torchvision
 
 FILES = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz in FashionMNIST/raw"

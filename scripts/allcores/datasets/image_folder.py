@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from allcores.data.metadata import Metadata
 from allcores.data.preparation import files_below
-from allcores.data.storage import Metadata, Samples
+from allcores.data.storage import Samples
 
 CHUNK = 64  # images read at a time
 ALLOWED = {"size": 1}

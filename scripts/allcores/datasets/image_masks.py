@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.data.storage import Metadata, Samples
+from allcores.data.metadata import Metadata
+from allcores.data.storage import Samples
 from allcores.datasets import image_folder
 from allcores.tasks import base as tasks
 from allcores.tasks.base import WITHOUT_CLASS
@@ -20,6 +21,7 @@ PATHS = ("path", "masks")
 ALLOWED = {"size": 1}
 CHUNK = 64  # images read at a time
 PLAIN_MODES = ("1", "L", "P")
+LOSSY = ("JPEG", "MPO", "JPEG2000", "WEBP", "AVIF")
 
 
 def metadata(path, masks, classes, size=128):
@@ -70,6 +72,10 @@ def load(folder, *, path, masks, classes, size=128):
     for pair in pairs:
         _refuse_other_shape(*pair)
     targets = np.stack([_read_mask(mask, size, len(names)) for _, mask in pairs])
+    found = np.unique(targets[targets != WITHOUT_CLASS])
+    if len(found) < 2:
+        one = f"the class {names[found[0]]}" if len(found) else "no class"
+        raise ValueError(f"{masks}: all pixels of all masks have {one}; expected two at least")
     return Samples(
         shape=(len(pairs), 3, size, size),
         chunks=(
@@ -143,6 +149,11 @@ def _read_mask(file, size, classes):
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
             with Image.open(file) as image:
+                if image.format in LOSSY:
+                    raise ValueError(
+                        f"{image.format} loses the exact class numbers; expected PNG, or another "
+                        "format without loss"
+                    )
                 if image.mode not in PLAIN_MODES:
                     raise ValueError(f"mode {image.mode}; expected one channel of class numbers")
                 turned = ImageOps.exif_transpose(image)

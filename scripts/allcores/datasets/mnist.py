@@ -5,7 +5,7 @@ LeCun et al. 1998, through torchvision.
 
 from pathlib import Path
 
-from allcores.data.storage import Metadata
+from allcores.data.metadata import Metadata
 from allcores.datasets import _torchvision
 
 FILES = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz in MNIST/raw"

@@ -19,8 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from allcores.data import tokens
+from allcores.data.metadata import Metadata, notes_on_groups
 from allcores.data.precision import unfit
-from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups
+from allcores.data.storage import Samples, extremes
 from allcores.datasets._arrays import read_arrays
 from allcores.tasks import base as tasks
 from allcores.tasks.base import WITHOUT_CLASS
@@ -68,6 +69,11 @@ def load(folder, *, path, task="classification", scale=True, inputs="numbers", v
     Raises:
         ValueError: the file lacks an array, or one has another shape, type or values.
     """
+    if task == "reconstruction" and inputs == "tokens":
+        raise ValueError(
+            f"{path}: found `inputs: tokens` and `task: reconstruction`, which measures squared "
+            "errors: of word numbers they mean nothing"
+        )
     file = _File(path, task, inputs == "tokens")
     if not scale and file.kind == "images":
         raise ValueError(f"{path}: found images and `scale: false`, which is for inputs")

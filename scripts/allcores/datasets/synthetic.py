@@ -6,7 +6,8 @@ of its size and mixed with noise: easy at noise 0.5, hard at 3.
 
 import numpy as np
 
-from allcores.data.storage import Metadata, Samples
+from allcores.data.metadata import Metadata
+from allcores.data.storage import Samples
 
 CHUNK = 1000  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0, "noise": 0.0}

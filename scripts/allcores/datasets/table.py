@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from allcores.data.metadata import Metadata, notes_on_groups
 from allcores.data.precision import unfit
-from allcores.data.storage import Metadata, Samples, notes_on_groups
+from allcores.data.storage import Samples
 from allcores.datasets import _table_files, _table_notes
 from allcores.tasks import base as tasks
 
@@ -29,6 +30,15 @@ MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
 SHOWN = 5  # values in a message
 
 
+class UnusableFeaturesError(ValueError):
+    """Features that cannot be used, of rows whose targets can.
+
+    Attributes:
+        answers: what answers_of() returned.
+        metadata: Metadata by which splits can be checked nevertheless; metadata() sets it.
+    """
+
+
 def metadata(path, target, **options):
     """The Metadata of a table; None: the file is large and only read by load().
 
@@ -40,7 +50,12 @@ def metadata(path, target, **options):
     """
     if Path(path).stat().st_size > LARGE:
         return None
-    return Metadata.of(load(None, path=path, target=target, **options))
+    try:
+        return Metadata.of(load(None, path=path, target=target, **options))
+    except UnusableFeaturesError as error:
+        rows = np.zeros((len(error.answers["targets"]), 1), np.float32)
+        error.metadata = Metadata.of(Samples(rows.shape, [rows], **error.answers))
+        raise
 
 
 def load(
@@ -76,6 +91,16 @@ def load(
     reading = {"missing_values": missing_values, "header": header}
     frame = _table_files.read(path, as_written=named, **reading)
     answers, used = answers_of(path, frame, target, task, groups, time, drop)
+    try:
+        return _with_features(path, frame, answers, used, named, drop, missing, header)
+    except ValueError as error:
+        unusable = UnusableFeaturesError(str(error))
+        unusable.answers = answers
+        raise unusable from None
+
+
+def _with_features(path, frame, answers, used, named, drop, missing, header):
+    """The Samples of rows whose targets are known; arguments as of load() and notes_of()."""
     features = frame.drop(columns=list({*used, *drop}))
     _refuse_unnamed(path, features)
     if frame.empty or features.columns.empty:

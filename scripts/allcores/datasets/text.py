@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores.data.storage import Metadata, Samples, extremes, notes_on_groups
+from allcores.data.metadata import Metadata, notes_on_groups
+from allcores.data.storage import Samples, extremes
 from allcores.data.tokens import Vocabulary
 from allcores.datasets import _table_files, table
 
@@ -21,6 +22,8 @@ ALLOWED = {
     "vocabulary": 1,
     "header": (True, False),
 }
+WORD, MOSTLY = 5, 0.9  # longer texts of one word are hardly words, and so many are nearly all
+HINT = "`tokens: characters`"
 # Files of more bytes are only read when they are prepared.
 LARGE = 1 << 23
 
@@ -84,6 +87,11 @@ def load(
     lengths = np.array([len(split) for split in known.split(texts)])
     rows = known.numbers(texts, int(min(longest, lengths.max())))
     cut = int((lengths > longest).sum())
+    longer = np.array([len(one) > WORD for one in texts])
+    if tokens == "words" and ((lengths <= 1) & longer).sum() > MOSTLY * len(texts):
+        unsplit = ["nearly every text is a single word: if its language writes no blanks, " + HINT]
+    else:
+        unsplit = []
     notes = [f"{cut:,} of {len(texts):,} texts have more than {longest} {tokens}, and are cut off"]
     return Samples(
         shape=rows.shape,
@@ -94,6 +102,7 @@ def load(
         vocabulary=known,
         notes=[
             *(notes if cut else []),
+            *unsplit,
             *table.notes_of(path, frame, frame[[]], named, header),
             *notes_on_groups(**answers),
         ],

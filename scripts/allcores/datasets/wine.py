@@ -3,7 +3,7 @@
 The table comes with scikit-learn.
 """
 
-from allcores.data.storage import Metadata
+from allcores.data.metadata import Metadata
 from allcores.datasets import _sklearn
 
 # Under onecycle: 98.5 % in 3 x 5 folds.

@@ -6,6 +6,9 @@ import sys
 from pathlib import Path
 
 # The variables that set the size of thread pools; Snakemake sets them all to the rule's threads.
+# How often a waiting thread of GNU OpenMP looks before it sleeps, by default 300,000 times: beside
+# other load that is most of the time. docs/cores.md has the measurement.
+SPIN_VARIABLE, SPINS = "GOMP_SPINCOUNT", "2000"
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 # The variables in which a batch system says how many cores a job has.
 ALLOTMENT_VARIABLES = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "LSB_DJOB_NUMPROC")
@@ -61,6 +64,7 @@ def set_thread_variables(threads):
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
+    os.environ.setdefault(SPIN_VARIABLE, SPINS)
     if "torch" in sys.modules:  # imported by a warm process
         import threadpoolctl
 

@@ -14,6 +14,7 @@ TRANSIENT = (
     *("Unable to contact slurm controller", "Socket timed out", "Zero Bytes were transmitted"),
     *("Connection refused", "Resource temporarily unavailable", "Connection timed out"),
 )
+OF_POLICY = "Job violates accounting/QOS policy"
 # States of a job that has ended, and not well.
 ENDED_BADLY = {
     *("BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"),
@@ -144,8 +145,23 @@ def unusable():
 
 
 def is_transient(text):
-    """Whether sbatch may take a job later that it did not take for this reason."""
+    """Whether sbatch may take a job later that it did not take for this reason.
+
+    It says the same of every limit of a QOS: one of jobs passes when a job of this user ends, one
+    that a job alone exceeds never does. So where the user has no job, the refusal is final.
+    """
+    if OF_POLICY in text and not _has_jobs():
+        return False
     return any(reason in text for reason in TRANSIENT)
+
+
+def _has_jobs():
+    """Whether this user has jobs that have not ended, as far as SLURM says."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["squeue", "-h", "--me", "--format=%i"]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        return bool(answer.stdout.strip())
+    return True
 
 
 def all_states():
@@ -218,10 +234,12 @@ def _jobs():
     widths = {"JobArrayID": 40, "State": 20, "StdOut": 2000, "Comment": 2000}
     fields = ",".join(f"{field}:{width}" for field, width in widths.items())
     command = ["squeue", "-h", "--me", f"--Format={fields}"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    # squeue fills up with blanks by bytes, not by characters.
+    answer = subprocess.run(command, capture_output=True, check=True)
+    ends = list(accumulate(widths.values()))
     for line in answer.stdout.splitlines():
-        ends = list(accumulate(widths.values()))
-        yield tuple(line[start:end].strip() for start, end in pairwise([0, *ends]))
+        parts = (line[start:end] for start, end in pairwise([0, *ends]))
+        yield tuple(part.decode(errors="replace").strip() for part in parts)
 
 
 def _answers(program, *options):

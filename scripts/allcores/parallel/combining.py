@@ -27,9 +27,19 @@ def is_combined_here(tensors, operation):
         operation: torch.distributed.ReduceOp.
     """
     (tensor, *others), kind = tensors, operation.op
-    if others or tensor.layout != torch.strided or kind not in COMBINE:
+    if others or not is_moved_here(tensor) or kind not in COMBINE:
         return False
     return tensor.dtype in INTEGERS or (tensor.dtype in FLOATS and kind not in OF_BITS)
+
+
+def is_moved_here(tensor):
+    """Whether the numbers of a tensor lie in memory as they are: not those of a sparse or quantized
+    one, of one whose conjugate or negative is taken when it is read, or of one without memory."""
+    return (
+        tensor.layout == torch.strided
+        and tensor.device.type == "cpu"
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
 
 
 def combine(rows, total, operation, size=None):

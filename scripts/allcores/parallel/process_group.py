@@ -10,11 +10,18 @@ the computation, which would take a core from it.
 """
 
 import contextlib
+import sys
 
 import torch
 import torch.distributed as dist
 
-from allcores.parallel.combining import ReduceOp, combine, divide, is_combined_here
+from allcores.parallel.combining import (
+    ReduceOp,
+    combine,
+    divide,
+    is_combined_here,
+    is_moved_here,
+)
 from allcores.parallel.exchange import (
     BLOCK,
     Done,
@@ -133,6 +140,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
     @one_thread
     def broadcast(self, tensors, opts):
         """Give all ranks the tensor of the root."""
+        if not is_moved_here(tensors[0]):
+            return self._broadcast_by_gloo(tensors, opts)
         root = opts.rootRank
         description = _description(tensors[0], root)
         with flattened(tensors[0], writes=self.own_rank != root, dtype=torch.uint8) as flat:
@@ -148,7 +157,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
             output.dtype == tensor.dtype and output.shape == tensor.shape
             for output in outputs_of_all
         )
-        if self._has_machines or not is_even or len(outputs_of_all) != self.size():
+        is_here = all(map(is_moved_here, [tensor, *outputs_of_all])) and not self._has_machines
+        if not is_here or not is_even or len(outputs_of_all) != self.size():
             return self._allgather_by_gloo(outputs, inputs)
         self._gather(outputs_of_all, tensor)
         return Done(outputs_of_all)
@@ -157,7 +167,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
     def _allgather_base(self, output, tensor, opts=None):
         """Give all ranks the tensors of all, one after the other."""
         self._check_lengths(output, tensor)
-        if self._has_machines:
+        if self._has_machines or not (is_moved_here(output) and is_moved_here(tensor)):
             return self._allgather_base_by_gloo(output, tensor)
         self._gather([*output.view(self.size(), -1)], tensor)
         return Done([output])
@@ -216,6 +226,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
     _allreduce_by_gloo = _by_gloo("allreduce", "all_reduce")
     _reduce_by_gloo = _by_gloo("reduce", "reduce")
+    _broadcast_by_gloo = _by_gloo("broadcast", "broadcast")
     _allgather_by_gloo = _by_gloo("allgather", "all_gather")
     _allgather_base_by_gloo = _by_gloo("_allgather_base", "all_gather")
     _reduce_scatter_by_gloo = _by_gloo("reduce_scatter", "reduce_scatter")
@@ -257,8 +268,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
     abort = shutdown
 
     def __del__(self):
-        # A group that could not be made has no exchange.
-        if "exchange" in vars(self):
+        # A group that could not be made has no exchange; at the end of Python modules are gone.
+        if "exchange" in vars(self) and not sys.is_finalizing():
             self.exchange.close()
 
     @property

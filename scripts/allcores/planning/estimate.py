@@ -114,7 +114,7 @@ class Estimates:
     def _correction(self, model):
         """Measured over counted seconds: the median for a model, or else for any; 1: unknown."""
         ratios_of = defaultdict(list)
-        for kind, paths in self.paths_of_kind.items():
+        for kind, paths in list(self.paths_of_kind.items()):
             if finished := self.from_run(kind):
                 run = self.table.runs[paths[0]]
                 ratios_of[run.model.label].append(finished.seconds / self._from_counts(run).seconds)
@@ -141,7 +141,8 @@ class Estimates:
 
     def _largest(self, family):
         """The most that a sample of any candidate of a sweep takes, for one that is suggested."""
-        runs = {run.model.label: run for run in self.table.runs.values()}
+        # A list first: a search adds runs meanwhile, in another thread.
+        runs = {run.model.label: run for run in list(self.table.runs.values())}
         runs = [run for run in runs.values() if self.table.family(run) == family]
         trials = [trial for run in runs if (trial := preflight.trial(run))]
         # A step that could not be counted, as of a compiled model, has none.

@@ -38,6 +38,8 @@ def findings(config, table, files, cache, command):
         if answer["problem"]
     }
     for key, answer in answers.items():
+        if answer.get("note"):
+            print(f"NOTE: {answer['place'][1]}: {answer['note']}", file=sys.stderr)
         if not answer["problem"]:
             strategies = new[key]["strategies"] + cached.get(key, {}).get("strategies", [])
             known = {key: answer[key] for key in ("counts", "loaded")}

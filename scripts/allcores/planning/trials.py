@@ -96,7 +96,8 @@ def answer(run, shape, task, strategies=(), examples=None, vocabulary=None, limi
             faulthandler.dump_traceback_later(limit, exit=True, file=stack)
             try:
                 counts = tried_out(run, shape, task, strategies, examples, vocabulary)
-                said = {"problem": None, "counts": counts, "loaded": fingerprint.loaded()}
+                said = {"note": counts.pop("note", None), "place": _place(run)}
+                said |= {"problem": None, "counts": counts, "loaded": fingerprint.loaded()}
             except UnfitPartError as error:
                 said = {"problem": error.problem, "place": error.place}
             except BaseException as error:  # as of a model that raises KeyboardInterrupt
@@ -144,7 +145,8 @@ def tried_out(run, shape, task, strategies=(), examples=None, vocabulary=None):
         vocabulary: number of tokens; None: the inputs are no tokens.
 
     Returns:
-        What costs_of_a_sample() returns; empty if that fails.
+        What costs_of_a_sample() returns, nothing if that fails; and "note", a sentence on what may
+        be unintended, if there is one.
 
     Raises:
         UnfitPartError: it cannot be trained.
@@ -214,6 +216,7 @@ def _try_out(run, task, strategies, build, inputs):
             raise ValueError(f"the loss is {found}; expected a tensor of one number")
         if run.loss.name in losses.OF_LOG_PROBABILITIES:
             _check_log_probabilities(scores.float(), run.loss.name)
+        note = _note_on_softmax(scores.float(), run.loss.name)
         if ":" in run.loss.name and any(map(_takes_several_workers, strategies)):
             _check_mean(criterion, scores.detach().float(), targets, loss.item())
     loss.backward()
@@ -221,15 +224,16 @@ def _try_out(run, task, strategies, build, inputs):
         _check_strategy(strategy, model, run.model.label)
     with _blame("models", run.model.label, "optimizer"):
         optimizer.step()
+    _try_out_another(run, model, plain)
     _try_out_one(run, build, plain[:1])
     model.eval()
     with torch.inference_mode():
         _check_output(model(plain), task, plain, "in evaluation")
     with models.precision(run):
         try:
-            return costs_of_a_sample(model, plain, criterion, targets)
+            return costs_of_a_sample(model, plain, criterion, targets) | note
         except Exception:  # a compiled model, say
-            return {}
+            return note
 
 
 def _check_strategy(strategy, model, label):
@@ -272,6 +276,16 @@ def _check_mean(criterion, scores, targets, loss):
         )
 
 
+def _note_on_softmax(scores, loss):
+    """{"note": a sentence} if scores, (2, classes), are probabilities already, of which the loss
+    takes the softmax again; else {}."""
+    is_twice = loss == "CrossEntropyLoss" and scores.dim() == 2 and scores.shape[1] > 1
+    if is_twice and (scores >= 0).all() and torch.allclose(scores.sum(dim=1), torch.ones(2)):
+        again = "its outputs are probabilities, of which cross_entropy takes the softmax again"
+        return {"note": f"{again}: it learns slowly; leave out the softmax at its end"}
+    return {}
+
+
 def _check_log_probabilities(scores, loss):
     """Check that exp(scores), (2, classes), are probabilities, up to rounding in half precision."""
     sums = scores.logsumexp(dim=1)
@@ -292,6 +306,23 @@ def _scores(model, inputs):
         raise ValueError(
             f"{error}; the inputs are tokens, whole numbers: expected a model that embeds them, as "
             "lstm, text_cnn and transformer do"
+        ) from error
+
+
+def _try_out_another(run, model, inputs):
+    """Try a second batch, of another size, as the last one of an epoch is.
+
+    Raises:
+        ValueError: the model keeps something of the first batch that does not fit.
+    """
+    more = torch.cat([inputs, inputs[:1]])
+    try:
+        with models.precision(run):
+            model(more).float().sum().backward()
+    except Exception as error:
+        raise ValueError(
+            f"a second batch, of 3 samples after 2, fails: {error}; does the model keep a state "
+            "between batches? expected one that forgets it, or detaches and resizes it"
         ) from error
 
 

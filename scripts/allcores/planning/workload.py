@@ -22,7 +22,7 @@ class Sizes:
         shape: of one sample; (C, H, W) for images.
         task: the tasks.base.Task.
         train, held_out: numbers of samples to train on and to score.
-        examples, vocabulary: see data.storage.Metadata.
+        examples, vocabulary: see data.metadata.Metadata.
     """
 
     shape: tuple

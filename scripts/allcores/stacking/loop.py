@@ -52,7 +52,7 @@ def train(prepared_runs, models, after_epoch):
         order, present = orders(
             prepared_runs, numbers, max(batches), padded(runs[0].batch_size, ROWS)
         )
-        first_rates = [rate.lr for rate in rates]
+        last_rates = [rate.lr for rate in rates]
         total_losses = torch.zeros(len(runs), dtype=torch.float64)
         for step in range(max(batches)):
             clock.enter("data")
@@ -71,6 +71,7 @@ def train(prepared_runs, models, after_epoch):
             optimizer.step(lr, rows if len(rows) < len(runs) else slice(None))
             averages.take(rows.tolist(), [epoch * count + step + 1 for count in batches])
             for k in rows.tolist():
+                last_rates[k] = rates[k].lr
                 rates[k].end_batch()
             total_losses += torch.where(counts > 0, losses.detach(), 0.0) * counts
         phases = clock.take()
@@ -78,6 +79,6 @@ def train(prepared_runs, models, after_epoch):
             if diverged[k] is None:
                 loss = float(total_losses[k]) / len(prepared_runs[k].samples)
                 rates[k].end_epoch(loss)
-                epochs[k].append({"loss": loss, "lr": first_rates[k], "phases": dict(phases)})
+                epochs[k].append({"loss": loss, "lr": last_rates[k], "phases": dict(phases)})
                 after_epoch(k, epochs[k], partial(averages.shipped, k))
     return list(zip(epochs, diverged, strict=True))

@@ -119,6 +119,8 @@ def _in_child(target, before_waiting=lambda: None):
         # A group of its own: what a terminal sends comes by this process, once.
         os.setpgid(0, 0)
         lifetime.die_with_parent()
+        # What its runs cost counts from here on, not from when the program of the job was called.
+        os.environ.pop(lifetime.CLIENT, None)
         os._exit(target())
     try:
         before_waiting()

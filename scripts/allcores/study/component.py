@@ -11,8 +11,12 @@ import functools
 import importlib
 import math
 import sys
+import sysconfig
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
+
+from allcores.programs import PROGRAMS
 
 # The arguments of a model that are passed according to the data.
 DECIDED_BY_DATA = frozenset({"shape", "channels", "image_size", "classes", "vocabulary"})
@@ -118,6 +122,8 @@ def read(kind, name, module, file, node):
     args = _signature(kind, node)
     positional = args.posonlyargs + args.args
     defaults = [None] * (len(positional) - len(args.defaults)) + args.defaults
+    if isinstance(node, ast.ClassDef):
+        positional, defaults = positional[1:], defaults[1:]  # self, whatever it is called
     defaults_of = dict(
         zip([a.arg for a in positional + args.kwonlyargs], defaults + args.kw_defaults, strict=True)
     )
@@ -162,11 +168,28 @@ def arguments_of(file):
 @functools.cache
 def source_of(module):
     """The file of a module that can be imported, found without importing anything; None: none."""
-    for root in sys.path:
-        stem = Path(root or ".").resolve().joinpath(*module.split("."))
-        for file in (stem / "__init__.py", stem.with_name(f"{stem.name}.py")):
-            if file.is_file():
-                return file
+    importlib.invalidate_caches()
+    name, spec = "", None
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        places = spec.submodule_search_locations if spec else None
+        if spec and places is None:
+            return None
+        spec = _spec(name, places)
+        if spec is None:
+            return None
+    file = Path(spec.origin) if spec.has_location else None
+    is_source = file is not None and file.suffix == ".py" and file.is_file()
+    # Our programs are in a folder of sys.path, and no modules.
+    return file if is_source and file.parent != PROGRAMS else None
+
+
+def _spec(name, places):
+    """The importlib.machinery.ModuleSpec of a module, by the finders that `import` asks; None."""
+    # The one for sys.path comes first: others may do more than to look.
+    for finder in (PathFinder, *sys.meta_path):
+        if spec := finder.find_spec(name, places):
+            return spec
     return None
 
 
@@ -278,9 +301,19 @@ def _has_init(node):
     return any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
 
 
-# The user's modules are in the working directory.
-if str(Path.cwd()) not in sys.path:
-    sys.path.append(str(Path.cwd()))
+def _arrange_path():
+    """Have the user's modules, which are in the working directory, found before installed ones, and
+    our programs, such as train.py, after all others."""
+    if str(Path.cwd()) not in sys.path:
+        packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+        places = (at for at, entry in enumerate(sys.path) if entry in packages)
+        sys.path.insert(next(places, len(sys.path)), str(Path.cwd()))
+    if str(PROGRAMS) in sys.path:
+        sys.path.remove(str(PROGRAMS))
+        sys.path.append(str(PROGRAMS))
+
+
+_arrange_path()
 
 
 def check_options(path, options, component, other_keys=()):

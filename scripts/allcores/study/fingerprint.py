@@ -39,6 +39,9 @@ EXCLUDED = (
 )
 
 
+_when_loaded = {}  # see loaded()
+
+
 def of_run(run):
     """The fingerprint of the code behind a Run: conduct(), its model, task, schedule, strategy."""
     return _digest(files_of_run(run))
@@ -90,11 +93,16 @@ def loaded():
 
     Neither this project's modules count nor installed ones, whose version identifies them. Files
     in the working directory, or beside it, are named relative to it; a link by its own name.
+
+    The hash is of the first time that this process, or the one that it was forked from, has seen
+    the module loaded: the file may have been edited since.
     """
     files = _users_files(frozenset(sys.modules), Path.cwd())
-    hashes = {name: _hash(file) for name, file in files.items() if file.is_file()}
+    for name, file in files.items():
+        if name not in _when_loaded and file.is_file():
+            _when_loaded[name] = _hash(file)
     _cache().save()
-    return hashes
+    return {name: _when_loaded[name] for name in files if name in _when_loaded}
 
 
 @functools.lru_cache(maxsize=8)
@@ -105,13 +113,13 @@ def _users_files(modules, folder):
     users = {
         Path(place).absolute()
         for place in places
-        if place.endswith(".py") and not _is_installed(place)
+        if place.endswith(".py") and not is_installed(place)
     }
     ours = programs.PROGRAMS.resolve(), registry.LIBRARY.resolve()
     return {
         os.path.relpath(file) if file.is_relative_to(folder.parent) else str(file): file
         for file in sorted(users)
-        if not _is_installed(file) and not any(map(file.resolve().is_relative_to, ours))
+        if not is_installed(file) and not any(map(file.resolve().is_relative_to, ours))
     }
 
 
@@ -163,7 +171,7 @@ def _file(module):
         candidates = stem.with_suffix(".py"), stem / "__init__.py"
         return next((file for file in candidates if file.is_file()), None)
     file = component.source_of(module)
-    return None if file is None or _is_installed(file) else file
+    return None if file is None or is_installed(file) else file
 
 
 def _with_packages(module):
@@ -231,7 +239,7 @@ def _is_text(node):
     )
 
 
-def _is_installed(file):
+def is_installed(file):
     """Whether a file came with Python or a package manager: its version identifies it."""
     text = str(file)
     is_package = "/site-packages/" in text or "/dist-packages/" in text

@@ -55,7 +55,7 @@ def _check_metrics(config, path, study):
                 f"{label!r} {other.constants['TARGETS']}: expected a study for each",
             )
             break
-        if _count_numbers(config, label) != _count_numbers(config, labels[0]):
+        if count_numbers(config, label) != count_numbers(config, labels[0]):
             yield (
                 (*path, "datasets"),
                 f"{label!r} has another number of targets than {labels[0]!r}: expected a study for "
@@ -80,7 +80,7 @@ def _check_metrics(config, path, study):
             )
 
 
-def _count_numbers(config, label):
+def count_numbers(config, label):
     """How many numbers are predicted of each sample of a dataset, as far as it is known."""
     metadata = _metadata(config, label)
     if metadata is None:  # a large table, which is not read yet
@@ -128,7 +128,10 @@ def _check_augmentation(config, study):
     """Only images can be cropped and mirrored."""
     for label in listed(study.get("datasets")):
         metadata = _metadata(config, label)
-        if metadata is None or len(metadata.shape) == 3:
+        if metadata is None:
+            continue
+        if len(metadata.shape) == 3:
+            yield from _check_crop(config, study, label, metadata.shape)
             continue
         for model in listed(study.get("models")):
             entry = mapping(mapping(config.get("models")).get(model))
@@ -137,6 +140,19 @@ def _check_augmentation(config, study):
                     ("models", model, "augmentation", key),
                     f"is for images; the samples of {label!r} have the shape {metadata.shape}",
                 )
+
+
+def _check_crop(config, study, label, shape):
+    """A window has a pixel of the image, wherever it is cut out."""
+    for model in listed(study.get("models")):
+        entry = mapping(mapping(config.get("models")).get(model))
+        crop = mapping(entry.get("augmentation")).get("crop")
+        if is_integer(crop) and crop >= min(shape[1:]):
+            yield (
+                ("models", model, "augmentation", "crop"),
+                f"found {crop}; the images of {label!r} are {shape[1]} x {shape[2]}: a window "
+                "could have none of it",
+            )
 
 
 def _check_splits(config, path, study):
@@ -193,6 +209,10 @@ def _check_validation(config, study):
                 )
 
 
+def samples(count):
+    return f"{count} sample{'s' * (count != 1)}"
+
+
 def _check_folds(path, label, metadata, folds):
     """Each fold has a sample of every class and a group; of ordered samples, a time."""
     if metadata.times:
@@ -206,10 +226,16 @@ def _check_folds(path, label, metadata, folds):
             )
         return
     if metadata.smallest_class is not None and folds > metadata.smallest_class:
+        count = metadata.smallest_class
+        # Scores of a fold that lacks a class are not those of the others: scikit-learn warns.
+        fewer = f"{count} folds at most, or drop these" if count > 1 else "at least 2; drop such"
+        name = f", {metadata.rarest}," if metadata.rarest else ""
+        hint = "; if they are numbers to be predicted: `task: regression`"
         yield (
             path,
-            f"found {folds}; the smallest class of {label!r} has {metadata.smallest_class} "
-            "samples: expected that many folds at most",
+            f"found {folds}; the smallest class of {label!r}{name} has "
+            f"{samples(count)}, and each fold needs one: expected {fewer} samples, or give them "
+            f"another class{hint if metadata.are_numbers else ''}",
         )
     most = metadata.groups or metadata.train
     if folds > most:
@@ -269,6 +295,16 @@ def _check_selection(config, path, study):
         smallest = metadata.smallest_class or metadata.train
         if isinstance(folds, int):
             smallest -= -(-smallest // folds)
+        seeds = [seed for seed in listed(study.get("seeds")) if is_integer(seed)]
+        if metadata.groups and is_integer(folds) and 1 < folds <= metadata.groups and inner > 1:
+            for seed in seeds:
+                if problem := metadata.unassignable(folds, inner, seed):
+                    yield (
+                        (*path, "select"),
+                        f"found {inner}; of the {metadata.groups} groups of {label!r}, {folds} "
+                        f"folds leave too few for so many inner folds ({problem})",
+                    )
+                    break
         if inner > smallest:
             part = "the smallest class" if metadata.smallest_class else "the training part"
             yield (
@@ -331,5 +367,5 @@ def _metadata(config, label):
         return None
     try:
         return registry.metadata(grid.choice(config, "datasets", label))
-    except (ValueError, OSError, TypeError, ArithmeticError):
-        return None
+    except (ValueError, OSError, TypeError, ArithmeticError) as error:
+        return getattr(error, "metadata", None)  # what is known though features are unusable

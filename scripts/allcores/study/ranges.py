@@ -21,6 +21,7 @@ from allcores.study.component import is_integer, is_number, number_hint
 KINDS = ("range", "log")
 # Digits of a value that is no whole number: enough to tell candidates apart, and short in labels.
 DIGITS = 4
+MOST_STEPS = 10**9  # in a range
 # The least width of a range, relative to its larger end: below, rounding errors count.
 NARROWEST = 1e-9
 
@@ -143,6 +144,8 @@ def problem(value):
         hint = number_hint(texts[0]) if texts else ""
         return f"found {ends!r}; expected [from, to], two numbers{hint}"
     least, most = ends
+    if max(abs(least), abs(most)) > sys.float_info.max:  # a whole number may be so
+        return f"found {str(least)[:20]} to {str(most)[:20]}..., which no float can hold"
     if least >= most or (kinds == ["log"] and least <= 0):
         above = " and above 0" if kinds == ["log"] else ""
         return f"found {ends}; expected the first to be less than the second{above}"
@@ -151,8 +154,13 @@ def problem(value):
     if not is_finite or most - least < NARROWEST * max(abs(least), abs(most)):
         return f"found {ends}, too far apart or too close together to draw numbers between them"
     step = value.get("step")
-    if "step" in value and not (is_number(step) and 0 < step <= most - least):
-        return f"found step {step!r}; expected a number above 0 up to {most - least:g}"
+    if "step" in value:
+        width = most - least
+        # 0.3 - 0.1 is less than 0.2
+        if not is_number(step) or not 0 < step <= width * (1 + NARROWEST):
+            return f"found step {step!r}; expected a number above 0 up to {width:g}"
+        if step < width / MOST_STEPS:
+            return f"found step {step!r}, by which {least:g} to {most:g} has too many values"
     return None
 
 

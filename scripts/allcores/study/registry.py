@@ -170,7 +170,7 @@ def task(dataset):
 
 
 def metadata(dataset):
-    """The data.storage.Metadata of a dataset's Choice, without loading images; None: unknown."""
+    """The data.metadata.Metadata of a dataset's Choice, without loading images; None: unknown."""
     return _metadata(dataset.name, json.dumps(dataset.options, sort_keys=True))
 
 

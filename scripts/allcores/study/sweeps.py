@@ -16,7 +16,7 @@ import itertools
 import math
 
 from allcores.study import grid, ranges, registry
-from allcores.study.candidates import FIRST
+from allcores.study.candidates import FIRST, trials_named
 from allcores.study.component import is_integer
 from allcores.study.run import digest
 from allcores.study.schema import SWEPT, WRITTEN, listed, mapping
@@ -46,8 +46,11 @@ def findings(config):
         check = _check_search if SEARCH in mapping(entry) else _check_sample
         problems += of_lists or check(label, lists, mapping(entry))
     return problems or [
-        (("models", label), f"a candidate would be called {name!r}, like another model")
-        for label, name in _clashes(config)
+        *(
+            (("models", label), f"a candidate would be called {name!r}, like another model")
+            for label, name in _clashes(config)
+        ),
+        *trials_named(config),
     ]
 
 
@@ -209,14 +212,12 @@ def stand_in(config):
     config = _with_recommended(config)
     models, swept = {}, {}
     for label, entry in mapping(config.get("models")).items():
-        lists = [
-            sweep
-            for sweep in _lists(label, mapping(entry))
-            if sweep.found and not list(_check_lists(label, [sweep]))
-        ]
+        found = list(_lists(label, mapping(entry)))
+        lists = [one for one in found if one.found and not list(_check_lists(label, [one]))]
         models[label] = {key: value for key, value in mapping(entry).items() if key not in KEYS}
         if lists:
             models[label] = _candidate(entry, label, lists, [sweep.axis.at(0) for sweep in lists])
+        if found:  # with a wrong one, too, there is something to choose from
             swept[label] = {"family": label, "values": {}}
     return config | {"models": models, SWEPT: swept}
 

@@ -13,7 +13,6 @@ import zlib
 import numpy as np
 import psutil
 import torch
-from sklearn.base import is_classifier
 
 from allcores.data.batches import Batches
 from allcores.study import registry
@@ -23,6 +22,19 @@ from allcores.training.progress import Progress, of_process
 # Samples on which it is tried out, at least, and of each class; what needs more gets MORE times.
 TRIED, TRIED_OF_EACH, MORE = 200, 20, 10
 LOOK = 1.0  # seconds between two looks at whether it computes
+CLASSIFIER, REGRESSOR = "classifier", "regressor"
+# The kinds of scikit-learn's estimators that predict neither classes nor numbers.
+OTHERS = ("clusterer", "outlier_detector", "density_estimator")
+
+
+def kind(estimator):
+    """What an estimator is: by scikit-learn's tags, or, where these do not say it, by its methods:
+    one with predict_proba() is a classifier."""
+    tags = getattr(estimator, "__sklearn_tags__", None)
+    told = tags().estimator_type if tags else getattr(estimator, "_estimator_type", None)
+    if told in (CLASSIFIER, REGRESSOR, *OTHERS):
+        return told
+    return CLASSIFIER if hasattr(estimator, "predict_proba") else REGRESSOR
 
 
 class FittedEstimator(torch.nn.Module):
@@ -38,7 +50,7 @@ class FittedEstimator(torch.nn.Module):
     def __init__(self, estimator, outputs):
         super().__init__()
         self.estimator, self.outputs, self.has_labels = estimator, outputs, False
-        self.gives_probabilities = is_classifier(estimator)
+        self.gives_probabilities = kind(estimator) == CLASSIFIER
 
     def fit(self, inputs, targets):
         """Train on inputs, (n, ...) float32, and scaled targets, (n,) or (n, outputs)."""
@@ -52,14 +64,26 @@ class FittedEstimator(torch.nn.Module):
         as it gives them, or numbers, float32."""
         rows = inputs.flatten(1).numpy()
         if not self.gives_probabilities:
-            numbers = np.asarray(self.estimator.predict(rows)).reshape(len(rows), self.outputs)
-            return torch.from_numpy(numbers.astype(np.float32))
-        if self.has_labels:
-            return torch.from_numpy(np.ascontiguousarray(self._of_labels(rows)))
-        found = self.estimator.predict_proba(rows)
-        chances = np.zeros((len(rows), self.outputs), found.dtype)
-        chances[:, self.estimator.classes_] = found  # a training part may lack a class
-        return torch.from_numpy(chances)
+            found = np.asarray(self.estimator.predict(rows), np.float32)
+            found = found[:, None] if found.ndim == 1 else found
+        elif self.has_labels:
+            found = self._of_labels(rows)
+        else:
+            found = np.asarray(self.estimator.predict_proba(rows))
+            if len(classes := self._classes()) < self.outputs:  # a training part may lack one
+                whole = np.zeros((len(rows), self.outputs), found.dtype)
+                whole[:, classes] = found
+                found = whole
+        if found.shape != (len(rows), self.outputs):
+            raise ValueError(
+                f"it predicts {found.shape} for {len(rows)} samples; "
+                f"expected {(len(rows), self.outputs)}"
+            )
+        return torch.from_numpy(np.ascontiguousarray(found))
+
+    def _classes(self):
+        """The numbers of the classes that it was fitted to; of one without `classes_`, all."""
+        return getattr(self.estimator, "classes_", range(self.outputs))
 
     def _of_labels(self, rows):
         """The probability that each label holds, (n, outputs)."""
@@ -86,7 +110,8 @@ def build(run, outputs):
     estimator = registry.model(run.model.name).load()(**run.model.options)
     threads = run.threads_per_worker
     given = {"n_jobs": threads if threads > 1 else None, "random_state": run.seed}
-    for name, value in estimator.get_params().items():
+    params = estimator.get_params() if hasattr(estimator, "get_params") else {}
+    for name, value in params.items():
         key = name.rpartition("__")[2]
         if key in given and value is None:
             estimator.set_params(**{name: given[key]})
@@ -163,7 +188,11 @@ def tried_out(run, shape, task, examples, vocabulary):
         ValueError: it does not predict what the task needs.
     """
     model = build(run, task.outputs)
-    name, is_for_classes = type(model.estimator).__name__, is_classifier(model.estimator)
+    name, is_for_classes = type(model.estimator).__name__, model.gives_probabilities
+    if (found := kind(model.estimator)) in OTHERS:
+        raise ValueError(
+            f"{name} is a {found.replace('_', ' ')}; expected a classifier or a regressor"
+        )
     targets = registry.tasks()[task.name].constants["TARGETS"]
     if is_for_classes == (targets == "numbers"):
         found = "classes" if is_for_classes else "numbers"
@@ -193,7 +222,7 @@ def _fitted(model, shape, task, examples, count):
     began = time.perf_counter()
     model.fit(torch.from_numpy(inputs), task.examples(count, shape).numpy())
     seconds = time.perf_counter() - began
-    scores = model(torch.from_numpy(inputs[:2]))
+    scores = model(torch.from_numpy(inputs))
     if not torch.isfinite(scores).all():
         raise ValueError("it predicts numbers that are not finite")
     size = model.get_extra_state().nbytes

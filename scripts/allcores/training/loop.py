@@ -81,7 +81,8 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
             if not math.isfinite(loss_value):
                 raise DivergedError(epoch + 1, step, schedule.lr)
             loss.backward()
-            strategy.step(schedule.lr)
+            lr = schedule.lr
+            strategy.step(lr)
             average.take(epoch * batches + step)
             clock.enter("data")
             schedule.end_batch()

@@ -47,6 +47,11 @@ def build(run, shape, outputs, vocabulary=None):
     if run.is_estimator:
         return importlib.import_module(registry.trainer(run)).build(run, outputs)
     make = registry.model(run.model.name).load()
+    if isinstance(make, torch.nn.Module):
+        raise ValueError(
+            f"{run.model.name} is a network that was made already, of which all runs would train "
+            f"one copy; expected its class, {type(make).__name__}, or a function that makes it"
+        )
     given = supplied(run, shape, outputs, vocabulary)
     try:
         model = make(**given, **run.model.options)

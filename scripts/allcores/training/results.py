@@ -56,7 +56,8 @@ def _of_epoch(measures, task):
     leading = task.measures[0]
     if measures is None:
         return {leading: None, "held_out_loss": None}
-    return {leading: measures[leading], "held_out_loss": _finite(measures["loss"])}
+    values = {leading: measures[leading], "held_out_loss": measures["loss"]}
+    return {name: value if value is None else _finite(value) for name, value in values.items()}
 
 
 def write_predictions(path, samples, targets, columns):
