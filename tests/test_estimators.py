@@ -368,3 +368,19 @@ def test_ranks_of_confident_estimators_are_scikit_learns(laboratory, path, optio
     assert measured["roc_auc"] == sklearn_metrics.roc_auc_score(true, chances[:, 1])
     assert measured["pr_auc"] == sklearn_metrics.average_precision_score(true, chances[:, 1])
     assert measured["log_loss"] == sklearn_metrics.log_loss(true, chances)
+
+
+class Ridge(linear_model.Ridge):
+    """That has no number for a row."""
+
+    def fit(self, inputs, targets):
+        return super().fit(inputs, targets)
+
+    def predict(self, inputs):
+        return np.where(np.arange(len(inputs)) == 3, np.nan, super().predict(inputs))
+
+
+def test_a_regressor_without_a_number_for_a_row_has_diverged(tmp_path, laboratory):
+    choice = table_of(tmp_path / "one.csv", FRAME, "cost", "regression")
+    found, _ = laboratory.conduct(estimator_run(choice, "test_estimators:Ridge"))
+    assert found["diverged"] and found["r2"] is None

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,8 @@ from test_any_data import MSE, PLAIN, saved
 from allcores.data import storage
 from allcores.data.batches import count_batches, shards, shuffled
 from allcores.data.folds import FIRST, NOWHERE, Assignable, assign_inner_folds, hold_back, split
-from allcores.study import registry
+from allcores.datasets import table
+from allcores.study import fit, registry
 from allcores.study.run import Choice
 
 
@@ -129,3 +131,55 @@ def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
     record, _ = laboratory.conduct(run)
     assert (record["train_samples"], record["validation_samples"]) == (15, 5)
     assert record["held_out_samples"] == 6
+
+
+@pytest.mark.parametrize("groups", [3, 7])
+def test_as_many_folds_as_groups_hold_out_each_group(groups):
+    random = np.random.default_rng(0)
+    of_group = random.permutation(np.arange(70) % groups)
+    targets = random.integers(0, 2, 70)
+    for seed in range(5):
+        fold_of = Assignable(targets, of_group).folds(groups, seed)
+        pairs = {(group, fold) for group, fold in zip(of_group, fold_of, strict=True)}
+        assert len(pairs) == len(set(fold_of)) == groups
+
+
+def test_leave_one_hospital_out_of_a_strangers_table():
+    file = Path(__file__).parent / "inputs" / "logo.csv"
+    made = table.load(None, path=str(file), target="y", groups="hospital")
+    assert len(set(Assignable(made.targets, made.groups).folds(7, 0))) == 7
+
+
+def problems(tmp_path, study, **options):
+    config = {"datasets": {"it": {"name": "table", "target": "y"} | options}, "models": {}}
+    study = {"datasets": ["it"], "models": [], "train_sizes": ["all"], "seeds": [0]} | study
+    study |= {"strategies": ["serial"]}
+    return [text for _, text in fit.findings(config, ("studies", "first"), study)]
+
+
+def test_inner_folds_of_too_few_groups_are_told_before_anything_starts(tmp_path):
+    rows = "".join(f"{n / 8},{n % 2},{'abc'[n % 3]}\n" for n in range(60))
+    (tmp_path / "mine.csv").write_text(f"x,y,hospital\n{rows}")
+    options = {"path": str(tmp_path / "mine.csv"), "groups": "hospital"}
+    (said,) = [
+        text
+        for text in problems(tmp_path, {"folds": 3, "select": 3}, **options)
+        if "nothing to choose" not in text
+    ]
+    assert "of the 3 groups of 'it', 3 folds leave too few" in said
+    assert len(problems(tmp_path, {"folds": 3, "select": 2}, **options)) == 1
+
+
+def test_all_that_is_wrong_with_a_table_is_told_at_once(tmp_path):
+    rows = "".join(f"{n / 8 if n else ''},{'rare' if n < 2 else 'often'}\n" for n in range(30))
+    (tmp_path / "mine.csv").write_text(f"x,y\n{rows}")
+    said = problems(tmp_path, {"folds": 5, "select": 3}, path=str(tmp_path / "mine.csv"))
+    assert any("x in 1, first in row 0" in text for text in said)
+    assert any("the smallest class of 'it', rare, has 2 samples" in text for text in said)
+    assert any("of 'it' leaves 1 samples" in text or "leaves 1 sample" in text for text in said)
+
+
+def test_a_forgotten_regression_is_suggested(tmp_path):
+    file = str(Path(__file__).parent / "inputs" / "floatcls.csv")
+    said = problems(tmp_path, {"folds": 5}, path=file, target="price")
+    assert any("has 1 sample," in text and "`task: regression`" in text for text in said)

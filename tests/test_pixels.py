@@ -16,7 +16,7 @@ from allcores.datasets import image_masks, npz
 from allcores.planning import trials
 from allcores.serving import ensemble, output, samples
 from allcores.serving.predictor import Predictor
-from allcores.study import checks, registry, run_files
+from allcores.study import checks, fit, registry, run_files
 from allcores.study.run import Choice
 from allcores.study.run_files import RunFolder
 from allcores.tasks import base as tasks
@@ -355,3 +355,27 @@ def test_masks_that_are_none_are_not_scored(tmp_path, laboratory):
             "the masks hold other numbers than those of classes: predictions are not scored"
             in new.notes
         )
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_masks_in_formats_that_lose_numbers_are_refused(tmp_path, kind):
+    options = folders(tmp_path)
+    Image.open(tmp_path / "masks" / "3.png").convert("L").save(tmp_path / "masks" / "3.x", kind)
+    (tmp_path / "masks" / "3.x").rename(tmp_path / "masks" / "3.png")
+    with pytest.raises(ValueError, match=f"{kind} loses the exact class numbers; expected PNG"):
+        image_masks.load(None, **options)
+
+
+def test_masks_of_one_class_are_refused(tmp_path):
+    options = folders(tmp_path)
+    for file in (tmp_path / "masks").iterdir():
+        Image.fromarray(np.ones((SIZE, SIZE), np.uint8)).save(file)
+    with pytest.raises(ValueError, match="all pixels of all masks have the class odd"):
+        image_masks.load(None, **options)
+
+
+def test_a_crop_as_large_as_an_image_is_refused():
+    study = {"datasets": ["digits"], "models": ["m"]}
+    for crop, count in ((31, 0), (32, 1)):
+        config = {"models": {"m": {"augmentation": {"crop": crop}}}}
+        assert len(list(fit._check_augmentation(config, study))) == count

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from project import copy
 from test_sweeps import expanded
 
-from allcores.study import ranges, sweeps
+from allcores.study import checks, ranges, schema, sweeps
 
 ENTRY = """
 mlp: {hidden: [16], batch_size: {log: [8, 128]}, epochs: 1, sample: %s,
@@ -103,6 +103,8 @@ def test_a_range_of_steps_is_a_list():
         ("{log: [1.0e-300, 1.0e+300]}", "too far apart or too close together"),
         ("{range: [-1.0e+308, 1.0e+308]}", "too far apart or too close together"),
         ("{range: [0, 1], step: 2}", "found step 2; expected a number above 0 up to 1"),
+        (f"{{range: [1, 1{'0' * 400}]}}", "which no float can hold"),
+        ("{range: [0, 1], step: 5.0e-324}", "has too many values"),
         ("{log: [0.1, 1.0], step: 0.1}", r"expected range: \[from, to\] and perhaps a step, or"),
         ("{range: [0, 1], log: [1, 2]}", r"expected range: \[from, to\] and perhaps a step, or"),
         ("{range: [0.0, 1.0]}", "a range without steps; expected `sample`, a number of cand"),
@@ -138,3 +140,19 @@ def test_more_candidates_are_added_to_those_that_are_trained(tmp_path):
     assert re.search(r"^[4-6] runs trained", output, re.MULTILINE), output
     then = {*pd.read_csv(scored)["candidate"]}
     assert first < then and len(then) == 4, (first, then)
+
+
+def test_a_step_may_be_as_wide_as_its_range():
+    """0.3 - 0.1 is less than 0.2."""
+    found = {"range": [0.1, 0.3], "step": 0.2}
+    assert ranges.problem(found) is None
+    assert ranges.read(found).all() == [0.1, 0.3]
+
+
+def test_a_wrong_range_brings_no_second_finding():
+    entry = "{mlp: {batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: {range: [1.0, 0.1]}}}}"
+    study = {"datasets": ["digits"], "folds": 3, "models": ["mlp"], "select": 2}
+    study |= {"schedules": ["cosine"], "strategies": ["serial"]}
+    config = {"models": yaml.safe_load(entry), "studies": {"first": study}}
+    (found,) = checks.findings(schema.defaults() | config)
+    assert "expected the first to be less than the second" in found

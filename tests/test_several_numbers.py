@@ -10,6 +10,7 @@ from sklearn import metrics
 from test_any_data import PLAIN
 from test_stack import difference, stack
 
+from allcores.analysis import metrics as own_metrics
 from allcores.data.batches import shards, shuffled
 from allcores.datasets import npz, table
 from allcores.serving import output, samples
@@ -187,3 +188,17 @@ def test_a_study_of_several_numbers_says_how_well_each_is_predicted(tmp_path):
     assert scores["r2"].mean() == pytest.approx(total)
     assert "Scores per number" in (folder / "report.html").read_text()
     assert (folder / "residuals_figure.png").exists()
+
+
+def test_means_over_units_lead_no_table():
+    """Of a study that names no metrics; each number has its own errors in another table."""
+    several = {"datasets": {"it": {"name": "table", "path": "p", "target": ["a", "b"]}}}
+    several["datasets"]["it"]["task"] = "regression"
+    several["studies"] = {"first": {"datasets": ["it"]}}
+    assert [metric.name for metric in own_metrics.of_study(several, "first")] == ["r2"]
+    several["datasets"]["it"]["target"] = "a"
+    assert [metric.name for metric in own_metrics.of_study(several, "first")] == [
+        "r2",
+        "rmse",
+        "mae",
+    ]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import patience
 import pytest
@@ -368,3 +369,17 @@ def test_where_no_slurm_can_be_asked_nothing_is_concluded(monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert slurm.states("/logs") is None
     assert slurm.is_in_queue("7") is None
+
+
+@pytest.mark.parametrize("is_going_on", [True, None, False])
+def test_nothing_is_removed_under_a_call_that_may_go_on(tmp_path, is_going_on):
+    folder = ResultsFolder(str(tmp_path))
+    call = SimpleNamespace(host="elsewhere", is_going_on=is_going_on)
+    said = journal.going_on(folder, call)
+    assert (said is None) == (is_going_on is False)
+    if is_going_on is None:
+        assert f"delete {folder.call_file(journal.CALL)}" in said
+    lock = journal.held(folder, "a" * 12)  # an earlier call, which call.json does not know any more
+    assert journal.going_on(folder, call)
+    lock.close()
+    assert (journal.going_on(folder, call) is None) == (is_going_on is False)

@@ -1,5 +1,7 @@
 """Sequences of tokens: texts and numbers of the user's own, of different lengths."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -381,3 +383,16 @@ def test_tokens_that_int32_cannot_hold_are_refused_before_they_are_cast(tmp_path
     for vocabulary in (None, 100):
         with pytest.raises(ValueError, match=f"found tokens from 1 to {beyond}"):
             npz.load(None, path=tmp_path / "mine.npz", inputs="tokens", vocabulary=vocabulary)
+
+
+def test_texts_that_are_one_word_each_are_noted():
+    file = str(Path(__file__).parent / "inputs" / "zh2.csv")
+    notes = text.load(None, path=file, text="v2", target="v1").notes
+    assert any("`tokens: characters`" in note for note in notes)
+    assert not text.load(None, path=file, text="v2", target="v1", tokens="characters").notes
+
+
+def test_word_numbers_are_not_reconstructed(tmp_path):
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((4, 2), int))
+    with pytest.raises(ValueError, match="of word numbers they mean nothing"):
+        npz.load(None, path=tmp_path / "mine.npz", task="reconstruction", inputs="tokens")
