@@ -1,6 +1,7 @@
 """How long and how large a run is expected to be, where that was measured and where not."""
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -90,3 +91,19 @@ studies:
     write_json(folder.tried_out, timed)
     estimates = Estimates(table, folder, 2, forked=False)
     assert len({estimates.seconds(run) for run in runs}) == 1
+
+
+def test_an_estimate_is_made_while_a_search_adds_runs(tmp_path, monkeypatch):
+    """In the thread of the progress line; each look at a run adds another one here."""
+    table = grid.Table({}, {}, {})
+
+    class Growing:
+        @property
+        def model(self):
+            table.runs[f"run{len(table.runs)}"] = self
+            return SimpleNamespace(label="m")
+
+    estimates = Estimates(table, ResultsFolder(str(tmp_path)), 2, forked=True)
+    table.runs["first"] = Growing()
+    monkeypatch.setattr(preflight, "trial", lambda run: None)
+    assert estimates.largest("m") == {}

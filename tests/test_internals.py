@@ -4,10 +4,12 @@ What concerns clusters and signals is tested in test_slurm.py and test_workflow.
 
 import os
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm
 from project import WARM, copy
+from snakemake.resources import Resources
 
 from allcores.campaign import snakemake_internals as internals
 
@@ -200,3 +202,17 @@ def test_locks_of_other_configs_stay(tmp_path, monkeypatch):
         (locks / f"{number}.output.lock").write_text(f"results/{name}/data/tiny/dataset.json\n")
     internals.unlock("results/mine")
     assert [file.name for file in locks.iterdir()] == ["1.output.lock"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("'--exclude=n1 --reservation=x'", "--exclude=n1 --reservation=x"), (5, "5")],
+)
+def test_what_a_profile_gives_all_jobs_is_known(given, expected):
+    found = Resources.from_mapping({"slurm_extra": given})
+    settings = SimpleNamespace(default_resources=found)
+    workflow = SimpleNamespace(resource_settings=settings)
+    assert internals.default_text(workflow, "slurm_extra") == expected
+    assert internals.default_text(workflow, "other") == ""
+    settings.default_resources = None
+    assert internals.default_text(workflow, "slurm_extra") == ""

@@ -134,7 +134,7 @@ def test_what_is_no_list_of_labels_is_told(tmp_path, target):
     FRAME.assign(never=0).to_csv(tmp_path / "ill.csv", index=False)
     message = {
         "a": "column a cannot be predicted: expected zeros and ones; found",
-        "lost": "has no column lost",
+        "lost": "has no column .lost.",
         "never": "column never cannot be predicted: a label holds for all samples or for none",
     }
     with pytest.raises(ValueError, match=message.get(target[-1], "a list of several")):

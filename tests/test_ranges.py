@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from project import copy
+from test_search import CONFIG
 from test_sweeps import expanded
 
 from allcores.study import checks, ranges, schema, sweeps
@@ -156,3 +157,10 @@ def test_a_wrong_range_brings_no_second_finding():
     config = {"models": yaml.safe_load(entry), "studies": {"first": study}}
     (found,) = checks.findings(schema.defaults() | config)
     assert "expected the first to be less than the second" in found
+
+
+def test_a_trial_that_a_study_names_is_refused():
+    text = CONFIG.replace("models: [mlp]", "models: [mlp, mlp-trial1]", 1)
+    assert text != CONFIG
+    found = checks.findings(schema.defaults() | yaml.safe_load(text), (), 2, 1)
+    assert any("mlp-trial1 is a trial of a search" in line for line in found), found

@@ -39,7 +39,7 @@ MODULES = {
     ),  # of ddp
     # the way from data to results, but for what watches, places or tells
     "data": ALL,
-    **dict.fromkeys(("data/preparation", "data/precision"), NONE),
+    **dict.fromkeys(("data/metadata", "data/preparation", "data/precision"), NONE),
     "parallel": ALL,
     **dict.fromkeys(("parallel/failures", "parallel/heartbeat", "parallel/supervision"), NONE),
     # what only other runs have

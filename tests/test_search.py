@@ -398,10 +398,3 @@ def test_a_killed_search_goes_on_and_suggests_the_same(searched, tmp_path):
     said = status(project, "--why")
     assert "8 of 8 choices between candidates are to be made" in said, said
     assert "mlp-trial11/" not in said
-
-
-def test_a_trial_that_a_study_names_is_refused():
-    text = CONFIG.replace("models: [mlp]", "models: [mlp, mlp-trial1]", 1)
-    assert text != CONFIG
-    found = checks.findings(schema.defaults() | yaml.safe_load(text), (), 2, 1)
-    assert any("mlp-trial1 is a trial of a search" in line for line in found), found

@@ -139,7 +139,7 @@ def test_arrays_have_several_numbers_too(tmp_path):
         ({"target": TARGETS}, "expected a column, or, for `task: regression` or `multilabel`"),
         ({"target": ["cost"], "task": "regression"}, "found target .*a list of several"),
         ({"target": ["cost", "cost"], "task": "regression"}, "found target .*a list of several"),
-        ({"target": ["cost", "lost"], "task": "regression"}, "has no column lost"),
+        ({"target": ["cost", "lost"], "task": "regression"}, "has no column .lost."),
         ({"target": ["cost", "flat"], "task": "regression"}, "column flat cannot be predicted"),
     ],
 )

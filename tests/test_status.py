@@ -332,6 +332,15 @@ def test_what_runs_have_taken_corrects_what_is_expected_of_others(tmp_path):
     progress.journal.close()
 
 
+def test_runs_that_a_call_does_not_make_are_not_counted(tmp_path):
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
+    progress = CallProgress(folder, table, table.of("three"), Estimates(table, folder, 2, True))
+    call = journal.CallRecord.of_this_process(2, False, progress.expected())
+    progress.journal = journal.Journal(folder, call)
+    assert progress()[0].startswith("0 done, 0 running, 0 failed, 3 to go")
+    progress.journal.close()
+
+
 def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
     run, seconds = table.of("five")[0], []

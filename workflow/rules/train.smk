@@ -34,7 +34,7 @@ rule calibrate:
     threads: lambda wildcards: min(CALL.most_cores, RUNS.cores_of_recipe(wildcards))
     resources:
         nodes=1,
-        slurm_extra="--exclusive",
+        slurm_extra=RUNS.options_of_sbatch,
         mem_mb=RUNS.memory_of_recipe,
         runtime=RUNS.minutes_of_recipe,
     params:

@@ -100,8 +100,9 @@ ACCURACY = Metric.of("accuracy")
 def of_study(config, study):
     """The Metrics that a config's study is about, the leading one first."""
     settings = config["studies"][study]
-    usual = fit.task_of_study(config, settings).constants["METRICS"]
-    if fit.count_numbers(config, settings["datasets"][0]) > 1:
+    task = fit.task_of_study(config, settings).constants
+    usual = task["METRICS"]
+    if task["IS_SCALED"] and fit.count_numbers(config, settings["datasets"][0]) > 1:
         usual = usual[:1]  # the others have units, of which no mean can be taken
     return tuple(map(Metric.of, settings.get("metrics", usual)))
 

@@ -1,5 +1,6 @@
 """What the rules of train.smk call: what each run is made from, and the resources it takes."""
 
+import functools
 import math
 import os
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from allcores import programs
 from allcores.campaign import commands, state
+from allcores.campaign import snakemake_internals as internals
 from allcores.files import read_json, write_json
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
@@ -102,7 +104,17 @@ class RunJobs:
         return needs | ({"slurm_extra": self.slurm_extra} if self.table.exclusive else {})
 
     def slurm_extra(self, wildcards):
-        return "--exclusive" if self.is_exclusive(wildcards) else ""
+        return self.options_of_sbatch if self.is_exclusive(wildcards) else self.of_profile
+
+    @functools.cached_property
+    def of_profile(self):
+        """The options of sbatch that a profile gives all jobs."""
+        return internals.default_text(self.call.workflow, "slurm_extra")
+
+    @property
+    def options_of_sbatch(self):
+        """Those of a job that needs a node to itself."""
+        return f"--exclusive {self.of_profile}".strip()
 
     def nodes(self, wildcards):
         return self._members(wildcards)[0].nodes

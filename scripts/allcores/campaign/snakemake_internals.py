@@ -5,6 +5,7 @@ for what concerns clusters and signals, make test-slurm and tests/test_workflow.
 here relies on is held by one of them. docs/adding.md lists the other files that know Snakemake.
 """
 
+import ast
 import asyncio
 import functools
 import heapq
@@ -51,6 +52,21 @@ def given_files(workflow):
 def given_pairs(workflow):
     """The KEY=VALUE texts that --config gave; to write a command that calls all of this again."""
     return workflow.config_settings.config_args or []
+
+
+def default_text(workflow, resource):
+    """What --default-resources, as in a profile, says of a resource that is a text; "": nothing.
+
+    A rule that sets the resource replaces it, also where both are options of sbatch.
+    """
+    defaults = workflow.resource_settings.default_resources
+    found = defaults and defaults._data.get(resource)
+    if not found or found.raw is None:
+        return ""
+    try:
+        return str(ast.literal_eval(found.raw))  # it is an expression of Python's
+    except (ValueError, SyntaxError):
+        return str(found.raw)
 
 
 def given_values(workflow):

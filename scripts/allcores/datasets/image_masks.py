@@ -72,6 +72,7 @@ def load(folder, *, path, masks, classes, size=128):
     for pair in pairs:
         _refuse_other_shape(*pair)
     targets = np.stack([_read_mask(mask, size, len(names)) for _, mask in pairs])
+    notes = list(tasks.named(TASK, len(names)).notes(targets, names))
     found = np.unique(targets[targets != WITHOUT_CLASS])
     if len(found) < 2:
         one = f"the class {names[found[0]]}" if len(found) else "no class"
@@ -87,7 +88,7 @@ def load(folder, *, path, masks, classes, size=128):
         train=len(pairs),
         output_names=names,
         own_task=tasks.named(TASK, len(names)),
-        notes=list(tasks.named(TASK, len(names)).notes(targets, names)),
+        notes=notes,
     )
 
 
