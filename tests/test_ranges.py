@@ -10,7 +10,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from project import copy
-from test_search import CONFIG
 from test_sweeps import expanded
 
 from allcores.study import checks, ranges, schema, sweeps
@@ -160,6 +159,8 @@ def test_a_wrong_range_brings_no_second_finding():
 
 
 def test_a_trial_that_a_study_names_is_refused():
+    from test_search import CONFIG  # which imports from here
+
     text = CONFIG.replace("models: [mlp]", "models: [mlp, mlp-trial1]", 1)
     assert text != CONFIG
     found = checks.findings(schema.defaults() | yaml.safe_load(text), (), 2, 1)
