@@ -265,3 +265,14 @@ def test_a_job_that_fails_after_a_call_was_told_to_stop_has_failed(tmp_path, log
     (tmp_path / "log").write_text(log)
     assert ended_badly(events) == [state_of_job]
     events.journal.close()
+
+
+def test_stores_that_are_mostly_of_no_use_are_told(tmp_path, monkeypatch):
+    folder = ResultsFolder(str(tmp_path))
+    folder.store.folder.mkdir()
+    table = grid.Table({}, {}, {})
+    assert list(closing._of_stores(folder, table)) == []
+    (folder.store.folder / "1_0.bin").write_bytes(bytes(2000))
+    assert list(closing._of_stores(folder, table)) == []
+    monkeypatch.setattr(closing, "LEAST_UNUSED", 1000)
+    assert "0 of 0 MB" in next(closing._of_stores(folder, table))

@@ -4,13 +4,20 @@ import dataclasses
 import io
 import math
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
+from project import MINIATURE
 from test_tables import FACTS, RUNS, made, runs_of
 
 from allcores.analysis import comparison, products, tidy, verdict
+from allcores.analysis.study import log_of_failure
+from allcores.files import write_json
+from allcores.study import grid
+from allcores.study.results_folder import ResultsFolder
 
 
 def p_of_4_degrees(t):
@@ -303,3 +310,21 @@ def test_published_times_stand_beside_and_change_nothing():
 
 def test_markup_in_a_sentence_is_shown_as_it_is():
     assert verdict.as_rst("s", ["a_b *c*"]) == "**s**\n\n* a\\_b \\*c\\*\n"
+
+
+def test_a_run_without_results_has_the_log_that_says_why(tmp_path):
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(MINIATURE))
+    run, other, *_ = table.of("first")
+    assert log_of_failure(folder, run) is None
+    of_data = tmp_path / "logs" / "prepare_dataset" / f"{run.dataset.label}.log"
+    shared = Path(folder.shared_job("a" * 12, 3, "log"))
+    own = Path(folder.log(run))
+    for log in (of_data, shared, own):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+        shared.parent.mkdir(parents=True, exist_ok=True)
+        write_json(shared.with_suffix(".json"), {"runs": {run.path: []}})
+        assert log_of_failure(folder, run) == str(log)
+    assert log_of_failure(folder, other) == str(of_data)
+    Path(folder.data(run)).mkdir(parents=True)
+    assert log_of_failure(folder, other) is None

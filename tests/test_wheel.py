@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
 import yaml
@@ -139,3 +140,9 @@ def test_how_to_cite_it_is_said_the_same_twice():
     assert f"{{Version {cited['version']}}}" in entry
     assert f"title = {{{cited['title']}}}" in entry
     assert f"{{{{{cited['authors'][0]['name']}}}}}" in entry
+
+
+def test_what_is_documented_to_submit_is_there(allcores):
+    (folder,) = allcores("folder").stdout.splitlines()
+    assert Path(folder, "profiles", "allocation.sh").is_file()
+    assert allcores("python").stdout.splitlines() == [sys.executable]

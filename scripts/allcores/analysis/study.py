@@ -10,7 +10,7 @@ from pathlib import Path
 
 from allcores.analysis import products
 from allcores.data import storage
-from allcores.files import sha256
+from allcores.files import read_json, sha256
 from allcores.study import fingerprint, fit, registry, schema, sweeps
 from allcores.study.identity import Record
 from allcores.study.run import digest
@@ -148,8 +148,9 @@ class Study:
     def log(self, path):
         """The log of a run, or of the choice between candidates that was not made; None: it does
         not exist."""
-        run = self.table.runs.get(path)
-        log = self.folder.log(run) if run else self.folder.selection_log(path)
+        if run := self.table.runs.get(path):
+            return log_of_failure(self.folder, run)
+        log = self.folder.selection_log(path)
         return log if Path(log).exists() else None
 
     @property
@@ -245,3 +246,27 @@ class Study:
 
 def _relabelled(run, label):
     return dataclasses.replace(run, model=dataclasses.replace(run.model, label=label))
+
+
+def log_of_failure(folder, run):
+    """The log that says why a Run has no results; None: there is none.
+
+    Its own, or that of the job that it shared, or that of its dataset if that was not prepared.
+
+    Args:
+        folder: results_folder.ResultsFolder.
+    """
+    jobs = Path(folder.call_file("")).glob("*/[0-9]*.json")
+    shared = [job.with_suffix(".log") for job in jobs if _is_among(run.path, job)]
+    logs = [Path(folder.log(run)), *sorted(shared, reverse=True)]
+    if not Path(folder.data(run)).exists():
+        logs.append(Path(f"{folder.path}/logs/prepare_dataset/{run.dataset.label}.log"))
+    return next((str(log) for log in logs if log.exists()), None)
+
+
+def _is_among(path, job):
+    """Whether a job that several runs share, by its file, has the one with a path."""
+    try:
+        return path in read_json(job)["runs"]
+    except (OSError, ValueError, KeyError):  # another call forgets it
+        return False

@@ -17,6 +17,7 @@ EMPTY = re.compile(r"[ ^~]*$")
 # SLURM's on the end of a step, which say why where nothing else does.
 OF_SLURM = ("srun: ", "slurmstepd: ")
 LEAST_ROOM = 2**20  # bytes that must be free where results go
+LEAST_UNUSED = 10**7  # bytes of stored runs that are worth a line
 LAST_LINES, LONGEST = 3, 300  # lines of a failed job's log, and characters of a line
 
 
@@ -47,6 +48,7 @@ def lines(folder, table, call_journal):
     yield from _listed([f"  diverged: {path}" for path in diverged])
     yield from _listed(["\n".join(failure(job)) for job in failed])
     yield from _listed([f"  stopped: {path}" for path in stopped])
+    yield from _of_stores(folder, table)
     pages = {name: Path(folder.study(name), "report.html") for name in table.studies}
     if missing or not (failed or all(page.exists() for page in pages.values())):
         yield f"The same call goes on with the missing {'runs' if missing else 'reports'}."
@@ -54,6 +56,18 @@ def lines(folder, table, call_journal):
         if page.exists():
             is_new = page.stat().st_mtime >= call_journal.call.started or not missing
             yield f"Report of {name}{'' if is_new else ', of an earlier call'}: {page}"
+
+
+def _of_stores(folder, table):
+    """[a line] if most of what short runs have left is not asked for any more, else []."""
+    used = {run.file.stem for path, run in folder.store.runs.items() if path in table.runs}
+    sizes = {file: file.stat().st_size for file in folder.store.folder.glob("*.bin")}
+    unused = sum(size for file, size in sizes.items() if file.stem not in used)
+    if unused > LEAST_UNUSED and unused > sum(sizes.values()) / 2:
+        place = (
+            f"{unused / 1e6:,.0f} of {sum(sizes.values()) / 1e6:,.0f} MB in {folder.store.folder}"
+        )
+        yield f"{place} are of runs that were trained again since; status.py --remove-unused"
 
 
 def _runs(job, of_state):

@@ -2,8 +2,10 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
@@ -83,3 +85,13 @@ def _children():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
             children += map(int, file.read_text().split())
     return children
+
+
+def end_processes_of_joblib():
+    """End the processes that joblib has started from this one, if any, in good order: they have
+    semaphores in /dev/shm, which are removed with the objects that stand for them."""
+    loky = sys.modules.get("joblib.externals.loky.reusable_executor")
+    if loky is not None and loky._executor is not None:
+        loky._executor.shutdown(wait=True)
+        loky._executor = None
+        gc.collect()

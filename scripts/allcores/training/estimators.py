@@ -15,6 +15,7 @@ import psutil
 import torch
 
 from allcores.data.batches import Batches
+from allcores.machine import lifetime
 from allcores.study import registry
 from allcores.training import models
 from allcores.training.progress import Progress, of_process
@@ -132,6 +133,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     clock.enter("compute")
     with _signs_of_life(clock):
         model.fit(inputs, targets)
+    lifetime.end_processes_of_joblib()
     clock.stop()
     progress.close()
     epochs = [{"loss": None, "lr": None, "phases": clock.take()}]

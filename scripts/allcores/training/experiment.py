@@ -1,7 +1,10 @@
 """One run from data to results: train, score, write down."""
 
+import contextlib
 import importlib
 import math
+import os
+import tempfile
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -20,6 +23,8 @@ from allcores.training.checkpoints import Checkpoints, RemoteCheckpoints, rendez
 from allcores.training.evaluation import is_over, shipped
 from allcores.training.prepared import Findings, PreparedRun, costs_of_node, diverged_at_last
 from allcores.training.progress import EpochFiles
+
+OF_JOBLIB = "JOBLIB_TEMP_FOLDER"  # the variable that joblib reads
 
 
 @dataclass(frozen=True)
@@ -94,9 +99,12 @@ def conduct(
     resumed_by = repr((prepared.resumed_by, conditions.exclusive))
     output.mkdir(parents=True, exist_ok=True)
     record = EpochFiles(output, execution.tensorboard)
-    with Checkpoints(
-        checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
-    ) as checkpoints:
+    with (
+        _private_folder(),
+        Checkpoints(
+            checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
+        ) as checkpoints,
+    ):
         for note in (*prepared.notes, *checkpoints.notes):
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
@@ -201,3 +209,19 @@ def _train(prepared, checkpoints, record, watch, execution, peers):
         print(f"diverged: {error}", flush=True)
         return error
     return None
+
+
+@contextlib.contextmanager
+def _private_folder():
+    """Context with a folder for what joblib, by which estimators use several processes, shares
+    between them: a rank that is killed leaves it behind."""
+    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(
+        prefix="allcores_", dir=shared, ignore_cleanup_errors=True
+    ) as folder:
+        os.environ[OF_JOBLIB] = folder
+        try:
+            yield
+        finally:
+            lifetime.end_processes_of_joblib()
+            del os.environ[OF_JOBLIB]
