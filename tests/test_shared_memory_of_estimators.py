@@ -2,37 +2,54 @@
 
 import dataclasses
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from test_estimators import estimator_run
 
 from allcores.study.run import Choice
-from allcores.training import experiment
+from allcores.training import estimators, experiment
 
 
-def left_by_joblib():
-    """What joblib, its processes and runs have in shared memory."""
-    names = ("joblib_", "sem.loky", "sem.mp", "allcores_")
-    return {file.name for file in Path("/dev/shm").iterdir() if file.name.startswith(names)}
+def left_by(*processes):
+    """What joblib has in shared memory for these processes; other tests have theirs there."""
+    names = [f"-{process}-" for process in processes] + [f"_{process}_" for process in processes]
+    files = [file.name for file in experiment.SHARED.iterdir()]
+    return [name for name in files if any(one in name for one in names)]
 
 
-def test_several_processes_leave_nothing_in_shared_memory(laboratory):
-    before = left_by_joblib()
+def test_several_processes_leave_nothing_in_shared_memory(laboratory, monkeypatch, tmp_path):
+    fit = estimators.FittedEstimator.fit
+
+    def noting(self, *arguments):
+        (tmp_path / "rank").write_text(str(os.getpid()))
+        fit(self, *arguments)
+        assert left_by(os.getpid())  # or the test would show nothing
+
+    monkeypatch.setattr(estimators.FittedEstimator, "fit", noting)
     run = estimator_run(
         Choice("breast_cancer", "breast_cancer", {}),
         "sklearn.ensemble:BaggingClassifier",
         n_estimators=4,
     )
     laboratory.conduct(dataclasses.replace(run, threads_per_worker=2))
-    assert left_by_joblib() <= before
+    assert left_by(os.getpid(), int((tmp_path / "rank").read_text())) == []
 
 
 def test_what_a_killed_process_shares_is_removed():
-    before = left_by_joblib()
     with pytest.raises(ValueError, match="killed"), experiment._private_folder():
         folder = Path(os.environ[experiment.OF_JOBLIB])
         (folder / "joblib_memmapping").mkdir()
         raise ValueError("killed")
-    assert not folder.exists() and left_by_joblib() == before
+    assert not folder.exists() and left_by(os.getpid()) == []
     assert experiment.OF_JOBLIB not in os.environ
+
+
+def test_what_a_killed_supervisor_left_is_removed_by_the_next():
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = experiment.SHARED / f"allcores_{ended.pid}_joblib"
+    left.mkdir()
+    with experiment._private_folder():
+        assert not left.exists()

@@ -34,6 +34,8 @@ from conftest import ENVIRONMENT, start_warm_processes  # noqa: E402
 from faults import AT_REST, DURING, processes  # noqa: E402
 from project import copy  # noqa: E402
 
+# What a fault says that found nothing to damage.
+NOTHING = re.compile(r"\bthere (is|was) no ")
 # No call takes longer, nor do more than so many calls; then it hangs, or never comes to an end.
 LIMIT, CALLS = 100.0, 6
 DISK = "400m"
@@ -50,6 +52,7 @@ class Tally:
 
     Attributes:
         times: that it was done.
+        nothing: that there was nothing to do it to.
         calls: until all was there again, summed up.
         trained: runs that these calls have trained.
         refused: calls that ended with a plain refusal, and said what to do.
@@ -57,6 +60,7 @@ class Tally:
     """
 
     times: int = 0
+    nothing: int = 0
     calls: int = 0
     trained: int = 0
     refused: int = 0
@@ -153,6 +157,8 @@ class Campaign:
         if status:
             tally.hung += 1
             wrong.append(f"{CALLS} calls did not bring it to its end: {output[-3000:]}")
+        if NOTHING.search(words):
+            tally.times, tally.nothing = 0, 1
         tally.left = self.end_all() + len(_temporary() - before)
         wrong += [f"left: {path}" for path in _temporary() - before]
         if not tally.hung:

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import math
 import os
+import shutil
 import tempfile
 import time
 from contextlib import nullcontext
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import psutil
 import torch
 
 from allcores.machine import costs, leases, lifetime
@@ -25,6 +27,7 @@ from allcores.training.prepared import Findings, PreparedRun, costs_of_node, div
 from allcores.training.progress import EpochFiles
 
 OF_JOBLIB = "JOBLIB_TEMP_FOLDER"  # the variable that joblib reads
+SHARED = Path("/dev/shm")
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ def conduct(
     output.mkdir(parents=True, exist_ok=True)
     record = EpochFiles(output, execution.tensorboard)
     with (
-        _private_folder(),
+        _private_folder() if run.is_estimator else nullcontext(),
         Checkpoints(
             checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
         ) as checkpoints,
@@ -214,14 +217,18 @@ def _train(prepared, checkpoints, record, watch, execution, peers):
 @contextlib.contextmanager
 def _private_folder():
     """Context with a folder for what joblib, by which estimators use several processes, shares
-    between them: a rank that is killed leaves it behind."""
-    shared = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(
-        prefix="allcores_", dir=shared, ignore_cleanup_errors=True
-    ) as folder:
-        os.environ[OF_JOBLIB] = folder
-        try:
-            yield
-        finally:
-            lifetime.end_processes_of_joblib()
-            del os.environ[OF_JOBLIB]
+    between them: a rank that is killed leaves it behind. So does this process if it is killed, to
+    the next one that comes here."""
+    place = SHARED if os.access(SHARED, os.W_OK) else Path(tempfile.gettempdir())
+    for left in place.glob("allcores_*_joblib"):
+        if not psutil.pid_exists(int(left.name.split("_")[1])):
+            shutil.rmtree(left, ignore_errors=True)
+    folder = place / f"allcores_{os.getpid()}_joblib"
+    folder.mkdir(exist_ok=True)
+    os.environ[OF_JOBLIB] = str(folder)
+    try:
+        yield
+    finally:
+        lifetime.end_processes_of_joblib()
+        shutil.rmtree(folder, ignore_errors=True)
+        del os.environ[OF_JOBLIB]
