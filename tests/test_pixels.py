@@ -16,7 +16,7 @@ from allcores.datasets import image_masks, npz
 from allcores.planning import trials
 from allcores.serving import ensemble, output, samples
 from allcores.serving.predictor import Predictor
-from allcores.study import checks, fit, registry, run_files
+from allcores.study import checks, component, fit, registry, run_files
 from allcores.study.run import Choice
 from allcores.study.run_files import RunFolder
 from allcores.tasks import base as tasks
@@ -379,3 +379,11 @@ def test_a_crop_as_large_as_an_image_is_refused():
     for crop, count in ((31, 0), (32, 1)):
         config = {"models": {"m": {"augmentation": {"crop": crop}}}}
         assert len(list(fit._check_augmentation(config, study))) == count
+
+
+@pytest.mark.parametrize("option", ["smooth", "cross_entropy"])
+def test_a_loss_has_no_negative_parts(option):
+    loss = registry.losses()["DiceLoss"]
+    assert not list(component.check_options((), {option: 0.5}, loss))
+    ((place, problem),) = component.check_options((), {option: -1}, loss)
+    assert place == (option,) and "found -1; expected a number from 0" in problem

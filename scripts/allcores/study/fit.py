@@ -174,7 +174,7 @@ def _check_splits(config, path, study):
             if isinstance(size, int) and size > available:
                 yield (
                     (*path, "train_sizes", position),
-                    f"found {size}; {label!r} leaves {available} samples to train on",
+                    f"found {size}; {label!r} leaves {samples(available)} to train on",
                 )
 
 
@@ -309,7 +309,7 @@ def _check_selection(config, path, study):
             part = "the smallest class" if metadata.smallest_class else "the training part"
             yield (
                 (*path, "select"),
-                f"found {inner}; {part} of {label!r} leaves {smallest} samples to "
+                f"found {inner}; {part} of {label!r} leaves {samples(smallest)} to "
                 "train on: expected that many inner folds at most",
             )
 

@@ -4,6 +4,8 @@ import torch
 
 from allcores.tasks.base import WITHOUT_CLASS
 
+ALLOWED = {"smooth": 0.0, "cross_entropy": 0.0}  # the least values
+
 
 class DiceLoss(torch.nn.Module):
     """1 - the mean over classes of 2 |A and B| / (|A| + |B|) of each image, probabilities taken as
