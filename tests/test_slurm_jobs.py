@@ -107,7 +107,9 @@ class Submitting:
     def __init__(self, reasons):
         self.reasons, self.taken, self.failed = list(reasons), [], []
         self.scheduler = SimpleNamespace(_executor=self, _user_kill=None, _executor_error=None)
-        internals.submit_again(self, slurm.is_transient)
+        self.said = []
+        waiting = slurm_jobs.Waiting(SimpleNamespace(warning=self.said.append))
+        internals.submit_again(self, slurm.is_transient, waiting)
 
     def run_job(self, job):
         if self.reasons:
@@ -200,3 +202,10 @@ def test_names_beyond_ascii_are_read_as_squeue_pads_them(tmp_path, monkeypatch):
     (tmp_path / "line").write_bytes(padded + b"\n")
     with_squeue(tmp_path, monkeypatch, f"cat {tmp_path / 'line'}")
     assert slurm.states(logs) == {comment: "RUNNING"}
+
+
+def test_why_jobs_wait_is_told_whenever_that_changes(monkeypatch):
+    executor = Submitting(["Socket timed out"] * 2 + ["sbatch: error:\nMaxJobs"])
+    monkeypatch.setattr(internals.time, "sleep", lambda seconds: None)
+    executor.run_job("job")
+    assert [line.rpartition(": ")[2] for line in executor.said] == ["Socket timed out", "MaxJobs"]

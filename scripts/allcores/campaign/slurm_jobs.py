@@ -26,9 +26,22 @@ def take_over(workflow, jobs, logs, logger, has_results):
     internals.log_jobs_in(workflow, logs)
     watch = Watch(logger, internals.seconds_between_looks(workflow), has_results)
     internals.watch_jobs_by(workflow, watch)
-    internals.submit_again(workflow, slurm.is_transient)
+    internals.submit_again(workflow, slurm.is_transient, Waiting(logger))
     earlier = list(slurm.still_there(jobs, logs))
     stop_at(earlier, "SLURM still has jobs of an earlier call")
+
+
+class Waiting:
+    """Says why jobs are not submitted yet, each time the reason changes."""
+
+    def __init__(self, logger):
+        self.logger, self.told = logger, None
+
+    def __call__(self, text):
+        reason = text.strip().splitlines()[-1] if text.strip() else "no reason was given"
+        if reason != self.told:
+            self.told = reason
+            self.logger.warning(f"SLURM takes no more jobs for now; they wait: {reason}")
 
 
 class Watch:

@@ -217,19 +217,22 @@ def watch_jobs_by(workflow, look):
     executor.sleep = sleep_while_going_on
 
 
-def submit_again(workflow, is_transient):
+def submit_again(workflow, is_transient, tell):
     """Have the executor for SLURM wait and submit a job again, if that failed for a reason that
     passes: else an outage of a minute, or a limit of jobs, uses up all attempts at once.
 
     Args:
         is_transient: function of what sbatch said.
+        tell: the same, called before each wait.
     """
     executor, failed = workflow.scheduler._executor, threading.local()
     submit, report = executor.run_job, executor._report_job_error_threadsafe
 
     def report_if_final(job, text):
         failed.for_now = is_transient(text) and not is_told_to_end()
-        if not failed.for_now:
+        if failed.for_now:
+            tell(text)
+        else:
             report(job, text)
 
     def is_told_to_end():
