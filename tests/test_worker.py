@@ -346,11 +346,14 @@ def test_the_example_runs(strategy):
     assert f"{strategy}: loss 0.14" in said.stdout, said.stderr
 
 
-def train_past(worker, strategy):
-    """Call the model itself in place of shared.model."""
+def train_past(worker, strategy, first=False):
+    """Call the model itself in place of shared.model, perhaps not in the first step."""
     torch.manual_seed(0)
     model = plain()
     shared = worker.share(model, momentum, strategy)
+    if first:
+        loss_of(shared.model, INPUTS[:4], TARGETS[:4]).backward()
+        shared.step()
     for (inputs, targets), weight in worker.batches((INPUTS, TARGETS), BATCH):
         (weight * loss_of(model, inputs, targets)).backward()
         shared.step()
@@ -367,9 +370,10 @@ def test_the_model_itself_may_be_called(strategy):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_ddp_refuses_a_step_whose_forward_was_not_its_own():
+@pytest.mark.parametrize("first", [False, True])
+def test_ddp_refuses_a_step_whose_forward_was_not_its_own(first):
     with pytest.raises(allcores.RankFailedError, match=r"forward\(\) of the strategy's model"):
-        allcores.run(train_past, "ddp", workers=2)
+        allcores.run(train_past, "ddp", first, workers=2)
 
 
 def edit_on_one(worker, strategy):
