@@ -275,12 +275,10 @@ def test_workers_are_forked_from_what_has_imported_what_optimizers_need():
     assert said.strip() == "True"
 
 
-QUANTIZED = torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)
-
-
 def move_quantized(rank):
     dist = torch.distributed
-    for tensor in (QUANTIZED.clone(), torch.eye(3).to_sparse()):
+    quantized = torch.quantize_per_tensor(torch.ones(4), 0.1, 0, torch.qint8)
+    for tensor in (quantized, torch.eye(3).to_sparse()):
         for call in (
             lambda tensor=tensor: dist.broadcast(tensor, 0),
             lambda tensor=tensor: dist.all_gather([tensor.clone()] * 2, tensor),
