@@ -49,7 +49,7 @@ def test_what_a_killed_process_shares_is_removed():
 def test_what_a_killed_supervisor_left_is_removed_by_the_next():
     ended = subprocess.Popen(["true"])
     ended.wait()
-    left = experiment.SHARED / f"allcores_{ended.pid}_joblib"
+    left = experiment.SHARED / f"estimator_{ended.pid}_joblib"
     left.mkdir()
     with experiment._private_folder():
         assert not left.exists()

@@ -220,10 +220,10 @@ def _private_folder():
     between them: a rank that is killed leaves it behind. So does this process if it is killed, to
     the next one that comes here."""
     place = SHARED if os.access(SHARED, os.W_OK) else Path(tempfile.gettempdir())
-    for left in place.glob("allcores_*_joblib"):
+    for left in place.glob("estimator_*_joblib"):
         if not psutil.pid_exists(int(left.name.split("_")[1])):
             shutil.rmtree(left, ignore_errors=True)
-    folder = place / f"allcores_{os.getpid()}_joblib"
+    folder = place / f"estimator_{os.getpid()}_joblib"
     folder.mkdir(exist_ok=True)
     os.environ[OF_JOBLIB] = str(folder)
     try:
