@@ -27,7 +27,7 @@ from pathlib import Path
 from allcores.data import preparation
 from allcores.machine import cores, lean_torch
 from allcores.stacking.several import SharedJob
-from allcores.study import fingerprint, identity, registry
+from allcores.study import fingerprint, identity, registry, run_files
 from allcores.study.identity import Conditions
 from allcores.study.results_folder import PROGRESS
 from allcores.study.run import AUTO
@@ -84,8 +84,10 @@ def main(flags):
         results.refuse_foreign(entry.output, entry.checkpoint_folder)
     elif stacks := stacking.stacks_of([entry])[0]:
         stacking.train_stacks(stacks)
+        run_files.withdraw_stored(entry.output)
         return
     result = conduct(*vars(entry).values())
+    run_files.withdraw_stored(entry.output)
     if result["diverged"]:
         print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {entry.output}")
     else:

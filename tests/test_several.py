@@ -214,16 +214,6 @@ def test_a_call_is_the_last_whatever_the_clock_says(tmp_path):
     assert journal.new_call(folder) == "8000000000000000"
 
 
-def test_what_another_call_writes_of_its_jobs_is_kept(tmp_path):
-    folder = ResultsFolder(str(tmp_path))
-    names = [f"18eb4ddc9eec9d{number:02}" for number in range(2)]
-    with journal.held(folder, names[0]):
-        journal.forget_calls(folder, names[1])
-        assert (tmp_path / "calls" / names[0]).is_dir()
-    journal.forget_calls(folder, names[1])
-    assert not (tmp_path / "calls" / names[0]).exists()
-
-
 def test_a_setting_trains_the_runs_that_it_changes(project):
     project.configure(lambda config: config["models"]["mlp"].update(epochs=3))
     planned = project.planned()
@@ -233,6 +223,21 @@ def test_a_setting_trains_the_runs_that_it_changes(project):
 @pytest.mark.parametrize("flags", [("--forcerun", "train"), ("--forceall",)])
 def test_what_is_forced_is_trained_again(project, flags):
     assert project.planned(*flags)["train_several"] == 4
+
+
+@pytest.mark.parametrize("per_job", [3, 1])
+def test_superseded_runs_do_not_come_back_when_the_newer_ones_are_deleted(project, per_job):
+    """predict.py would use them: it knows no config."""
+    old = store().files
+    before = weights()
+    project.configure(lambda config: config["models"]["mlp"].update(epochs=3))
+    project.configure(lambda config: config.update(runs_per_job=per_job))
+    project.call("--until", "train", "train_several")
+    assert weights().keys() == before.keys()
+    for file in {*store().files} - {*old}:
+        file.unlink()
+    shutil.rmtree(project.results / "runs", ignore_errors=True)
+    assert weights() == {path: value for path, value in before.items() if "/lenet/" in path}
 
 
 def test_a_run_of_a_store_can_be_asked_for_by_its_path(project):

@@ -5,6 +5,7 @@ pandas.read_json(file, lines=True) reads as a table; NAME.bin has the runs' file
 other, compressed. So there are files for each job, and not for each run.
 """
 
+import contextlib
 import json
 import re
 import zlib
@@ -119,6 +120,19 @@ def results_of(run_files):
     return above[0].parent if above else None
 
 
+def withdraw_stored(folder):
+    """Have earlier results of a run that are stored count as none: it was trained again.
+
+    Args:
+        folder: of its new results.
+    """
+    for runs in [place for place in Path(folder).absolute().parents if place.name == "runs"][:1]:
+        path = str(Path(folder).absolute().relative_to(runs))
+        for index in Store(runs.parent / "short_runs").files:
+            if json.dumps(path).encode() in index.read_bytes():
+                _withdraw(index, path)
+
+
 def at(folder):
     """The RunFolder of a run, or the StoredRun whose folder that would be."""
     found = below(folder)
@@ -191,14 +205,27 @@ class Store:
                 at[file.name] = [blobs.tell(), len(content)]
                 blobs.write(content)
         shown = {key: record.content[key] for key in SHOWN if key in record.content}
-        line = {"path": path} | shown | vars(summary(record)) | {"at": at}
-        is_cut = index.exists() and index.read_bytes()[-1:] not in (b"\n", b"")
-        with index.open("a") as lines:
-            text = json.dumps(line | {CHECKSUM: checksum(line)}, allow_nan=False)
-            lines.write(("\n" if is_cut else "") + text + "\n")
+        earlier = self.runs.get(path)  # read before the line that replaces it is there
+        _append(index, {"path": path} | shown | vars(summary(record)) | {"at": at})
+        if earlier and earlier.file.stem != name:
+            _withdraw(earlier.file.with_suffix(".jsonl"), path)
         for file in folder.iterdir():
             file.unlink()
         folder.rmdir()
+
+
+def _withdraw(index, path):
+    """Say in a NAME.jsonl that a run of it is superseded, so that it does not come back when the
+    newer results are deleted."""
+    _append(index, {"path": path, "superseded": True})
+
+
+def _append(index, line):
+    """Add a dict with its checksum to a NAME.jsonl."""
+    is_cut = index.exists() and index.read_bytes()[-1:] not in (b"\n", b"")
+    with index.open("a") as lines:
+        text = json.dumps(line | {CHECKSUM: checksum(line)}, allow_nan=False)
+        lines.write(("\n" if is_cut else "") + text + "\n")
 
 
 def _place(name):
@@ -208,11 +235,16 @@ def _place(name):
 
 
 def stored(index):
-    """The StoredRuns in a NAME.jsonl; lines that are damaged count as none."""
+    """The StoredRuns in a NAME.jsonl, but for superseded ones; lines that are damaged count as
+    none."""
+    found = {}
     for text in index.read_text(errors="replace").splitlines():
-        try:
+        with contextlib.suppress(ValueError, KeyError):
             line = parse_json(text, index)
+            path = line["path"]
+            if "superseded" in line:
+                found.pop(path, None)
+                continue
             record = Record(*(line[part] for part in ("made_of", "files", "loaded", "content")))
-            yield StoredRun(line["path"], index.with_suffix(".bin"), record, line["at"])
-        except (ValueError, KeyError):
-            continue
+            found[path] = StoredRun(path, index.with_suffix(".bin"), record, line["at"])
+    return list(found.values())
