@@ -265,6 +265,7 @@ def program(train, *arguments):
 if __name__ == "__main__":
     faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
     flags = commandline.parse(sys.argv[1:], __doc__)
+    del sys.argv[1:]  # a user's module may read them, too
     status = program(several, flags.job, flags.cores) if flags.job else program(one, flags)
     if status == 0:
         progress.of_process.end(progress.TRAINED)

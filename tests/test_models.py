@@ -129,6 +129,11 @@ class Wide(nn.Module):
         return self.layers(x)
 
 
+class Narrow(Wide):
+    def __init__(self, channels, classes):
+        super().__init__(channels, classes, 8)
+
+
 class Trained(nn.Sequential):
     def __init__(self, epochs, classes):
         super().__init__(nn.Flatten(), nn.LazyLinear(epochs), nn.Linear(epochs, classes))
@@ -160,6 +165,15 @@ def test_a_key_of_an_entry_wins_over_what_the_data_decide(of_width):
     model = models.build(run, (1, 8, 8), 10)
     assert model.layers[1].out_features == 7
     assert "classes=10" in models.note_on_supplied(run, (1, 8, 8), 10)
+
+
+def test_an_argument_that_the_data_do_not_have_keeps_its_default(of_width):
+    entry = {"import": "of_width:Wide", "image_size": 8}
+    run = next(iter(grid.expand(config_of(entry)).runs.values()))
+    assert models.build(run, (5,), 3).layers[1].out_features == 64
+    run = next(iter(grid.expand(config_of({"import": "of_width:Narrow"})).runs.values()))
+    with pytest.raises(ValueError, match=r"takes channels.* or `channels: \.\.\.` in its entry"):
+        models.build(run, (5,), 3)
 
 
 def test_a_constructor_that_fails_is_told_with_what_the_data_gave_it(of_width):

@@ -90,6 +90,12 @@ WRONG = {
         "the model's output is torch.complex64 in training; expected torch.float32",
     ),
     "two": (net(scores="(x, x)"), "output for 2 samples is tuple"),
+    "dictionary": (net(scores="{'out': scores}"), "an option of the model such as `aux_logits: "),
+    "thousand": (net(scores="scores.repeat(1, 9)"), "take a key such as `num_classes: 3`"),
+    "embedding": (
+        "class Net(nn.Embedding):\n    def __init__(self):\n        super().__init__(9, 3)\n",
+        "give the dataset `inputs: tokens`",
+    ),
     "mistaken": (net(scores="self.boddy"), "has no attribute 'boddy' (FOLDER/mine.py, line 10)"),
     "needs": (net().replace("self, classes", "self, size, classes"), "lacks size"),
     "empty": (
@@ -108,7 +114,10 @@ class Net(nn.Module):
     ),
     "broken": ("def Net(:\n", "invalid syntax"),
     "missing": ("import no_such_package\n\nNet = nn.Linear\n", "No module named 'no_such_package'"),
-    "other": ("class Nets(nn.Linear):\n    pass\n", "defines no Net; it has nn, Nets"),
+    "other": (
+        "class Nets(nn.Linear):\n    pass\n",
+        "defines no Net; known: nn, Nets (did you mean Nets?)",
+    ),
 }
 
 

@@ -146,4 +146,4 @@ def test_ctrl_c_ends_trials_without_a_traceback(place):
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "GeneratorExit"])
 def test_whatever_a_model_raises_is_told(place, error):
     run = written(place, f"def Net(classes):\n    raise {error}\n")
-    assert trials.answer(run, (1, 8, 8), usual(3))["problem"] == f"it raises {error}"
+    assert trials.answer(run, (1, 8, 8), usual(3))["problem"].startswith(f"it raises {error}")

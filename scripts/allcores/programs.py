@@ -1,5 +1,6 @@
 """Where the programs are, and how users call them: in a clone, or by `allcores` of a wheel."""
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -24,3 +25,15 @@ def snakemake():
 def plan():
     """How a plan is made here."""
     return "allcores plan" if RUN in os.environ else "python scripts/plan.py"
+
+
+@contextlib.contextmanager
+def arguments_hidden():
+    """Hide this program's arguments from the modules of users that are imported meanwhile: many a
+    training script reads sys.argv when it is imported."""
+    arguments = sys.argv[1:]
+    del sys.argv[1:]
+    try:
+        yield
+    finally:
+        sys.argv[1:] = arguments

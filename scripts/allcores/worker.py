@@ -110,10 +110,12 @@ def run(
         raise ValueError(f"expected a timeout of more than 0 seconds; found {timeout!r}")
     if workers is None:
         workers = max(1, cores.allowed() // threads) * count_nodes
-    if workers < 1 or servers < 0 or threads < 1 or workers % count_nodes:
+    counts = workers, servers, threads
+    are_whole = all(isinstance(count, int) for count in counts)
+    if not are_whole or workers < 1 or servers < 0 or threads < 1 or workers % count_nodes:
         raise ValueError(
             f"expected workers >= 1 that {count_nodes} nodes share evenly, servers >= 0 and "
-            f"threads >= 1; found {workers}, {servers} and {threads}"
+            f"threads >= 1, whole numbers; found {workers!r}, {servers!r} and {threads!r}"
         )
     if threads > 1:
         _check_threads_after_fork()

@@ -7,6 +7,7 @@ saved.
 """
 
 import math
+import random
 from itertools import islice
 from typing import NamedTuple
 
@@ -95,11 +96,17 @@ def dropout_seed(seed, epoch, rank):
 
 
 def seed_dropout(seed, epoch, rank):
-    """Seed torch's generators for one epoch on one rank."""
+    """Seed the generators of random numbers for one epoch on one rank."""
+    seed_all(dropout_seed(seed, epoch, rank))
+
+
+def seed_all(seed):
+    """Seed the generators that a network may draw from: torch's, numpy's and Python's."""
     # Without a device, torch.manual_seed() keeps a traceback for each kind that may yet appear.
     has_device = torch.accelerator.is_available()
-    seed_all = torch.manual_seed if has_device else torch.default_generator.manual_seed
-    seed_all(dropout_seed(seed, epoch, rank))
+    (torch.manual_seed if has_device else torch.default_generator.manual_seed)(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
 
 
 class Batches:
@@ -131,12 +138,12 @@ class Batches:
         self.epoch = seed, epoch
         if not (self.crop or self.flip):
             return
-        random = np.random.default_rng([seed, AUGMENTATION, epoch])
+        drawn = np.random.default_rng([seed, AUGMENTATION, epoch])
         if self.crop:
             size = 2, len(self.inputs)
-            self.corners = random.integers(0, 2 * self.crop + 1, size=size, dtype=np.uint8)
+            self.corners = drawn.integers(0, 2 * self.crop + 1, size=size, dtype=np.uint8)
         if self.flip:
-            self.flips = random.random(len(self.inputs), dtype=np.float32) < 0.5
+            self.flips = drawn.random(len(self.inputs), dtype=np.float32) < 0.5
 
     def bytes_of(self, samples):
         """The size of the float32 inputs of samples."""

@@ -7,9 +7,9 @@ import json
 import math
 import os
 import re
+import sys
 import sysconfig
 import tempfile
-import time
 import traceback
 from functools import partial
 from multiprocessing import get_context
@@ -18,14 +18,15 @@ import torch
 
 from allcores import programs
 from allcores.data import augmentation, storage
+from allcores.data.batches import seed_all
 from allcores.machine.lifetime import die_with_parent, how_it_ended
+from allcores.planning import sample_costs
 from allcores.study import fingerprint, registry
 from allcores.tasks import base as tasks
 from allcores.training import losses, models, schedules
 from allcores.training.optimizers import OptimizerMaker
 
 LONGEST = 1000  # characters of a problem
-LONG_ENOUGH, MOST_TIMED = 0.05, 32  # seconds and samples by which a step is timed
 LONGEST_TRIAL = 1e6  # seconds; faulthandler takes no infinite ones
 STEPS = 10**9  # of a schedule that is only made to see whether it can be; enough for any
 
@@ -92,6 +93,7 @@ def answer(run, shape, task, strategies=(), examples=None, vocabulary=None, limi
 
         def try_out():
             die_with_parent()
+            del sys.argv[1:]  # which the model's module may read, and are not its own
             # A thread of C's, which waits for nobody; it ends this process.
             faulthandler.dump_traceback_later(limit, exit=True, file=stack)
             try:
@@ -101,7 +103,8 @@ def answer(run, shape, task, strategies=(), examples=None, vocabulary=None, limi
             except UnfitPartError as error:
                 said = {"problem": error.problem, "place": error.place}
             except BaseException as error:  # as of a model that raises KeyboardInterrupt
-                said = {"problem": f"it raises {type(error).__name__}", "place": _place(run)}
+                problem = f"it raises {type(error).__name__}{_line_of_user(error)}"
+                said = {"problem": problem, "place": _place(run)}
             json.dump(said, answered)
             answered.flush()
             os._exit(0)  # exit() would wait for threads that the model has left
@@ -145,8 +148,8 @@ def tried_out(run, shape, task, strategies=(), examples=None, vocabulary=None):
         vocabulary: number of tokens; None: the inputs are no tokens.
 
     Returns:
-        What costs_of_a_sample() returns, nothing if that fails; and "note", a sentence on what may
-        be unintended, if there is one.
+        What sample_costs.of_a_sample() returns, nothing if that fails; and "note", a sentence on
+        what may be unintended, if there is one.
 
     Raises:
         UnfitPartError: it cannot be trained.
@@ -188,7 +191,7 @@ def _try_out(run, task, strategies, build, inputs):
     Raises:
         ValueError: the model's output does not fit, or it has nothing to train.
     """
-    torch.manual_seed(0)
+    seed_all(0)
     model = build()
     model.train()
     plain = inputs
@@ -228,10 +231,11 @@ def _try_out(run, task, strategies, build, inputs):
     _try_out_one(run, build, plain[:1])
     model.eval()
     with torch.inference_mode():
-        _check_output(model(plain), task, plain, "in evaluation")
+        _check_output(model(plain.clone()), task, plain, "in evaluation")
+    _check_state_dict(build, model, plain)
     with models.precision(run):
         try:
-            return costs_of_a_sample(model, plain, criterion, targets) | note
+            return sample_costs.of_a_sample(model, plain, criterion, targets) | note
         except Exception:  # a compiled model, say
             return note
 
@@ -257,8 +261,43 @@ def _check_output(scores, task, inputs, when):
     if not fits:
         shape = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
         what = "one for each class or number" if task.target == "fixed" else "as the task needs it"
+        if not torch.is_tensor(scores):
+            what += ": an option of the model such as `aux_logits: false`, or a module around it"
+        elif shape[0] == 2 and len(shape) == len(expected):
+            what += f": many models take a key such as `num_classes: {expected[1]}`"
         raise ValueError(
             f"the model's output for 2 samples is {shape} {when}; expected {expected}, {what}"
+        )
+
+
+def _check_state_dict(build, model, inputs):
+    """Check that a model's outputs depend on its state_dict alone, which is what is saved.
+
+    Raises:
+        ValueError: with the same weights, two that are built with other random numbers differ.
+    """
+
+    def outputs_of(network):
+        network.eval()
+        seed_all(0)  # of a dropout that is on in evaluation, too
+        with torch.inference_mode():
+            return network(inputs.clone()).float()
+
+    def outputs_of_another(seed):
+        seed_all(seed)
+        network = build()
+        network.load_state_dict(model.state_dict())
+        return outputs_of(network)
+
+    are_close = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
+    another = outputs_of_another(1)
+    # The model has taken steps, of which it may keep more than its weights.
+    if not (are_close(outputs_of(model), another) or are_close(another, outputs_of_another(2))):
+        raise ValueError(
+            "with the same state_dict it computes something else each time it is built, so that "
+            "saved weights would be scored wrongly: it keeps random numbers, or layers, outside of "
+            "its state_dict; expected self.register_buffer(name, tensor) in place of a tensor as "
+            "an attribute, and torch.nn.ModuleList in place of a list"
         )
 
 
@@ -301,6 +340,10 @@ def _scores(model, inputs):
     try:
         return model(inputs)
     except RuntimeError as error:
+        if inputs.is_floating_point() and "indices" in str(error):
+            error.add_note(
+                "for a network that embeds whole numbers, give the dataset `inputs: tokens`"
+            )
         if inputs.is_floating_point():
             raise
         raise ValueError(
@@ -342,58 +385,3 @@ def _try_out_one(run, build, sample):
         raise ValueError(
             f"a batch of {run.batch_size} leaves {run.workers} worker(s) one sample each: {error}"
         ) from None
-
-
-def costs_of_a_sample(model, inputs, criterion, targets):
-    """What it takes to train a model on a sample.
-
-    Args:
-        inputs: (2, ...).
-        criterion: function of scores and targets that gives the loss.
-        targets: (2,), of these inputs.
-
-    Returns:
-        {"seconds": of forward and backward pass on a thread; "activation_bytes": kept for the
-        backward pass; "weight_bytes": of the model}
-    """
-    model.train()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        seconds = _seconds_of_a_sample(model, inputs, criterion, targets)
-    finally:
-        torch.set_num_threads(threads)
-    return {
-        "seconds": seconds,
-        "activation_bytes": _activation_bytes(model, inputs) / len(inputs),
-        "weight_bytes": sum(parameter.nbytes for parameter in model.parameters()),
-    }
-
-
-def _seconds_of_a_sample(model, inputs, criterion, targets):
-    """Timed with as many samples, MOST_TIMED at most, as take LONG_ENOUGH."""
-    while True:
-        criterion(model(inputs).float(), targets).backward()  # the first time takes longer
-        began = time.perf_counter()
-        criterion(model(inputs).float(), targets).backward()
-        seconds = time.perf_counter() - began
-        if seconds > LONG_ENOUGH or len(inputs) >= MOST_TIMED:
-            return seconds / len(inputs)
-        inputs, targets = (
-            values.repeat(4, *[1] * (values.ndim - 1)) for values in (inputs, targets)
-        )
-
-
-def _activation_bytes(model, inputs):
-    activations = {}
-    weights = {tensor.untyped_storage().data_ptr() for tensor in model.parameters()}
-
-    def keep(tensor):
-        memory = tensor.untyped_storage()
-        if memory.data_ptr() not in weights:
-            activations[memory.data_ptr()] = memory.nbytes()
-        return tensor.detach()  # the tensor itself would be in a circle that Python does not see
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(inputs)
-    return sum(activations.values())

@@ -113,6 +113,10 @@ def _check_model(path, label, entry):
                 problem += _of_same_name(model, nested)
             elif where[2] in nested:
                 where = (*path, grid.OPTIONS, *where[2:])
+                if problem.startswith("unknown key"):
+                    problem = f"unknown key; {choices(where[3], model.options)}"
+            elif problem.startswith("unknown key"):
+                problem += _of_optimizer(where[2], entry)
             yield where, problem
     if "import" in entry and "name" in entry:
         yield (*path, "name"), "conflicts with `import`; expected one of them"
@@ -132,11 +136,28 @@ def _check_model(path, label, entry):
             yield (*path, key, "name"), problem
         else:
             yield from check_options((*path, key), settings, components[name])
+            yield from _check_lengths((*path, key), settings, components[name])
             cannot_exclude = name in OWN_DECAY or "weight_decay" not in (
                 components[name].options or ()
             )
             if key == "optimizer" and "decay_biases" in entry and cannot_exclude:
                 yield (*path, "decay_biases"), f"{name} cannot leave biases out of weight decay"
+
+
+def _check_lengths(path, settings, component):
+    """Lists of an optimizer, such as Adam's betas, have as many elements as their defaults."""
+    for key, value in settings.items():
+        default = (component.options or {}).get(key)
+        if isinstance(default, tuple) and isinstance(value, list) and len(value) != len(default):
+            yield (*path, key), f"found {value!r}; expected {len(default)} like {list(default)}"
+
+
+def _of_optimizer(key, entry):
+    """Where a key belongs that is unknown in an entry but is an option of its optimizer."""
+    key = {"learning_rate": "lr"}.get(key, key)
+    name = registry.canonical(mapping(entry.get("optimizer")).get("name"), registry.optimizers())
+    is_option = name is not None and key in (registry.optimizers()[name].options or ())
+    return f"; of the optimizer: write `optimizer: {{{key}: ...}}`" if is_option else ""
 
 
 def _of_same_name(model, nested):
@@ -185,10 +206,10 @@ def _check_estimator(path, entry, known):
         if key in given:
             yield (*path, key), f"is decided by `{given[key]}` of a study; expected no such key"
         elif known is not None and key not in known:
-            problem = "unknown key"
+            problem = f"unknown key; {choices(key, known)}"
             if key in grid.HYPERPARAMETERS:
                 problem = "has no meaning for an estimator, which trains itself"
-            yield (*path, key), f"{problem}; {choices(key, known)}"
+            yield (*path, key), problem
     missing = [key for key, default in (known or {}).items() if default is ... and key not in entry]
     if missing:
         yield path, f"lacks {', '.join(missing)}"

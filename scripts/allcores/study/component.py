@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from allcores.programs import PROGRAMS
+from allcores.programs import PROGRAMS, arguments_hidden
 
 # The arguments of a model that are passed according to the data.
 DECIDED_BY_DATA = frozenset({"shape", "channels", "image_size", "classes", "vocabulary"})
@@ -67,7 +67,8 @@ class Component:
 
     def load(self):
         """The function or class itself."""
-        return getattr(importlib.import_module(self.module), self.attribute)
+        with arguments_hidden():
+            return getattr(importlib.import_module(self.module), self.attribute)
 
 
 @functools.cache
@@ -212,7 +213,7 @@ def imported(path, kind="models"):
     file = source_of(module)
     if file is None:
         raise ValueError(
-            f"{path} cannot be imported; expected package.module:Name, with the package in "
+            f"{path} cannot be imported; expected package.module:Name, without .py, the package in "
             f"{Path.cwd()} or on PYTHONPATH"
         )
     defined_in, node = _definition(module, attribute)
@@ -269,7 +270,7 @@ def _definition(module, name, visited=frozenset()):
     origins, unclear = _origins(module, file.stem == "__init__", tree)
     if name not in origins and not unclear:
         public = [public_name for public_name in origins if not public_name.startswith("_")]
-        raise ValueError(f"{module}:{name}: {file} defines no {name}; it has {', '.join(public)}")
+        raise ValueError(f"{module}:{name}: {file} defines no {name}; {choices(name, public)}")
     entry = origins.get(name)
     if isinstance(entry, tuple):
         return _definition(*entry, visited | {(module, name)})

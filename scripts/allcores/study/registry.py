@@ -20,6 +20,8 @@ CONFIG = PROJECT / "config" / "config.yaml"
 UNUSABLE_OPTIMIZERS = {"LBFGS", "Muon", "SparseAdam"}
 # These look at a tensor as a whole, not at each of its elements alone.
 WHOLE_TENSOR_OPTIMIZERS = {"Adafactor"}
+# Options of theirs that are switches, which their defaults, None, do not show.
+SWITCHES = dict.fromkeys(("foreach", "fused"), (None, True, False))
 
 
 def files(folder):
@@ -108,6 +110,7 @@ def optimizers():
                     usable[alias.name] = component.read(
                         "optimizers", alias.name, "torch.optim", file, classes[alias.name]
                     )
+                    usable[alias.name].constants["ALLOWED"] = SWITCHES
     return usable
 
 

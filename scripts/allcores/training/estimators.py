@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import torch
 
-from allcores.data.batches import Batches
+from allcores.data.batches import Batches, seed_all
 from allcores.machine import lifetime
 from allcores.study import registry
 from allcores.training import models
@@ -131,6 +131,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     targets = dataset.task.scaled(dataset.targets, scaling)[samples]
     progress.batch()
     clock.enter("compute")
+    seed_all(run.seed)  # which some draw from that take no random_state
     with _signs_of_life(clock):
         model.fit(inputs, targets)
     lifetime.end_processes_of_joblib()

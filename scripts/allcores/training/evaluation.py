@@ -72,7 +72,9 @@ def scores_of(model, source, samples):
         source: Batches.
         samples: positions in it, (n,) int64.
     """
+    is_network = not getattr(model, "gives_probabilities", False)
     for start in range(0, len(samples), BATCH_SIZE):
         part = samples[start : start + BATCH_SIZE]
         inputs = source.plain(part)
-        yield part, inputs, model(inputs)
+        scores = model(inputs.clone())  # which it may change
+        yield part, inputs, scores.float() if is_network else scores

@@ -3,11 +3,17 @@
 import math
 from functools import partial
 
-import torch
-
 from allcores.data import augmentation
 from allcores.data import targets as targets_of
-from allcores.data.batches import Batches, count_batches, loaded, seed_dropout, shards, shuffled
+from allcores.data.batches import (
+    Batches,
+    count_batches,
+    loaded,
+    seed_all,
+    seed_dropout,
+    shards,
+    shuffled,
+)
 from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
 from allcores.study import registry
@@ -35,7 +41,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     Raises:
         DivergedError: the loss is no longer finite.
     """
-    torch.manual_seed(run.seed)
+    seed_all(run.seed)
     model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
     make_optimizer = OptimizerMaker.of_run(run, model)
     strategy = registry.strategies()[run.strategy.name].load()

@@ -87,11 +87,15 @@ def supplied(run, shape, outputs, vocabulary=None):
     parameters = component.arguments or inspect.signature(component.load()).parameters
     wanted = set(parameters) - set(run.model.options)
     available = arguments(shape, outputs, vocabulary)
-    missing = [name for name in arguments((1, 1, 1), 1, 1) if name in wanted - set(available)]
-    if missing:
+    unknown = [name for name in arguments((1, 1, 1), 1, 1) if name in wanted - set(available)]
+    signature = inspect.signature(component.load()).parameters if unknown else {}
+    has_default = [name for name, one in signature.items() if one.default is not one.empty]
+    if missing := [name for name in unknown if name not in has_default]:
+        in_entry = f", or `{missing[0]}: ...` in its entry" if ":" in run.model.name else ""
         raise ValueError(
             f"{run.model.name} takes {', '.join(missing)}, which samples of the shape "
             f"{tuple(shape)} do not have; expected a model that takes {', '.join(available)}"
+            + in_entry
         )
     return {name: value for name, value in available.items() if name in wanted}
 
