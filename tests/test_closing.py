@@ -276,13 +276,3 @@ def test_stores_that_are_mostly_of_no_use_are_told(tmp_path, monkeypatch):
     assert list(closing._of_stores(folder, table)) == []
     monkeypatch.setattr(closing, "LEAST_UNUSED", 1000)
     assert "0 of 0 MB" in next(closing._of_stores(folder, table))
-
-
-def test_what_another_call_writes_of_its_jobs_is_kept(tmp_path):
-    folder = ResultsFolder(str(tmp_path))
-    names = [f"18eb4ddc9eec9d{number:02}" for number in range(2)]
-    with journal.held(folder, names[0]):
-        journal.forget_calls(folder, names[1])
-        assert (tmp_path / "calls" / names[0]).is_dir()
-    journal.forget_calls(folder, names[1])
-    assert not (tmp_path / "calls" / names[0]).exists()

@@ -388,7 +388,9 @@ def test_nothing_is_removed_under_a_call_that_may_go_on(tmp_path, is_going_on):
     assert (said is None) == (is_going_on is False)
     if is_going_on is None:
         assert f"delete {folder.call_file(journal.CALL)}" in said
-    lock = journal.held(folder, "a" * 12)  # an earlier call, which call.json does not know any more
+    lock = journal.lock_or_wait(
+        folder
+    )  # of an earlier call, which call.json does not know any more
     assert journal.going_on(folder, call)
     lock.close()
     assert (journal.going_on(folder, call) is None) == (is_going_on is False)

@@ -93,7 +93,8 @@ def fill_disk(project, random):
 
 
 def second_call(project, random):
-    """The same call again, while the first is going on: Snakemake's lock turns it away."""
+    """The same call again, while the first is going on: Snakemake's lock turns it away, or it waits
+    for the end of the first."""
     time.sleep(random.choice(SECONDS) * random.random())
     other = project.snakemake()
     output, _ = other.communicate(timeout=300)

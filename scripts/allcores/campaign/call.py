@@ -87,8 +87,7 @@ class Call:
             self._check(*self._if_given(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
             stop_at(unusable(Path(self.folder.path).absolute()))
-            is_next_turn = os.environ.get(RESTARTS, "0") != "0"
-            if is_next_turn:
+            if os.environ.get(RESTARTS, "0") != "0":  # the next turn of a job
                 self._unlock()
         self._expand()
         if self.local_cores is not None and not self.launcher:
@@ -261,10 +260,8 @@ class Call:
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         internals.forget_resources(submitted)
-        earlier = journal.read_call(self.folder)
-        if earlier is None or earlier.is_going_on is False:
-            journal.forget_calls(self.folder, self.name)
         self.hold()
+        journal.forget_calls(self.folder, self.name)
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)
         self._watch(jobs, logger)
@@ -272,8 +269,12 @@ class Call:
 
     @functools.cache  # noqa: B019
     def hold(self):
-        """Keep from other calls what it writes about its shared jobs, until it ends."""
-        self.open.enter_context(journal.held(self.folder, self.name))
+        """Keep other calls out of the results folder; after one that went on, begin again."""
+        if lock := journal.lock_or_wait(self.folder):
+            self.open.enter_context(lock)
+            return
+        self.goes_on = True
+        sys.exit(0)
 
     @functools.cache  # noqa: B019
     def try_out_models(self):
@@ -378,8 +379,7 @@ class Call:
     def fail(self):
         """After a job has failed, or the call was stopped."""
         self.open.close()
-        is_left = internals.is_told_to_leave(self.workflow)
-        if is_left:
+        if is_left := internals.is_told_to_leave(self.workflow):
             internals.cancel_submitted_jobs(self.workflow)
         is_stopped = is_left or internals.is_told_to_finish(self.workflow)
         if not is_stopped and self.is_main and not self.undecided:

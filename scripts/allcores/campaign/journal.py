@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import shutil
+import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from allcores.machine import slurm
 from allcores.training import progress
 
 CALL, JOBS = "call.json", "jobs.jsonl"
-LOCK = "lock"  # in the folder of a call's shared jobs
+LOCK = "lock"
 # The states of a job that has begun; STOPPED: the call was told to end before the job had.
 RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 
@@ -166,17 +167,32 @@ def _calls(folder):
     return [one for one in places if one.is_dir() and re.fullmatch("[0-9a-f]{12,}", one.name)]
 
 
-def held(folder, name):
-    """The lock of what a call writes about its shared jobs, a file to keep open while it goes on.
+def lock_or_wait(folder):
+    """The lock of a results folder, a file to keep open while a call goes on there; None: another
+    call had it, and has ended now.
 
-    Args:
-        name: of new_call().
+    Snakemake's own lock does not suffice: a call that ends removes the locks of all others, and two
+    calls with other targets may train the same runs.
     """
-    place = Path(folder.call_file(name))
-    place.mkdir(parents=True, exist_ok=True)
-    lock = (place / LOCK).open("w")
-    files.hold(lock)
+    file = _lock_file(folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lock = file.open("w")
+    try:
+        files.hold(lock, wait=False)
+    except BlockingIOError:
+        record = read_call(folder)
+        is_known = record is not None and record.is_going_on is not False
+        who = f" (process {record.pid} on {record.host})" if is_known else ""
+        waiting = f"Another call is going on in {folder.path}{who}: waiting for its end"
+        print(waiting, file=sys.stderr, flush=True)
+        with lock:
+            files.hold(lock)
+        return None
     return lock
+
+
+def _lock_file(folder):
+    return Path(folder.call_file(LOCK))
 
 
 def going_on(folder, call):
@@ -190,19 +206,17 @@ def going_on(folder, call):
             f"the latest call was made on {call.host}, and whether it goes on cannot be seen from "
             f"here: if it has ended, delete {folder.call_file(CALL)}"
         )
-    if (call is not None and call.is_going_on) or any(map(_is_held, _calls(folder))):
+    if (call is not None and call.is_going_on) or _is_held(folder):
         return "a call of snakemake is going on here"
     return None
 
 
-def _is_held(place):
-    try:
-        with (place / LOCK).open("w") as lock:
+def _is_held(folder):
+    with contextlib.suppress(FileNotFoundError), _lock_file(folder).open("r+") as lock:
+        try:
             files.hold(lock, wait=False)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+        except BlockingIOError:
+            return True
     return False
 
 
@@ -212,9 +226,9 @@ def forget_calls(folder, name):
     Args:
         name: of the call that goes on here.
     """
+    latest = read_call(folder)
+    if latest is not None and latest.is_going_on is not False:
+        return  # on another machine, whose lock may not be seen here
     for place in _calls(folder):
         if place.name != name:
-            # That call goes on, is another user's, or another call forgets it at the same time.
-            with contextlib.suppress(OSError), (place / LOCK).open("w") as lock:
-                files.hold(lock, wait=False)
-                shutil.rmtree(place)
+            shutil.rmtree(place, ignore_errors=True)  # another user's, say

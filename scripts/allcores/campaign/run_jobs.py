@@ -182,6 +182,7 @@ class RunJobs:
         if self.call.executes:
             file = Path(self.folder.shared_job(self.call.name, number, "json"))
             self.call.hold()
+            file.parent.mkdir(parents=True, exist_ok=True)
             runs = {
                 run.path: list(map(str, self._arguments(run, file.with_suffix("") / str(place))))
                 for place, run in enumerate(group)

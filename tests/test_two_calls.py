@@ -1,0 +1,60 @@
+"""Two calls at once in one project: each run is trained once, and both calls end well."""
+
+import patience
+import pytest
+from project import Project, copy
+
+CONFIG = """
+models:
+  slow: {import: "slow:Net", batch_size: 8, epochs: 2, optimizer: {name: sgd, lr: 0.1}}
+datasets:
+  tiny: {name: synthetic, count: 40, test: 0, size: 8, classes: 2}
+studies:
+  one: {datasets: [tiny], folds: 2, models: [slow]}
+  two: {datasets: [tiny], folds: 2, models: [slow], seeds: [0, 1]}
+recipe: fixed
+runs_per_job: PER_JOB
+"""
+SLOW = """
+import time
+from pathlib import Path
+
+from torch import nn
+
+
+class Net(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), nn.LazyLinear(classes))
+
+    def forward(self, images):
+        while Path("results/mine/checkpoints").exists() and not Path("go").exists():
+            time.sleep(0.05)  # in trainings, not when it is tried out
+        return super().forward(images)
+"""
+
+
+@pytest.mark.parametrize(
+    ("targets", "per_job"), [(("report_one", "report_two"), 4), (("all", "all"), 1)]
+)
+def test_the_second_waits_for_the_first(tmp_path, targets, per_job):
+    project = copy(tmp_path)
+    project.config.write_text(CONFIG.replace("PER_JOB", str(per_job)))
+    (tmp_path / "slow.py").write_text(SLOW)
+    other = Project(tmp_path)
+    other.config = tmp_path / "other.yaml"
+    other.config.write_text(project.config.read_text().replace('import: "slow:Net"', "name: mlp"))
+    with project.snakemake(targets[0]) as first:
+        patience.wait_for(lambda: list(project.results.glob("checkpoints/**/fold*")))
+        # Of another config; its end removes all locks of Snakemake's, those of others, too.
+        other.call("--until", "prepare_dataset")
+        with project.snakemake(targets[1]) as second:
+            said = next((line for line in second.stdout if "Another call is going on" in line), "")
+            first_has_ended = first.poll() is not None
+            (tmp_path / "go").touch()
+            assert "in results/mine" in said
+            assert not first_has_ended
+            said = patience.ended(second, 300)
+        assert second.returncode == 0, said
+        said = patience.ended(first, 300)
+        assert first.returncode == 0, said
+    assert project.planned() == {}
