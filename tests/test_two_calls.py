@@ -1,8 +1,15 @@
 """Two calls at once in one project: each run is trained once, and both calls end well."""
 
+import threading
+
 import patience
 import pytest
+import yaml
 from project import Project, copy
+
+from allcores.campaign import journal, status
+from allcores.study import grid
+from allcores.study.results_folder import ResultsFolder
 
 CONFIG = """
 models:
@@ -58,3 +65,17 @@ def test_the_second_waits_for_the_first(tmp_path, targets, per_job):
         said = patience.ended(first, 300)
         assert first.returncode == 0, said
     assert project.planned() == {}
+
+
+def test_who_watches_waits_for_a_call_that_tries_out_its_models(tmp_path, monkeypatch):
+    """It has locked the folder, and has no journal yet."""
+    monkeypatch.setattr(status, "PATIENCE", 0)
+    table = grid.expand(yaml.safe_load(CONFIG.replace("PER_JOB", "1").replace("slow:Net", "a:b")))
+    folder = ResultsFolder(str(tmp_path))
+    watching = threading.Thread(target=status.Status(folder, table).watch, daemon=True)
+    with journal.lock_or_wait(folder):
+        watching.start()
+        watching.join(2)
+        assert watching.is_alive()
+    watching.join(patience.seconds(10))
+    assert not watching.is_alive()

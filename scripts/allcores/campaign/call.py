@@ -260,15 +260,13 @@ class Call:
         internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         internals.forget_resources(submitted)
-        self.hold()
         journal.forget_calls(self.folder, self.name)
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)
         self._watch(jobs, logger)
         internals.finish_by_signals(self.workflow, self.local_cores is None, self._note_stop)
 
-    @functools.cache  # noqa: B019
-    def hold(self):
+    def _hold(self):
         """Keep other calls out of the results folder; after one that went on, begin again."""
         if lock := journal.lock_or_wait(self.folder):
             self.open.enter_context(lock)
@@ -278,9 +276,11 @@ class Call:
 
     @functools.cache  # noqa: B019
     def try_out_models(self):
-        """Try out and time each model, unless the call is none that trains: a dry run."""
+        """Keep other calls out, try out and time each model, unless the call is none that trains:
+        a dry run, or a job that a call has submitted."""
         if not (self.is_main and self.executes):
             return
+        self._hold()
         if self.local_cores is not None:
             self._warm_up()
         known = self.folder.tried_out

@@ -206,12 +206,13 @@ def going_on(folder, call):
             f"the latest call was made on {call.host}, and whether it goes on cannot be seen from "
             f"here: if it has ended, delete {folder.call_file(CALL)}"
         )
-    if (call is not None and call.is_going_on) or _is_held(folder):
+    if (call is not None and call.is_going_on) or is_held(folder):
         return "a call of snakemake is going on here"
     return None
 
 
-def _is_held(folder):
+def is_held(folder):
+    """Whether a call of this machine is going on in a results folder, or is about to begin."""
     with contextlib.suppress(FileNotFoundError), _lock_file(folder).open("r+") as lock:
         try:
             files.hold(lock, wait=False)

@@ -181,7 +181,6 @@ class RunJobs:
         self.mark_of |= {run.path: mark for run in group}
         if self.call.executes:
             file = Path(self.folder.shared_job(self.call.name, number, "json"))
-            self.call.hold()
             file.parent.mkdir(parents=True, exist_ok=True)
             runs = {
                 run.path: list(map(str, self._arguments(run, file.with_suffix("") / str(place))))

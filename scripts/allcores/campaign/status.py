@@ -8,7 +8,7 @@ from allcores import programs
 from allcores.campaign import board, closing, journal, state
 
 DIGEST = "[0-9a-f]" * 8  # in the name of a recipe of one processor
-PATIENCE = 5.0  # seconds that a call may take until its journal is there
+PATIENCE = 10.0  # seconds that a call may take until it has locked the results folder
 
 
 class Status:
@@ -33,7 +33,7 @@ class Status:
             arguments: what follows --configfile in the command.
         """
         yield from look.lines()
-        if look.call and look.is_over:
+        if look.call and look.is_over and not journal.is_held(self.folder):
             yield "no call of snakemake is going on here"
         # On a cluster, the same call as before tries again what failed.
         is_here = look.call is None or not (look.call.is_spread or look.call.batch_job)
@@ -57,6 +57,7 @@ class Status:
             known = {one.state for one in seen.runs.values()}
             is_seen = seen.call and (seen.call.is_going_on is not None or state.RUNNING in known)
             is_over, are_done = seen.is_over or not is_seen, known == {state.DONE}
+            is_over &= not journal.is_held(self.folder)
             if is_over and (are_done or time.monotonic() - started > PATIENCE):
                 screen.over.set()
             return seen.lines()
