@@ -229,10 +229,9 @@ def _try_out(run, task, strategies, build, inputs):
         optimizer.step()
     _try_out_another(run, model, plain)
     _try_out_one(run, build, plain[:1])
-    model.eval()
-    with torch.inference_mode():
-        _check_output(model(plain.clone()), task, plain, "in evaluation")
-    _check_state_dict(build, model, plain)
+    scores = _evaluated(model, plain)
+    _check_output(scores, task, plain, "in evaluation")
+    _check_state_dict(build, model.state_dict(), plain, scores)
     with models.precision(run):
         try:
             return sample_costs.of_a_sample(model, plain, criterion, targets) | note
@@ -270,29 +269,35 @@ def _check_output(scores, task, inputs, when):
         )
 
 
-def _check_state_dict(build, model, inputs):
+def _evaluated(model, inputs):
+    """The output of a model in evaluation."""
+    model.eval()
+    seed_all(0)  # of a dropout that is on in evaluation, too
+    with torch.inference_mode():
+        return model(inputs.clone())
+
+
+def _check_state_dict(build, state_dict, inputs, scores):
     """Check that a model's outputs depend on its state_dict alone, which is what is saved.
+
+    Args:
+        build: makes another one.
+        scores: its outputs for the inputs.
 
     Raises:
         ValueError: with the same weights, two that are built with other random numbers differ.
     """
 
-    def outputs_of(network):
-        network.eval()
-        seed_all(0)  # of a dropout that is on in evaluation, too
-        with torch.inference_mode():
-            return network(inputs.clone()).float()
-
-    def outputs_of_another(seed):
+    def scores_of_another(seed):
         seed_all(seed)
-        network = build()
-        network.load_state_dict(model.state_dict())
-        return outputs_of(network)
+        model = build()
+        model.load_state_dict(state_dict)
+        return _evaluated(model, inputs)
 
     are_close = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
-    another = outputs_of_another(1)
+    another = scores_of_another(1)
     # The model has taken steps, of which it may keep more than its weights.
-    if not (are_close(outputs_of(model), another) or are_close(another, outputs_of_another(2))):
+    if not (are_close(scores, another) or are_close(another, scores_of_another(2))):
         raise ValueError(
             "with the same state_dict it computes something else each time it is built, so that "
             "saved weights would be scored wrongly: it keeps random numbers, or layers, outside of "
