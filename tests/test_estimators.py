@@ -15,7 +15,7 @@ from test_multilabel import FRAME as LABELLED
 from test_multilabel import LABELS
 from test_several_numbers import FRAME, TARGETS, standardised
 
-from allcores.analysis import metrics, products
+from allcores.analysis import collect, metrics, products
 from allcores.data import storage
 from allcores.planning import trials
 from allcores.serving import samples
@@ -368,6 +368,20 @@ def test_ranks_of_confident_estimators_are_scikit_learns(laboratory, path, optio
     assert measured["roc_auc"] == sklearn_metrics.roc_auc_score(true, chances[:, 1])
     assert measured["pr_auc"] == sklearn_metrics.average_precision_score(true, chances[:, 1])
     assert measured["log_loss"] == sklearn_metrics.log_loss(true, chances)
+
+
+def test_estimators_of_different_precision_stand_in_one_table(tmp_path, laboratory):
+    pairs, rows, logistic = [], [], "sklearn.linear_model:LogisticRegression"
+    for name, path in ("forest", FOREST), ("logistic", logistic):
+        laboratory.conduct(estimator_run(Choice("wine", "wine", {}), path), name)
+        files = run_files.RunFolder(laboratory.folder / name)
+        pairs.append((run_files.metrics(files), files))
+        rows.append(metrics.probabilities(metrics.predictions(*pairs[-1])))
+    assert {str(chances.dtype) for chances in rows} == {"float32", "float64"}
+    for order in (1, -1):
+        collect.predictions_of_all(pairs[::order]).to_parquet(file := tmp_path / "all.parquet")
+        kept = np.stack(pd.read_parquet(file)["probabilities"])
+        assert np.array_equal(kept, np.concatenate(rows[::order]))
 
 
 class Ridge(linear_model.Ridge):

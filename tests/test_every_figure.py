@@ -85,7 +85,7 @@ def frames(tmp_path_factory):
         found[name][columns] = found[name][columns].replace(names)
     found |= {"runs": tidy.runs(records, measured), "facts": FACTS}
     found |= {"utilisation": collect.of_all(pairs, collect.utilisation)}
-    found |= {"predictions": collect.of_all(pairs, metrics.predictions)}
+    found |= {"predictions": collect.predictions_of_all(pairs)}
     found |= {f"against_{name}": found[name] for name in ("runs", "utilisation")}
     baseline = found["runs"].query("strategy == 'serial'")
     swept = pd.concat([baseline.assign(swept_lr=lr) for lr in (0.1, 0.2)], ignore_index=True)

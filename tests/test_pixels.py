@@ -206,7 +206,7 @@ def test_the_best_and_the_worst_masks_are_drawn(tmp_path, laboratory):
     masks[:, 0] = WITHOUT_CLASS
     laboratory.conduct(run_on(tmp_path / "scenes", masks, epochs=4))
     files = RunFolder(laboratory.folder / "run")
-    frame = collect.of_all([(run_files.metrics(files), files)], analysis_metrics.predictions)
+    frame = collect.predictions_of_all([(run_files.metrics(files), files)])
     mean_iou = analysis_metrics.Metric.of("mean_iou")
     facts = products.Facts("s", "serial", None, (), metrics=(mean_iou,))
     drawn = products.load("masks_figure").figure(frame, facts)

@@ -8,7 +8,6 @@ from conftest import DDP, using, vary
 from test_own_parts import module  # noqa: F401
 
 from allcores.analysis import collect, products
-from allcores.analysis import metrics as analysis_metrics
 from allcores.data.batches import shards, shuffled
 from allcores.planning import trials
 from allcores.serving import output, samples
@@ -95,7 +94,7 @@ def test_the_best_and_the_worst_are_drawn(run, laboratory, tmp_path, shape):
     np.savez(tmp_path / "mine.npz", **{name: inputs})
     laboratory.conduct(run)
     files = RunFolder(laboratory.folder / "run")
-    frame = collect.of_all([(run_files.metrics(files), files)], analysis_metrics.predictions)
+    frame = collect.predictions_of_all([(run_files.metrics(files), files)])
     facts = products.Facts("s", "serial", None, ())
     drawn = products.load("reconstructions_figure").figure(frame, facts)
     errors = sorted(frame["predicted"])

@@ -3,6 +3,7 @@
 import io
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from allcores.analysis import metrics, selection, tidy
@@ -37,7 +38,7 @@ def of_study(study):
         "candidates": selection.candidates(study, all_metrics, measured),
         "missing": pd.DataFrame({"run": missing, "log": [study.log(path) for path in missing]}),
     }
-    frames["predictions"] = of_all(pairs, metrics.predictions)
+    frames["predictions"] = predictions_of_all(pairs)
     return selection.by_family(study, frames)
 
 
@@ -110,6 +111,19 @@ def of_all(runs, read):
         pd.DataFrame(tidy.identify(run), index=[0]).merge(read(run, files), how="cross")
         for run, files in runs
     )
+
+
+def predictions_of_all(runs):
+    """The metrics.predictions() of all runs, probabilities as float64.
+
+    Args:
+        runs: see of_all().
+    """
+    frame = of_all(runs, metrics.predictions)
+    if "probabilities" in frame:  # a Parquet column has one type, and each estimator its own
+        given = frame["probabilities"]
+        frame["probabilities"] = given.map(lambda row: np.asarray(row, float), na_action="ignore")
+    return frame
 
 
 def utilisation(run, files):
