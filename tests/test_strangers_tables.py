@@ -81,6 +81,7 @@ HEADERLESS = {
     "numbers": "5.1,3.5,setosa\n4.9,3.0,setosa\n6.3,2.5,virginica\n5.8,2.7,virginica\n",
     "texts": "p,x,s\ne,x,s\np,b,t\ne,x,t\np,x,s\n",
     "twice": "1,1,a\n2,3,b\n4,5,a\n6,7,b\n",
+    "blanks": "5.1, 3.5, setosa\n4.9, 3.0, setosa\n6.3, 2.5, virginica\n5.8, 2.7, virginica\n",
 }
 
 
@@ -92,6 +93,63 @@ def test_a_file_without_names_loses_no_row(tmp_path, name):
     samples = table.load(None, path=file, target="2", header=False)
     assert samples.train == rows
     assert {column["name"] for column in samples.columns} == {"0", "1"}
+
+
+def test_a_first_row_that_was_taken_for_names_is_told(tmp_path):
+    file = written(tmp_path, "1.5,b,c\n2.5,d,e\n3.5,f,g\n")
+    with pytest.raises(ValueError, match=r"no column 'y'; found '1.5', 'b', 'c'; if .*header: f"):
+        table.load(None, path=file, target="y")
+    with pytest.raises(ValueError, match=r"no column 'y'; found '0', '1', '2'$"):
+        table.load(None, path=file, target="y", header=False)
+
+
+def test_measurements_as_classes_are_noted(tmp_path):
+    rows = "".join(f"{n},{n % 5 + 60.2}\n" for n in (3, 1, 2) * 5)
+    notes = table.load(None, path=written(tmp_path, f"x,child\n{rows}"), target="child").notes
+    (note,) = [note for note in notes if "child" in note]
+    assert "numbers with fractions" in note and "`task: regression`" in note
+
+
+@pytest.mark.parametrize("name", ["ID", "id", "patient_id", "patientId"])
+def test_an_id_that_repeats_is_noted(tmp_path, name):
+    numbers = [(7 * n) % 18 + 1000 for n in range(20)]
+    rows = "".join(f"{number},{'ab'[n % 2]}\n" for n, number in enumerate(numbers))
+    notes = table.load(None, path=written(tmp_path, f"{name},y\n{rows}"), target="y").notes
+    assert f"{name} has 18 different numbers in 20 rows: if it is no feature, write" in notes[0]
+    for other in ("PAID", "paid", "Madrid", "identity_score"):
+        file = written(tmp_path, f"{other},y\n{rows}")
+        assert not table.load(None, path=file, target="y").notes
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            ['"5,1"', '"4,9"', '"12,75"', '"6,0"'] * 3,
+            "decimal comma (pandas.read_csv(FILE, decimal=",
+        ),
+        (["1", "2", "3", "?"] * 3, "all but 3 are numbers: '?'; `missing_values: ['?']` makes"),
+    ],
+)
+def test_texts_that_are_nearly_numbers_are_noted_with_a_remedy(tmp_path, values, told):
+    rows = "".join(f"{value},{'ab'[n % 2]}\n" for n, value in enumerate(values))
+    notes = table.load(None, path=written(tmp_path, f"x,y\n{rows}"), target="y").notes
+    assert told in notes[0]
+
+
+def test_all_columns_of_no_categories_are_told_at_once(tmp_path):
+    rows = "".join(f"name {n},day {n},{n},{'ab'[n % 2]}\n" for n in range(40))
+    with pytest.raises(ValueError, match=r"name has 40.*day has 40.*`drop: \[name, day\]`"):
+        table.load(None, path=written(tmp_path, f"name,day,x,y\n{rows}"), target="y")
+
+
+def test_an_infinite_number_can_be_missing(tmp_path):
+    file = written(tmp_path, "x,y\n1,a\ninf,b\n3,a\n2,b\n")
+    with pytest.raises(ValueError, match=r"holds inf in row 1 \(counted from 0\).*missing_values"):
+        table.load(None, path=file, target="y")
+    options = {"missing_values": ["inf"], "missing": "mean"}
+    (inputs,) = table.load(None, path=file, target="y", **options).chunks
+    assert np.isnan(inputs[1, 0])
 
 
 def test_names_may_be_numbers_if_the_config_says_so(tmp_path):

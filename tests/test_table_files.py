@@ -59,9 +59,9 @@ def test_a_table_that_cannot_be_used_is_told(tmp_path, columns, options, message
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (DAYS, "holds Timestamp.*expected numbers or texts"),
+        (DAYS, "holds Timestamp.*expected numbers or categories"),
         (pd.to_timedelta(np.arange(30), unit="h"), "holds Timedelta"),
-        ([[1, 2]] * 30, "expected numbers or texts, or `drop`"),
+        ([[1, 2]] * 30, r"expected numbers or categories, or `drop: \[odd\]`"),
     ],
 )
 def test_values_of_parquet_that_are_no_categories_are_told(tmp_path, values, message):

@@ -171,17 +171,26 @@ def _refuse_separators(path):
 def _check_header(path, frame, header):
     """Raise a ValueError if names occur twice or, unless the config says that they are names, look
     like values."""
-    names = [name.strip() for name in _first_row(path) if name.strip()]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    names = [name for name in _first_row(path) if name.strip()]
+    stripped = [name.strip() for name in names]
+    if twice := sorted({name for name in stripped if stripped.count(name) > 1}):
         raise ValueError(
             f"{path}: has the column {twice[0]} twice; if the file has no names, {HEADERLESS}"
         )
     alike = [name for name in names if name in frame and _looks_like_a_value(name, frame[name])]
     if header is None and len(alike) > len(names) / 2 and len(frame):
         raise ValueError(
-            f"{path}: its first row looks like a sample, not like names: {', '.join(names[:8])}; "
-            f"{HEADERLESS}; `header: true` says that these are names"
+            f"{path}: its first row looks like a sample, not like names: "
+            f"{', '.join(stripped[:8])}; {HEADERLESS}; `header: true` says that these are names"
         )
+
+
+def hint_at_header(frame):
+    """How to read a table whose names may be the first sample, to end a message; "": they are
+    none."""
+    is_numbered = [*frame.columns] == [str(number) for number in range(len(frame.columns))]
+    is_a_sample = not is_numbered and any(map(_is_number, frame.columns))
+    return f"; if these are no names, {HEADERLESS}" if is_a_sample else ""
 
 
 def _looks_like_a_value(name, values):
@@ -189,8 +198,12 @@ def _looks_like_a_value(name, values):
     the column has as well."""
     if values.dtype.kind not in "iuf":
         return bool((values.astype(str) == name).any())
+    return _is_number(name)
+
+
+def _is_number(text):
     try:
-        float(name)
+        float(text)
     except ValueError:
         return False
     return True

@@ -13,12 +13,16 @@ SHOWN = 4  # values in a sentence
 DIFFERENT, REPEATED = 10, 3
 # What texts of numbers may be, besides numbers: name -> pattern of the whole text.
 DRESSED = {
+    "numbers with a decimal comma (pandas.read_csv(FILE, decimal=',') reads them)": r"[-+]?"
+    r"(0,\d+|\d+,(\d{1,2}|\d{4,}))",
     "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}[./]\d{1,2}[./]\d{2,4}.*",
     "numbers with a unit or a sign": r"[$€£]?\s*[-+]?\d[\d,]*(\.\d+)?"
     r"(\s*[%€$£°]|\s+\S{1,6}|(?!st|nd|rd|th)[a-zµ]{1,3})?",
     "numbers with another minus": r"[\u2010-\u2015\u2212]\s*\d[\d.,]*",
     "times of day or durations": r"\d+:[0-5]\d(:[0-5]\d([.,]\d+)?)?",
 }
+# Names of columns that identify a row: id, ID, Id, patient_id, patientId, but not Madrid.
+IDENTIFIER = r"^id$|(_id|Id|(?<![A-Z])ID)$"
 # The note on a table whose rows have names.
 NAMED = "its rows have one field more than its header; the first was taken for their name"
 
@@ -54,6 +58,8 @@ def _of(frame, features, names, codes):
         if is_string_dtype(values):
             yield from _alike(name, values)
             yield from _words_for_missing(name, values)
+    for name in names:
+        yield from _fractions(name, frame[name])
     for name, values in codes.items():
         yield from _codes(name, values)
     yield from _repeated_extremes(features)
@@ -71,7 +77,12 @@ def of_almost_numbers(texts):
         other = texts[~is_number]
         if other.empty:
             return f"They are texts that could be numbers: {texts.iloc[0]!r}"
-        return f"Of {len(texts):,} values all but {len(other):,} are numbers: {_examples(other)}"
+        remedy = ""
+        if other.nunique() <= SHOWN:
+            words = ", ".join(map(repr, other.unique()))
+            remedy = f"; `missing_values: [{words}]` makes them missing"
+        shown = _examples(other)
+        return f"Of {len(texts):,} values all but {len(other):,} are numbers: {shown}{remedy}"
     for kind, pattern in DRESSED.items():
         is_dressed = is_number | plain.str.fullmatch(pattern)
         if is_dressed.mean() > MOSTLY:
@@ -150,13 +161,28 @@ def _repeated_extreme(values):
     return None
 
 
+def _fractions(name, values):
+    """Yield a note on classes or groups that are numbers with fractions, as measurements are."""
+    if values.dtype.kind == "f" and (values % 1).any():
+        example = values[values % 1 != 0].iloc[0]
+        yield (
+            f"the column {name} has numbers with fractions, {example} for instance, and each "
+            f"of {values.nunique():,} different ones is a name: `task: regression` predicts numbers"
+        )
+
+
 def _row_numbers(name, values):
-    """Yield a note on whole numbers that count the rows, or differ in each."""
-    if values.dtype.kind not in "iu" or len(values) < DIFFERENT or not values.is_unique:
+    """Yield a note on whole numbers that count the rows, differ in each, or are called an id."""
+    if values.dtype.kind not in "iu" or len(values) < DIFFERENT:
         return
-    how = "is different in every row"
-    if (np.diff(values.to_numpy()) == 1).all():
-        how = "counts the rows"
+    different = values.nunique()
+    if different == len(values):
+        counts = (np.diff(values.to_numpy()) == 1).all()
+        how = "counts the rows" if counts else "is different in every row"
+    elif re.search(IDENTIFIER, str(name)) and different > len(values) / 2:
+        how = f"has {different:,} different numbers in {len(values):,} rows"
+    else:
+        return
     yield f"the column {name} {how}: if it is no feature, write `drop: [{name}]`"
 
 

@@ -150,9 +150,9 @@ def answers_of(path, frame, target, task, groups, time, drop=()):
         if not isinstance(column, str):
             raise ValueError(f"{path}: found the column {column!r}; expected a name, in quotes")
         if column not in frame:
-            raise ValueError(
-                f"{path}: has no column {column!r}; found {', '.join(map(repr, frame.columns))}"
-            )
+            found = ", ".join(map(repr, frame.columns))
+            hint = _table_files.hint_at_header(frame)
+            raise ValueError(f"{path}: has no column {column!r}; found {found}{hint}")
     refuse_missing(path, frame[used], "remove these rows: they are needed")
     if task != "classification":
         columns_of_targets = [_target(path, frame[name], task) for name in targets_named]
@@ -205,26 +205,28 @@ def columns_of(path, features):
     """
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-    columns = []
+    columns, unusable = [], {}
     for name, values in features.items():
         if is_numeric_dtype(values) and not is_bool_dtype(values) and values.dtype.kind != "m":
             columns.append({"name": str(name), "category": None})
             continue
         present = values.dropna()
         if not all(isinstance(value, str | bool | np.bool) for value in present):
-            raise ValueError(
-                f"{path}: the column {name} holds {present.iloc[0]!r}, for instance; expected "
-                "numbers or texts, or `drop`"
-            )
+            unusable[name] = f"holds {present.iloc[0]!r}, for instance"
+            continue
         categories = sorted(present.astype(str).unique())
         if len(categories) > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(present) / 2)):
             hint = _table_notes.of_almost_numbers(present)
-            raise ValueError(
-                f"{path}: the column {name} has {len(categories):,} different texts in "
-                f"{len(present):,} rows, {categories[0]!r} for instance, which are no categories; "
-                f"expected fewer, or `drop`{hint and f'. {hint}'}"
+            unusable[name] = (
+                f"has {len(categories):,} different texts in {len(present):,} rows, "
+                f"{categories[0]!r} for instance, which are no categories{hint and f' ({hint})'}"
             )
         columns += [{"name": str(name), "category": category} for category in categories]
+    if unusable:
+        found = "; ".join(f"the column {name} {problem}" for name, problem in unusable.items())
+        raise ValueError(
+            f"{path}: {found}; expected numbers or categories, or `drop: [{', '.join(unusable)}]`"
+        )
     return columns
 
 
@@ -321,9 +323,11 @@ def numbers(path, values):
         raise ValueError(f"{path}: the column {values.name} holds no numbers ({error})") from None
     too_large = np.abs(floats) > np.finfo(np.float32).max
     if too_large.any():
+        found = floats[too_large][0]
         raise ValueError(
-            f"{path}: the column {values.name} holds {floats[too_large][0]} in row "
-            f"{np.flatnonzero(too_large)[0]}, which float32 cannot"
+            f"{path}: the column {values.name} holds {found} in row {np.flatnonzero(too_large)[0]} "
+            f"(counted from 0), which float32 cannot hold; if it is a missing value, list it under "
+            "`missing_values`"
         )
     return floats
 
