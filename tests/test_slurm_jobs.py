@@ -46,7 +46,8 @@ def look(tmp_path, monkeypatch):
     executor = Executor()
 
     def look(states):
-        monkeypatch.setattr(slurm, "all_states", lambda: states)
+        pairs = states and {number: (*text.split(), "None")[:2] for number, text in states.items()}
+        monkeypatch.setattr(slurm, "all_states", lambda: pairs)
         left = [job for job in jobs if job.external_jobid not in executor.ended]
 
         async def collect():
@@ -91,6 +92,30 @@ def test_an_outage_ends_no_job_and_is_told_once(look):
         assert look(None) == (["7", "8"], {})
     assert look({"7": "RUNNING", "8": "RUNNING"}) == (["7", "8"], {})
     assert look.said == ["SLURM does not answer; it is asked again", "SLURM answers again"]
+
+
+def test_why_jobs_are_pending_is_told_when_it_changes(look):
+    for _ in range(2):
+        look({"7": "PENDING", "8": "PENDING"})
+    assert look.said == [], "SLURM has not said why yet"
+    for _ in range(2):
+        look({"7": "PENDING Priority", "8": "PENDING Resources"})
+    look({"7": "RUNNING Resources", "8": "PENDING Resources"})
+    look({"7": "COMPLETED", "8": "PENDING AssocGrpCPUMinutesLimit"})
+    assert look.said == [
+        "Jobs pending in SLURM: 1 for Priority, 1 for Resources",
+        "Jobs pending in SLURM: 1 for AssocGrpCPUMinutesLimit",
+    ]
+
+
+def test_states_and_reasons_are_read_as_squeue_writes_them(tmp_path, monkeypatch):
+    lines = ("7 RUNNING None", "8_3 PENDING (Nodes required for job are DOWN)", "9 COMPLETED")
+    with_squeue(tmp_path, monkeypatch, "\n".join(f"echo '{line}   '" for line in lines))
+    assert slurm.all_states() == {
+        "7": ("RUNNING", "None"),
+        "8_3": ("PENDING", "(Nodes required for job are DOWN)"),
+        "9": ("COMPLETED", ""),
+    }
 
 
 def test_looks_become_rarer_but_not_rarer_than_slurm_remembers(look):

@@ -98,9 +98,12 @@ def test_drained_nodes_are_waited_for_and_ctrl_c_cancels_the_jobs(slurm, tmp_pat
         call = by_profile(slurm, project)
         wait_for(lambda: "PENDING" in says(slurm, "squeue", "-h", "-o", "%T"), 60)
         wait_for(lambda: status(slurm, project).startswith("0 done, 0 running, 0 failed, 2 to go"))
+        time.sleep(30)  # the first look at jobs comes after 10
         call.send_signal(signal.SIGINT)
-        ended(call, 60, returns=1)
+        said = ended(call, 60, returns=1)
         assert not says(slurm, "squeue", "-h").strip()
+        assert re.search("Jobs pending in SLURM: .* for .*DRAINED", said)
+        assert "SLURM account" not in said
     finally:
         says(slurm, "scontrol", "update", nodes, "state=resume")
 

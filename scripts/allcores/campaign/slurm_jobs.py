@@ -1,6 +1,7 @@
 """The jobs that are submitted to SLURM: what stands in their way, and how each has ended."""
 
 import contextlib
+from collections import Counter
 
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.closing import stop_at
@@ -24,6 +25,7 @@ def take_over(workflow, jobs, logs, logger, has_results):
     """
     stop_at(list(slurm.unusable()), "Jobs cannot be submitted from here")
     internals.log_jobs_in(workflow, logs)
+    internals.use_default_account(workflow)
     watch = Watch(logger, internals.seconds_between_looks(workflow), has_results)
     internals.watch_jobs_by(workflow, watch)
     internals.submit_again(workflow, slurm.is_transient, Waiting(logger))
@@ -59,7 +61,7 @@ class Watch:
 
     def __init__(self, logger, pause, has_results):
         self.logger, self.pause, self.has_results = logger, pause, has_results
-        self.answers = True
+        self.answers, self.reasons = True, set()  # why jobs were pending when that was last told
         self.longest = max(1, min(MOST, slurm.seconds_remembered() // 3))
         self.unknown = {}  # number of a job -> looks at which SLURM did not know it
 
@@ -74,6 +76,7 @@ class Watch:
                 if self.answers
                 else "SLURM does not answer; it is asked again"
             )
+        self._tell_reasons(jobs, states or {})
         have_ended = False
         for job in jobs:
             if self._has_ended(executor, job, states):
@@ -82,6 +85,16 @@ class Watch:
                 yield job
         pause = self.pause if have_ended else executor.next_seconds_between_status_checks + MORE
         executor.next_seconds_between_status_checks = min(pause, self.longest)
+
+    def _tell_reasons(self, jobs, states):
+        """Say why jobs are pending, each time the reasons change."""
+        found = [_state(job, states) for job in jobs]
+        counts = Counter(reason for state, reason in found if state == "PENDING")
+        del counts["None"]  # SLURM has not looked at it yet
+        if counts.keys() - self.reasons:
+            listed = ", ".join(f"{count} for {reason}" for reason, count in counts.items())
+            self.logger.warning(f"Jobs pending in SLURM: {listed}")
+        self.reasons = set(counts)
 
     def _has_ended(self, executor, job, states):
         """Whether a job has ended; if so, it is reported.
@@ -92,7 +105,7 @@ class Watch:
         if states is None:
             return False
         number, log = job.external_jobid, job.aux.get("slurm_logfile")
-        state = states.get(number) or states.get(number.partition("_")[0])
+        state, _ = _state(job, states)
         self.unknown[number] = 0 if state else self.unknown.get(number, 0) + 1
         is_forgotten = self.unknown[number] == LOOKS
         # A job may be ended, as at its time limit, after its runs: their results count.
@@ -118,3 +131,9 @@ class Watch:
         with contextlib.suppress(OSError):
             return DONE in job.aux["slurm_logfile"].read_text(errors="replace")
         return False
+
+
+def _state(job, states):
+    """(state, reason for it) of a job by slurm.all_states(); (None, ""): it is not there."""
+    number = job.external_jobid
+    return states.get(number) or states.get(number.partition("_")[0]) or (None, "")

@@ -165,11 +165,13 @@ def _has_jobs():
 
 
 def all_states():
-    """Number -> state of each job of this user that SLURM remembers; None: it does not answer."""
-    command = ["squeue", "-h", "--me", "--states=all", "--Format=JobArrayID:40,State:20"]
+    """Number -> (state, reason for it) of each job of this user that SLURM remembers; None: it does
+    not answer."""
+    command = ["squeue", "-h", "--me", "--states=all", "--Format=JobArrayID:40,State:20,Reason:200"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        return dict(line.split() for line in answer.stdout.splitlines())
+        parts = (line.split(maxsplit=2) for line in answer.stdout.splitlines())
+        return {number: (state, " ".join(reason).strip()) for number, state, *reason in parts}
     return None
 
 
