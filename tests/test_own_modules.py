@@ -10,7 +10,8 @@ import pytest
 from conftest import ROOT, vary
 from project import copy
 
-from allcores.study import component, fingerprint, identity
+from allcores import programs
+from allcores.study import component, fingerprint
 from allcores.study.identity import Record
 from allcores.study.run import Choice
 
@@ -263,12 +264,30 @@ def test_the_hash_of_a_module_is_of_when_it_was_loaded(loading, monkeypatch, tmp
     assert fingerprint.changed(before) == [name]
 
 
-def test_another_version_of_the_package_of_a_network_is_noticed(monkeypatch):
-    run = vary(model=Choice("m", "torchvision.models:resnet18", {}))
-    identity._version_of_package.cache_clear()
-    assert identity.before_data(run)["packages"].startswith("torchvision ")
-    identity._version_of_package.cache_clear()
-    monkeypatch.setattr(identity.importlib.metadata, "version", lambda name: "99")
-    assert identity.before_data(run)["packages"] == "torchvision 99"
-    identity._version_of_package.cache_clear()
-    assert "packages" not in identity.before_data(vary(model=Choice("mlp", "mlp", {})))
+def test_another_version_of_a_package_is_noticed(tmp_path, monkeypatch):
+    """Of one that has the network, or that the network's module imports."""
+    installed, own = tmp_path / "site-packages", tmp_path / "own"
+    for folder in (installed / "layers", installed / "layers-1.2.dist-info", own):
+        folder.mkdir(parents=True)
+    (installed / "layers" / "__init__.py").touch()
+    (installed / "layers-1.2.dist-info" / "METADATA").write_text("Name: layers\nVersion: 1.2\n")
+    (installed / "layers-1.2.dist-info" / "top_level.txt").write_text("layers\n")
+    (own / "brings.py").write_text("import layers, beside\n\n\ndef net(): ...\n")
+    (own / "beside.py").touch()
+    monkeypatch.setattr(programs, "brought", set())
+    monkeypatch.setattr(sys, "path", [str(own), str(installed), *sys.path])
+    for path in ("brings:net", "torchvision.models:resnet18", "allcores.models.mlp:mlp"):
+        component.imported(path, "models").load()
+    try:
+        recorded = fingerprint.loaded()
+    finally:
+        for name in ("layers", "brings", "beside"):
+            del sys.modules[name]
+    assert recorded["layers"] == "1.2"
+    assert {"layers", "torchvision"} <= {name for name in recorded if "/" not in name}
+    assert not {"beside", "allcores", "torch"} & {*recorded}
+    assert fingerprint.changed(recorded) == []
+    version = installed / "layers-1.2.dist-info" / "METADATA"
+    version.write_text("Name: layers\nVersion: 1.3\n")
+    fingerprint._version.cache_clear()
+    assert fingerprint.changed(recorded) == ["layers"]

@@ -12,6 +12,9 @@ PROJECT = INSTALLED if INSTALLED.is_dir() else LIBRARY.parents[1]
 PROGRAMS = PROJECT / "scripts"
 RUN = "ALLCORES_RUN"  # set by scripts/command.py
 
+# Names of packages: those of the modules of users in this process, and those they have imported.
+brought = set()
+
 
 def snakemake():
     """How snakemake is called here: by the program `allcores`, by a path below this folder, or as
@@ -28,12 +31,20 @@ def plan():
 
 
 @contextlib.contextmanager
-def arguments_hidden():
-    """Hide this program's arguments from the modules of users that are imported meanwhile: many a
-    training script reads sys.argv when it is imported."""
-    arguments = sys.argv[1:]
+def users_module(module):
+    """Context in which a module, perhaps of the user's, is imported by its name: it does not see
+    this program's arguments, as many a training script reads them then, and counts as `brought`,
+    with what it imports."""
+    arguments, before = sys.argv[1:], _packages()
     del sys.argv[1:]
     try:
         yield
     finally:
         sys.argv[1:] = arguments
+        package = module.partition(".")[0]
+        if package != LIBRARY.name:
+            brought.update({package} | _packages() - before)
+
+
+def _packages():
+    return {name.partition(".")[0] for name in sys.modules}

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from allcores.programs import PROGRAMS, arguments_hidden
+from allcores.programs import PROGRAMS, users_module
 
 # The arguments of a model that are passed according to the data.
 DECIDED_BY_DATA = frozenset({"shape", "channels", "image_size", "classes", "vocabulary"})
@@ -67,7 +67,7 @@ class Component:
 
     def load(self):
         """The function or class itself."""
-        with arguments_hidden():
+        with users_module(self.module):
             return getattr(importlib.import_module(self.module), self.attribute)
 
 

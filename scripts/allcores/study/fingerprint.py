@@ -11,6 +11,7 @@ Parsed files are kept in the user's cache: parsing them all takes half a second.
 import ast
 import functools
 import hashlib
+import importlib.metadata
 import os
 import sys
 import sysconfig
@@ -89,10 +90,10 @@ def of_script(name, *modules):
 
 
 def loaded():
-    """File -> hash of every module of the user's that this process has loaded.
+    """File -> hash of every module of the user's that this process has loaded, and name -> version
+    of every installed package that these have brought.
 
-    Neither this project's modules count nor installed ones, whose version identifies them. Files
-    in the working directory, or beside it, are named relative to it; a link by its own name.
+    Files in the working directory, or beside it, are named relative to it; a link by its own name.
 
     The hash is of the first time that this process, or the one that it was forked from, has seen
     the module loaded: the file may have been edited since.
@@ -102,7 +103,32 @@ def loaded():
         if name not in _when_loaded and file.is_file():
             _when_loaded[name] = _hash(file)
     _cache().save()
-    return {name: _when_loaded[name] for name in files if name in _when_loaded}
+    hashes = {name: _when_loaded[name] for name in files if name in _when_loaded}
+    return hashes | {name: _version(name) for name in _distributions(frozenset(programs.brought))}
+
+
+@functools.cache
+def _distributions(packages):
+    """The names of the installed distributions that these packages are of."""
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in packages}
+    foreign = [
+        name
+        for name, file in files.items()
+        if file and is_installed(file) and name not in sys.stdlib_module_names
+    ]
+    if not foreign:  # the table takes 0.2 s
+        return set()
+    table = importlib.metadata.packages_distributions()
+    return {distribution for name in foreign for distribution in table.get(name, ())}
+
+
+@functools.cache
+def _version(distribution):
+    """Its version without a suffix of its build, such as +cpu; None: it is not installed."""
+    try:
+        return importlib.metadata.version(distribution).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @functools.lru_cache(maxsize=8)
@@ -124,8 +150,12 @@ def _users_files(modules, folder):
 
 
 def changed(loaded_files):
-    """The files, of those that loaded() gave, that are gone or have another hash now."""
-    return [name for name, digest in loaded_files.items() if _hash(Path(name)) != digest]
+    """The files and packages, of those that loaded() gave, that are gone or others now."""
+    return [
+        name
+        for name, digest in loaded_files.items()
+        if (_hash(Path(name)) if name.endswith(".py") else _version(name)) != digest
+    ]
 
 
 def _hash(file):

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allcores.files import read_json, write_json
-from allcores.study import component, fingerprint
+from allcores.study import fingerprint
 
 # Of every record, beside what it says.
 PARTS = ("made_of", "files", "loaded")
@@ -119,7 +119,6 @@ def before_data(run):
         "code": fingerprint.of_run(run),
         "torch": version_of_torch(),
         **({"estimator": _version_of_estimator(run.model.name)} if run.is_estimator else {}),
-        **({"packages": versions} if (versions := _versions_of_parts(run)) else {}),
     }
 
 
@@ -177,25 +176,6 @@ def _version_of_estimator(path):
     if package != "sklearn":
         names |= {*importlib.metadata.packages_distributions().get(package, ())}
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in sorted(names))
-
-
-def _versions_of_parts(run):
-    """The installed packages, with their versions, that the network, loss and augmentation of a Run
-    are from; "": they are from none, or from torch."""
-    parts = run.loss.name, run.augmentation and run.augmentation.name
-    parts = [*parts, None if run.is_estimator else run.model.name]
-    packages = {path.partition(":")[0].partition(".")[0] for path in parts if path and ":" in path}
-    return ", ".join(filter(None, map(_version_of_package, sorted(packages - {"torch"}))))
-
-
-@functools.cache
-def _version_of_package(package):
-    """The distributions of a package with their versions; "": it is not installed."""
-    file = component.source_of(package)
-    if file is None or not fingerprint.is_installed(file):
-        return ""
-    names = sorted(set(importlib.metadata.packages_distributions().get(package, ())))
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
 
 
 @functools.cache
