@@ -51,6 +51,22 @@ def ended_badly(events):
     return [job.state for job in events.journal.jobs.values()]
 
 
+def test_of_the_runs_of_a_job_that_was_stopped_those_that_had_begun_are_listed(tmp_path):
+    folder, table = ResultsFolder(str(tmp_path)), expanded()
+    trained, stopped, *others = table.runs
+    noted = progress.ProgressFile()
+    noted.start_file(tmp_path / "0.jsonl")
+    noted.begin(trained)
+    noted.end(progress.TRAINED, trained)
+    noted.begin(stopped)
+    noted.end(progress.STOPPED, stopped)
+    of_job = (journal.STOPPED, 0.0, 0.0, 1, "", "", [trained, stopped, *others], str(noted.file))
+    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, False, {}))
+    of_call.note(0, journal.JobRecord("train_several", "1 0", *of_job))
+    said = [line for line in closing.lines(folder, table, of_call) if "stopped: " in line]
+    assert said == [f"  stopped: {stopped}"]
+
+
 @pytest.mark.parametrize("told_to_stop", [True, False])
 def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_path, told_to_stop):
     """A run that wrote nothing, or only in an earlier call, has not begun."""

@@ -201,7 +201,8 @@ def test_each_run_has_one_state_which_its_job_has_told():
     assert states_of(look) == known | dict.fromkeys(rest, WAITING)
     shown = look.lines()
     assert shown[0].startswith("2 done, 1 running, 1 failed, ")
-    assert "calibrate of digits lenet w1 failed; 2 of 2 cores busy" in shown[0]
+    assert "; 2 of 2 cores busy; " in shown[0]
+    assert shown[0].endswith("; calibrate of digits lenet w1 failed"), "cut before the time left is"
     assert shown[2].startswith("  Make a report, 5.0 s")
     assert states_of(seen(jobs, done=(finished,), is_over=True))[running] == WAITING
 
@@ -261,7 +262,8 @@ def test_runs_whose_data_could_not_be_made_are_not_to_go_unless_that_was_stopped
     look = seen([job("prepare_dataset", "digits", journal.FAILED)], call=call)
     assert set(states_of(look).values()) == {state.UNREACHABLE}
     (line,) = look.lines()
-    assert f"0 to go, {len(look.runs)} not reached, prepare_dataset of digits failed" in line
+    assert f"0 to go, {len(look.runs)} not reached; " in line
+    assert line.endswith("; prepare_dataset of digits failed")
     assert "left" not in line
     stopped = seen([job("prepare_dataset", "digits", journal.STOPPED)])
     assert set(states_of(stopped).values()) == {WAITING}

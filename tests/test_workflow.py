@@ -278,7 +278,9 @@ def test_a_terminal_that_is_closed_ends_a_call_in_good_order(tmp_path, is_ignore
     log = next((project.results / "logs" / "train").rglob("*.log")).read_text()
     stopped_by = "SIGINT" if is_ignored else "SIGHUP"
     assert f"train.py: stopped by {stopped_by}; the same call goes on" in log
-    assert "Traceback" not in (tmp_path / "said").read_text()
+    said = (tmp_path / "said").read_text()
+    assert said.count("Stopping: running jobs save and end, no other begins") == 1
+    assert not any(text in said for text in ("Traceback", "Will exit after", "WorkflowError"))
     assert project.trains() == 2, "nothing is locked"
 
 
@@ -327,4 +329,4 @@ def test_sigterm_ends_a_call_that_waits_for_missing_files(tmp_path, monkeypatch)
             assert process.wait(timeout=patience.seconds(30)) == 1
         finally:
             process.kill()
-    assert "Will exit after finishing currently running jobs (scheduler)" in log.read_text()
+    assert log.read_text().count("Stopping: running jobs end, no other begins") == 1

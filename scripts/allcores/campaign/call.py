@@ -264,7 +264,7 @@ class Call:
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)
         self._watch(jobs, logger)
-        internals.finish_by_signals(self.workflow, self.local_cores is None, self._note_stop)
+        internals.finish_by_signals(self.workflow, self._note_stop, logger.warning)
 
     def _hold(self):
         """Keep other calls out of the results folder; after one that went on, begin again."""
@@ -340,7 +340,7 @@ class Call:
             logger.info(line)
         logger.info(f"Results go to {self.folder.path}")
         if not internals.is_verbose(self.workflow):
-            self.open.enter_context(quiet(logger))
+            quiet(logger)
         board = Board(progress, logger)
         board.start()
         self.open.callback(board.close)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from allcores.campaign import journal, state
 from allcores.study import run_files
-from allcores.training.progress import FAILED, TRAINED
+from allcores.training.progress import FAILED, STOPPED, TRAINED
 
 MOST = 5  # lines of a kind
 # Lines that do not say why: empty ones, and those in which Python marks a part of the line before.
@@ -38,8 +38,7 @@ def lines(folder, table, call_journal):
         path
         for job in jobs
         if job.state == journal.STOPPED
-        for path in job.runs
-        if path not in _runs(job, TRAINED) | _runs(job, FAILED)
+        for path in (job.runs if len(job.runs) == 1 else _runs(job, STOPPED))
     ]
     is_current = state.Current(folder, table)
     missing = [path for path in folder.wanted_paths(table) if not is_current(path)]

@@ -23,6 +23,11 @@ JOB_EVENTS = (
     LogEvent.SHELLCMD,
     LogEvent.PROGRESS,
 )
+# Parts of messages that stay off the terminal.
+HIDDEN = (
+    *("Select jobs", "CalledProcessError in file", "Will exit after finishing"),
+    *("Shutting down, this might", "At least one job did not complete successfully"),
+)
 
 
 class Events(logging.Handler):
@@ -89,26 +94,21 @@ class Events(logging.Handler):
                 Path(job.progress).unlink()
 
 
-@contextlib.contextmanager
 def quiet(logger):
-    """Context in which Snakemake's messages about single jobs stay off the terminal; its log file
-    has all of them. The board says how many have ended; closing.failure() says why one failed.
+    """From now on, keep Snakemake's messages about single jobs, and about the end that a call is
+    told to make, off the terminal; its log file has all of them. The board says how many have
+    ended; closing.failure() says why one failed.
 
     Args:
         logger: Snakemake's.
     """
-    handlers = [handler for handler in logger.handlers if is_of_terminal(handler)]
-    for handler in handlers:
+    for handler in filter(is_of_terminal, logger.handlers):
         handler.addFilter(_is_shown)
-    yield
-    for handler in handlers:
-        handler.removeFilter(_is_shown)
 
 
 def _is_shown(record):
-    message = record.getMessage()
-    is_of_job = getattr(record, "event", None) in JOB_EVENTS or message.startswith("Select jobs")
-    return not is_of_job and "CalledProcessError in file" not in message
+    is_of_job = getattr(record, "event", None) in JOB_EVENTS
+    return not is_of_job and not any(text in record.getMessage() for text in HIDDEN)
 
 
 def is_of_terminal(handler):

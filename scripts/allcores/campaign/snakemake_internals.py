@@ -334,7 +334,7 @@ def exit_by_interrupt():
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
-def finish_by_signals(workflow, is_submitting, notice):
+def finish_by_signals(workflow, notice, tell):
     """From now on, SIGTERM, SIGINT and SIGHUP let running jobs end and start no other.
 
     A terminal sends Ctrl-C to the jobs, too, and SIGHUP when it is closed: they save and stop.
@@ -346,16 +346,22 @@ def finish_by_signals(workflow, is_submitting, notice):
 
     Args:
         workflow: Snakemake's.
-        is_submitting: whether jobs are submitted to a cluster.
         notice: is called at once when such a signal comes.
+        tell: logs a text; is called by a thread.
     """
-    numbers = queue.SimpleQueue()
+    numbers, is_submitting = queue.SimpleQueue(), local_cores(workflow) is None
 
     def end():
         while True:
-            if numbers.get() == signal.SIGINT and is_submitting:
+            number = numbers.get()
+            if number == signal.SIGINT and is_submitting:
+                tell("Stopping: the jobs that SLURM has are cancelled")
                 leave_running_jobs(workflow)
             else:
+                saves = number != signal.SIGTERM and not is_submitting
+                tell(
+                    f"Stopping: running jobs {'save and end' if saves else 'end'}, no other begins"
+                )
                 finish_running_jobs(workflow)
 
     def handle(number, frame):

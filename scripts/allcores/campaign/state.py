@@ -63,14 +63,14 @@ class Look:
         available = self.call.cores if self.call else cores.allowed()
         parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
         parts += [f"{counts[UNREACHABLE]} {UNREACHABLE}"] if counts[UNREACHABLE] else []
-        for job in self._without_runs(journal.FAILED):
-            parts.append(f"{' of '.join(filter(None, (job.rule, job.title)))} failed")
         line = ", ".join(parts)
         if available:
             line += f"; {min(busy, available)} of {available} cores busy"
         is_going_on = counts[RUNNING] + counts[WAITING] and not self.is_over
         if is_going_on and self.call and self.call.expected:
             line += f"; about {duration(self.seconds_left(available or max(1, busy)) + AFTER)} left"
+        for job in self._without_runs(journal.FAILED):  # last, as a terminal may cut the line
+            line += f"; {' of '.join(filter(None, (job.rule, job.title)))} failed"
         shown = [self._training(path, one) for path, one in training.items()]
         shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in others]
         more = [f"  and {len(shown) - MOST_JOBS} more"] if len(shown) > MOST_JOBS else []
