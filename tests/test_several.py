@@ -322,16 +322,18 @@ def test_jobs_are_as_many_as_keep_the_cores_busy():
     }
     runs = list(grid.expand(config).runs.values())
     assert len(runs) == 40
-    for cores, seconds, wanted, per_job, expected in [
-        (2, 1.0, 10, None, 8),  # four for each core
-        (2, 0.2, 10, None, 4),  # that take two seconds each
-        (2, 0.01, 10, None, 2),  # one for each core
-        (48, 0.01, 10, None, 40),  # no more than runs
-        (2, 5.0, 10, None, 20),  # as many as take ten seconds
-        (None, 0.1, 600, None, 1),  # of a cluster
-        (2, 0.01, 10, 7, 6),
+    for cores, seconds, wanted, jobs, per_job, expected in [
+        (2, 1.0, 10, None, None, 8),  # four for each core
+        (2, 0.2, 10, None, None, 4),  # that take two seconds each
+        (2, 0.01, 10, None, None, 2),  # one for each core
+        (48, 0.01, 10, None, None, 40),  # no more than runs
+        (2, 5.0, 10, None, None, 20),  # as many as take ten seconds
+        (None, 0.1, 600, 100, None, 1),  # of a cluster
+        (None, 9.0, 600, 4, None, 4),  # as many as it may have at once
+        (None, 9.0, 600, 100, None, 12),  # that take half a minute each
+        (2, 0.01, 10, None, 7, 6),
     ]:
-        groups = dealing.deal(runs, lambda run, s=seconds: s, cores, wanted, per_job)
+        groups = dealing.deal(runs, lambda run, s=seconds: s, cores, wanted, jobs, per_job)
         assert len(groups) == expected
         assert sorted(run.path for group in groups for run in group) == sorted(
             run.path for run in runs

@@ -166,9 +166,8 @@ class RunJobs:
         cores = self.call.local_cores
         wanted = dealing.LOCAL if cores else dealing.SUBMITTED
         wanted = dealing.STEP if self.call.launcher else wanted
-        groups = dealing.deal(
-            short, self.estimates.work, cores, wanted, self.config.get("runs_per_job")
-        )
+        jobs, per_job = internals.jobs_at_once(self.call.workflow), self.config.get("runs_per_job")
+        groups = dealing.deal(short, self.estimates.work, cores, wanted, jobs, per_job)
         for group in groups:
             if len(group) > 1:
                 self._share(group)

@@ -89,6 +89,11 @@ def local_cores(workflow):
     return workflow.global_resources["_cores"].value
 
 
+def jobs_at_once(workflow):
+    """How many jobs a cluster may have at once, by --jobs; None: there is no cluster."""
+    return workflow.nodes
+
+
 def offer_memory(workflow, megabytes):
     """Let runs be packed by memory, too, unless the user gave --resources mem_mb=...
 

@@ -10,8 +10,8 @@ SHORT = 10.0
 # an allocation; as a job that is submitted to a cluster.
 LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
 # Jobs per core, so that none is idle for long at the end, unless they would take less than so many
-# seconds: a job costs most of one to start.
-JOBS_PER_CORE, LEAST = 4, 2.0
+# seconds: a job costs most of one to start, and one that is submitted some to be noticed.
+JOBS_PER_CORE, LEAST, LEAST_SUBMITTED = 4, 2.0, 30.0
 
 
 def is_short(run, seconds, conditions):
@@ -24,7 +24,7 @@ def is_short(run, seconds, conditions):
     return seconds < SHORT and run.nodes == 1 and not conditions.exclusive
 
 
-def deal(runs, seconds_of, cores, wanted, runs_per_job=None):
+def deal(runs, seconds_of, cores, wanted, jobs=1, runs_per_job=None):
     """Groups of Runs that share a job, of about equal expected seconds.
 
     The runs of a group have one model, dataset, strategy and layout, so that they occupy equally
@@ -35,6 +35,7 @@ def deal(runs, seconds_of, cores, wanted, runs_per_job=None):
         seconds_of: function of a Run: the seconds that it is expected to take.
         cores: number of cores of the call; None: on a cluster.
         wanted: seconds that a job should take, at least.
+        jobs: how many jobs a cluster may have at once.
         runs_per_job: number of runs of a job; None: as many as take that long.
 
     Returns:
@@ -51,6 +52,8 @@ def deal(runs, seconds_of, cores, wanted, runs_per_job=None):
         at_once = cores // members[0].cores_on_node if cores else 0
         share = work[key] / math.fsum(work.values())
         fewest = max(min(JOBS_PER_CORE * at_once * share, work[key] / LEAST), at_once * share)
+        if not cores:
+            fewest = min(jobs * share, work[key] / LEAST_SUBMITTED)
         count = min(len(members), max(1, math.ceil(max(fewest, work[key] / wanted))))
         if runs_per_job:
             count = math.ceil(len(members) / runs_per_job)
