@@ -97,7 +97,7 @@ def test_a_config_in_a_page_has_no_mistake(page, code, tmp_path, monkeypatch):
     for section, entries in yaml.safe_load(code).items():
         config[section] = config.get(section, {}) | entries
     for name, model in config["models"].items():
-        is_whole = "batch_size" in model or "preset" in model or component.is_estimator(model)
+        is_whole = "batch_size" in model or component.is_estimator(model)
         if not is_whole:  # how it is trained is said elsewhere
             like = {} if name in registry.models() else {"name": "lenet"}
             config["models"][name] = config["models"]["lenet"] | like | model

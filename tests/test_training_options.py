@@ -16,7 +16,7 @@ from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 from allcores.analysis import methods, products, tidy
 from allcores.data.folds import Assignable, hold_back
 from allcores.parallel.flat import Flat
-from allcores.study import component, grid, registry
+from allcores.study import checks, component, grid, registry
 from allcores.study.run import Choice
 from allcores.training import progress
 from allcores.training.evaluation import is_over, shipped
@@ -171,6 +171,23 @@ def test_an_average_is_that_of_the_weights_after_each_step(laboratory):
     for name, weights in last.items():
         first = 2 * plain[name] - weights
         torch.testing.assert_close(both[name], 0.5 * first + 0.5 * weights)
+
+
+@pytest.mark.parametrize(
+    ("study", "text"),
+    [
+        ({}, None),
+        ({"select": 2}, "of the 59 samples"),
+        ({"train_sizes": [60, "all"]}, "of the 60 "),
+    ],
+)
+def test_a_validation_part_suits_the_smallest_training_part(study, text):
+    model = {"name": "mlp", "batch_size": 8, "epochs": [2, 3], "validation": 0.03}
+    model["optimizer"] = {"name": "sgd", "lr": 0.1}
+    study = {"datasets": ["wine"], "folds": 3, "models": ["best"]} | study
+    findings = checks.findings({"models": {"best": model}, "studies": {"mine": study}})
+    assert bool(findings) == bool(text)
+    assert all(text in finding and "that is less than 3" in finding for finding in findings)
 
 
 def test_the_best_epoch_by_the_validation_part_is_shipped_and_ends_the_run(laboratory):

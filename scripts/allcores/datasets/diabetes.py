@@ -7,14 +7,6 @@ from allcores.data.metadata import Metadata
 from allcores.datasets import _sklearn
 
 TASK = "regression"
-# Under onecycle: R2 0.48 in 3 x 5 folds.
-RECOMMENDED = {
-    "name": "mlp",
-    "hidden": [128],
-    "batch_size": 32,
-    "epochs": 10,
-    "optimizer": {"name": "adamw", "lr": 0.003, "weight_decay": 0.1},
-}
 
 
 def metadata():

@@ -9,22 +9,6 @@ from allcores.data.metadata import Metadata
 from allcores.data.storage import Samples
 
 SIDE = 32
-# Under onecycle: 99.7 % in 5 folds.
-RECOMMENDED = {
-    "name": "resnet9",
-    "width": 0.25,
-    "batch_size": 64,
-    "epochs": 10,
-    "optimizer": {
-        "name": "sgd",
-        "lr": 0.1,
-        "momentum": 0.9,
-        "nesterov": True,
-        "weight_decay": 0.0005,
-    },
-    "loss": {"name": "cross_entropy", "label_smoothing": 0.1},
-    "augmentation": {"crop": 1},
-}
 
 
 def metadata():

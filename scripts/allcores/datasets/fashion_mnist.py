@@ -16,23 +16,6 @@ CONTENTS = {
     "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
     "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
 }
-# Under onecycle: more than 92.9 % in 5 epochs; see tests/benchmarks/fashion_mnist.py.
-RECOMMENDED = {
-    "name": "resnet9",
-    "width": 0.25,
-    "batch_size": 256,
-    "epochs": 5,
-    "optimizer": {
-        "name": "sgd",
-        "lr": 0.4,
-        "momentum": 0.9,
-        "nesterov": True,
-        "weight_decay": 0.0005,
-    },
-    "loss": {"name": "cross_entropy", "label_smoothing": 0.1},
-    "augmentation": {"crop": 1, "flip": True},
-    "ema": 0.99,
-}
 
 
 def metadata():

@@ -1,12 +1,9 @@
-"""Expand sweeps and recommendations in the entries of models.
+"""Expand sweeps in the entries of models.
 
 A list where a model's entry takes one value is a sweep, with a candidate for each value. Several
 lists are a grid, from which `sample` draws some candidates; it also draws from ranges, see
 ranges.py. Each candidate becomes a new entry, labelled by the values that vary, and replaces the
 original entry in every study.
-
-`preset: recommended` stands for all that the file of the dataset recommends under RECOMMENDED; what
-the entry says itself holds.
 
 The other modules only see the expanded entries.
 """
@@ -19,16 +16,12 @@ from allcores.study import grid, ranges, registry
 from allcores.study.candidates import FIRST, trials_named
 from allcores.study.component import is_integer
 from allcores.study.run import digest
-from allcores.study.schema import SWEPT, WRITTEN, listed, mapping
+from allcores.study.schema import SWEPT, WRITTEN, mapping
 
 KEYS = SAMPLE, SEARCH = "sample", "search"
 SAMPLERS = ("tpe",)
 AT_ONCE = 8  # candidates that are suggested together
-MOST_ROUNDS = (
-    100  # of a search: jobs that wait for each other, which Snakemake goes through at once
-)
-# What an entry says to be filled in, and where the file of a dataset says with what.
-PRESET, RECOMMENDED = ("preset", "recommended"), "RECOMMENDED"
+MOST_ROUNDS = 100  # of a search: jobs that wait for each other, which Snakemake plans at once
 # Keys whose values are names: no sweeps.
 NAMES = ("name", "import", "precision", "memory_format")
 LONGEST_LABEL = 60
@@ -36,10 +29,8 @@ MOST_CANDIDATES = 10_000  # of an entry
 
 
 def findings(config):
-    """[(path, text), ...] for each list that is no valid sweep, and each recommendation that cannot
-    be filled in."""
-    problems = list(_check_recommended(config))
-    config = _with_recommended(config)
+    """[(path, text), ...] for each list that is no valid sweep."""
+    problems = []
     for label, entry in mapping(config.get("models")).items():
         lists = list(_lists(label, mapping(entry)))
         of_lists = list(_check_lists(label, lists))
@@ -121,64 +112,6 @@ def _check_search(label, lists, entry):
         yield (*path, "at_once"), text
 
 
-def _check_recommended(config):
-    """(path, text) for each entry that cannot be filled in."""
-    for label, entry in mapping(config.get("models")).items():
-        if mapping(entry).get(PRESET[0], PRESET[1]) != PRESET[1]:
-            yield ("models", label, PRESET[0]), f"found {entry[PRESET[0]]!r}; known: {PRESET[1]}"
-    components = registry.datasets()
-    suitable = [name for name, dataset in components.items() if RECOMMENDED in dataset.constants]
-    for label, datasets in _to_recommend(config).items():
-        path = ("models", label, PRESET[0])
-        if datasets and (len(datasets) > 1 or datasets[0] not in suitable):
-            yield (
-                path,
-                f"is used with {', '.join(datasets)}; expected one dataset of which something was "
-                f"measured: {', '.join(suitable)}",
-            )
-        if {"name", "import"} & set(config["models"][label]):
-            yield path, "recommends a model, too; expected no other by `name` or `import`"
-
-
-def _to_recommend(config):
-    """Label of each entry that is to be filled in -> names of the datasets that it is used with."""
-    models = mapping(config.get("models")).items()
-    labels = [label for label, entry in models if mapping(entry).get(PRESET[0]) == PRESET[1]]
-    defined = mapping(config.get("datasets"))
-    return {
-        label: sorted(
-            {
-                grid.component_name(dataset, mapping(defined.get(dataset)))
-                for study in mapping(config.get("studies")).values()
-                if label in listed(mapping(study).get("models"))
-                for dataset in listed(study.get("datasets"))
-            }
-        )
-        for label in labels
-    }
-
-
-def _with_recommended(config):
-    """The config with those entries filled in that can be."""
-    to_recommend = _to_recommend(config)
-    models = dict(config["models"]) if to_recommend else None
-    for label, datasets in to_recommend.items():
-        entry = {key: value for key, value in models.pop(label).items() if key != PRESET[0]}
-        dataset = registry.datasets().get(datasets[0]) if datasets else None
-        if dataset:  # else no study uses it
-            models[label] = _merged(dataset.constants.get(RECOMMENDED, {}), entry)
-    return config | {"models": models} if to_recommend else config
-
-
-def _merged(recommended, entry):
-    """An entry's values override; an optimizer, say, without a name is the recommended one."""
-    merged = recommended | entry
-    for key, value in entry.items():
-        if isinstance(value, dict) and "name" not in value:
-            merged[key] = mapping(recommended.get(key)) | value
-    return merged
-
-
 def _is_count_and_seed(sample):
     return set(sample) <= {"count", "seed"} and ranges.is_seed(sample.get("seed", 0))
 
@@ -209,7 +142,6 @@ def resolved(config):
 
 def stand_in(config):
     """A config with findings, with one candidate for each sweep, to find what else is wrong."""
-    config = _with_recommended(config)
     models, swept = {}, {}
     for label, entry in mapping(config.get("models")).items():
         found = list(_lists(label, mapping(entry)))
@@ -223,9 +155,7 @@ def stand_in(config):
 
 
 def expanded(config):
-    """The config with recommendations filled in and an entry for each candidate of its sweeps, see
-    SWEPT and WRITTEN."""
-    config = _with_recommended(config)
+    """The config with an entry for each candidate of its sweeps, see SWEPT and WRITTEN."""
     models, swept, labels, written = {}, {}, {}, {}
     for label, entry in config["models"].items():
         lists = list(_lists(label, mapping(entry)))
