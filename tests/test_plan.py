@@ -254,7 +254,7 @@ PREFIX = "allcores-plan-"
 
 
 def auto(config):
-    change = {"strategies": ["auto"], "models": ["mlp"], "candidates": ["serial", "ring"]}
+    change = {"strategies": ["auto"], "models": ["mlp"]}
     config["studies"]["first"].update(change)
     del config["studies"]["first"]["workers"]
 

@@ -30,7 +30,7 @@ WAYS = {
     "serial": {"strategies": ["serial"]},
     "serial, 2 threads": {"strategies": ["serial"], "cores": [2]},
     **{name: {"strategies": [name], "cores": [2]} for name in ("ddp", "ring", "shared_memory")},
-    "auto": {"strategies": ["auto"]} | sized({}, {"candidates": ["serial"]}),
+    "auto": {"strategies": ["auto"]},
 }
 RECIPE = sized({}, {"recipe": "fixed"})
 if IS_SMOKE:

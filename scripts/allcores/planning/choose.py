@@ -121,8 +121,6 @@ def _settings(config, name):
     for section in ("models", "datasets"):
         entries = config.get(section) or {}
         parts |= {section: {label: entries.get(label) for label in study[section]}}
-    entries = config.get("strategies") or {}
-    parts["strategies"] = {label: entries.get(label) for label in study.get("candidates", [])}
     return digest(json.dumps([parts, study], sort_keys=True))
 
 
@@ -201,7 +199,7 @@ def _candidates(config, study, model, available, runs):
     needs_tensors = (
         registry.canonical(optimizer, registry.optimizers()) in registry.WHOLE_TENSOR_OPTIMIZERS
     )
-    for label in study.get("candidates") or _promising():
+    for label in _promising():
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if needs_tensors and strategy.constants.get("element_wise"):
             continue

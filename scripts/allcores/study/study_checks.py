@@ -252,8 +252,6 @@ def _check_auto(config, path, study):
     """`strategies: [auto]` excludes the keys that it decides itself."""
     entry = config["studies"][path[-1]]
     if AUTO not in listed(study["strategies"]):
-        if "candidates" in entry:
-            yield (*path, "candidates"), "needs `strategies: [auto]`, which chooses from them"
         return
     if len(study["strategies"]) > 1:
         yield (*path, "strategies"), "auto chooses one strategy for each model: expected [auto]"
@@ -261,12 +259,6 @@ def _check_auto(config, path, study):
         yield (*path, key), "conflicts with `strategies: [auto]`, which decides it"
     if "baseline" in entry:
         yield (*path, "baseline"), "has nothing to be compared with in `strategies: [auto]`"
-    defined = mapping(config.get("strategies"))
-    for position, label in enumerate(listed(entry.get("candidates"))):
-        name = grid.component_name(label, mapping(defined.get(label)))
-        if name not in registry.strategies():
-            text = _unknown_label("strategies", label, defined, registry.strategies())
-            yield (*path, "candidates", position), text
 
 
 def _check_against(config, path, study, others):
