@@ -32,7 +32,7 @@ MISTAKES = [
     ("studys", {}, "unknown key; known: .*did you mean studies"),
     ("timeout", "1e400", "found '1e400'; expected a number above 0[^:]*$"),
     ("models.lenet.patience", 3, "needs `validation`, by which"),
-    ("models.lenet.swa", 1, "found 1"),
+    ("models.lenet.ema", 1, "found 1"),
     ("models.lenet.widht", 2, "unknown key; .*did you mean width"),
     ("models.lenet.width", "1.0", "found the text '1.0'; .*: write 1$"),
     ("models.lenet.width", "0.5x", "found the text '0.5x'; expected a number"),

@@ -1,6 +1,5 @@
 """Clipped gradients, averaged weights and a validation part keep what plain training promises."""
 
-import copy
 import csv
 import json
 from functools import partial
@@ -9,14 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import RUN, optimizer_maker, same_weights, using, vary
+from conftest import same_weights, using, vary
 from tensorboardX.proto import event_pb2
 from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 
 from allcores.analysis import methods, products, tidy
 from allcores.data.folds import Assignable, hold_back
-from allcores.parallel.flat import Flat
-from allcores.study import checks, component, grid, registry
+from allcores.study import checks, component
 from allcores.study.run import Choice
 from allcores.training import progress
 from allcores.training.evaluation import is_over, shipped
@@ -29,10 +27,6 @@ CLIP_NORM = 0.3
 OPTIONS = {
     "clip_norm": {"clip_norm": CLIP_NORM},
     "others": {"ema": 0.8, "validation": 0.2},
-    "decay": {
-        "decay_biases": False,
-        "optimizer": Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.5}),
-    },
 }
 EPOCHS = 4
 
@@ -57,45 +51,6 @@ def test_the_norm_is_torchs_however_the_gradient_is_cut():
     small = torch.full((4,), 0.1)
     maker.clip([small])
     assert torch.equal(small, torch.full((4,), 0.1))
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("SGD", {"lr": 0.01, "momentum": 0.9, "weight_decay": 0.3}),
-        ("Adam", {"lr": 0.01, "weight_decay": 0.3}),
-        ("AdamW", {"lr": 0.01, "weight_decay": 0.3}),
-        ("AdamW", {"lr": 0.01}),
-        ("SGD", {"lr": 0.01, "weight_decay": 0.3, "maximize": True}),
-        ("AdamW", {"lr": 0.01, "weight_decay": 0.3, "maximize": True}),
-        ("NAdam", {"lr": 0.01, "weight_decay": 0.3, "decoupled_weight_decay": True}),
-        ("RMSprop", {"lr": 0.01, "weight_decay": 0.3}),
-    ],
-)
-@pytest.mark.parametrize("is_flat", [False, True])
-def test_what_weight_decay_spares_is_as_in_groups_of_torchs(name, options, is_flat):
-    torch.manual_seed(0)
-    # A bias before batch norm would have a gradient of rounding errors only.
-    first = torch.nn.Linear(5, 4, bias=False)
-    model = torch.nn.Sequential(first, torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 3))
-    by_hand = copy.deepcopy(model)
-    vectors = [parameter for parameter in by_hand.parameters() if parameter.dim() < 2]
-    others = [parameter for parameter in by_hand.parameters() if parameter.dim() > 1]
-    groups = [{"params": others}, {"params": vectors, "weight_decay": 0}]
-    expected = registry.optimizers()[name].load()(groups, **options)
-    flat = Flat(model) if is_flat else None
-    maker = optimizer_maker(name, **options).of(model, spare_biases=True)
-    mine = maker(flat.parts if is_flat else model.parameters())
-    for _ in range(4):
-        inputs = torch.randn(6, 5)
-        for net in (model, by_hand):
-            net(inputs).square().mean().backward()
-        mine.step()
-        expected.step()
-        expected.zero_grad()
-        flat.gradient.zero_() if is_flat else mine.zero_grad()
-    for one, other in zip(model.parameters(), by_hand.parameters(), strict=True):
-        torch.testing.assert_close(one, other)
 
 
 @by_strategy({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
@@ -152,7 +107,7 @@ def test_a_large_layer_and_one_that_is_used_twice_train_with_every_option(
     (laboratory.folder / "large_model.py").write_text(LARGE)
     component.source_of.cache_clear()
     run = vary(model=Choice("large", "large_model:Net", {}), optimizer=SGD, epochs=1, batch_size=20)
-    run = vary(run, swa=0.5, validation=0.2)
+    run = vary(run, ema=0.5, validation=0.2)
     if strategy.name != "local_sgd":  # of which each worker clips its own gradient
         run = vary(run, clip_norm=CLIP_NORM)
     _, serial = reference(run)
@@ -164,13 +119,12 @@ def test_an_average_is_that_of_the_weights_after_each_step(laboratory):
     """Of two steps, with what torch's rule says by hand."""
     run = vary(epochs=1, batch_size=27)
     _, last = laboratory.conduct(run, "last")
-    _, both = laboratory.conduct(vary(run, ema=0.5), "both")
-    _, late = laboratory.conduct(vary(run, swa=0.5), "late")
-    assert same_weights(late, last), "the average of one step's weights"
-    _, plain = laboratory.conduct(vary(run, swa=0.0), "plain")
+    _, half = laboratory.conduct(vary(run, ema=0.5), "half")
+    _, quarter = laboratory.conduct(vary(run, ema=0.25), "quarter")
     for name, weights in last.items():
-        first = 2 * plain[name] - weights
-        torch.testing.assert_close(both[name], 0.5 * first + 0.5 * weights)
+        first = 2 * half[name] - weights
+        torch.testing.assert_close(quarter[name], 0.25 * first + 0.75 * weights)
+        assert not torch.equal(first, weights)
 
 
 @pytest.mark.parametrize(
@@ -262,18 +216,6 @@ def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
     assert not (laboratory.folder / "run" / "tensorboard").exists()
 
 
-def test_what_is_done_anyway_is_not_asked_for():
-    """So that it trains nothing anew."""
-    entry = {"hidden": [7], "batch_size": 5, "epochs": 1, "optimizer": {"name": "sgd", "lr": 1}}
-    entry |= {"precision": "fp32", "memory_format": "contiguous"}
-    plain, yes, no = (
-        grid.training("mlp", entry | more, RUN.dataset, {})
-        for more in ({}, {"decay_biases": True}, {"decay_biases": False})
-    )
-    assert yes == plain
-    assert no == plain | {"decay_biases": False}
-
-
 def test_event_files_have_a_point_per_epoch(laboratory):
     run = vary(epochs=3, validation=0.2)
     for _ in range(2):  # the second training replaces the points of the first
@@ -300,9 +242,9 @@ def events_of(file):
 
 
 def test_the_methods_paragraph_says_how_it_was_trained():
-    run = vary(clip_norm=1.0, swa=0.75, validation=0.1, patience=5)
+    run = vary(clip_norm=1.0, validation=0.1, patience=5)
     said = methods.of_model(run)
-    assert "gradients clipped at a norm of 1, the average of the weights after 75 % of the" in said
+    assert "gradients clipped at a norm of 1, " in said
     assert "lowest loss on 10 % of the training part, held back for this, stopped after 5" in said
     assert "moving average of the weights with decay 0.99" in methods.of_model(vary(ema=0.99))
     loss = Choice("", "CrossEntropyLoss", {"label_smoothing": 0.2, "weight": "balanced"})

@@ -161,12 +161,8 @@ def _named(name, options):
 def _additions(run):
     if run.clip_norm is not None:
         yield f"gradients clipped at a norm of {run.clip_norm:g}"
-    if run.decay_biases is False:
-        yield "weight decay without biases and norm layers"
     if run.ema is not None:
         yield f"an exponential moving average of the weights with decay {run.ema:g}"
-    if run.swa is not None:
-        yield f"the average of the weights after {100 * run.swa:g} % of the training"
     if run.validation is not None:
         part = f"{100 * run.validation:g} % of the training part, held back for this"
         yield f"the weights after the epoch with the lowest loss on {part}"

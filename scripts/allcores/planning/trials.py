@@ -208,7 +208,7 @@ def _try_out(run, task, strategies, build, inputs):
         raise ValueError("the model has no parameters to train")
     targets = task.examples(2, inputs.shape[1:])
     with _blame("models", run.model.label, "optimizer"):
-        optimizer = OptimizerMaker.of_run(run, model)(model.parameters())
+        optimizer = OptimizerMaker.of_run(run)(model.parameters())
     with _blame("schedules", run.schedule.label):
         schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
     with _blame("models", run.model.label, "loss"):

@@ -117,35 +117,22 @@ class Averages:
 
     Args:
         runs: the Runs of the networks.
-        batches: batches in an epoch of each.
         stack: networks.Stack.
     """
 
-    def __init__(self, runs, batches, stack):
-        self.stack, self.runs, self.taken = stack, runs, [0] * len(runs)
-        self.begin = [
-            round((run.swa or 0) * run.epochs * count)
-            for run, count in zip(runs, batches, strict=True)
-        ]
-        self.has_average = [bool(run.ema) or run.swa is not None for run in runs]
-        if any(self.has_average):
+    def __init__(self, runs, stack):
+        self.stack, self.runs, self.has_begun = stack, runs, [False] * len(runs)
+        if any(run.ema for run in runs):
             self.weights = stack.weights.clone()
             self.buffers = {name: values.clone() for name, values in stack.buffers.items()}
 
     @torch.no_grad()
-    def take(self, rows, steps):
-        """Take in the weights after a step.
-
-        Args:
-            rows: numbers of the networks that have taken it.
-            steps: of each network, counted from 1 over the whole training.
-        """
+    def take(self, rows):
+        """Take in the weights after a step of the networks with these numbers."""
         for k in rows:
-            if self.has_average[k] and steps[k] > self.begin[k]:
-                ema = self.runs[k].ema
-                rate = 1 - ema if ema else 1 / (self.taken[k] + 1)
-                self._move(k, rate if self.taken[k] else 1.0)
-                self.taken[k] += 1
+            if self.runs[k].ema:
+                self._move(k, 1 - self.runs[k].ema if self.has_begun[k] else 1.0)
+                self.has_begun[k] = True
 
     def _move(self, k, rate):
         self.weights[k].lerp_(self.stack.weights[k], rate)
@@ -157,7 +144,7 @@ class Averages:
 
     def shipped(self, k):
         """The state_dict that a network ships now: of its average, if there is one."""
-        if self.taken[k]:
+        if self.has_begun[k]:
             return self.stack.state_dict(k, self.weights, self.buffers)
         return self.stack.state_dict(k, self.stack.weights, self.stack.buffers)
 

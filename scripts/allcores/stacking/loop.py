@@ -39,7 +39,7 @@ def train(prepared_runs, models, after_epoch):
     ]
     totals = [run.epochs * count for run, count in zip(runs, batches, strict=True)]
     rates = [Rates(run, total) for run, total in zip(runs, totals, strict=True)]
-    averages = Averages(runs, batches, stack)
+    averages = Averages(runs, stack)
     epochs, diverged = [[] for _ in runs], [None for _ in runs]
 
     def is_going_on(k):
@@ -69,7 +69,7 @@ def train(prepared_runs, models, after_epoch):
             counts = present[:, step].sum(dim=1)
             rows = counts.nonzero().flatten()
             optimizer.step(lr, rows if len(rows) < len(runs) else slice(None))
-            averages.take(rows.tolist(), [epoch * count + step + 1 for count in batches])
+            averages.take(rows.tolist())
             for k in rows.tolist():
                 last_rates[k] = rates[k].lr
                 rates[k].end_batch()

@@ -217,7 +217,6 @@ class Stack(fx.Interpreter):
         weights, gradients: (K, n) float32 each, all trainable weights of a network in a row. Each
             parameter begins at a cache line, as products may be added up by address.
         buffers: name -> (K, ...), the statistics of batch norm.
-        is_vector: (n,) bool: which weights are biases or those of norm layers.
     """
 
     def __init__(self, models):
@@ -235,12 +234,6 @@ class Stack(fx.Interpreter):
         for values in self.parameters.values():
             values.requires_grad_()
         self._of_parameters = list(self._views(self.gradients).values())
-        self.is_vector = torch.cat(
-            [
-                torch.full((padded(_places(shape)),), len(shape) < 2)
-                for shape in self.shapes.values()
-            ]
-        )
         buffers = [dict(model.named_buffers()) for model in models]
         self.buffers = {name: torch.stack([one[name] for one in buffers]) for name in buffers[0]}
 

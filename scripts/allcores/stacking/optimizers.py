@@ -48,8 +48,7 @@ class StackedOptimizer:
         if self.name != "SGD":
             for number, values in enumerate(zip(*(one["betas"] for one in options), strict=True)):
                 self.options[f"beta{number + 1}"] = _column(values)
-        spared = _column([float(run.decay_biases is False) for run in runs])
-        self.decay = self.options.pop("weight_decay") * (1 - spared * stack.is_vector)
+        self.decay = self.options.pop("weight_decay")
         self.norms = _column([run.clip_norm or torch.inf for run in runs])
         self.steps = torch.zeros(len(runs), 1, dtype=torch.float64)
         self.moments = [torch.zeros_like(stack.weights) for _ in range(1 + (self.name != "SGD"))]

@@ -20,7 +20,7 @@ class Accelerator(Strategy):
 
     def __init__(self, model, make_optimizer, world, *, device="cuda"):
         self.replica = copy.deepcopy(model).to(device)
-        super().__init__(model, make_optimizer.of(self.replica)(self.replica.parameters()), world)
+        super().__init__(model, make_optimizer(self.replica.parameters()), world)
         self.model, self.trained = _RoundTrip(self.replica, device), self.replica
 
     @classmethod

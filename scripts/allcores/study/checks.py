@@ -10,7 +10,6 @@ from allcores.study.component import check_options, choices
 from allcores.study.schema import mapping
 from allcores.study.study_checks import SECTIONS, SINGULAR
 
-OWN_DECAY = component.literals_of(registry.LIBRARY / "training" / "optimizers.py")["OWN_DECAY"]
 NUMBER, MOST_ALIKE = re.compile(r"-?\d[\d.e+-]*"), 3
 
 
@@ -122,8 +121,6 @@ def _check_model(path, label, entry):
         yield (*path, "name"), "conflicts with `import`; expected one of them"
     if "patience" in entry and "validation" not in entry:
         yield (*path, "patience"), "needs `validation`, by which epochs are judged"
-    if "ema" in entry and "swa" in entry:
-        yield (*path, "swa"), "conflicts with `ema`; expected one of them to average the weights"
     yield from _check_own(path, entry)
     for key, components in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
         settings = dict(mapping(entry.get(key)))
@@ -137,11 +134,6 @@ def _check_model(path, label, entry):
         else:
             yield from check_options((*path, key), settings, components[name])
             yield from _check_lengths((*path, key), settings, components[name])
-            cannot_exclude = name in OWN_DECAY or "weight_decay" not in (
-                components[name].options or ()
-            )
-            if key == "optimizer" and "decay_biases" in entry and cannot_exclude:
-                yield (*path, "decay_biases"), f"{name} cannot leave biases out of weight decay"
 
 
 def _check_lengths(path, settings, component):

@@ -13,7 +13,7 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{se
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
 # Optional keys of a model's entry, of numbers and truth values.
-ADDITIONS = ("clip_norm", "decay_biases", "ema", "swa", "validation", "patience", "stacked")
+ADDITIONS = ("clip_norm", "ema", "validation", "patience", "stacked")
 # Fields that are left out of a run's JSON if they are None, as in older versions.
 OPTIONAL = ("inner_folds", "inner_fold", "stop_after", "augmentation", *ADDITIONS)
 # The recipe that always works.
@@ -67,9 +67,7 @@ class Run:
             continue from there; the schedule covers all epochs. None: after all epochs.
         augmentation: the user's own, by import path, see data/augmentation.py; None: there is none.
         clip_norm: largest Euclidean norm of a gradient; None: any.
-        decay_biases: False: weight decay leaves out biases and the weights of norm layers.
         ema: decay of the moving average of the weights, which is shipped; None: no such average.
-        swa: part of the training, in 0..1, after which the weights are averaged; None: no average.
         validation: part of the training samples, in 0..1, that is held back; the weights after the
             epoch with the smallest loss on it are shipped; None: the final weights.
         patience: number of epochs without a smaller validation loss after which it ends; None: all
@@ -103,9 +101,7 @@ class Run:
     stop_after: int | None = None
     augmentation: Choice | None = None
     clip_norm: float | None = None
-    decay_biases: bool | None = None
     ema: float | None = None
-    swa: float | None = None
     validation: float | None = None
     patience: int | None = None
     stacked: bool | None = None

@@ -43,7 +43,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     """
     seed_all(run.seed)
     model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
-    make_optimizer = OptimizerMaker.of_run(run, model)
+    make_optimizer = OptimizerMaker.of_run(run)
     strategy = registry.strategies()[run.strategy.name].load()
     strategy = strategy.create(model, make_optimizer, world, **run.strategy.options)
     checkpoint = checkpoints.latest()
@@ -60,7 +60,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
     progress, clock = Progress(run, len(samples), batches, world, record), world.clock
-    average = WeightAverage(run, strategy.trained, run.epochs * batches, world.rank)
+    average = WeightAverage(run, strategy.trained, world.rank)
     validate = partial(evaluate, run, dataset, scaling, samples, validation)
     saver = Saver(checkpoints, strategy, schedule, average, progress, batches, world)
     epochs = saver.resume(checkpoint)
@@ -89,7 +89,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
             loss.backward()
             lr = schedule.lr
             strategy.step(lr)
-            average.take(epoch * batches + step)
+            average.take()
             clock.enter("data")
             schedule.end_batch()
             total_loss += loss_value * shard.batch

@@ -17,13 +17,11 @@ LEAST_NORM = 1e-6
 # Optimizers of which torch has a kernel for a whole update on a CPU, and options that exclude it.
 FUSED = {"SGD", "Adam", "AdamW", "Adagrad"}
 NOT_FUSED = {"foreach", "differentiable", "capturable"}
-# Optimizers whose weight decay is part of an update of whole matrices.
-OWN_DECAY = ("Adafactor",)
 
 
 @dataclass(frozen=True)
 class OptimizerMaker:
-    """Makes torch's optimizers; if the run says so, they clip gradients and let no biases decay.
+    """Makes torch's optimizers; if the run says so, they clip gradients.
 
     Gradients whose Euclidean norm is above clip_norm are scaled down (Pascanu et al. 2013, "On the
     difficulty of training recurrent neural networks"). The norm is of the whole gradient, however
@@ -33,30 +31,15 @@ class OptimizerMaker:
     Attributes:
         make: function of a list of parameters that returns one of torch's optimizers.
         clip_norm: None: gradients stay as they are.
-        without_decay: parameters without weight decay. They may be views of those that an optimizer
-            gets.
     """
 
     make: Callable
     clip_norm: float | None = None
-    without_decay: tuple[torch.nn.Parameter, ...] = ()
 
     @classmethod
-    def of_run(cls, run, model):
+    def of_run(cls, run):
         """The maker for a Run."""
-        maker = cls(partial(make_chosen, run.optimizer), run.clip_norm)
-        return maker.of(model, run.decay_biases is False)
-
-    def of(self, model, spare_biases=None):
-        """The maker for another copy of the model.
-
-        Args:
-            spare_biases: whether biases and the weights of norm layers, all that are vectors or
-                numbers, get no weight decay; None: as with this maker.
-        """
-        spare_biases = bool(self.without_decay) if spare_biases is None else spare_biases
-        vectors = tuple(parameter for parameter in model.parameters() if parameter.dim() < 2)
-        return dataclasses.replace(self, without_decay=vectors if spare_biases else ())
+        return cls(partial(make_chosen, run.optimizer), run.clip_norm)
 
     def __call__(self, parameters, add_up=None):
         """Make an optimizer of these parameters.
@@ -69,36 +52,7 @@ class OptimizerMaker:
         optimizer = self.make(list(parameters))
         if self.clip_norm is not None:
             optimizer.register_step_pre_hook(lambda *_: self.clip(_gradients(optimizer), add_up))
-        if self.without_decay:
-            self._decay_by_hand(optimizer)
         return optimizer
-
-    def _decay_by_hand(self, optimizer):
-        """Decay all weights but `without_decay`, with the results of torch's parameter groups.
-
-        Groups themselves cannot be used: a parameter may be a slice of a vector with both kinds.
-        """
-        (group,) = optimizer.param_groups
-        decay, group["weight_decay"] = group["weight_decay"], 0
-        decoupled = group.get("decoupled_weight_decay", False)
-        # torch takes the negative of a gradient to maximize, before it adds the decay.
-        sign = -1 if group["maximize"] and not decoupled else 1
-        rates = {
-            parameter: sign * decay * _decay_mask(parameter, self.without_decay)
-            for parameter in group["params"]
-        }
-
-        def shrink(*_):
-            (group,) = optimizer.param_groups  # load_state_dict() replaces it
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                if decoupled:
-                    parameter.data.mul_(1 - group["lr"] * rates[parameter])
-                else:
-                    parameter.grad.add_(parameter.data * rates[parameter])
-
-        optimizer.register_step_pre_hook(shrink)
 
     @property
     def without_clipping(self):
@@ -182,21 +136,6 @@ def _gradients(optimizer):
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
-def _decay_mask(parameter, without_decay):
-    """A mask in the shape and dtype of a parameter: 0 for its elements in `without_decay`, else 1.
-
-    Elements are the same if they have the same address.
-    """
-    mask = torch.ones_like(parameter.data)
-    size = parameter.element_size()
-    for tensor in without_decay:
-        begin = (tensor.data_ptr() - parameter.data_ptr()) // size
-        end = begin + tensor.numel()
-        if end > 0 and begin < parameter.numel():
-            mask.view(-1)[max(0, begin) : end] = 0
-    return mask
-
-
 def _but_counts(rule):
     """A rule of torch's for averages that takes integers, such as batch norm's, as they are."""
 
@@ -210,36 +149,27 @@ def _but_counts(rule):
 
 
 class WeightAverage:
-    """The average of the weights over a training, which is what the run ships; torch's own.
+    """The exponential moving average of the weights over a training, which is what the run ships
+    (Polyak and Juditsky 1992); torch's own.
 
-    `ema` is the decay of an exponential moving average (Polyak and Juditsky 1992); `swa` the part
-    of the training after which a plain average begins (Izmailov et al. 2018, "Averaging Weights
-    Leads to Wider Optima and Better Generalization"); until then a run ships the weights that it
-    trains. Batch-norm statistics are averaged, too. Only rank 0 keeps the average, of the weights
-    that it computes with.
+    Batch-norm statistics are averaged, too. Only rank 0 keeps the average, of the weights that it
+    computes with.
 
     Args:
-        run: the Run, without `auto`.
+        run: the Run, without `auto`; its `ema` is the decay.
         module: the module whose weights each step updates.
-        steps: batches in the whole training.
         rank: of this worker.
     """
 
-    def __init__(self, run, module, steps, rank):
-        self.module, self.begin = module, round((run.swa or 0) * steps)
-        self.step, self.averaged = 0, None
-        if rank == 0 and (run.ema or run.swa is not None):
-            rule = (
-                swa_utils.get_ema_multi_avg_fn(run.ema)
-                if run.ema
-                else swa_utils.get_swa_multi_avg_fn()
-            )
-            rule = _but_counts(rule)
+    def __init__(self, run, module, rank):
+        self.module, self.averaged = module, None
+        if rank == 0 and run.ema:
+            rule = _but_counts(swa_utils.get_ema_multi_avg_fn(run.ema))
             self.averaged = swa_utils.AveragedModel(module, multi_avg_fn=rule, use_buffers=True)
 
-    def take(self, step):
-        """Take in the weights after a step, counted from 1 over the whole training."""
-        if self.averaged and step > self.begin:
+    def take(self):
+        """Take in the weights after a step."""
+        if self.averaged:
             self.averaged.update_parameters(self.module)
 
     def weights(self, model):

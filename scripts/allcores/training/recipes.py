@@ -302,7 +302,7 @@ def _step(run, model, dataset, count):
     from allcores.training import losses, models
     from allcores.training.optimizers import OptimizerMaker
 
-    optimizer = OptimizerMaker.of_run(run, model)(model.parameters())
+    optimizer = OptimizerMaker.of_run(run)(model.parameters())
     criterion = losses.of_run(run, dataset, np.arange(dataset.info["train"]))
     inputs = torch.randn(count, *dataset.shape)
     if not dataset.info["scale"]:
