@@ -127,8 +127,7 @@ def slow_model(folder, seconds, epochs):
     folder.mkdir(exist_ok=True)
     (folder / "slow.py").write_text(SLOW.replace("SECONDS", str(seconds)))
     optimizer = {"name": "sgd", "lr": 0.05}
-    entry = {"import": "slow:Net", "batch_size": 4, "epochs": epochs, "optimizer": optimizer}
-    return entry | {"stacked": False}  # which would not wait
+    return {"import": "slow:Net", "batch_size": 4, "epochs": epochs, "optimizer": optimizer}
 
 
 # The smallest study.

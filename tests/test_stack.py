@@ -276,7 +276,7 @@ def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
         ({"epochs": 10_000}, "needs checkpoints"),
         (options("Adagrad"), "Adagrad"),
         (options("Adam", amsgrad=True), "amsgrad"),
-        ({"stacked": False}, "the config says so"),
+        ({"stacked": False}, "its study compares ways"),
         ({"precision": "bf16"}, "bf16"),
         ({"threads_per_worker": 2}, "threads"),
         ({"strategy": Choice("gpu", "accelerator", {"device": "cpu"})}, "of its own"),

@@ -236,7 +236,7 @@ def test_one_candidate_in_so_many_goes_on(count, factor, counts):
 HALVING = """
 models:
   mlp:
-    {hidden: [8], batch_size: 16, epochs: 4, stacked: false,
+    {hidden: [8], batch_size: 16, epochs: 4,
      optimizer: {name: sgd, lr: [0.001, 0.5, 0.01, 0.1]}}
 datasets:
   tiny: {name: synthetic, count: 300, test: 0, size: 8, classes: 10}
@@ -258,7 +258,7 @@ def halved(tmp_path_factory):
 def test_halving_goes_on_with_the_best_from_where_they_were(halved, tmp_path):
     """As if all had been trained to the end, and half of them forgotten halfway."""
     whole = copy(tmp_path)
-    whole.config.write_text(HALVING.replace("halving: 2", "curves: true"))
+    whole.config.write_text(HALVING.replace("halving: 2", "exclusive: true, curves: true"))
     whole.call("results/mine/studies/nested/accuracy_table.html")
     trials = pd.read_csv(halved.results / "studies" / "nested" / "candidates.csv")
     runs = pd.read_csv(halved.results / "studies" / "nested" / "runs.csv")

@@ -11,7 +11,7 @@ from allcores.study import run_files
 
 CONFIG = """
 models:
-  mlp: {hidden: [16], batch_size: 16, epochs: 30, optimizer: {name: adam, lr: 0.01}, stacked: false}
+  mlp: {hidden: [16], batch_size: 16, epochs: 30, optimizer: {name: adam, lr: 0.01}}
   lenet: {width: 0.5, batch_size: 16, epochs: 6, optimizer: {name: sgd, lr: 0.05, momentum: 0.9}}
   own: {import: "own:Net", batch_size: 8, epochs: 20, optimizer: {name: sgd, lr: 0.05}}
   swept:

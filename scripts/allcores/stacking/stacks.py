@@ -105,7 +105,7 @@ def problem(run):
     """Why a Run cannot be stacked, as far as its settings tell, in words; None: it may be."""
     strategy = registry.strategies()[run.strategy.name].load()
     if run.stacked is False:
-        return "the config says so, or its study compares ways of using the cores"
+        return "its study compares ways of using the cores, or trains in turns"
     if run.processes > 1 or run.threads_per_worker != 1:
         return "it has several processes or threads"
     if not strategy.is_alone(run.processes, run.strategy.options):

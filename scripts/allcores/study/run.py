@@ -13,9 +13,9 @@ PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{se
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
 # Optional keys of a model's entry, of numbers and truth values.
-ADDITIONS = ("clip_norm", "ema", "validation", "patience", "stacked")
+ADDITIONS = ("clip_norm", "ema", "validation", "patience")
 # Fields that are left out of a run's JSON if they are None, as in older versions.
-OPTIONAL = ("inner_folds", "inner_fold", "stop_after", "augmentation", *ADDITIONS)
+OPTIONAL = ("inner_folds", "inner_fold", "stop_after", "augmentation", "stacked", *ADDITIONS)
 # The recipe that always works.
 PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
 
