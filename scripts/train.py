@@ -53,7 +53,7 @@ def main(flags):
         # Loading may compute with torch; ranks cannot be forked from a process with its threads.
         cores.set_thread_variables(1)
         preparation.prepare(dataset, "results/downloads", data_folder)
-    data_folder = data_of(flags) or data_folder
+    data_folder = flags.data or data_folder
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()
@@ -98,13 +98,6 @@ def main(flags):
         )
 
 
-def data_of(flags):
-    """The folder of the prepared dataset that --data gives, or its copy on this machine."""
-    if not flags.scratch:
-        return flags.data
-    return preparation.local_copy(flags.data, os.path.expandvars(flags.scratch))
-
-
 def entry_of(flags, run, request, data_folder):
     """The stacking.Entry of the run that the flags describe."""
     from allcores.stacking.stacks import Entry
@@ -117,8 +110,6 @@ def entry_of(flags, run, request, data_folder):
         not flags.no_pinning,
         flags.timeout,
         60 * flags.checkpoint_minutes,
-        flags.interface,
-        flags.tensorboard,
         ends_process=True,
     )
     return Entry(
@@ -189,7 +180,7 @@ def several(file, cores_of_job):
         entries = {}
         for path, arguments in job.to_train.items():
             flags = parsed(arguments, given)
-            request, data_folder = commandline.run_of(flags), data_of(flags)
+            request, data_folder = commandline.run_of(flags), flags.data
             run = with_recipe(request, flags, data_folder) if request.has_auto else request
             entries[path] = entry_of(flags, run, request, data_folder)
         path_of = {entry.output: path for path, entry in entries.items()}

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from allcores.data import preparation, storage
+from allcores.data import storage
 from allcores.data.folds import split
 from allcores.data.scaling import channel_statistics
 from allcores.data.storage import Samples
@@ -70,27 +70,6 @@ def test_a_damaged_file_is_an_error_that_names_it(tmp_path, name, damage):
         file.unlink()
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
         storage.open_dataset(tmp_path)
-
-
-def test_a_copy_on_a_disk_of_ones_own_is_made_once_and_again_when_damaged(tmp_path, laboratory):
-    folder, scratch = laboratory.data(), tmp_path / "disk"
-    copy = preparation.local_copy(folder, scratch)
-    assert storage.open_dataset(copy).info == storage.open_dataset(folder).info
-    assert (scratch / copy.relative_to(scratch).parts[0]).stat().st_mode & 0o777 == 0o700
-    made = (copy / "inputs.npy").stat().st_ino
-    assert preparation.local_copy(folder, scratch) == copy
-    assert (copy / "inputs.npy").stat().st_ino == made
-    (copy / "inputs.npy").write_bytes(b"damaged")
-    (copy / "dataset.json").unlink()
-    assert preparation.local_copy(folder, scratch) == copy
-    assert storage.open_dataset(copy).info == storage.open_dataset(folder).info
-
-
-def test_a_copy_does_not_go_where_somebody_else_may_look(tmp_path, laboratory):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / f"allcores_{os.getuid()}").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match="belongs to another user"):
-        preparation.local_copy(laboratory.data(), tmp_path)
 
 
 def test_a_dataset_is_read_through_once_to_be_checked(tmp_path, monkeypatch):

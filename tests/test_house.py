@@ -67,7 +67,6 @@ def test_environment_yml_is_in_step_with_the_pins():
         "snakemake": "snakemake-minimal",
         "matplotlib": "matplotlib-base",
         "seaborn": "seaborn-base",
-        "tensorboardX": "tensorboardx",
     }
     pinned = all_pins()
     assert conda[0] == "python>=3.11"

@@ -34,6 +34,11 @@ OVER_NODES = {
 }
 
 
+@pytest.fixture(autouse=True)
+def loopback(monkeypatch):
+    monkeypatch.setenv(nodes.INTERFACE, "lo")
+
+
 class Cluster:
     """The launchers of one run, as processes."""
 
@@ -43,12 +48,12 @@ class Cluster:
         command = [*train_program(True), *laboratory.arguments(run, name), *more]
         self.launchers = [
             subprocess.Popen(
-                [*command, "--interface=lo", *(of_last if node == run.nodes - 1 else [])],
+                [*command, *(of_last if node == run.nodes - 1 else [])],
                 text=True,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 cwd=laboratory.folder,
-                env=ENVIRONMENT | {"PMI_RANK": str(node)},
+                env=ENVIRONMENT | {"PMI_RANK": str(node), nodes.INTERFACE: "lo"},
             )
             for node in range(run.nodes)
         ]
@@ -88,7 +93,7 @@ def test_two_nodes_of_two_workers_train_as_four_workers_and_as_serial(laboratory
 )
 def test_every_strategy_trains_on_three_nodes(laboratory, name):
     run = using(ALL[name], 1, nodes=3, epochs=2)
-    metrics, _ = Cluster(laboratory, run, f"--scratch={laboratory.folder}/disk").ends_well()
+    metrics, _ = Cluster(laboratory, run).ends_well()
     assert len(metrics["epochs"]) == 2
     assert metrics["cpu_seconds"] == pytest.approx(
         sum(s["cpu_seconds"] for node in metrics["nodes"] for s in node["sessions"])
@@ -201,7 +206,7 @@ def test_a_node_with_other_data_is_refused(laboratory):
 def meeting(count, node, file, **how):
     """Meet in a thread; a function that waits for the Nodes."""
     executor = concurrent.futures.ThreadPoolExecutor(1)
-    return executor.submit(nodes.meet, count, node, file, "lo", **how).result
+    return executor.submit(nodes.meet, count, node, file, **how).result
 
 
 def test_launchers_find_each_other_and_nobody_else(tmp_path):
@@ -241,9 +246,10 @@ def test_a_node_that_does_not_come_is_named(tmp_path):
         meeting(2, 1, tmp_path / "file", seconds=0.3)()
 
 
-def test_an_interface_that_is_not_there_is_told_with_those_that_are(tmp_path):
-    with pytest.raises(ValueError, match=r"interface: found 'ib0'; .* has .*lo"):
-        nodes.meet(2, 0, tmp_path / "file", "ib0")
+def test_an_interface_that_is_not_there_is_told_with_those_that_are(tmp_path, monkeypatch):
+    monkeypatch.setenv(nodes.INTERFACE, "ib0")
+    with pytest.raises(ValueError, match=r"GLOO_SOCKET_IFNAME: found 'ib0'; .* has .*lo"):
+        nodes.meet(2, 0, tmp_path / "file")
 
 
 def test_a_launcher_that_is_gone_before_all_have_come_is_named(tmp_path):

@@ -1,7 +1,6 @@
 """Clipped gradients, averaged weights and a validation part keep what plain training promises."""
 
 import csv
-import json
 from functools import partial
 
 import numpy as np
@@ -9,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 from conftest import same_weights, using, vary
-from tensorboardX.proto import event_pb2
 from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 
 from allcores.analysis import methods, products, tidy
@@ -19,7 +17,7 @@ from allcores.study.run import Choice
 from allcores.training import progress
 from allcores.training.evaluation import is_over, shipped
 from allcores.training.optimizers import OptimizerMaker, make_chosen
-from allcores.training.progress import EpochFiles
+from allcores.training.progress import EpochsFile
 
 SGD = Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
 # Most of the gradients of RUN have a norm above it.
@@ -198,7 +196,7 @@ def test_a_validation_part_keeps_groups_together_and_classes_in_proportion(part)
 
 
 def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
-    write, seen = EpochFiles.write, laboratory.folder / "seen"
+    write, seen = EpochsFile.write, laboratory.folder / "seen"
 
     def look(self, epochs):
         write(self, epochs)
@@ -206,39 +204,13 @@ def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
             file.write(f"{(self.folder / 'epochs.csv').read_text().count(chr(10))} ")
 
     monkeypatch.setattr(progress, "INTERVAL", 0)
-    monkeypatch.setattr(EpochFiles, "write", look)
+    monkeypatch.setattr(EpochsFile, "write", look)
     metrics, _ = laboratory.conduct(vary(epochs=3))
     assert seen.read_text() == "2 3 4 4 ", "a header and the epochs so far; the last at the end"
     with (laboratory.folder / "run" / "epochs.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["epoch", "loss", "lr", "seconds"]
     assert [float(row["loss"]) for row in rows] == [epoch["loss"] for epoch in metrics["epochs"]]
-    assert not (laboratory.folder / "run" / "tensorboard").exists()
-
-
-def test_event_files_have_a_point_per_epoch(laboratory):
-    run = vary(epochs=3, validation=0.2)
-    for _ in range(2):  # the second training replaces the points of the first
-        laboratory.finish(run, "run", "--tensorboard")
-    (file,) = (laboratory.folder / "run" / "tensorboard").iterdir()
-    points = {}
-    for event in events_of(file):
-        for value in event.summary.value:
-            points.setdefault(value.tag, []).append((event.step, value.simple_value))
-    record = json.loads((laboratory.folder / "run" / "metrics.json").read_text())["epochs"]
-    assert set(points) == {"loss", "validation_loss", "lr"}
-    for name, series in points.items():
-        expected = [(epoch["epoch"], pytest.approx(epoch[name])) for epoch in record]
-        assert series == expected
-
-
-def events_of(file):
-    """The events in a file of TensorBoard's: each is a length, a checksum, itself, a checksum."""
-    content = file.read_bytes()
-    while content:
-        length = int.from_bytes(content[:8], "little")
-        yield event_pb2.Event.FromString(content[12 : 12 + length])
-        content = content[16 + length :]
 
 
 def test_the_methods_paragraph_says_how_it_was_trained():

@@ -44,12 +44,12 @@ def test_a_worker_that_hangs_ends_the_run():
 NODE = """
 import sys, allcores
 print(allcores.run(lambda worker: worker.sum(worker.rank), workers=4, count_nodes=2,
-                   node=int(sys.argv[1]), rendezvous=sys.argv[2], interface="lo"))
+                   node=int(sys.argv[1]), rendezvous=sys.argv[2]))
 """
 
 
 def test_two_nodes_train_together(tmp_path):
-    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts")}
+    environment = ENVIRONMENT | {"PYTHONPATH": str(ROOT / "scripts"), "GLOO_SOCKET_IFNAME": "lo"}
     calls = [
         subprocess.Popen(
             [sys.executable, "-c", NODE, str(node), tmp_path / "here"],

@@ -67,7 +67,6 @@ def run(
     count_nodes=1,
     node=0,
     rendezvous=None,
-    interface=None,
     **options,
 ):
     """Call function(worker, *arguments, **options) in processes forked from this one, a Worker
@@ -82,7 +81,6 @@ def run(
         timeout: seconds without progress of any process after which the run is ended.
         count_nodes, node: number of machines, each of which calls run(), and which of them this is.
         rendezvous: file by which they find each other, on a file system that all share.
-        interface: the network interface by which they do; None: any that connects them.
 
     Returns:
         What the function returned on each worker of this node, in their order; whatever can be
@@ -122,7 +120,7 @@ def run(
     target = partial(_call, partial(function, **options), arguments)
     # Every optimizer imports it when it is made: 1.2 s, here once and not in each worker.
     importlib.import_module("torch._dynamo")
-    with nodes.meet(count_nodes, node, rendezvous, interface) as met:
+    with nodes.meet(count_nodes, node, rendezvous) as met:
         here = len(launch.ranks_of(met, workers, servers)) * threads
         with leases.leased(here) if pinning else nullcontext() as pins:
             values = launch.run_ranks(

@@ -161,7 +161,6 @@ class RunJobs:
             run
             for run in runs
             if dealing.is_short(run, self.estimates.work(run), self.table.conditions[run.path])
-            and not self.config["logs"]  # which have a folder for each run
         ]
         cores = self.call.local_cores
         wanted = dealing.LOCAL if cores else dealing.SUBMITTED
@@ -311,11 +310,8 @@ class RunJobs:
             *([] if self.config["pinning"] else ["--no-pinning"]),
             *(["--oversubscribe"] if run.path in self.table.oversubscribe else []),
             *(["--cores-of-call", self.cores] if self.cores else []),
-            *(["--scratch", self.config["scratch"]] if "scratch" in self.config else []),
-            *(["--interface", self.config["interface"]] if "interface" in self.config else []),
             *["--timeout", self.config["timeout"]],
             *["--checkpoint-minutes", self.config["checkpoint_minutes"]],
-            *(["--tensorboard"] if "tensorboard" in self.config["logs"] else []),
             *["--output", output],
             # Not an output: a failed job's outputs are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],

@@ -2,14 +2,12 @@
 
 import hashlib
 import os
-import shutil
 import zipfile
-from dataclasses import asdict
 from pathlib import Path
 
 from allcores import files
 from allcores.data import storage
-from allcores.files import KeptDigests, cache_folder, checksum, sha256
+from allcores.files import KeptDigests, cache_folder, sha256
 from allcores.study import fingerprint, registry
 
 
@@ -52,31 +50,6 @@ def _refuse_changed(choice, before):
 def made_of(choice):
     """Options, code and files that the dataset of a Choice is made of, as a text."""
     return f"{choice.to_json()} {fingerprint.of_dataset(choice)} {sources(choice)}"
-
-
-def local_copy(folder, scratch):
-    """The folder of a copy of a prepared dataset, which is made if it is missing or damaged.
-
-    Args:
-        scratch: a folder on a disk of this machine, which other users may write to, too.
-
-    Raises:
-        ValueError: the dataset is not what was prepared, or another user has a folder of that name.
-    """
-    folder, user_folder = Path(folder), Path(scratch) / f"allcores_{os.getuid()}"
-    user_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if user_folder.is_symlink() or user_folder.stat().st_uid != os.getuid():
-        raise ValueError(f"{user_folder} belongs to another user; expected a folder of this user")
-    place = user_folder / checksum(asdict(storage.read_record(folder)))[:16]
-    place.mkdir(exist_ok=True)
-    with (place / "lock").open("w") as lock:
-        files.hold(lock)
-        if not _is_sound(place):
-            for name in (*storage.read_record(folder).files, "dataset.json"):
-                with files.whole(place / name) as part:
-                    shutil.copyfile(folder / name, part)
-            storage.open_dataset(place)
-    return place
 
 
 def _is_sound(folder, expected=None):

@@ -11,6 +11,7 @@ return, whatever their timeout.
 """
 
 import json
+import os
 import platform
 import secrets
 import socket
@@ -23,6 +24,7 @@ import psutil
 
 from allcores.parallel.failures import RankFailedError
 
+INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's variable for the network interface
 JOINING = 300.0  # seconds within which all nodes must have joined: Python may start slowly
 CONNECTING = 3.0  # seconds to reach an address; and to say the token, before node 0 hears the next
 ANSWERING = 12.0  # seconds within which node 0 must answer, whom strangers may keep waiting
@@ -141,13 +143,15 @@ class Nodes:
             link.connection.close()
 
 
-def meet(count, node, file, interface=None, seconds=JOINING):
+def meet(count, node, file, seconds=JOINING):
     """Find the launchers of the other nodes; returns the Nodes.
+
+    They reach each other by the network interface that the variable GLOO_SOCKET_IFNAME names, as
+    gloo does; without it by any that connects them.
 
     Args:
         count, node: number of nodes, and the number of this one.
         file: the file by which they find each other, on a file system that all share.
-        interface: the network interface to use; None: any that connects them.
         seconds: how long to try.
 
     Raises:
@@ -157,6 +161,7 @@ def meet(count, node, file, interface=None, seconds=JOINING):
     if count == 1:
         return Nodes()
     file, deadline = Path(file), time.monotonic() + seconds
+    interface = os.environ.get(INTERFACE)
     if node == 0:
         return _receive_all(count, file, _own_addresses(interface), deadline)
     return _call(count, node, file, interface, deadline)
@@ -259,7 +264,7 @@ def _own_addresses(interface):
     by_interface = _addresses()
     if interface is not None and not by_interface.get(interface):
         raise ValueError(
-            f"interface: found {interface!r}; {platform.node()} has {', '.join(by_interface)}"
+            f"{INTERFACE}: found {interface!r}; {platform.node()} has {', '.join(by_interface)}"
         )
     names = [interface] if interface else by_interface
     addresses = [address for name in names for address in by_interface[name]]

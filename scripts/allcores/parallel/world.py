@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from allcores.machine.costs import Clock
 from allcores.parallel.barrier import Barrier
+from allcores.parallel.nodes import INTERFACE
 from allcores.parallel.pause import Pause
 from allcores.parallel.shared_memory import SharedMemory
 
@@ -171,7 +172,7 @@ class World:
         Args:
             rendezvous: a rendezvous.LocalRendezvous or RendezvousOverNodes.
         """
-        os.environ["GLOO_SOCKET_IFNAME"] = rendezvous.interface
+        os.environ[INTERFACE] = rendezvous.interface
         dist.init_process_group(
             "gloo",
             store=rendezvous.store(self),

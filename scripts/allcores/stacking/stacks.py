@@ -28,7 +28,7 @@ from allcores.training.checkpoints import save_weights
 from allcores.training.evaluation import is_over, shipped
 from allcores.training.experiment import Execution
 from allcores.training.prepared import Findings, PreparedRun, costs_of_node, diverged_at_last
-from allcores.training.progress import EpochFiles
+from allcores.training.progress import EpochsFile
 
 # Networks with more weights gain nothing. Work is weights times samples times epochs; a run with
 # more of it, or more steps (some seconds of either) needs checkpoints, which a stack has not.
@@ -328,7 +328,7 @@ def _write(entry, prepared, found, weights, predictions):
     if found.diverged:
         predictions = None
     prepared.write_predictions(output / "predictions.parquet", predictions)
-    EpochFiles(output).write(found.checkpoint["epochs"])
+    EpochsFile(output).write(found.checkpoint["epochs"])
     (session,) = found.costs[0]["sessions"]
     trace = [(session["started"], 0.0), (session["ended"], session["cpu_seconds"])]
     results.write_trace(output / "utilisation.csv", [costs.Session(trace)])

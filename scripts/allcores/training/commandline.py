@@ -90,7 +90,6 @@ def _add_by_hand(parser):
     add("--output", type=Path, metavar="DIR", help="for the results (default: in results/by_hand)")
     add("--curves", action="store_true", help="score the held-out part after every epoch")
     add("--no-pinning", action="store_true", help="let the system move processes between cores")
-    add("--tensorboard", action="store_true", help="write event files for TensorBoard, too")
     add(
         "--timeout",
         type=float,
@@ -114,7 +113,7 @@ def _add_for_workflow(parser):
         "--settings",
         metavar="JSON",
         help="the run's settings, as in metrics.json; of the flags above only --curves, "
-        "--no-pinning, --timeout, --checkpoint-minutes, --output and --tensorboard count, too",
+        "--no-pinning, --timeout, --checkpoint-minutes and --output count, too",
     )
     add("--job", type=Path, metavar="FILE", help="several runs: for each, flags such as these")
     add("--data", type=Path, metavar="DIR", help="the prepared dataset")
@@ -127,8 +126,6 @@ def _add_for_workflow(parser):
         metavar="N",
         help="the cores that this run was given on each node; it refuses fewer than it needs",
     )
-    add("--scratch", metavar="DIR", help="copy the dataset there, and read the copy")
-    add("--interface", metavar="NAME", help="the network interface between the nodes of a run")
     add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
     add("--cores-of-call", type=int, metavar="N", help="recorded: the cores that all runs share")
     add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")

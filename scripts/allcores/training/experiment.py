@@ -24,7 +24,7 @@ from allcores.training import results
 from allcores.training.checkpoints import Checkpoints, RemoteCheckpoints, rendezvous, save_weights
 from allcores.training.evaluation import is_over, shipped
 from allcores.training.prepared import Findings, PreparedRun, costs_of_node, diverged_at_last
-from allcores.training.progress import EpochFiles
+from allcores.training.progress import EpochsFile
 
 OF_JOBLIB = "JOBLIB_TEMP_FOLDER"  # the variable that joblib reads
 SHARED = Path("/dev/shm")
@@ -38,8 +38,6 @@ class Execution:
         pinning: keep each process to cores of its own, as long as the machine has free ones.
         timeout: seconds without any progress after which the run is ended.
         save_every: seconds after which a checkpoint is written in the middle of an epoch.
-        interface: the network interface by which nodes reach each other; None: whichever they do.
-        tensorboard: write event files for TensorBoard, too.
         ends_process: whether this process ends with the run: signals are ignored once its results
             are written.
     """
@@ -47,8 +45,6 @@ class Execution:
     pinning: bool = True
     timeout: float = math.inf
     save_every: float = math.inf
-    interface: str | None = None
-    tensorboard: bool = False
     ends_process: bool = False
 
     def leased(self, run):
@@ -101,7 +97,7 @@ def conduct(
     # An exclusive run does not resume from a packed one: their timings do not add up.
     resumed_by = repr((prepared.resumed_by, conditions.exclusive))
     output.mkdir(parents=True, exist_ok=True)
-    record = EpochFiles(output, execution.tensorboard)
+    record = EpochsFile(output)
     with (
         _private_folder() if run.is_estimator else nullcontext(),
         Checkpoints(
@@ -112,7 +108,7 @@ def conduct(
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
         with (
-            nodes.meet(run.nodes, 0, rendezvous(checkpoint_folder), execution.interface) as peers,
+            nodes.meet(run.nodes, 0, rendezvous(checkpoint_folder)) as peers,
             execution.leased(run) as watch.cores,
         ):
             peers.share((prepared.identity, checkpoints.digest))
@@ -165,7 +161,7 @@ def assist(run, node, data_folder, fold_file, checkpoint_folder, execution):
     """
     file = rendezvous(checkpoint_folder)
     with (
-        nodes.meet(run.nodes, node, file, execution.interface) as peers,
+        nodes.meet(run.nodes, node, file) as peers,
         execution.leased(run) as pins,
     ):
         prepared = PreparedRun.of(run, data_folder, fold_file)

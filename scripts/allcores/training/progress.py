@@ -115,20 +115,16 @@ def read(file):
     return {path: RunProgress(**change) for path, change in changes.items() if "state" in change}
 
 
-class EpochFiles:
-    """Files of the epochs so far, to be read while the run goes on.
-
-    `epochs.csv` is rewritten after an epoch, once a second at most; `tensorboard/` has event files,
-    a point per epoch.
+class EpochsFile:
+    """`epochs.csv`, to be read while the run goes on: rewritten after an epoch, once a second at
+    most.
 
     Args:
         folder: of the run's results.
-        tensorboard: whether to write event files.
     """
 
-    def __init__(self, folder, tensorboard=False):
-        self.folder, self.tensorboard, self.events = folder, tensorboard, None
-        self.written = -math.inf
+    def __init__(self, folder):
+        self.folder, self.written = folder, -math.inf
 
     def write(self, epochs):
         """Write a CSV of the epochs so far, with the seconds of training.
@@ -148,27 +144,6 @@ class EpochFiles:
         if time.monotonic() - self.written > INTERVAL:
             self.write(epochs)
             self.written = time.monotonic()
-        if self.tensorboard:
-            self._add_events(epochs)
-
-    def _add_events(self, epochs):
-        # Not SummaryWriter, whose thread may have unwritten events when the process ends.
-        from tensorboardX import event_file_writer, summary
-        from tensorboardX.proto.event_pb2 import Event
-
-        if self.events is None:
-            folder = self.folder / "tensorboard"
-            folder.mkdir(exist_ok=True)
-            if len(epochs) == 1:  # files of an earlier training
-                for file in folder.glob("events.*"):
-                    file.unlink()
-            self.events = event_file_writer.EventsWriter(str(folder / "events"))
-        for name in COLUMNS:
-            if epochs[-1].get(name) is not None:
-                point = summary.scalar(name, epochs[-1][name])
-                event = Event(wall_time=time.time(), step=len(epochs), summary=point)
-                self.events.write_event(event)
-        self.events.flush()
 
 
 class Progress:
