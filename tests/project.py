@@ -29,7 +29,8 @@ studies:
     schedules: [cosine]
     strategies: [serial, ddp]
     workers: [2]
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 runs_per_job: 1
 """
 # For each model serial and ddp, two folds.

@@ -64,7 +64,7 @@ studies:
 
 def test_what_is_for_two_machines_is_not_measured_on_one(tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "measure", lambda *_: pytest.fail("it was measured"))
-    config = yaml.safe_load(MINIATURE) | {"recipe": "fixed"}
+    config = yaml.safe_load(MINIATURE) | {"precision": "fp32", "memory_format": "contiguous"}
     study = {"datasets": ["tiny"], "folds": 2, "models": ["mlp"], "strategies": ["ddp"]}
     study |= {"nodes": 2, "workers": [1], "exclusive": True, "oversubscribe": True}
     config["studies"] = {"wide": study}

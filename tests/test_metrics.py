@@ -40,7 +40,8 @@ studies:
     models: [mlp]
     strategies: [serial]
     curves: true
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 """
 
 

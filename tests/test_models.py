@@ -145,7 +145,12 @@ STUDY = {"datasets": ["digits"], "folds": 2, "schedules": ["cosine"], "strategie
 def config_of(entry):
     study = STUDY | {"models": ["mine"]}
     models_of_study = {"mine": TRAINING | entry}
-    return {"models": models_of_study, "studies": {"first": study}, "recipe": "fixed"}
+    return {
+        "models": models_of_study,
+        "studies": {"first": study},
+        "precision": "fp32",
+        "memory_format": "contiguous",
+    }
 
 
 @pytest.fixture

@@ -139,7 +139,9 @@ def test_a_plan_that_is_ended_keeps_what_it_has_measured(tmp_path, monkeypatch):
         return MEASUREMENT
 
     monkeypatch.setattr(measuring, "measure", measure)
-    table = grid.expand(yaml.safe_load(MINIATURE) | {"recipe": "fixed"})
+    table = grid.expand(
+        yaml.safe_load(MINIATURE) | {"precision": "fp32", "memory_format": "contiguous"}
+    )
     with pytest.raises(KeyboardInterrupt):
         plan.Planner(folder, 2, say=str).of(table)
     again = plan.Planner(folder, 2, say=str)
@@ -184,7 +186,7 @@ def call(project, *arguments, expect=0):
 def test_a_plan_is_made_once_and_stands_beside_what_is_measured(tmp_path):
     project = copy(tmp_path)
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
-    project.configure(lambda config: config.update(recipe="auto"))
+    project.configure(lambda config: config.update(precision="auto", memory_format="auto"))
     said, progress = call(project, "--cores", 2)
     assert "measuring how mlp computes fastest" in progress
     assert "measuring 1 of 4: mlp serial w1t1" in progress

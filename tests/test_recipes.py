@@ -9,6 +9,7 @@ import torch
 from conftest import LENET, vary
 
 from allcores.parallel import failures
+from allcores.study import checks, grid, sweeps
 from allcores.study.identity import Record
 from allcores.study.run import AUTO
 from allcores.training import models, recipes
@@ -237,3 +238,18 @@ def test_bf16_rounds_and_learns(laboratory):
     assert all(weight.dtype == torch.float32 for weight in others.values())
     assert not torch.equal(weights["0.weight"], others["0.weight"])
     assert rounded["epochs"][-1]["loss"] == pytest.approx(exact["epochs"][-1]["loss"], rel=0.05)
+
+
+def test_a_recipe_is_a_models_or_the_configs_and_a_list_compares():
+    sgd = {"name": "sgd", "lr": 0.1}
+    entry = {"name": "mlp", "batch_size": 8, "epochs": 1, "optimizer": sgd}
+    models = {"both": entry | {"precision": ["fp32", "bf16"]}, "other": entry}
+    study = {"datasets": ["digits"], "folds": 2, "models": [*models]}
+    config = {"models": models, "studies": {"a": study}, "memory_format": "contiguous"}
+    assert checks.findings(config) == []
+    runs = grid.expand(sweeps.expanded(config)).runs.values()
+    assert {(run.model.label, run.precision, run.memory_format) for run in runs} == {
+        ("both-precisionfp32", "fp32", "contiguous"),
+        ("both-precisionbf16", "bf16", "contiguous"),
+        ("other", "auto", "contiguous"),
+    }

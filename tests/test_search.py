@@ -113,11 +113,11 @@ models:
     {batch_size: 16, hidden: [8], epochs: 2, width: {range: [0.25, 2.0], step: 0.25},
      optimizer: {name: sgd, lr: {log: [0.001, 1.0]}},
      search: {sampler: tpe, trials: 12, at_once: 1}}
-datasets:
-  tiny: {name: synthetic, count: 60, test: 0, size: 4, classes: 3}
+datasets: {tiny: {name: synthetic, count: 60, test: 0, size: 4, classes: 3}}
 studies:
   tuned: {datasets: [tiny], folds: 2, models: [mlp], select: 2}
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 """
 RUNS = 2 * (2 * 12 + 1)
 
@@ -211,7 +211,7 @@ def test_what_is_no_search_is_told(search, message):
         (("{log: [0.001, 1.0]}", "0.1"), "found 12; expected more than the 10"),
         (("select: 2}", "folds: 2}"), "mlp has `search`, which needs `select` in each study of it"),
         (
-            ("recipe: fixed", "  again: {datasets: [tiny], folds: 3, models: [mlp], select: 2}"),
+            ("precision: fp32", "  again: {datasets: [tiny], folds: 3, models: [mlp], select: 2}"),
             "mlp is searched for the study tuned, too: expected an entry of its own in `models`",
         ),
         (

@@ -31,7 +31,8 @@ models:
   mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
 datasets:
   tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 runs_per_job: 3
 studies:
   first: {datasets: [tiny], folds: 4, models: [lenet, mlp]}
@@ -39,7 +40,8 @@ studies:
 SELECTING = """
 models:
   mlp: {hidden: [4], batch_size: 16, epochs: 1, optimizer: {name: adam, lr: [0.003, 0.05]}}
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 studies:
   nested: {datasets: [wine], folds: 2, models: [mlp], select: 2}
 """
@@ -318,7 +320,8 @@ def test_jobs_are_as_many_as_keep_the_cores_busy():
         "studies": {
             "a": {"datasets": ["digits"], "folds": 5, "models": ["mlp"], "seeds": [*range(8)]}
         },
-        "recipe": "fixed",
+        "precision": "fp32",
+        "memory_format": "contiguous",
     }
     runs = list(grid.expand(config).runs.values())
     assert len(runs) == 40

@@ -110,7 +110,7 @@ def test_drained_nodes_are_waited_for_and_ctrl_c_cancels_the_jobs(slurm, tmp_pat
 
 def test_how_many_threads_are_fastest_is_known_before_jobs_ask_for_cpus(slurm, tmp_path):
     project = small(tmp_path, strategies=["serial", "ddp"], threads_per_worker=["auto"])
-    project.configure(lambda config: config.update(recipe="auto"))
+    project.configure(lambda config: config.update(precision="auto", memory_format="auto"))
     assert "FAILED" not in ended(by_profile(slurm, project))
 
 

@@ -143,7 +143,8 @@ models:
   double: {<<: *settings, import: "nets:Double"}
 datasets: {rows: {name: npz, path: rows.npz}}
 studies: {one: {datasets: [rows], folds: 2, models: [net, again, double]}}
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 """
 
 

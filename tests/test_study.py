@@ -147,7 +147,8 @@ def test_two_configs_of_one_name_do_not_meet(tmp_path, monkeypatch):
 
 def test_the_config_in_a_report_trains_the_same_again():
     config = schema.defaults() | yaml.safe_load("""
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 models:
   mlp: {hidden: [[8], [16]], batch_size: [8, 16], sample: 3, epochs: 1, optimizer: {name: sgd}}
   other: {name: lenet, batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: 0.1}}
@@ -169,7 +170,7 @@ studies:
     folder = results_folder.ResultsFolder("results/mine")
     table = grid.expand(expanded)
     part = Study(expanded, table, folder, "chosen").config_part
-    assert set(part) == {"datasets", "models", "schedules", "studies", "recipe"}
+    assert set(part) == {"datasets", "models", "schedules", "studies", "precision", "memory_format"}
     assert set(part["schedules"]) == {"slow"}
     page = yaml.safe_dump(part, sort_keys=False)
     again = grid.expand(sweeps.expanded(schema.defaults() | yaml.safe_load(page)))
@@ -180,5 +181,6 @@ studies:
         "datasets": {"small": {"name": "digits"}},
         "models": {"other": config["models"]["other"]},
         "studies": {"alone": config["studies"]["alone"]},
-        "recipe": "fixed",
+        "precision": "fp32",
+        "memory_format": "contiguous",
     }

@@ -38,7 +38,8 @@ models:
      optimizer: {name: adam, lr: [0.0003, 0.003, 0.03]}}
 studies:
   nested: {datasets: [digits], folds: 2, models: [mlp], select: 2}
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 """
 RATES = (0.0003, 0.003, 0.03)
 SEED, EPOCHS, INNER, OUTER = 0, 2, 2, 2
@@ -242,7 +243,8 @@ datasets:
   tiny: {name: synthetic, count: 300, test: 0, size: 8, classes: 10}
 studies:
   nested: {datasets: [tiny], folds: 2, models: [mlp], schedules: [cosine], select: 2, halving: 2}
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 runs_per_job: 1
 """
 

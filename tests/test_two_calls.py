@@ -19,7 +19,8 @@ datasets:
 studies:
   one: {datasets: [tiny], folds: 2, models: [slow]}
   two: {datasets: [tiny], folds: 2, models: [slow], seeds: [0, 1]}
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 runs_per_job: PER_JOB
 """
 SLOW = """

@@ -19,7 +19,8 @@ datasets:
   tiny: {name: synthetic, count: 40, test: 0, size: 8, classes: 2}
 studies:
   first: {datasets: [tiny], folds: 2, models: [mlp]}
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 """
 
 IMPORT_ALONE = """

@@ -32,7 +32,7 @@ WAYS = {
     **{name: {"strategies": [name], "cores": [2]} for name in ("ddp", "ring", "shared_memory")},
     "auto": {"strategies": ["auto"]},
 }
-RECIPE = sized({}, {"recipe": "fixed"})
+RECIPE = sized({}, {"precision": "fp32", "memory_format": "contiguous"})
 if IS_SMOKE:
     WAYS = {name: WAYS[name] for name in ("serial", "auto")}
 

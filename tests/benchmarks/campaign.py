@@ -23,7 +23,8 @@ REPEATS = sized(3, 1)
 CONFIG = f"""
 models:
   lenet: {{batch_size: 32, epochs: {sized(5, 1)}, optimizer: {{name: adam, lr: 0.003}}}}
-{sized("", "recipe: fixed")}
+{sized("", "precision: fp32")}
+{sized("", "memory_format: contiguous")}
 studies:
   lenet:
     datasets: [digits]

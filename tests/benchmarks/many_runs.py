@@ -61,7 +61,8 @@ def study(runs, is_shared=False):
         "models": {"lenet": lenet},
         "datasets": {"tiny": {"name": "synthetic", "count": 60, "test": 20, "size": 32}},
         "studies": {"many": many | {"schedules": ["constant"], "seeds": list(range(runs))}},
-        "recipe": "fixed",
+        "precision": "fp32",
+        "memory_format": "contiguous",
     } | (sized({}, {"runs_per_job": 2}) if is_shared else {"runs_per_job": 1})
 
 

@@ -21,7 +21,8 @@ models:
   long: {name: vgg11, width: 0.125, batch_size: 32, epochs: 6, optimizer: {name: sgd, lr: 0.05}}
 """
 CONFIG = f"""{MODELS}
-{sized("", "recipe: fixed")}
+{sized("", "precision: fp32")}
+{sized("", "memory_format: contiguous")}
 studies:
   mixed:
     datasets: [digits]

@@ -28,7 +28,8 @@ models:
     epochs: {EPOCHS}
     optimizer: {{name: adam, lr: {{log: [0.0001, 0.1]}}, weight_decay: {{log: [0.00001, 0.1]}}}}
     HOW
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 studies:
   search: {{datasets: [breast_cancer], folds: {FOLDS}, models: [mlp], select: {INNER}}}
 """

@@ -81,7 +81,8 @@ studies:
   labels: {datasets: [labels], folds: 2, models: [mlp]}
   baselines: {datasets: [tiny], folds: 2, models: [forest]}
   shared: {datasets: [tiny], folds: 3, models: [lenet], schedules: [cosine], seeds: [1, 2]}
-recipe: fixed
+precision: fp32
+memory_format: contiguous
 """
 # In every way that `auto` may have chosen, so that what it trained can be compared.
 WAYS = """

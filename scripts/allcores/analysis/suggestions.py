@@ -9,7 +9,7 @@ Bergstra, Bardenet, Bengio and Kegl: Algorithms for Hyper-Parameter Optimization
 import dataclasses
 import json
 
-from allcores.study import grid, ranges, schema, sweeps
+from allcores.study import grid, ranges, sweeps
 from allcores.study.run import digest
 
 # How often a sampler may repeat itself in a round, before others are drawn: it knows no "tried".
@@ -32,7 +32,7 @@ def fill_in(config, table, choice, folder):
     """Give the runs of a grid.Table that a candidates.Selection compares their suggested values."""
     if not choice.suggested_by:
         return
-    recipe = grid.RECIPE_DEFAULTS[(schema.defaults() | config)["recipe"]]
+    recipe = grid.recipe_of(config)
     suggested = folder.suggested(choice.suggested_by)
     for label in suggested.keys() & choice.inner.keys():
         _, entry = sweeps.candidate(config, choice.family, suggested[label])

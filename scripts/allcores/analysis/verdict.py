@@ -67,7 +67,7 @@ def of_machine(runs):
         listed = "; ".join(f"{name}: {comma_separated(rows['model'])}" for name, rows in pairs)
         yield (
             f"The models were trained in different precisions ({listed}). bf16 rounds, which may "
-            "cost accuracy; `recipe: fixed` trains all in fp32."
+            "cost accuracy; `precision: fp32` trains all in it."
         )
     unknown = runs[runs["held_out_unknown"] > 0]
     if len(unknown):

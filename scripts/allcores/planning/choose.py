@@ -117,7 +117,7 @@ def _with_setups(config, setups):
 def _settings(config, name):
     """A digest of the settings that decide which setup is best; the machine also does."""
     study = config["studies"][name]
-    parts = {"recipe": config.get("recipe")}
+    parts = {"recipe": [config.get(key) for key in grid.RECIPE]}
     for section in ("models", "datasets"):
         entries = config.get(section) or {}
         parts |= {section: {label: entries.get(label) for label in study[section]}}

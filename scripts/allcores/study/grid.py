@@ -13,6 +13,8 @@ from allcores.study.schema import mapping
 # The key of a study with `auto` for the choices made for it; not a key of config files. Dataset ->
 # model -> {strategy, workers, servers, threads}; see planning/choose.py.
 CHOSEN = "chosen"
+# The keys of a config that hold for the models whose entry lacks them.
+RECIPE = ("precision", "memory_format")
 # The keys of a model's entry about its training; other keys are options of the model itself.
 HYPERPARAMETERS = {
     "batch_size",
@@ -21,8 +23,7 @@ HYPERPARAMETERS = {
     "loss",
     "augmentation",
     *ADDITIONS,
-    "precision",
-    "memory_format",
+    *RECIPE,
 }
 # The key below which an entry may give options of the model itself by any name.
 OPTIONS = "options"
@@ -40,11 +41,6 @@ OF_ESTIMATOR = {
 # The keys of its entry that are no options of its own.
 ESTIMATOR_KEYS = ("name", "import")
 NO_SCHEDULE, ALONE = Choice("none", "constant", {}), Choice("serial", "serial", {})
-# The key `recipe` of a config -> the defaults of all models.
-RECIPE_DEFAULTS = {
-    AUTO: {"precision": AUTO, "memory_format": AUTO},
-    "fixed": {"precision": "fp32", "memory_format": "contiguous"},
-}
 
 
 @dataclass(frozen=True)
@@ -207,7 +203,7 @@ def _not_stacked(run):
 def _runs_of_study(config, study):
     """The runs of one study, with folds as the innermost loop."""
     folds = None if study["folds"] == "test" else study["folds"]
-    recipe = RECIPE_DEFAULTS[(schema.defaults() | config)["recipe"]]
+    recipe = recipe_of(config)
     schedules = [choice(config, "schedules", label) for label in study["schedules"]]
     grid = (
         (dataset, model, *rest)
@@ -311,12 +307,17 @@ def component_name(label, entry):
     return entry.get("name", label)
 
 
+def recipe_of(config):
+    """How models compute whose entry does not say so."""
+    return {key: (schema.defaults() | config)[key] for key in RECIPE}
+
+
 def training(label, entry, dataset, recipe):
     """The fields of a Run that a model's entry decides.
 
     Args:
         dataset: Choice, which decides the default loss.
-        recipe: defaults of the recipe's keys.
+        recipe: recipe_of() the config.
     """
     usual = schema.defaults("models")
     loss = {"name": registry.task(dataset).constants["LOSS"]}
@@ -335,7 +336,7 @@ def training(label, entry, dataset, recipe):
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
         "augmentation": _own_augmentation(entry["augmentation"]),
-        **{key: entry[key] for key in ("batch_size", "epochs", "precision", "memory_format")},
+        **{key: entry[key] for key in ("batch_size", "epochs", *RECIPE)},
         # A Run does not say what is so anyway.
         **{
             key: entry[key] for key in ADDITIONS if entry.get(key, usual.get(key)) != usual.get(key)

@@ -23,7 +23,7 @@ SAMPLERS = ("tpe",)
 AT_ONCE = 8  # candidates that are suggested together
 MOST_ROUNDS = 100  # of a search: jobs that wait for each other, which Snakemake plans at once
 # Keys whose values are names: no sweeps.
-NAMES = ("name", "import", "precision", "memory_format")
+NAMES = ("name", "import")
 LONGEST_LABEL = 60
 MOST_CANDIDATES = 10_000  # of an entry
 
