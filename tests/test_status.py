@@ -18,7 +18,7 @@ from patience import wait_for
 from project import RUNS, copy
 
 from allcores.campaign import closing, journal, state
-from allcores.campaign.board import CallProgress
+from allcores.campaign.progress_line import CallProgress
 from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING
 from allcores.files import write_json
 from allcores.machine import cores, slurm
@@ -161,7 +161,7 @@ def test_the_time_left_follows_what_has_been_seen(pace, monkeypatch):
     jobs = [job("train", path, journal.RUNNING, began) for path in paths[2:4]]
     look = state.Look(table, call, jobs, of_runs)
     assert look.seconds_left(2) == pytest.approx(25 * pace, rel=0.2)
-    shown = look.lines()
+    shown = [look.line(), *look.lines_of_jobs()]
     assert shown[0].startswith("2 done, 2 running, 0 failed, 4 to go; 2 of 2 cores busy; about ")
     assert shown[1] == f"  epoch 5 of 10, loss 0.1, 5.0 s: {paths[2]}"
     done = dict.fromkeys(paths, RunProgress(DONE))
@@ -199,7 +199,7 @@ def test_each_run_has_one_state_which_its_job_has_told():
     look = seen(jobs, done=(finished, whole))
     known = {finished: DONE, running: RUNNING, failed: FAILED, whole: DONE}
     assert states_of(look) == known | dict.fromkeys(rest, WAITING)
-    shown = look.lines()
+    shown = [look.line(), *look.lines_of_jobs()]
     assert shown[0].startswith("2 done, 1 running, 1 failed, ")
     assert "; 2 of 2 cores busy; " in shown[0]
     assert shown[0].endswith("; calibrate of digits lenet w1 failed"), "cut before the time left is"
@@ -228,8 +228,8 @@ def test_of_the_runs_of_a_job_each_has_told_its_own_state(tmp_path):
     known = {begun: RUNNING, trained: DONE, failed: FAILED, stopped: WAITING}
     look = seen([shared])
     assert states_of(look) == known | dict.fromkeys(rest, WAITING)
-    assert "1 of 2 cores busy" in look.lines()[0]
-    assert look.lines()[1].startswith("  epoch 1 of 2, loss 0.5, 0")
+    assert "1 of 2 cores busy" in look.line()
+    assert look.lines_of_jobs()[0].startswith("  epoch 1 of 2, loss 0.5, 0")
     killed = dataclasses.replace(shared, state=journal.FAILED)
     assert states_of(seen([killed])) == states_of(look) | {begun: FAILED}
     assert f"    its run {failed}: RuntimeError: too much" in closing.failure(killed)
@@ -261,13 +261,13 @@ def test_runs_whose_data_could_not_be_made_are_not_to_go_unless_that_was_stopped
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(table.runs, 60.0))
     look = seen([job("prepare_dataset", "digits", journal.FAILED)], call=call)
     assert set(states_of(look).values()) == {state.UNREACHABLE}
-    (line,) = look.lines()
+    line = look.line()
     assert f"0 to go, {len(look.runs)} not reached; " in line
     assert line.endswith("; prepare_dataset of digits failed")
     assert "left" not in line
     stopped = seen([job("prepare_dataset", "digits", journal.STOPPED)])
     assert set(states_of(stopped).values()) == {WAITING}
-    assert "failed" not in stopped.lines()[0].replace("0 failed", "")
+    assert "failed" not in stopped.line().replace("0 failed", "")
     (path, run), *_ = table.runs.items()
     title = f"digits {run.model.label} {run.measured}"
     known = states_of(seen([job("calibrate", title, journal.FAILED)]))
@@ -320,12 +320,12 @@ def test_what_runs_have_taken_corrects_what_is_expected_of_others(tmp_path):
     before = progress.expected()
     call = journal.CallRecord.of_this_process(2, False, before)
     progress.journal = journal.Journal(folder, call)
-    assert progress()[0].startswith("0 done, 0 running, 0 failed, 13 to go")
+    assert progress().startswith("0 done, 0 running, 0 failed, 13 to go")
     finish(folder, first, 2 * before[first.path])
     ended = job("train", first.path, journal.FINISHED)
     progress.journal.note(0, ended)
     progress.notice(ended)
-    shown = progress()[0]
+    shown = progress()
     after = journal.read_call(folder).expected
     assert after[first.path] == pytest.approx(2 * before[first.path])
     for other in (lenet, mlp):  # of the same model, and of any
@@ -339,7 +339,7 @@ def test_runs_that_a_call_does_not_make_are_not_counted(tmp_path):
     progress = CallProgress(folder, table, table.of("three"), Estimates(table, folder, 2, True))
     call = journal.CallRecord.of_this_process(2, False, progress.expected())
     progress.journal = journal.Journal(folder, call)
-    assert progress()[0].startswith("0 done, 0 running, 0 failed, 3 to go")
+    assert progress().startswith("0 done, 0 running, 0 failed, 3 to go")
     progress.journal.close()
 
 
@@ -372,7 +372,7 @@ def test_the_submitting_call_shows_which_jobs_wait(tmp_path, monkeypatch):
     squeue.write_text("\n".join(["#!/bin/sh", "cat <<end", *lines, "end"]))
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert progress()[0].startswith(f"0 done, 1 running, 0 failed, {len(runs) - 1} to go")
+    assert progress().startswith(f"0 done, 1 running, 0 failed, {len(runs) - 1} to go")
 
 
 def test_where_no_slurm_can_be_asked_nothing_is_concluded(monkeypatch):

@@ -19,10 +19,10 @@ from allcores import programs, yaml_files
 from allcores.analysis import suggestions
 from allcores.campaign import closing, commands, journal, slurm_jobs, study_jobs, why
 from allcores.campaign import snakemake_internals as internals
-from allcores.campaign.board import Board, CallProgress
 from allcores.campaign.closing import stop_at, unusable
 from allcores.campaign.data_jobs import DataJobs
 from allcores.campaign.events import Events, quiet
+from allcores.campaign.progress_line import CallProgress, ProgressLine
 from allcores.campaign.run_jobs import RunJobs
 from allcores.campaign.study_jobs import SelectionJobs, StudyJob
 from allcores.files import write_text
@@ -341,9 +341,9 @@ class Call:
         logger.info(f"Results go to {self.folder.path}")
         if not internals.is_verbose(self.workflow):
             quiet(logger)
-        board = Board(progress, logger)
-        board.start()
-        self.open.callback(board.close)
+        line = ProgressLine(progress, logger)
+        line.start()
+        self.open.callback(line.close)
 
     def _notice(self, progress, logger, job):
         """Take in a journal.JobRecord that has changed its state."""

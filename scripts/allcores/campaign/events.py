@@ -96,8 +96,8 @@ class Events(logging.Handler):
 
 def quiet(logger):
     """From now on, keep Snakemake's messages about single jobs, and about the end that a call is
-    told to make, off the terminal; its log file has all of them. The board says how many have
-    ended; closing.failure() says why one failed.
+    told to make, off the terminal; its log file has all of them. The line at the foot says how many
+    have ended; closing.failure() says why one failed.
 
     Args:
         logger: Snakemake's.

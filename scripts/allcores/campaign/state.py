@@ -53,13 +53,11 @@ class Look:
         runs = states(folder, table, jobs, is_done, is_over, in_queue)
         return cls(table, call, jobs, runs, is_over and not in_queue)
 
-    def lines(self):
-        """A line on the whole call, and one for each job that is running."""
+    def line(self):
+        """A line on the whole call."""
         counts = Counter(one.state for one in self.runs.values())
-        training = {path: one for path, one in self.runs.items() if one.state == RUNNING}
-        others = [] if self.is_over else self._without_runs(journal.RUNNING)
-        jobs = [job for job in self.jobs if not training.keys().isdisjoint(job.runs)]
-        busy = sum(job.cores for job in (*jobs, *others))
+        jobs = [job for job in self.jobs if not self._training.keys().isdisjoint(job.runs)]
+        busy = sum(job.cores for job in (*jobs, *self._others))
         available = self.call.cores if self.call else cores.allowed()
         parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
         parts += [f"{counts[UNREACHABLE]} {UNREACHABLE}"] if counts[UNREACHABLE] else []
@@ -71,15 +69,27 @@ class Look:
             line += f"; about {duration(self.seconds_left(available or max(1, busy)) + AFTER)} left"
         for job in self._without_runs(journal.FAILED):  # last, as a terminal may cut the line
             line += f"; {' of '.join(filter(None, (job.rule, job.title)))} failed"
-        shown = [self._training(path, one) for path, one in training.items()]
-        shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in others]
+        return line
+
+    def lines_of_jobs(self):
+        """A line for each run that is training, and for each other job."""
+        shown = [self._of_run(path, one) for path, one in self._training.items()]
+        shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in self._others]
         more = [f"  and {len(shown) - MOST_JOBS} more"] if len(shown) > MOST_JOBS else []
-        return [line, *shown[:MOST_JOBS], *more]
+        return [*shown[:MOST_JOBS], *more]
+
+    @property
+    def _training(self):
+        return {path: one for path, one in self.runs.items() if one.state == RUNNING}
+
+    @property
+    def _others(self):
+        return [] if self.is_over else self._without_runs(journal.RUNNING)
 
     def _without_runs(self, of_state):
         return [job for job in self.jobs if job.state == of_state and not job.runs]
 
-    def _training(self, path, one):
+    def _of_run(self, path, one):
         loss = "" if one.loss is None else f", loss {one.loss:.4g}"
         epoch = f"epoch {one.epochs} of {self.table.runs[path].trained_epochs}"
         return f"  {epoch}{loss}, {duration(time.time() - one.began)}: {path}"

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from allcores import programs
-from allcores.campaign import board, closing, journal, state
+from allcores.campaign import closing, journal, progress_line, state
 
 DIGEST = "[0-9a-f]" * 8  # in the name of a recipe of one processor
 PATIENCE = 10.0  # seconds that a call may take until it has locked the results folder
@@ -32,7 +32,8 @@ class Status:
             look: state.Look.
             arguments: what follows --configfile in the command.
         """
-        yield from look.lines()
+        yield look.line()
+        yield from look.lines_of_jobs()
         if look.call and look.is_over and not journal.is_held(self.folder):
             yield "no call of snakemake is going on here"
         # On a cluster, the same call as before tries again what failed.
@@ -48,7 +49,7 @@ class Status:
                 yield f"    again: {again}"
 
     def watch(self):
-        """Show the lines every second, until no call is going on and none begins soon."""
+        """Show the line every second, until no call is going on and none begins soon."""
         started = time.monotonic()
 
         def look():
@@ -60,9 +61,9 @@ class Status:
             is_over &= not journal.is_held(self.folder)
             if is_over and (are_done or time.monotonic() - started > PATIENCE):
                 screen.over.set()
-            return seen.lines()
+            return seen.line()
 
-        screen = board.Board(look, interval=board.EVERY)
+        screen = progress_line.ProgressLine(look, interval=progress_line.EVERY)
         try:
             screen.run()
         finally:

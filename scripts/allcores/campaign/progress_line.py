@@ -1,4 +1,4 @@
-"""What is shown of a call while it lasts: how far it is, and below it each running job."""
+"""The line at the foot of the terminal that says how far a call is."""
 
 import contextlib
 import copy
@@ -20,7 +20,7 @@ LEARN = 1.2
 
 
 class CallProgress:
-    """The lines of a call now; the time that its runs have taken corrects what others will take.
+    """The line of a call now; the time that its runs have taken corrects what others will take.
 
     Args:
         folder: the ResultsFolder.
@@ -64,15 +64,15 @@ class CallProgress:
         look = state.Look.at(self.folder, table, call, jobs, self.is_done)
         of_call = self.to_make.union(*(job.runs for job in jobs))
         runs = {path: one for path, one in look.runs.items() if path in of_call}
-        return dataclasses.replace(look, runs=runs).lines()
+        return dataclasses.replace(look, runs=runs).line()
 
 
-class Board(threading.Thread):
-    """Shows lines until it is closed: on a terminal they stay at the bottom, below what is logged.
+class ProgressLine(threading.Thread):
+    """Shows a line until it is closed: on a terminal it stays at the foot, below what is logged.
 
     Args:
-        look: function that returns the lines.
-        logger: its messages are printed above the lines; None: there are no messages.
+        look: function that returns the line.
+        logger: its messages are printed above the line; None: there are no messages.
         interval: seconds between two looks where there is no terminal.
 
     Attributes:
@@ -81,7 +81,7 @@ class Board(threading.Thread):
 
     def __init__(self, look, logger=None, interval=EVERY_LINE):
         super().__init__(daemon=True)
-        self.look, self.over, self.bars = look, threading.Event(), []
+        self.look, self.over, self.bar = look, threading.Event(), None
         self.is_on_terminal = sys.stderr.isatty()
         self.interval = EVERY if self.is_on_terminal else interval
         for handler in logger.handlers if logger and self.is_on_terminal else []:
@@ -96,26 +96,24 @@ class Board(threading.Thread):
                 self.show(self.look())
             pause = max(self.interval, (time.perf_counter() - began) / SHARE)
 
-    def show(self, shown):
-        """Show these lines instead of the previous ones."""
+    def show(self, line):
+        """Show this line instead of the previous one."""
         if not self.is_on_terminal:
-            print(shown[0], file=sys.stderr, flush=True)
+            print(line, file=sys.stderr, flush=True)
             return
-        while len(self.bars) < len(shown):
-            self.bars.append(tqdm(bar_format="{desc}", position=len(self.bars), leave=False))
-        for bar, line in zip(self.bars, shown + [""] * len(self.bars), strict=False):
-            bar.set_description_str(line[: bar.ncols or None])
+        self.bar = self.bar or tqdm(bar_format="{desc}", leave=False)
+        self.bar.set_description_str(line[: self.bar.ncols or None])
 
     def close(self):
         self.over.set()
         if self.is_alive():
             self.join()
-        for bar in reversed(self.bars):
-            bar.close()
+        if self.bar:
+            self.bar.close()
 
 
 def _above(emit):
-    """A logging handler's emit() that first clears the lines at the bottom of the terminal."""
+    """A logging handler's emit() that first clears the line at the foot of the terminal."""
 
     def clear_and_emit(record):
         with tqdm.external_write_mode(file=sys.stderr):
