@@ -36,11 +36,10 @@ def main(flags):
             raise ValueError(f"{flag}: found {value:g}; expected a number from {least}")
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(1)
-    from allcores.campaign import config as configs
     from allcores.planning import choose, plan, preflight, summary
     from allcores.study import fit, grid, results_folder
 
-    config = configs.read(flags.configfile, flags.cores, flags.config)
+    config = commands.read_config(flags.configfile, flags.cores, flags.config)
     name = flags.results or f"results/{results_folder.name_of(flags.configfile)}"
     folder = results_folder.ResultsFolder(name)
     for finding in [] if flags.results else results_folder.foreign(flags.configfile, name):

@@ -15,13 +15,12 @@ from allcores.campaign import commands
 
 def main(flags):
     from allcores.analysis import metrics, suggestions
-    from allcores.campaign import config as configs
     from allcores.campaign import journal, why
     from allcores.campaign.status import Status, unused
     from allcores.planning import choose
     from allcores.study import results_folder
 
-    config = configs.read(flags.configfile, pairs=flags.config)
+    config = commands.read_config(flags.configfile, pairs=flags.config)
     name = f"results/{results_folder.name_of(flags.configfile)}"
     folder = results_folder.ResultsFolder(name)
     for finding in results_folder.foreign(flags.configfile, name):

@@ -9,7 +9,7 @@ import yaml
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from allcores import files
-from allcores.campaign import call, closing, journal, state, why
+from allcores.campaign import closing, commands, journal, state, why
 from allcores.campaign.events import Events
 from allcores.campaign.run_jobs import RunJobs
 from allcores.data import preparation
@@ -124,16 +124,19 @@ def test_the_end_of_a_log_is_what_says_why(tmp_path):
 def test_what_asks_for_more_cores_is_what_the_call_is_in(monkeypatch):
     """SLURM counts hardware threads."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert call._flag(3) == "--cores 3"
+    assert commands.cores_flag(3) == "--cores 3"
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert call._flag(3) == "--cpus-per-task 3"
+    assert commands.cores_flag(3) == "--cpus-per-task 3"
     monkeypatch.setenv("ALLCORES_CORE_CPUS", "2")
-    assert call._flag(3) == "--cpus-per-task 6"
+    assert commands.cores_flag(3) == "--cpus-per-task 6"
 
 
 def test_a_retry_asks_for_more_memory_and_not_for_more_than_a_node_has(monkeypatch):
     jobs = object.__new__(RunJobs)
     jobs.estimates = SimpleNamespace(memory_mb=lambda run: 1200)
+    jobs.cores = None  # each is submitted, with Snakemake's own processes
+    assert jobs._memory_mb(None, 1) == 1500
+    jobs.cores = 2
     assert [jobs._memory_mb(None, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 3600]
     monkeypatch.setenv("ALLCORES_NODE_MB", "3000")
     assert [jobs._memory_mb(None, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 3000]

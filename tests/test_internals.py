@@ -3,11 +3,15 @@
 What concerns clusters and signals is tested in test_slurm.py and test_workflow.py."""
 
 import os
+import signal
 import subprocess
+import sys
 from types import SimpleNamespace
 
+import patience
 import pytest
 from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm
+from patience import wait_for
 from project import WARM, copy
 from snakemake.resources import Resources
 
@@ -181,6 +185,39 @@ def test_no_job_is_started_once_it_is_told_to_leave(call, tmp_path):
     assert "left True" in said
     assert "told True" not in said
     assert not (tmp_path / "made").exists()
+
+
+WAITING = """
+import sys
+
+sys.path.insert(0, SCRIPTS)
+from allcores.campaign import snakemake_internals as internals
+
+internals.amend()
+
+
+rule all:
+    output:
+        "never",
+    shell:
+        "true"
+"""
+
+
+def test_sigterm_ends_a_job_that_waits_for_missing_files(tmp_path):
+    """As one of a cluster after its node's failure: there Snakemake holds a lock, and no hook
+    prepares it for signals."""
+    (tmp_path / "Snakefile").write_text(WAITING.replace("SCRIPTS", repr(str(ROOT / "scripts"))))
+    command = [sys.executable, "-m", "snakemake", *FLAGS, "--no-hooks", "--latency-wait", "9"]
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=file, stderr=file)
+        try:
+            wait_for(lambda: "seconds for missing files" in log.read_text())
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=patience.seconds(60)) == 1
+        finally:
+            process.kill()
 
 
 def test_a_turn_of_an_allocation_removes_the_locks_of_the_one_before(tmp_path, monkeypatch):

@@ -199,6 +199,13 @@ def test_a_job_that_was_ended_after_its_runs_has_ended_well(look, state):
     assert ended["8"] == f"SLURM's job 8 ended with the state {state}. "
 
 
+def test_what_slurm_says_of_a_job_is_told_with_its_log(look):
+    look.log.write_text("epoch 1\nslurmstepd: error: Exceeded job memory limit\nepoch 2\n")
+    _, ended = look({"7": "RUNNING", "8": "OUT_OF_MEMORY"})
+    said = f"slurmstepd: error: Exceeded job memory limit ({look.log})"
+    assert ended["8"] == f"SLURM's job 8 ended with the state OUT_OF_MEMORY: {said}. "
+
+
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
 
 

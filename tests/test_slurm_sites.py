@@ -17,6 +17,7 @@ from slurm_lab import (
     SMALL,
     Allocation,
     by_profile,
+    checkpoints_of,
     ended,
     logs_of,
     reached,
@@ -106,6 +107,20 @@ def test_drained_nodes_are_waited_for_and_ctrl_c_cancels_the_jobs(slurm, tmp_pat
         assert "SLURM account" not in said
     finally:
         says(slurm, "scontrol", "update", nodes, "state=resume")
+
+
+def test_sigterm_cancels_what_is_pending_and_waits_for_what_runs(slurm, tmp_path):
+    project = small(tmp_path, slow_model(tmp_path, seconds=0.05, epochs=40))
+    call = by_profile(slurm, project)
+    wait_for(lambda: len(checkpoints_of(project)) == 2, 60)
+    number, *_ = says(slurm, "squeue", "-h", "-t", "RUNNING", "-o", "%i").split()
+    says(slurm, "scontrol", "requeuehold", number)
+    wait_for(lambda: "PENDING" in says(slurm, "squeue", "-h", "-o", "%T"), 60)
+    call.send_signal(signal.SIGTERM)
+    said = ended(call, 120, returns=1)
+    assert "Stopping: jobs that run end, no other begins; Ctrl-C cancels them" in said
+    assert "1 runs trained, 0 of them diverged; 1 missing" in said
+    assert not says(slurm, "squeue", "-h").strip()
 
 
 def test_how_many_threads_are_fastest_is_known_before_jobs_ask_for_cpus(slurm, tmp_path):

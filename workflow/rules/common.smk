@@ -6,8 +6,9 @@ import sys
 sys.path.insert(0, os.path.abspath(f"{workflow.current_basedir}/../../scripts"))
 
 from allcores.campaign import snakemake_internals as internals
+from allcores.campaign import stopping
 
-internals.exit_by_interrupt()
+stopping.exit_by_interrupt()
 
 
 if not (internals.given_files(workflow) or "studies" in config):

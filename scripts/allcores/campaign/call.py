@@ -17,7 +17,7 @@ from snakemake.utils import update_config
 
 from allcores import programs, yaml_files
 from allcores.analysis import suggestions
-from allcores.campaign import closing, commands, journal, slurm_jobs, study_jobs, why
+from allcores.campaign import closing, commands, journal, slurm_jobs, stopping, study_jobs, why
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.closing import stop_at, unusable
 from allcores.campaign.data_jobs import DataJobs
@@ -35,7 +35,6 @@ from allcores.study.results_folder import ResultsFolder
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
-CORE_CPUS = "ALLCORES_CORE_CPUS"  # how many CPUs SLURM counts in a core: its hardware threads
 RESTARTS = "SLURM_RESTART_COUNT"
 MOST_TO_WEIGH = 1000  # jobs of which the scheduler chooses those that start next
 
@@ -60,8 +59,7 @@ class Call:
         gc.set_threshold(200_000)
         atexit.register(gc.freeze)
         atexit.register(self._go_on)
-        internals.ignore_times()
-        internals.ignore_damaged_records()
+        internals.amend()
         self.workflow, self.files = workflow, internals.config_files(workflow)
         self.is_main = internals.is_main_process(workflow)
         self.local_cores = internals.local_cores(workflow)
@@ -109,7 +107,7 @@ class Call:
         return counts if self.local_cores != 1 or has_flag else (None,) * len(counts)
 
     def _check(self, cores, nodes):
-        stop_at(checks.findings(self.merged_config, self.files, cores, nodes, _flag))
+        stop_at(checks.findings(self.merged_config, self.files, cores, nodes, commands.cores_flag))
 
     def _expand(self):
         """Set config, table and undecided."""
@@ -264,7 +262,9 @@ class Call:
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)
         self._watch(jobs, logger)
-        internals.finish_by_signals(self.workflow, self._note_stop, logger.warning)
+        is_local = self.local_cores is not None
+        cancel = None if is_local else functools.partial(slurm_jobs.cancel_pending, self.workflow)
+        stopping.finish_by_signals(self.workflow, self._note_stop, logger.warning, cancel)
 
     def _hold(self):
         """Keep other calls out of the results folder; after one that went on, begin again."""
@@ -350,6 +350,8 @@ class Call:
         progress.notice(job)
         if job.state == journal.FAILED and not internals.is_verbose(self.workflow):
             logger.error("\n".join(closing.failure(job)))
+        elif job.state == journal.STOPPED and job.message and not self.events.is_told_to_stop:
+            logger.warning(f"  stopped: {job.title}: {job.message.splitlines()[0]}")
 
     def end(self):
         """After the last job."""
@@ -380,7 +382,7 @@ class Call:
         """After a job has failed, or the call was stopped."""
         self.open.close()
         if is_left := internals.is_told_to_leave(self.workflow):
-            internals.cancel_submitted_jobs(self.workflow)
+            slurm_jobs.cancel(self.workflow)
         is_stopped = is_left or internals.is_told_to_finish(self.workflow)
         if not is_stopped and self.is_main and not self.undecided:
             study_jobs.make_without_missing(self)
@@ -391,10 +393,3 @@ class Call:
             lines = closing.lines(self.folder, self.table, self.journal)
             with contextlib.suppress(OSError):  # of a terminal that was closed
                 print(*lines, sep="\n", file=sys.stderr)
-
-
-def _flag(cores):
-    """The flag of this call, or of the batch job that it is in, that asks for so many cores."""
-    if "SLURM_JOB_ID" in os.environ:
-        return f"--cpus-per-task {cores * int(os.environ.get(CORE_CPUS, '1'))}"
-    return f"--cores {cores}"

@@ -5,9 +5,12 @@ import os
 import shlex
 from pathlib import Path
 
-from allcores import programs
+from allcores import programs, yaml_files
 from allcores.machine import warm_start
 from allcores.study import registry
+
+# Set by profiles/allocation.sh: how many CPUs SLURM counts in a core, its hardware threads.
+CORE_CPUS = "ALLCORES_CORE_CPUS"
 
 
 def again(files, pairs, snakefile):
@@ -28,6 +31,13 @@ def again(files, pairs, snakefile):
     for pair in pairs:
         words += ["--config", pair]
     return shlex.join(words)
+
+
+def cores_flag(cores):
+    """The flag of this call, or of the batch job that it is in, that asks for so many cores."""
+    if "SLURM_JOB_ID" in os.environ:
+        return f"--cpus-per-task {cores * int(os.environ.get(CORE_CPUS, '1'))}"
+    return f"--cores {cores}"
 
 
 def quoted(*words):
@@ -58,3 +68,31 @@ def config_parser(description):
     )
     add("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
     return parser
+
+
+def read_config(files, cores=None, pairs=()):
+    """The config in YAML files, merged as Snakemake does, its sweeps expanded.
+
+    Args:
+        files: later ones override earlier ones.
+        cores: number of cores that the runs will share; None: unknown.
+        pairs: the KEY=VALUE texts that --config gave.
+
+    Raises:
+        ValueError: it cannot be run; a line per finding.
+        OSError: a file cannot be read.
+    """
+    from snakemake.utils import update_config  # here, as --help does without
+
+    from allcores.campaign import snakemake_internals
+    from allcores.study import checks, schema, sweeps
+
+    config = dict(schema.defaults())
+    for file in files:
+        update_config(config, yaml_files.read(file))
+    if pairs:
+        update_config(config, yaml_files.typed(snakemake_internals.parsed_pairs(pairs)))
+    problems = checks.findings(config, files, cores)
+    if problems:
+        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
+    return sweeps.expanded(config)

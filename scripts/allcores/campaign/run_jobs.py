@@ -20,6 +20,8 @@ PROGRAM = programs.PROGRAMS / "train.py"
 EARLIER = "runs/ has results of an earlier version of allcores, whose records say less"
 # Set by profiles/allocation.sh: the memory of the largest of its nodes.
 NODE_MB = "ALLCORES_NODE_MB"
+# Of the two processes of Snakemake's in a job that is submitted.
+SNAKEMAKE_MB = 300
 
 
 class RunJobs:
@@ -266,7 +268,7 @@ class RunJobs:
         return max(self._memory_mb(run, attempt) for run in self._members(wildcards))
 
     def _memory_mb(self, run, attempt):
-        needed = self.estimates.memory_mb(run)
+        needed = self.estimates.memory_mb(run) + SNAKEMAKE_MB * (self.cores is None)
         # More after a failure, but not more than a node of the allocation has.
         return max(needed, min(attempt * needed, self.node_mb))
 

@@ -1,7 +1,11 @@
 """The jobs that are submitted to SLURM: what stands in their way, and how each has ended."""
 
 import contextlib
+import sys
 from collections import Counter
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
 
 from allcores.campaign import snakemake_internals as internals
 from allcores.campaign.closing import stop_at
@@ -31,6 +35,21 @@ def take_over(workflow, jobs, logs, logger, has_results):
     internals.submit_again(workflow, slurm.is_transient, Waiting(logger))
     earlier = list(slurm.still_there(jobs, logs))
     stop_at(earlier, "SLURM still has jobs of an earlier call")
+
+
+def cancel(workflow):
+    """Cancel the jobs that SLURM has, and say which it may still have where it does not answer."""
+    try:
+        internals.cancel_submitted_jobs(workflow)
+    except WorkflowError:
+        numbers = " ".join(internals.numbers_of_submitted(workflow))
+        print(f"SLURM does not answer; it may still have jobs: scancel {numbers}", file=sys.stderr)
+
+
+def cancel_pending(workflow):
+    """Cancel those of a call's jobs that SLURM has not begun."""
+    if numbers := internals.numbers_of_submitted(workflow):
+        slurm.cancel_pending(numbers)
 
 
 class Waiting:
@@ -119,7 +138,7 @@ class Watch:
                 log.parent.parent.rmdir()
         elif is_forgotten or state in slurm.ENDED_BADLY:
             state = state or "forgotten by SLURM"
-            text = f"SLURM's job {number} ended with the state {state}. "
+            text = f"SLURM's job {number} ended with the state {state}{_said(log)}. "
             executor.report_job_error(job, msg=text, aux_logs=[str(log)])
         else:
             return False
@@ -131,6 +150,15 @@ class Watch:
         with contextlib.suppress(OSError):
             return DONE in job.aux["slurm_logfile"].read_text(errors="replace")
         return False
+
+
+def _said(log):
+    """What SLURM itself says in the log of a job, such as that it took too much memory."""
+    lines = []
+    with contextlib.suppress(OSError, TypeError):  # there is none
+        lines = Path(log).read_text(errors="replace").splitlines()
+    errors = [line for line in lines if line.startswith(("slurmstepd: error: ", "srun: error: "))]
+    return f": {errors[-1]} ({log})" if errors else ""
 
 
 def _state(job, states):

@@ -9,10 +9,6 @@ import ast
 import asyncio
 import functools
 import heapq
-import os
-import queue
-import signal
-import sys
 import threading
 import time
 from operator import attrgetter
@@ -111,6 +107,13 @@ def force(workflow, files):
     workflow.dag.forcefiles.update(files)
 
 
+def amend():
+    """Amend Snakemake in this process, that of a call or that of a job of a cluster."""
+    ignore_times()
+    ignore_damaged_records()
+    take_no_lock_in_handlers()
+
+
 def ignore_times():
     """Let an output be older than an input: clocks of machines differ, files come from elsewhere.
 
@@ -138,6 +141,22 @@ def ignore_damaged_records():
             return None
 
     FilePersistence._read_record = read_if_sound
+
+
+def take_no_lock_in_handlers():
+    """Have Snakemake's handler of SIGTERM work in a thread: it takes a lock that the main thread,
+    which it interrupts, may hold, and would wait for ever.
+
+    In a call stopping.finish_by_signals() replaces it later; in a cluster's job no hook is called.
+    """
+    from snakemake.scheduling.job_scheduler import JobScheduler
+
+    exit_gracefully = JobScheduler.exit_gracefully
+
+    def begin(scheduler, *_):
+        threading.Thread(target=exit_gracefully, args=(scheduler,), daemon=True).start()
+
+    JobScheduler.exit_gracefully = begin
 
 
 def forced_rules(workflow):
@@ -312,9 +331,17 @@ def cancel_submitted_jobs(workflow):
     """Cancel the jobs that a cluster still has, once Snakemake has stopped asking for their states.
 
     Snakemake itself overlooks those whose state it is just asking for.
+
+    Raises:
+        WorkflowError: SLURM does not answer.
     """
     executor = workflow.scheduler._executor
     executor.cancel_jobs(executor.active_jobs)
+
+
+def numbers_of_submitted(workflow):
+    """The numbers, as texts, that a cluster has given to jobs that have not ended."""
+    return [job.external_jobid for job in workflow.scheduler._executor.active_jobs]
 
 
 def is_told_to_finish(workflow):
@@ -330,58 +357,3 @@ def is_told_to_leave(workflow):
 def is_verbose(workflow):
     """Whether Snakemake was called with --verbose."""
     return workflow.output_settings.verbose
-
-
-def exit_by_interrupt():
-    """From now on, before any job runs, SIGINT and SIGHUP end this process without a traceback or
-    a lock that stays."""
-    for number in (signal.SIGINT, *_unless_ignored(signal.SIGHUP)):
-        signal.signal(number, lambda number, frame: sys.exit(128 + number))
-
-
-def finish_by_signals(workflow, notice, tell):
-    """From now on, SIGTERM, SIGINT and SIGHUP let running jobs end and start no other.
-
-    A terminal sends Ctrl-C to the jobs, too, and SIGHUP when it is closed: they save and stop.
-    Those on a cluster hear nothing of it, so that SIGINT cancels them.
-
-    Snakemake's handlers may hang: that of SIGTERM takes a lock that the interrupted main thread
-    may hold, and a KeyboardInterrupt may leave one locked for good. So a thread does it; it gets
-    the signals by a queue whose put() is reentrant.
-
-    Args:
-        workflow: Snakemake's.
-        notice: is called at once when such a signal comes.
-        tell: logs a text; is called by a thread.
-    """
-    numbers, is_submitting = queue.SimpleQueue(), local_cores(workflow) is None
-
-    def end():
-        while True:
-            number = numbers.get()
-            if number == signal.SIGINT and is_submitting:
-                tell("Stopping: the jobs that SLURM has are cancelled")
-                leave_running_jobs(workflow)
-            else:
-                saves = number != signal.SIGTERM and not is_submitting
-                tell(
-                    f"Stopping: running jobs {'save and end' if saves else 'end'}, no other begins"
-                )
-                finish_running_jobs(workflow)
-
-    def handle(number, frame):
-        notice()
-        if number == signal.SIGHUP and os.getsid(0) == os.getpid():
-            # When a terminal is closed, only the leader of its session gets the signal.
-            signal.signal(number, signal.SIG_IGN)
-            os.killpg(0, number)
-        numbers.put(number)
-
-    threading.Thread(target=end, daemon=True).start()
-    for number in (signal.SIGINT, signal.SIGTERM, *_unless_ignored(signal.SIGHUP)):
-        signal.signal(number, handle)
-
-
-def _unless_ignored(number):
-    """[a signal], or [] where it is ignored, as under nohup."""
-    return [] if signal.getsignal(number) == signal.SIG_IGN else [number]

@@ -18,7 +18,7 @@ OF_POLICY = "Job violates accounting/QOS policy"
 # States of a job that has ended, and not well.
 ENDED_BADLY = {
     *("BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"),
-    "REVOKED",
+    *("PREEMPTED", "REVOKED"),
 }
 NO_NODE = "node configuration is not available"  # sbatch says so of drained nodes, too
 # How the comments of jobs begin that several runs share.
@@ -173,6 +173,13 @@ def all_states():
         parts = (line.split(maxsplit=2) for line in answer.stdout.splitlines())
         return {number: (state, " ".join(reason).strip()) for number, state, *reason in parts}
     return None
+
+
+def cancel_pending(numbers):
+    """Cancel those of these jobs that have not begun, if SLURM answers."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["scancel", "--state=PENDING", *numbers]
+        subprocess.run(command, capture_output=True, timeout=60, check=False)
 
 
 def seconds_remembered():

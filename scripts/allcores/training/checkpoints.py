@@ -257,7 +257,8 @@ def _lock_file(path):
         except BlockingIOError:
             os.close(descriptor)
             raise ValueError(
-                f"{path.parent} is in use: another process trains the same run"
+                f"{path.parent} is in use: another process trains the same run, perhaps an earlier "
+                "attempt on a node that a cluster has lost; call again once it has ended"
             ) from None
         # The previous holder may have deleted the file meanwhile; a lock on it would be void.
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
