@@ -83,13 +83,14 @@ studies:
   shared: {datasets: [tiny], folds: 3, models: [lenet], schedules: [cosine], seeds: [1, 2]}
 precision: fp32
 memory_format: contiguous
+runs_per_job: 4 # so that there are stores to be damaged, however long this machine takes
 """
 # In every way that `auto` may have chosen, so that what it trained can be compared.
 WAYS = """
 datasets: [tiny]
 folds: 2
 models: [mlp]
-strategies: [serial, ring]
+strategies: [serial, ddp, parameter_server, ring, shared_memory]
 workers: [1, 2]
 threads_per_worker: [1, 2]
 exclusive: true
