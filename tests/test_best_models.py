@@ -112,11 +112,11 @@ def test_an_interval_that_is_wider_than_a_score_can_be_is_not_told():
 
 def test_methods_say_how_models_were_compared():
     frame = runs(["best", "near", "far"])
-    text = " ".join(methods._comparison({"models_table": table(frame)}, FACTS))
-    assert "compared of each model and schedule with the best one, corrected for all" in text
-    assert "Nadeau and Bengio" in text and "Holm" in text and "on a logit scale" in text
-    one = methods._comparison({"models_table": table(runs(["best"]))}, FACTS)
-    assert "compared" not in " ".join(one)
+    facts = dict(methods._comparison({"models_table": table(frame)}, FACTS))
+    assert facts[f"{FACTS.metric} compared"] == "each model and schedule with the best one"
+    assert "Nadeau and Bengio" in facts["test"] and "Holm" in facts["correction"]
+    assert facts["intervals"].endswith("on a logit scale")
+    assert not [*methods._comparison({"models_table": table(runs(["best"]))}, FACTS)]
 
 
 @pytest.mark.parametrize("note", ["", "contended"])

@@ -164,15 +164,14 @@ def test_how_it_was_split_is_said():
     by_time = [dict(one, ordered=True) for one in RUNS]
     by_group = [dict(one, grouped=True) for one in RUNS]
     run = vary(folds=2, fold=0, schedule=Choice("warm", "cosine", {"warm_up": 0.25}))
-    draws, groups = "determines folds", "cross-validation, groups held out as a whole, 100 samples"
-    for rows, texts in (
-        (RUNS, {draws: True}),
-        (by_time, {draws: False}),
-        (by_group, {groups: True}),
+    for rows, how in (
+        (RUNS, "stratified 2-fold cross-validation"),
+        (by_time, "2 folds, each scored after training on the earlier ones"),
+        (by_group, "stratified 2-fold cross-validation, groups held out as a whole"),
     ):
-        paragraph = " ".join(methods._training(runs_of(rows), [run], FACTS))
-        assert "Learning-rate schedule: warm with warm up 0.25." in paragraph
-        assert {text: text in paragraph for text in texts} == texts
+        ((_, said),) = methods._splits(runs_of(rows), [run], FACTS)
+        assert said == f"{how}; 100 samples to train on, 10 held out"
+    assert ("learning-rate schedules", "warm with warm up 0.25") in [*methods._of_networks([run])]
 
 
 def test_speed_table_leaves_out_the_first_epoch_and_names_its_baseline():

@@ -243,15 +243,12 @@ def test_the_methods_paragraph_says_how_candidates_were_chosen(ordered):
     rows = pd.DataFrame({"dataset": ["tiny"], "ordered": [ordered]})
     of_one = vary(model=Choice("mlp-lr0.1", "mlp", {}), validation=0.1 if ordered else None)
     facts = products.Facts("s", "serial", None, (), drawn=(("mlp", ", drawn by lot"),))
-    said = " ".join(methods._selection(candidates, rows, [of_one], facts))
-    assert said.startswith(
-        "lr of mlp was chosen within each fold from 2 candidates, drawn by lot: "
-    )
+    ((name, said),) = methods._selections(candidates, rows, [of_one], facts)
+    assert name == "choice: mlp"
+    assert said.startswith("lr: 2 candidates, drawn by lot; the best mean ")
     if ordered:
-        assert "in 3 inner folds, each scored after training on the earlier ones," in said
-        assert "was trained on all of it except its validation part" in said
+        assert "in 3 inner folds, each scored after training on the earlier ones of the" in said
+        assert said.endswith("then trained on all of it but its validation part")
     else:
-        assert (
-            "in 3-fold cross-validation within the training part was trained on all of it" in said
-        )
-        assert "validation part" not in said
+        assert "in 3-fold cross-validation of the training part" in said
+        assert said.endswith("then trained on all of it")

@@ -1,7 +1,8 @@
-"""How a study was made, in two paragraphs that can be pasted into a paper. No torch."""
+"""How a study was made, as a table of facts. No torch."""
 
 import shutil
 import subprocess
+import time
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from allcores.study import grid, registry
 
 MOST_CLASSES = 12  # that are listed
 STANDARDISED = "standardised by mean and standard deviation of the training part"
-REFERENCE = "Nadeau and Bengio's corrected resampled t-test (Machine Learning 52, 2003)"
+REFERENCE = "corrected resampled t-test (Nadeau and Bengio, Machine Learning 52, 2003)"
 # As CITATION.cff has it.
 BIBTEX = f"""@misc{{allcores,
   author = {{{{The allcores authors}}}},
@@ -26,55 +27,64 @@ BIBTEX = f"""@misc{{allcores,
 }}"""
 
 
-def paragraphs(frames, runs, facts, infos):
-    """What was trained and how it was compared; how it was timed, where, and with what.
+def table(frames, runs, facts, infos):
+    """[(name of a fact, the fact), ...]: what was trained on what, how it was compared and timed,
+    with what and when.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
         runs: the study.run.Run objects of the study.
         infos: label of a dataset -> content of its dataset.json.
     """
-    yield " ".join(
-        [
-            *(f"{label}: {_of_data(info)}." for label, info in infos.items()),
-            *_training(frames["runs"], runs, facts),
-            *_selection(frames["candidates"], frames["runs"], runs, facts),
-            *_comparison(frames, facts),
-        ]
-    )
-    yield " ".join(_timing(frames["runs"]))
+    rows = frames["runs"]
+    networks = [run for run in runs if not run.is_estimator]
+    return [
+        *((f"data: {label}", _of_data(info)) for label, info in infos.items()),
+        *_splits(rows, runs, facts),
+        *_models(rows, runs),
+        *_of_networks(networks),
+        ("seeds", f"{comma_separated(map(str, sorted(rows['seed'].unique())))}"),
+        ("runs", f"{len(rows):,}"),
+        *_selections(frames["candidates"], rows, runs, facts),
+        ("metrics", comma_separated(facts.metrics)),
+        *_comparison(frames, facts),
+        *_timing(rows),
+        *_machines(rows),
+    ]
 
 
-def _training(rows, runs, facts):
+def _splits(rows, runs, facts):
+    """How the samples of each dataset are divided."""
+    choices = {run.dataset.label: run.dataset for run in runs}
+    for label, of_dataset in rows.groupby("dataset", sort=False):
+        options = choices[label].options if label in choices else {}
+        facts_of_one = [_split(of_dataset, facts, options.get("groups"))]
+        if options.get("missing") == "mean":
+            facts_of_one.append("missing numbers: mean of the training part")
+            facts_of_one.append("missing texts: no category")
+        yield f"split: {label}", "; ".join(facts_of_one)
+
+
+def _models(rows, runs):
+    """Each model with its parameters and how it is trained."""
     by_label = {run.model.label: run for run in runs}
     # The rows of chosen candidates have the name of the sweep; each has a row, unless some failed.
     is_whole = len(rows) == len(runs)
     labels = [run.model.label for run in runs] if is_whole else rows["model"]
     counts = rows["parameters"].groupby(np.array(labels)).agg(["min", "max"])
-    models = [of_model(run) + _of_parameters(counts, label) for label, run in by_label.items()]
-    yield f"Models: {'; '.join(models)}."
-    networks = [run for run in runs if not run.is_estimator]
+    for label, run in by_label.items():
+        yield f"model: {label}", of_model(run) + _of_parameters(counts, label)
+
+
+def _of_networks(networks):
+    """Schedules and setups, if there are networks."""
     schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in networks)
     setups = dict.fromkeys(map(_setup, networks))
     if networks:
-        yield f"Learning-rate schedule: {'; '.join(schedules)}."
-        yield f"Setups: {comma_separated(setups)}; batch sizes count all workers together. All"
-        yield "setups start from the same weights and train on the same samples in the same order,"
-        yield "batch by batch."
-    if len(networks) < len(runs):
-        yield "The estimators of scikit-learn's interface were fitted to the same training samples,"
-        yield "scaled in the same way, and scored on the same held-out samples."
-    imputed = {run.dataset.label for run in runs if run.dataset.options.get("missing") == "mean"}
-    for dataset, of_dataset in rows.groupby("dataset", sort=False):
-        means = "; missing numbers were replaced by their mean in the training part, and missing "
-        means += "texts counted as no category"
-        yield f"{dataset}: {_split(of_dataset, facts)}{means if dataset in imputed else ''}."
-    folds = "" if rows["ordered"].all() else "folds, "
-    decided = ["initial weights, the order of samples and augmentations"] if networks else []
-    decided += ["the random state of estimators"] if len(networks) < len(runs) else []
-    yield f"The seed determines {folds}{' and '.join(decided)}."
-    seeds, total = count(rows["seed"].nunique(), "seed"), count(len(rows), "run")
-    yield f"With {seeds}, there {'was' if len(rows) == 1 else 'were'} {total}."
+        yield "learning-rate schedules", "; ".join(schedules)
+        yield "setups", "; ".join(setups)
+    if len(setups) > 1:
+        yield "equal in all setups", "initial weights, samples and their order, global batches"
 
 
 def _of_parameters(counts, label):
@@ -130,16 +140,18 @@ def _of_targets(info):
 
 
 def of_model(run):
-    """The model of a Run and how it is trained, in words."""
+    """What the model of a Run is and how it is trained, in words."""
     augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
     augmentation += ["random flips"] if run.flip else []
     if run.augmentation:
         own = _named(run.augmentation.name.replace(":", "."), run.augmentation.options)
         augmentation.append(f"samples augmented by {own}")
     options = [f"{key} {value}" for key, value in run.model.options.items()]
+    name = run.model.name.replace(":", ".")
     if run.is_estimator:
-        return f"{run.model.label} ({', '.join([run.model.name.replace(':', '.'), *options])})"
+        return ", ".join([name, *options])
     parts = [
+        name,
         *options,
         _named(run.optimizer.name, run.optimizer.options),
         f"batches of {run.batch_size}",
@@ -148,7 +160,7 @@ def of_model(run):
         *augmentation,
         *_additions(run),
     ]
-    return f"{run.model.label} ({', '.join(parts)})"
+    return ", ".join(parts)
 
 
 def _named(name, options):
@@ -180,18 +192,25 @@ def _setup(run):
     )
 
 
-def _split(rows, facts):
+def _split(rows, facts, groups=None):
+    """How the samples are divided, in words.
+
+    Args:
+        rows: a row per run.
+        groups: the name of the column of groups.
+    """
     trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
     split = rows["split"].iloc[0]
     folds = split.rpartition(" ")[2]
     if split == "test":
-        how = "the dataset's own test set was held out"
+        how = "the dataset's own test set"
     elif rows["ordered"].any():
         how = f"{folds} folds, each scored after training on the earlier ones"
     else:
         how = f"{facts.stratified}{folds}-fold cross-validation"
-        how += ", groups held out as a whole" if rows["grouped"].any() else ""
-    return f"{how}, {trained} samples to train on, {scored} held out"
+        if rows["grouped"].any():
+            how += f", groups{f' ({groups})' if groups else ''} held out as a whole"
+    return f"{how}; {trained} samples to train on, {scored} held out"
 
 
 def _range(values):
@@ -199,8 +218,8 @@ def _range(values):
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _selection(candidates, rows, runs, facts):
-    """How candidates were chosen.
+def _selections(candidates, rows, runs, facts):
+    """How candidates were chosen within each fold.
 
     Args:
         rows: a row per run.
@@ -208,49 +227,44 @@ def _selection(candidates, rows, runs, facts):
     """
     chosen = candidates[candidates["chosen"].notna()]
     for (model, dataset), of_model in chosen.groupby(["model", "dataset"], sort=False):
+        swept = [name for name in of_model if name.startswith(SWEPT_COLUMN)]
         keys = [
-            name.removeprefix(SWEPT_COLUMN) for name in of_model if name.startswith(SWEPT_COLUMN)
+            name.removeprefix(SWEPT_COLUMN)
+            for name in swept
+            if of_model[name].nunique(dropna=False) > 1
         ]
-        columns = {key: of_model[f"{SWEPT_COLUMN}{key}"] for key in keys}
-        keys = [key for key, values in columns.items() if values.nunique(dropna=False) > 1]
-        folds = of_model["inner_folds"].iloc[0]
+        folds = f"{of_model['inner_folds'].iloc[0]:.0f}"
         is_ordered = rows.loc[rows["dataset"] == dataset, "ordered"].any()
-        inner = (
-            f"{folds:.0f} inner folds, each scored after training on the earlier ones,"
-            if is_ordered
-            else f"{folds:.0f}-fold cross-validation"
-        )
-        candidates = set(of_model["candidate"])
-        held_back = {run.validation for run in runs if run.model.label in candidates} - {None}
-        part = "all of it except its validation part" if held_back else "all of it"
-        yield f"{comma_separated(keys)} of {model} {'was' if len(keys) == 1 else 'were'} chosen"
-        drawn = dict(facts.drawn).get(model, "")
-        where = f" on {dataset}" if chosen["dataset"].nunique() > 1 else ""
+        inner = f"{folds} inner folds" if is_ordered else f"{folds}-fold cross-validation"
+        inner += ", each scored after training on the earlier ones" * bool(is_ordered)
+        of_candidates = [run for run in runs if run.model.label in {*of_model["candidate"]}]
+        is_held_back = any(run.validation for run in of_candidates)
         number = of_model.groupby(list(tidy.RUN), dropna=False).size().max()
-        yield f"within each fold{where} from {count(number, 'candidate')}{drawn}: the one with"
-        yield f"the best mean {facts.metric} in {inner} within the training part was trained on"
-        yield f"{part} (nested cross-validation)."
+        drawn = dict(facts.drawn).get(model, "")
+        parts = [
+            f"{comma_separated(keys)}: {count(number, 'candidate')}{drawn}",
+            f"the best mean {facts.metric} in {inner} of the training part",
+            f"then trained on all of it{' but its validation part' * is_held_back}",
+        ]
         if of_model["rung"].max() > 1:
-            yield "Candidates were eliminated by successive halving, with"
             of_whole = of_model.loc[~of_model["pruned"].astype(bool), "rung"]
             most = "up to " if of_whole.nunique() > 1 else ""  # rounds of a search differ in size
-            yield f"{most}{of_model['rung'].max():.0f} rungs."
+            parts.append(f"successive halving with {most}{of_model['rung'].max():.0f} rungs")
+        where = f" on {dataset}" if chosen["dataset"].nunique() > 1 else ""
+        yield f"choice: {model}{where}", "; ".join(parts)
 
 
 def _comparison(frames, facts):
-    metrics = comma_separated(facts.metrics)
-    yield f"{metrics[0].upper()}{metrics[1:]}: on the held-out samples, which training never sees."
     compared = []
     if "models_table" in frames and frames["models_table"]["pairs"].notna().any():
-        compared += ["of each model and schedule with the best one, corrected for all their pairs"]
+        compared.append("each model and schedule with the best one")
     if len(frames.get("comparison_table", ())):
-        compared += [f"of each setup with {facts.baseline}"]
+        compared.append(f"each setup with {facts.baseline}")
     if compared:
-        yield f"The {facts.metric} was compared {'; and '.join(compared)}: in pairs of runs with"
-        yield f"the same fold and seed, by {REFERENCE} with J - 1 degrees of freedom for J pairs,"
-        yield "and Holm's correction for multiple comparisons. Intervals of differences are 95 %"
-        yield "confidence intervals of that test, without this correction; those of scores allow"
-        yield f"for shared training samples in the same way{_scale(facts.metric)}."
+        yield f"{facts.metric} compared", "; ".join(compared)
+        yield "test", f"{REFERENCE}, of runs paired by fold and seed, J - 1 degrees of freedom"
+        yield "correction", "Holm's, for p values; not for intervals"
+        yield "intervals", f"95 %, which allow for shared training samples{_scale(facts.metric)}"
 
 
 def _scale(metric):
@@ -262,37 +276,44 @@ def _scale(metric):
 
 def _timing(rows):
     alone = rows["exclusive"].astype(bool)
-    yield "Times are for training only, without start-up, evaluation and checkpoints; speeds are"
-    yield "medians of the epochs after the first, and over runs."
-    if alone.all():
-        yield "Each run had the machine to itself."
-    elif alone.any():
-        yield "Some runs had the machine to themselves, the others shared it with other runs."
-    else:
-        yield "Runs were packed onto the cores, side by side."
+    yield "times", "training only, without start-up, evaluation and checkpoints"
+    yield "speeds", "median of the epochs after the first, and over runs"
+    beside = "each run alone" if alone.all() else "runs packed onto the cores, side by side"
+    parts = ["some runs alone, the others side by side" if 0 < alone.sum() < len(rows) else beside]
     disturbed = rows["contended"].astype(bool).sum()
     if disturbed:
-        yield f"In {disturbed} of {count(len(rows), 'run')}, other processes competed for cores."
+        parts.append(f"other processes competed for cores in {disturbed} of {len(rows)}")
     if rows["pinned"].astype(bool).all():
-        yield "Each process was pinned to its own cores."
+        parts.append("each process pinned to its own cores")
+    yield "machine's use", "; ".join(parts)
     networks = rows[rows["schedule"] != grid.NO_SCHEDULE.label]
     recipes = networks[["model", "precision", "memory_format", "threads_used"]].drop_duplicates()
     if len(recipes):
-        recipes = "; ".join(map(_recipe, recipes.groupby("model", sort=False)))
-        yield f"Precision and memory format: {recipes}."
+        listed = "; ".join(map(_recipe, recipes.groupby("model", sort=False)))
+        yield "precision, memory format", listed
+
+
+def _machines(rows):
+    """Machines, software and dates."""
     machines = rows.drop_duplicates(["machine_host", "machine_processor"])
     for _, row in machines.iterrows():
         yield (
-            f"Machine: {row['machine_processor']}, {count(row['machine_cores_allowed'], 'core')}, "
+            "machine",
+            f"{row['machine_processor']}, {count(row['machine_cores_allowed'], 'core')}, "
             f"{row['machine_memory_bytes'] / 2**30:.0f} GiB, {row['machine_vector_instructions']}; "
-            f"{row['machine_system']}."
+            f"{row['machine_system']}",
         )
     versions = rows.drop_duplicates(["machine_python", "machine_torch", "machine_numpy"])
     for _, row in versions.iterrows():
         yield (
+            "software",
             f"Python {row['machine_python']}, torch {row['machine_torch']}, "
-            f"numpy {row['machine_numpy']}, trained and compared by allcores {version()}."
+            f"numpy {row['machine_numpy']}, allcores {version()}",
         )
+    days = [
+        time.strftime("%Y-%m-%d", time.gmtime(rows["started"].agg(end))) for end in ("min", "max")
+    ]
+    yield "trained", " to ".join(dict.fromkeys(days))
 
 
 def _recipe(group):

@@ -99,7 +99,7 @@ def _write_report(study, frames, again):
             {"name": name, "blocks": [block for block in others if block["section"] == name]}
             for name in _section_names(leading, others)
         ],
-        methods=list(methods.paragraphs(frames, study.named_runs, facts, study.infos)),
+        methods=methods.table(frames, study.named_runs, facts, study.infos),
         config=yaml.safe_dump(study.config_part, sort_keys=False),
         citation=methods.BIBTEX,
         again=again,
