@@ -2,7 +2,8 @@
 
     python scripts/train.py --model lenet --strategy ddp --workers 2 --epochs 3
 
-A model that has an entry in the config is trained with the settings there; flags override them.
+A model that has an entry in the config is trained with the settings there, on the first of five
+folds; a study has all other settings.
 When the same command is called again, a run that was stopped goes on where it was; one that was
 killed goes on from its last checkpoint: after an epoch, of short ones not each, and every ten
 minutes.

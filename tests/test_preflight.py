@@ -4,6 +4,7 @@ import subprocess
 from functools import partial
 
 import pytest
+import yaml
 from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, vary
 from project import copy
 
@@ -59,14 +60,16 @@ def mine(tmp_path):
     return tmp_path
 
 
-def try_out(folder, path, **options):
+def try_out(folder, path):
     """What train.py says to a model of one's own on 1 x 8 x 8 images; its exit status."""
-    of_dataset = {"size": 8, "channels": 1, "count": 60, "classes": 3, "test": 20}
-    settings = {f"dataset.{key}": value for key, value in of_dataset.items()} | options
-    settings |= {"folds": "test", "precision": "fp32", "memory_format": "contiguous"}
-    flags = ["--dataset=synthetic", "--epochs=1"]
-    flags += [f"--set={key}={value}" for key, value in settings.items()]
-    command = [*train_program(), "--model", path, *flags]
+    of_dataset = {"size": 8, "channels": 1, "count": 60, "classes": 3, "test": 0}
+    adam = {"name": "adam", "lr": 0.001}
+    entry = {"import": path, "batch_size": 64, "epochs": 1, "optimizer": adam}
+    config = {"models": {"mine": entry}, "datasets": {"tiny": {"name": "synthetic"} | of_dataset}}
+    config |= {"precision": "fp32", "memory_format": "contiguous"}
+    (folder / "one.yaml").write_text(yaml.safe_dump(config))
+    flags = ["--config=one.yaml", "--model=mine", "--dataset=tiny"]
+    command = [*train_program(), *flags]
     run = subprocess.run(command, cwd=folder, env=ENVIRONMENT, text=True, capture_output=True)
     assert "Traceback" not in run.stderr, run.stderr
     return run.returncode, run.stdout + run.stderr

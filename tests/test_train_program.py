@@ -1,11 +1,11 @@
 """scripts/train.py by hand."""
 
 import dataclasses
-import os
 import subprocess
 import sys
 
 import patience
+import pytest
 from conftest import ENVIRONMENT, ROOT, train_program
 
 from allcores.data import storage
@@ -24,29 +24,39 @@ def train(*flags, cwd):
     )
 
 
+# The smallest models and data, as a config of one run has them.
+ONE_RUN = """
+models:
+  mlp: {hidden: [8], batch_size: 32, epochs: 1, optimizer: {name: sgd, lr: 0.1}}
+  lenet: {width: 0.5, batch_size: 32, epochs: 1, optimizer: {name: adam, lr: 0.002}}
+datasets:
+  tiny: {name: synthetic, count: 100, test: 0, size: 16, classes: 3}
+"""
+
+
+def config_of_one_run(folder, text=ONE_RUN):
+    """The flags by which it is read."""
+    (folder / "one.yaml").write_text(text)
+    return ["--config=one.yaml", "--dataset=tiny"]
+
+
 def test_help_names_everything_that_may_be_asked_for(tmp_path):
     run = train("--help", cwd=tmp_path)
     assert run.returncode == 0
-    known = (registry.models, registry.datasets, registry.schedules, registry.strategies)
+    known = (registry.models, registry.datasets, registry.strategies)
     for name in (name for names in known for name in names()):
         assert name in run.stdout
 
 
 def test_by_hand_it_prints_accuracy_and_seconds(tmp_path):
-    flags = [
-        "--model=lenet",
-        "--set=train_sizes=200",
-        "--epochs=2",
-        "--strategy=ddp",
-        "--workers=2",
-    ]
+    flags = ["--model=lenet", "--epochs=2", "--strategy=ddp", "--workers=2"]
     run = train(*flags, cwd=tmp_path)
     assert run.returncode == 0, run.stderr
     assert "epoch 2/2" in run.stdout
     assert "held-out samples" in run.stdout
     (path,) = tmp_path.glob("results/by_hand/*/metrics.json")
     metrics = read_json(path)
-    assert metrics["train_samples"] == 200
+    assert metrics["train_samples"] == 1437
     # What the config says of the model holds where no flag says otherwise.
     assert metrics["settings"]["batch_size"] == 32
     assert metrics["settings"]["crop"] == 2
@@ -57,19 +67,28 @@ def test_flags_outweigh_the_config():
         return commandline.run_of(commandline.parse(["--model=lenet", *flags], ""))
 
     assert run_of().optimizer.options == {"lr": 0.002}
-    assert run_of("--set=optimizer.lr=0.1").optimizer.options == {"lr": 0.1}
-    settings = ("optimizer.name=sgd", "batch_size=5", "width=0.5")
-    changed = run_of("--epochs=7", *(f"--set={setting}" for setting in settings))
-    assert changed.optimizer.name == "SGD"
-    assert (changed.epochs, changed.batch_size) == (7, 5)
-    assert changed.model.options == {"width": 0.5}
-    assert run_of("--set=folds=3", "--fold=2").fold == 2
+    changed = run_of("--epochs=7", "--dataset=cifar10", "--strategy=ring", "--workers=3")
+    assert (changed.epochs, changed.batch_size, changed.workers) == (7, 32, 3)
+    assert (changed.dataset.name, changed.strategy.name) == ("cifar10", "ring")
+    assert (changed.folds, changed.fold) == (5, 0)
+
+
+def test_all_else_is_in_a_config_of_one_run(tmp_path):
+    other = ONE_RUN + "strategies: {two: {name: parameter_server, servers: 2}}\n"
+    config_of_one_run(tmp_path, other)
+    flags = ["--model=lenet", f"--config={tmp_path}/one.yaml", "--dataset=tiny", "--strategy=two"]
+    run = commandline.run_of(commandline.parse(flags, ""))
+    assert (run.model.options, run.dataset.options["count"]) == ({"width": 0.5}, 100)
+    assert (run.strategy.name, run.servers) == ("parameter_server", 2)
+    (tmp_path / "one.yaml").write_text(other.replace("width", "widht"))
+    with pytest.raises(ValueError, match=r"one.yaml:4: models.lenet.widht: unknown key"):
+        commandline.run_of(commandline.parse(flags, ""))
 
 
 def test_a_dataset_is_prepared_once(tmp_path):
-    flags = ["--model=mlp", "--set=train_sizes=64", "--epochs=1"]
+    flags = ["--model=mlp", *config_of_one_run(tmp_path)]
     assert train(*flags, cwd=tmp_path).returncode == 0
-    (info,) = tmp_path.glob("results/by_hand/data/digits_*/dataset.json")
+    (info,) = tmp_path.glob("results/by_hand/data/tiny_*/dataset.json")
     made = info.stat().st_mtime_ns
     assert train(*flags, cwd=tmp_path).returncode == 0
     assert info.stat().st_mtime_ns == made
@@ -96,9 +115,9 @@ def test_loading_by_torch_leaves_no_threads_behind(tmp_path):
     """With such threads, forked ranks would wait for them for ever; torchvision's loaders do so."""
     scripts = ROOT / "scripts"
     program = LOADED_BY_TORCH.format(scripts=str(scripts), program=str(scripts / "train.py"))
-    flags = ["--model=lenet", "--set=train_sizes=64", "--epochs=1"]
-    settings = ("threads_per_worker=2", "precision=fp32", "memory_format=contiguous")
-    flags += [f"--set={setting}" for setting in settings]
+    plainest = "precision: fp32\nmemory_format: contiguous\n"
+    config_of_one_run(tmp_path, ONE_RUN + plainest)
+    flags = ["--model=lenet", "--config=one.yaml", "--strategy=ddp", "--workers=2"]
     command = [sys.executable, "-c", program, *flags]
     run = subprocess.run(
         command,
@@ -121,15 +140,12 @@ def test_it_refuses_to_run_on_fewer_cores_than_it_needs(tmp_path):
 
 
 def test_what_is_auto_is_measured_once_and_kept(tmp_path):
-    flags = ["--model=mlp", "--set=hidden=[8]", "--set=train_sizes=100", "--epochs=1"]
-    flags += [f"--set={key}=auto" for key in ("threads_per_worker", "precision", "memory_format")]
+    flags = ["--model=mlp", *config_of_one_run(tmp_path)]
     first = train(*flags, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     assert "measuring the fastest recipe" in first.stdout
-    thread_counts = recipes.thread_counts(len(os.sched_getaffinity(0)))
-    expected = len(recipes.precisions()) * len(thread_counts)
-    assert first.stdout.count("samples/s\n") == expected
-    again = train(*flags, "--set=seeds=1", cwd=tmp_path)
+    assert first.stdout.count("samples/s\n") == len(recipes.precisions())
+    again = train(*flags, "--epochs=2", cwd=tmp_path)
     assert "measuring" not in again.stdout
     assert first.stdout.partition("fastest: ")[2].splitlines()[0] in again.stdout
     assert len(list(tmp_path.glob("results/by_hand/recipes/mlp_*.json"))) == 1

@@ -13,19 +13,20 @@ def images(count, size):
     return Choice(f"fake{size}", "fake", {"count": count, "test": 10, "size": size, "classes": 10})
 
 
-def run_of(model, dataset, *flags):
-    """The run that scripts/train.py would make of these flags, on a dataset of ours."""
+def run_of(model, dataset, *flags, **changes):
+    """The run that scripts/train.py would make of these flags, on a dataset of ours and but for
+    these changes."""
     run = commandline.run_of(commandline.parse([f"--model={model}", *flags], ""))
-    return dataclasses.replace(
-        run,
-        dataset=dataset,
-        model=Choice(model, model, {}),  # not the narrow one of the default config
-        optimizer=Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9}),
-        folds=None,
-        fold=None,
-        crop=4,
-        flip=True,
-    )
+    usual = {
+        "dataset": dataset,
+        "model": Choice(model, model, {}),  # not the narrow one of the default config
+        "optimizer": Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9}),
+        "folds": None,
+        "fold": None,
+        "crop": 4,
+        "flip": True,
+    }
+    return dataclasses.replace(run, **usual | changes)
 
 
 def conduct(run, folder):

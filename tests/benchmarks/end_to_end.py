@@ -41,8 +41,10 @@ def ours(folder, name, dataset, batch):
     run = run_of(
         name,
         dataset,
-        *["--strategy=shared_memory", f"--workers={CORES}", f"--set=batch_size={batch}"],
-        *[f"--epochs={EPOCHS}", "--set=precision=auto", "--set=memory_format=auto"],
+        *["--strategy=shared_memory", f"--workers={CORES}", f"--epochs={EPOCHS}"],
+        batch_size=batch,
+        precision="auto",
+        memory_format="auto",
     )
     return samples_per_second(conduct(run, folder))
 

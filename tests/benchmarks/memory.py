@@ -25,12 +25,8 @@ def megabytes(strategy, workers):
     run = run_of(
         MODEL,
         images(2 * BATCH, SIZE),
-        *[
-            f"--strategy={strategy}",
-            f"--workers={workers}",
-            f"--set=batch_size={BATCH}",
-            "--epochs=3",
-        ],
+        *[f"--strategy={strategy}", f"--workers={workers}", "--epochs=3"],
+        batch_size=BATCH,
     )
     with tempfile.TemporaryDirectory() as folder:
         return conduct(run, folder)["peak_memory_bytes"] / 1e6

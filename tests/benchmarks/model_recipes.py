@@ -28,10 +28,8 @@ if __name__ == "__main__":
     rows = []
     for label, name, size, batch in CASES:
         dataset = images(batch, size)
-        flags = [
-            f"--set={key}=auto" for key in ("precision", "memory_format", "threads_per_worker")
-        ]
-        run = run_of(name, dataset, f"--set=batch_size={batch}", *flags)
+        open_ones = dict.fromkeys(("precision", "memory_format", "threads_per_worker"), "auto")
+        run = run_of(name, dataset, batch_size=batch, **open_ones)
         with tempfile.TemporaryDirectory() as folder:
             preparation.prepare(dataset, folder, f"{folder}/data")
             recipes.calibrate(run, f"{folder}/data", CORES, f"{folder}/recipe.json")

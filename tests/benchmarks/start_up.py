@@ -23,8 +23,8 @@ REPEATS = 7
 
 
 def run_of(*flags):
-    flags = commandline.parse(["--model=lenet", "--set=train_sizes=64", "--epochs=1", *flags], "")
-    return commandline.run_of(flags)
+    run = commandline.run_of(commandline.parse(["--model=lenet", "--epochs=1", *flags], ""))
+    return dataclasses.replace(run, train_size=64)
 
 
 def start_up(run, folder, warm=None):

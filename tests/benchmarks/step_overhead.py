@@ -57,9 +57,12 @@ def in_a_stack():
 
 def of_epochs(epochs):
     """The Run of so many epochs."""
-    flags = [f"--set=batch_size={BATCH}", f"--epochs={epochs}", "--set=precision=fp32"]
-    return dataclasses.replace(
-        run_of("mlp", TABLE, *flags),
+    return run_of(
+        "mlp",
+        TABLE,
+        f"--epochs={epochs}",
+        batch_size=BATCH,
+        precision="fp32",
         model=Choice("mlp", "mlp", {"hidden": [64]}),
         optimizer=Choice("Adam", "Adam", ADAM),
         memory_format="contiguous",

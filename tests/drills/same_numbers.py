@@ -12,55 +12,73 @@ import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 
 ROOT = Path(__file__).parents[2]
-TRAINING = ["--model=lenet", "--dataset=synthetic", "--epochs=3", "--fold=1", "--curves"]
-TRAINING += ["--set=dataset.count=203", "--set=dataset.test=50", "--set=dataset.size=16"]
-TRAINING += ["--set=folds=3", "--set=optimizer.name=adamw", "--set=batch_size=16"]
-# What is fastest may be another recipe each time.
-TRAINING += ["--set=precision=fp32", "--set=memory_format=contiguous"]
-# Their numbers depend on timing when there are several workers.
-ASYNCHRONOUS = ("hogwild", "async_parameter_server")
-STRATEGIES = ("accelerator", "data_parallel", "ddp", "gossip", "local_sgd", "parameter_server")
-STRATEGIES += ("ring", "serial", "shared_memory", *ASYNCHRONOUS)
-ONE_WORKER = ("serial", "data_parallel", "accelerator", *ASYNCHRONOUS)
-SCHEDULES = ("constant", "cosine", "warm_restarts", "multistep", "plateau", "onecycle")
+# Exclusive, so that each network is trained alone. What hogwild and async_parameter_server end with
+# depends on timing where there are several workers.
+CONFIG = """
+models:
+  lenet: {batch_size: 16, epochs: 3, optimizer: {name: adamw, lr: 0.001}, ema: 0.9, clip_norm: 1.0,
+          precision: fp32, memory_format: contiguous}
+  plain: {name: lenet, batch_size: 16, epochs: 3, optimizer: {name: adamw, lr: 0.001},
+          precision: fp32, memory_format: contiguous}
+datasets:
+  made: {name: synthetic, count: 203, test: 50, size: 16}
+strategies:
+  accelerator: {device: cpu}
+studies:
+  together: &study
+    datasets: [made]
+    folds: test
+    models: [plain]
+    strategies: [ddp, gossip, local_sgd, parameter_server, ring, shared_memory]
+    workers: [2]
+    curves: true
+    exclusive: true
+    oversubscribe: true
+  alone:
+    <<: *study
+    strategies: [serial, data_parallel, accelerator, hogwild, async_parameter_server]
+    workers: [1]
+  schedules:
+    <<: *study
+    models: [plain, lenet]
+    strategies: [serial]
+    schedules: [constant, cosine, warm_restarts, multistep, plateau, onecycle]
+    workers: [1]
+"""
 
 
-def flags():
-    """Name of a training -> the flags that tell it from the others."""
-    by_strategy = {
-        name: [f"--strategy={name}", f"--workers={1 if name in ONE_WORKER else 2}"]
-        for name in STRATEGIES
-    }
-    by_strategy["accelerator"].append("--set=strategy.device=cpu")
-    return by_strategy | {name: [f"--set=schedules={name}"] for name in SCHEDULES}
-
-
-def train(tree, folder, name, own_flags):
-    """The numbers that a training ends with: of weights a digest, of metrics those of learning."""
-    output = folder / name
-    command = [
-        sys.executable,
-        tree / "scripts" / "train.py",
-        *TRAINING,
-        *own_flags,
-        "--output",
-        output,
-    ]
-    folder.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"PYTHONPATH": ""}
+def trained(tree, folder):
+    """Path of each run of CONFIG -> the numbers that it ends with in a version of the project: of
+    weights a digest, of metrics those of learning."""
+    folder.mkdir()
+    (folder / "same.yaml").write_text(CONFIG)
+    command = [sys.executable, "-m", "snakemake", "-s", tree / "workflow" / "Snakefile"]
+    command += ["--workflow-profile", tree / "workflow" / "profiles" / "default"]
+    command += ["--cores", "2", "--configfile", "same.yaml", "--until", "train"]
     process = subprocess.run(
-        command, cwd=folder, env=environment, text=True, capture_output=True, check=False
+        list(map(str, command)),
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": ""},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
     )
     if process.returncode:
-        sys.exit(f"{tree}: {name}\n{process.stdout}{process.stderr}")
-    weights = torch.load(output / "weights.pt")
-    metrics = json.loads((output / "metrics.json").read_text())
+        sys.exit(f"{tree}\n{process.stdout}")
+    runs = folder / "results" / "same" / "runs"
+    files = sorted(runs.rglob("metrics.json"))
+    return {str(file.parent.relative_to(runs)): numbers(file.parent) for file in files}
+
+
+def numbers(run):
+    weights = torch.load(run / "weights.pt")
+    metrics = json.loads((run / "metrics.json").read_text())
     return {
         "weights": {k: hashlib.sha256(v.numpy().tobytes()).hexdigest() for k, v in weights.items()},
         "epochs": [
@@ -73,29 +91,20 @@ def train(tree, folder, name, own_flags):
 
 
 def main(commit):
-    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(2) as pool:
+    with tempfile.TemporaryDirectory() as scratch:
         old = Path(scratch) / "old"
         old.mkdir()
         archive = subprocess.run(
             ["git", "archive", commit], cwd=ROOT, check=True, capture_output=True
         ).stdout
         subprocess.run(["tar", "x"], cwd=old, input=archive, check=True)
-        trees = {"before": old, "now": ROOT}
-        jobs = {
-            (name, version): pool.submit(
-                train, tree, Path(scratch) / version / name, name, own_flags
-            )
-            for name, own_flags in flags().items()
-            for version, tree in trees.items()
-        }
-        different = []
-        for name in flags():
-            same = jobs[name, "before"].result() == jobs[name, "now"].result()
-            print(f"{name:24}{'same' if same else 'DIFFERENT'}", flush=True)
-            different += [] if same else [name]
+        before, now = trained(old, Path(scratch) / "before"), trained(ROOT, Path(scratch) / "now")
+    different = sorted({*before, *now} - {p for p in before if before[p] == now.get(p)})
+    for path in sorted(now):
+        print(f"{'DIFFERENT' if path in different else 'same':10}{path}")
     if different:
-        sys.exit(f"{len(different)} of {len(flags())} differ from {commit}: {', '.join(different)}")
-    print(f"all {len(flags())} end with the same bits as {commit}")
+        sys.exit(f"{len(different)} of {len(now)} differ from {commit}: {', '.join(different)}")
+    print(f"all {len(now)} end with the same bits as {commit}")
 
 
 if __name__ == "__main__":

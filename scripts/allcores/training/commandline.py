@@ -1,20 +1,17 @@
 """The flags of scripts/train.py, and the Run that they describe."""
 
 import argparse
-import copy
 import functools
 import json
 from pathlib import Path
 
-import yaml
-
 from allcores.study import component, grid, registry, schema
-from allcores.study.component import is_integer
 from allcores.study.run import Run
 from allcores.study.schema import mapping
 
 # For a model without an entry in the config.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
+FOLDS = 5  # of which the first is held out
 
 
 def parse(arguments, description):
@@ -49,7 +46,7 @@ def _parser(description):
 def _add_by_hand(parser):
     add = parser.add_argument_group("what to train").add_argument
     models, datasets = registry.models(), registry.datasets()
-    strategies, schedules = registry.strategies(), registry.schedules()
+    strategies = registry.strategies()
     add(
         "--model",
         metavar="NAME",
@@ -69,24 +66,37 @@ def _add_by_hand(parser):
     )
     add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
     add("--epochs", type=int, metavar="N", help="default: those of the model's entry in the config")
-    add("--fold", type=int, default=0, metavar="I", help="which of 5 folds, from 0 (default: 0)")
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a key of docs/config.md: of the model's entry, such as batch_size=16, "
-        "optimizer.lr=0.1 or hidden=[8]; of a study, such as folds=test, seeds=1, train_sizes=200, "
-        f"threads_per_worker=auto or schedules=NAME ({_names(schedules)}); or an option of the "
-        "dataset or the strategy, such as dataset.path=my.npz, strategy.servers=2; may be repeated",
-    )
     add(
         "--config",
         type=Path,
         default=registry.CONFIG,
         metavar="FILE",
-        help="where labels are looked up (default: config/config.yaml)",
+        help="what models, datasets and strategies are there, with all their settings (default: "
+        "config/config.yaml)",
     )
+
+
+def _add_for_workflow(parser):
+    add = parser.add_argument_group("how the workflow calls it").add_argument
+    add(
+        "--settings",
+        metavar="JSON",
+        help="the run's settings, as in metrics.json, in place of the flags above",
+    )
+    add("--job", type=Path, metavar="FILE", help="several runs: for each, flags such as these")
+    add("--data", type=Path, metavar="DIR", help="the prepared dataset")
+    add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
+    add("--recipe", type=Path, metavar="FILE", help="the measured values of `auto`")
+    add("--checkpoints", type=Path, metavar="DIR", help="folder for checkpoints")
+    add(
+        "--cores",
+        type=int,
+        metavar="N",
+        help="the cores that this run was given on each node; it refuses fewer than it needs",
+    )
+    add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
+    add("--cores-of-call", type=int, metavar="N", help="recorded: the cores that all runs share")
+    add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
     add("--output", type=Path, metavar="DIR", help="for the results (default: in results/by_hand)")
     add("--curves", action="store_true", help="score the held-out part after every epoch")
     add("--no-pinning", action="store_true", help="let the system move processes between cores")
@@ -105,30 +115,6 @@ def _add_by_hand(parser):
         help="save a checkpoint after so many minutes, in addition to epochs (default: "
         "%(default)g)",
     )
-
-
-def _add_for_workflow(parser):
-    add = parser.add_argument_group("how the workflow calls it").add_argument
-    add(
-        "--settings",
-        metavar="JSON",
-        help="the run's settings, as in metrics.json; of the flags above only --curves, "
-        "--no-pinning, --timeout, --checkpoint-minutes and --output count, too",
-    )
-    add("--job", type=Path, metavar="FILE", help="several runs: for each, flags such as these")
-    add("--data", type=Path, metavar="DIR", help="the prepared dataset")
-    add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
-    add("--recipe", type=Path, metavar="FILE", help="the measured values of `auto`")
-    add("--checkpoints", type=Path, metavar="DIR", help="folder for checkpoints")
-    add(
-        "--cores",
-        type=int,
-        metavar="N",
-        help="the cores that this run was given on each node; it refuses fewer than it needs",
-    )
-    add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
-    add("--cores-of-call", type=int, metavar="N", help="recorded: the cores that all runs share")
-    add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
 
 
 def _names(known):
@@ -152,7 +138,6 @@ def run_of(flags):
     from allcores.study import checks, sweeps
 
     config, problems = sweeps.resolved(yaml_files.read(flags.config))
-    problems = problems or schema.violations(config)
     if problems:
         raise ValueError("\n".join(checks.located(problems, yaml_files.places([flags.config])[0])))
     candidates = sweeps.candidates(config, flags.model)
@@ -167,83 +152,37 @@ def run_of(flags):
             f"{', '.join(candidates)}"
         )
     label = flags.model.replace(":", ".")
-    config, study = _with_run(config, label, flags)
-    problems = checks.findings(config)
+    config = _with_run(config, label, flags)
+    problems = checks.findings(config, [flags.config])
     runs = [] if problems else grid.expand(config).of("by_hand")
-    folds = study["folds"] if is_integer(study["folds"]) else 1
     if runs and runs[0].workers != flags.workers:
         problems = [f"--workers: found {flags.workers}; {flags.strategy} takes only one"]
-    elif runs and len(runs) != folds:
-        problems = [f"--set: found values for {len(runs)} runs; expected those of one on each fold"]
-    elif runs and not 0 <= flags.fold < folds:
-        problems = [f"--fold: found {flags.fold}; expected 0..{folds - 1}"]
     if problems:
         raise ValueError("\n".join(problems))
     settings = {key: value for key, value in config["models"][label].items() if key != "import"}
     print(f"{flags.model}: {json.dumps(settings)[1:-1]}", flush=True)
-    return runs[flags.fold]
+    return runs[0]
 
 
 def _with_run(config, label, flags):
-    """The config with a study of the run alone, and that study.
+    """The config with a study of the run alone.
 
     Args:
         label: of its model.
     """
     models = mapping(config.get("models"))
-    # Copied, as keys are set in it.
-    entry = copy.deepcopy(models.get(label) or {})
+    entry = dict(models.get(label) or {})
     if ":" in flags.model:
         entry["import"] = flags.model
     if not component.is_estimator(entry):
-        entry = copy.deepcopy(DEFAULT_ENTRY) | entry
+        entry = DEFAULT_ENTRY | entry
     if flags.epochs is not None:
         entry["epochs"] = flags.epochs
     study = {
         "datasets": [flags.dataset],
-        "folds": 5,
+        "folds": FOLDS,
         "models": [label],
         "strategies": [flags.strategy],
         "workers": [flags.workers],
     }
-    options = {"dataset": {}, "strategy": {}}
-    for key, value in map(_parsed, flags.set):
-        first, *inner = key.split(".")
-        if first in options and not inner:
-            raise ValueError(f"--set: found {key}; expected {first}.OPTION, or --{first}")
-        if first in options:
-            _set(options[first], inner, value)
-        elif first in schema.keys("studies"):
-            kind = schema.keys("studies")[first]
-            is_list = kind.get("type") == "array" or "$ref" in kind  # of a list of labels
-            study[first] = [value] if is_list and not isinstance(value, list) else value
-        else:
-            _set(entry, [first, *inner], value)
-    parts = {"models": {label: entry}, "studies": {"by_hand": study}}
-    for section, name, given in (
-        ("datasets", flags.dataset, options["dataset"]),
-        ("strategies", flags.strategy, options["strategy"]),
-    ):
-        entries = mapping(config.get(section))
-        parts[section] = entries | {name: mapping(entries.get(name)) | given}
-    return config | parts, study
-
-
-def _set(entry, keys, value):
-    """Set a key of an entry, or one inside of a key."""
-    *outer, last = keys
-    for key in outer:
-        entry[key] = dict(mapping(entry.get(key)))
-        entry = entry[key]
-    entry[last] = value
-
-
-def _parsed(text):
-    """(key, value) of KEY=VALUE, the value as YAML reads it."""
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise ValueError(f"--set: found {text!r}; expected KEY=VALUE")
-    try:
-        return key, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ValueError(f"--set: found {text!r}; its value is no YAML") from None
+    return config | {"models": {label: entry}, "studies": {"by_hand": study}}
