@@ -115,9 +115,9 @@ def test_loading_by_torch_leaves_no_threads_behind(tmp_path):
     """With such threads, forked ranks would wait for them for ever; torchvision's loaders do so."""
     scripts = ROOT / "scripts"
     program = LOADED_BY_TORCH.format(scripts=str(scripts), program=str(scripts / "train.py"))
-    plainest = "precision: fp32\nmemory_format: contiguous\n"
-    config_of_one_run(tmp_path, ONE_RUN + plainest)
-    flags = ["--model=lenet", "--config=one.yaml", "--strategy=ddp", "--workers=2"]
+    run = commandline.run_of(commandline.parse(["--model=lenet", "--epochs=1"], ""))
+    run = dataclasses.replace(run.plain, threads_per_worker=2, train_size=64)
+    flags = ["--settings", run.to_json(), "--output", tmp_path / "run"]
     command = [sys.executable, "-c", program, *flags]
     run = subprocess.run(
         command,
