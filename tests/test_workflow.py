@@ -71,8 +71,8 @@ def assert_is_self_contained(page):
     assert speedup < said < page.index("Best held-out accuracy: ") < page.index(">Methods<")
     assert page.count("<svg") == page.count("<figcaption>") == 7
     methods = page.partition(">Methods<")[2]
-    assert "mlp (hidden [16], SGD with learning rate 0.05, batches of 16, 2 epochs" in methods
-    assert "stratified 2-fold cross-validation, 30 samples to train on, 30 held out" in methods
+    assert "<td>mlp, hidden [16], SGD with learning rate 0.05, batches of 16, 2 epochs" in methods
+    assert "stratified 2-fold cross-validation; 30 samples to train on, 30 held out" in methods
     assert "snakemake --cores all --configfile" in methods
     assert "mine.yaml</pre>" in methods
 
