@@ -3,7 +3,7 @@
     python scripts/plan.py --configfile config/mine.yaml --cores 48
 
 A few seconds of each kind of run are trained and timed. The measurements are kept in the config's
-results folder, as is the plan: predicted.csv, ways.csv and studies.csv in plan/.
+results folder, as is the table of setups: plan/plan.csv.
 """
 
 import signal
@@ -63,15 +63,11 @@ def main(flags):
         raise ValueError(missing)
     planned_runs = planner.of(table)
     packed = plan.pack(planned_runs, table, flags.cores, room)
-    runs = summary.of_runs(planned_runs, packed, table, flags.cores)
-    ways, studies = (
-        summary.of_setups(runs),
-        summary.of_studies(planned_runs, table, flags.cores, room),
-    )
-    for name, frame in (("predicted", runs), ("ways", ways), ("studies", studies)):
-        file = Path(folder.plan_file(f"{name}.csv"))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        frame.to_csv(file, index=False)
+    setups = summary.of_setups(planned_runs, packed, table)
+    studies = summary.of_studies(planned_runs, table, flags.cores, room)
+    file = Path(folder.plan_file("plan.csv"))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    setups.to_csv(file, index=False)
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
     for note in dict.fromkeys(note for name in table.studies for note in fit.notes(config, name)):
@@ -79,7 +75,7 @@ def main(flags):
     print(*choose.report_lines(config), sep="\n")
     if wide:
         print(missing, end="\n\n")
-    print(*summary.report_lines(runs, ways, studies, flags.cores, cores.allowed()), sep="\n")
+    print(*summary.report_lines(setups, studies, flags.cores, cores.allowed()), sep="\n")
 
 
 def temporary_folder():

@@ -205,7 +205,7 @@ LONG = {
     "test_a_damaged_choice_between_the_last_candidates_is_made_again": (),
     "test_a_report_does_without_a_choice_that_was_not_made": (),
     "test_the_command_of_the_documentation_trains_it": (),
-    "test_a_plan_is_made_once_and_stands_beside_what_is_measured": (),
+    "test_a_plan_is_made_once": (),
     "test_a_plan_that_is_ended_leaves_nothing": ("by hand-15", "by hand-2"),
     "test_a_run_whose_cores_others_use_is_contended": (),
     "test_a_benchmark_runs": (),

@@ -1,6 +1,4 @@
-"""A plan as tables and sentences: per run, per setup, per study."""
-
-from collections import defaultdict
+"""A plan as tables and sentences: per setup and per study."""
 
 import pandas as pd
 
@@ -13,65 +11,19 @@ RECORD_BYTES = 50_000
 SETUP = ["dataset", "model", "train_size", "strategy", "nodes", "workers", "threads", "cores"]
 
 
-def of_runs(planned, packed, table, available):
-    """A row per run: its settings, what is predicted of it, and when it would run.
+def of_setups(planned, packed, table):
+    """A row per setup of each model, the fastest first.
+
+    seconds: of one run; samples_per_second: in training; both slowed down by its neighbours.
 
     Args:
         planned: list of plan.Planned.
         packed: packing.Packed of the whole campaign.
         table: their grid.Table.
-        available: number of cores that were planned for.
     """
-    studies = defaultdict(list)
-    for study, paths in table.studies.items():
-        for path in paths:
-            studies[path].append(study)
-    rows = [_row(item, packed, table, available, studies[item.path]) for item in planned]
-    return pd.DataFrame(rows)
-
-
-def _row(item, packed, table, available, studies):
-    start, end = packed.times[item.path]
-    return {
-        "study": " ".join(studies),
-        **_identity(table.runs[item.path]),
-        "cores": item.run.cores,
-        "planned_cores": available,
-        "planned_epochs": item.run.trained_epochs,
-        "planned_batch_size": item.run.batch_size,
-        "exclusive": item.exclusive,
-        "start": start,
-        "seconds": end - start,
-        "training_seconds": packed.training[item.path],
-        "samples_per_second": item.images / packed.training[item.path],
-        "memory_mb": item.prediction.memory / 1e6,
-        "contended": item.prediction.contended,
-    }
-
-
-def _identity(run):
-    return {
-        "dataset": run.dataset.label,
-        "model": run.model.label,
-        "schedule": run.schedule.label,
-        "strategy": run.strategy.label,
-        "nodes": run.nodes,
-        "workers": run.workers,
-        "threads": run.threads_per_worker,
-        "train_size": str(run.train_size or "all"),
-        "split": "test" if run.folds is None else f"fold {run.fold} of {run.folds}",
-        "seed": run.seed,
-        "inner": "" if run.inner_folds is None else f"{run.inner_fold} of {run.inner_folds}",
-    }
-
-
-def of_setups(runs):
-    """A row per setup of each model, the fastest first.
-
-    seconds: of one run; samples_per_second: in training; both slowed down by its neighbours.
-    """
+    runs = pd.DataFrame([_row(item, packed, table) for item in planned])
     setups = runs.groupby(SETUP, sort=False).agg(
-        runs=("seed", "size"),
+        runs=("seconds", "size"),
         seconds=("seconds", "mean"),
         samples_per_second=("samples_per_second", "mean"),
         memory_mb=("memory_mb", "max"),
@@ -86,6 +38,24 @@ def of_setups(runs):
         .drop(columns="place")
         .reset_index(drop=True)
     )
+
+
+def _row(item, packed, table):
+    run, (start, end) = table.runs[item.path], packed.times[item.path]
+    return {
+        "dataset": run.dataset.label,
+        "model": run.model.label,
+        "train_size": str(run.train_size or "all"),
+        "strategy": run.strategy.label,
+        "nodes": run.nodes,
+        "workers": run.workers,
+        "threads": run.threads_per_worker,
+        "cores": item.run.cores,
+        "seconds": end - start,
+        "samples_per_second": item.images / packed.training[item.path],
+        "memory_mb": item.prediction.memory / 1e6,
+        "contended": item.prediction.contended,
+    }
 
 
 def of_studies(planned, table, available, memory):
@@ -124,7 +94,7 @@ def of_studies(planned, table, available, memory):
     return pd.DataFrame(rows)
 
 
-def report_lines(runs, setups, studies, available, cores_here):
+def report_lines(setups, studies, available, cores_here):
     """Lines for a terminal.
 
     Args:
@@ -150,7 +120,7 @@ def report_lines(runs, setups, studies, available, cores_here):
             )
     yield ""
     yield "Times are for training and scoring; preparing data and making tables come on top."
-    if runs["contended"].any():
+    if setups["contended"].any():
         yield (
             "Contended: other programs used the cores while that was measured. When they are idle, "
             "delete measurements.json in the folder of the plan, and plan again."
