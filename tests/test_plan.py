@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 
 import pandas as pd
 import patience
@@ -16,6 +18,7 @@ from patience import wait_for
 from project import MINIATURE, RUNS, copy
 from test_strategies import alive
 
+from allcores.machine import costs, lifetime
 from allcores.planning import choose, measuring, packing, plan, prediction
 from allcores.planning.prediction import Measurement, Prediction
 from allcores.planning.workload import Sizes, Workload
@@ -104,6 +107,15 @@ def test_a_workload_is_what_decides_the_speed():
     assert workload.key == Workload.of(vary(epochs=9, stop_after=3), SIZES).key
     assert workload.key != Workload.of(vary(batch_size=11), SIZES).key
     assert workload.key != Workload.of(vary(model=MOBILENET), SIZES).key
+
+
+def test_the_start_of_a_measured_run_is_its_own(monkeypatch):
+    """Also where a warm process plans, for a program that was called long ago."""
+    monkeypatch.setenv(lifetime.CLIENT, str(os.getppid()))
+    age = time.time() - costs.program_start("self")
+    began = time.monotonic()
+    measured = measuring.measure(Workload.of(RUN, SIZES), SIZES, 1)
+    assert measured.fixed_seconds < time.monotonic() - began < age
 
 
 def work_of(run):

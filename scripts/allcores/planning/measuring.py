@@ -197,6 +197,8 @@ def _train(run, data, folder, sender):
 
     lifetime.die_with_parent()
     lifetime.adopt_orphans()
+    # A planner that was called long ago is not the program of this run.
+    os.environ.pop(lifetime.CLIENT, None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # its parent ends, and this process with it
     try:
