@@ -141,7 +141,7 @@ def test_a_run_that_was_stopped_is_no_slower_and_is_noted():
     assert (row["samples_per_second"], row["note"]) == (100.0, "stopped")
     frame = runs_of(stopped)
     assert frame["lasted_seconds"].tolist() == [101.0, 200.0]
-    assert any("1 run stood still for up to 99 s" in line for line in verdict.of_machine(frame))
+    assert any("1 run stood still for up to 99 s" in line for line in verdict.of_conditions(frame))
 
 
 def test_a_difference_that_no_score_has_is_not_called_possible():
@@ -207,9 +207,9 @@ def test_the_baseline_is_one_setup():
 
 def test_models_of_different_precisions_are_named():
     runs = runs_of(RUNS)
-    assert not any("precision" in sentence for sentence in verdict.of_machine(runs))
+    assert not any("precision" in sentence for sentence in verdict.of_conditions(runs))
     runs["precision"] = ["fp32", "fp32", "bf16", "bf16"]
-    said = " ".join(verdict.of_machine(runs.assign(model=["mlp", "mlp", "lenet", "lenet"])))
+    said = " ".join(verdict.of_conditions(runs.assign(model=["mlp", "mlp", "lenet", "lenet"])))
     assert "in different precisions (fp32: mlp; bf16: lenet). bf16 rounds" in said
 
 

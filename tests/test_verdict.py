@@ -168,14 +168,14 @@ def test_timings_of_other_conditions_are_not_compared():
     assert math.isnan(table["speedup"].iloc[1])
     (said,) = verdict.bottom_line({"speed_table": read_back(table)}, FACTS)
     assert said.startswith("mlp: no comparison of speed: the setups were timed")
-    mixed = list(verdict.of_machine(runs_of([*RUNS[:2], beside])))
-    assert mixed[1] == (
+    mixed = list(verdict.of_conditions(runs_of([*RUNS[:2], beside])))
+    assert mixed[0] == (
         "The runs differ in whether they were alone on the machine, which affects timings: "
         "yes (2), no (1)."
     )
     other = beside | {"machine": beside["machine"] | {"host": "k", "processor": "q"}}
-    mixed = list(verdict.of_machine(runs_of([*RUNS[:2], other])))
-    assert "the processor, which affects timings: p (2), q (1)" in mixed[2]
+    mixed = list(verdict.of_conditions(runs_of([*RUNS[:2], other])))
+    assert "the processor, which affects timings: p (2), q (1)" in mixed[1]
 
 
 def test_the_best_of_the_baseline_is_one_of_the_same_conditions():

@@ -43,19 +43,8 @@ MOST_NAMES = 6  # for each finding
 DISTURBED = "the runs were disturbed"
 
 
-def of_machine(runs):
-    """Sentences on the machines of the runs, and on conditions that differ between runs."""
-    hosts = list(dict.fromkeys(runs["machine_host"]))
-    first = runs.iloc[0]
-    where = (
-        f"On {hosts[0]}"
-        if len(hosts) == 1
-        else f"On {len(hosts)} machines, {comma_separated(hosts)},"
-    )
-    yield (
-        f"{where} ({first['machine_cores_allowed']} cores, {first['machine_processor']}, "
-        f"torch {first['machine_torch']}), from {count(len(runs), 'run')}."
-    )
+def of_conditions(runs):
+    """Sentences on conditions that differ between runs."""
     for column, condition in MIXED.items():
         counts = runs[column].value_counts(sort=False)
         if len(counts) > 1:
@@ -129,7 +118,7 @@ def sentences(frames, names, facts, notes=()):
     lines = [
         *lead(frames, facts),
         *(f"Please check: {note}." for note in notes),
-        *of_machine(frames["runs"]),
+        *of_conditions(frames["runs"]),
     ]
     for name in names:
         inputs = frames | {"facts": facts}

@@ -35,16 +35,3 @@ def table(runs, facts):
             )
     names = ["published_by", "published", "score", "low_95", "high_95", "runs", "difference"]
     return pd.DataFrame(rows, columns=[*tidy.SETTINGS, *names])
-
-
-def sentences(published_table, facts):
-    """How far the scores here are from the published ones, at most."""
-    gaps = published_table["difference"].abs()
-    if gaps.notna().any():
-        worst = published_table.loc[gaps.idxmax()]
-        yield (
-            f"{facts.metric} beside published scores: {len(published_table)} compared; the largest "
-            f"difference is {facts.metric.points(abs(worst['difference']), 1)}, of "
-            f"{worst['model']} ({facts.metric.text(worst['score'], 1)} here, "
-            f"{facts.metric.text(worst['published'], 1)} by {worst['published_by']})."
-        )
