@@ -40,9 +40,9 @@ def main(flags):
     from allcores.study import fit, grid, results_folder
 
     config = commands.read_config(flags.configfile, flags.cores, flags.config)
-    name = flags.results or f"results/{results_folder.name_of(flags.configfile)}"
+    name = flags.choose or f"results/{results_folder.name_of(flags.configfile)}"
     folder = results_folder.ResultsFolder(name)
-    for finding in [] if flags.results else results_folder.foreign(flags.configfile, name):
+    for finding in [] if flags.choose else results_folder.foreign(flags.configfile, name):
         raise ValueError(finding)
     room = flags.memory_mb * 1e6
     planner = plan.Planner(folder, flags.cores, room, say)
@@ -50,6 +50,8 @@ def main(flags):
         file = folder.plan_file(choose.FILE)
         chosen_config = choose.with_saved(config, file, flags.cores)
         config = chosen_config or choose.choose(config, planner, flags.cores, file)
+    if flags.choose:
+        return
     table = grid.expand(config).to_plan()
     command = sys.executable, preflight.PROGRAM
     if problems := preflight.findings(config, table, flags.configfile, folder.tried_out, command):
@@ -119,7 +121,7 @@ if __name__ == "__main__":
         metavar="N",
         help="memory that the runs share (default: the free memory)",
     )
-    add("--results", metavar="DIR", help="folder (default: named after the config, in results/)")
+    add("--choose", metavar="DIR", help="only choose for `auto`, with the results in this folder")
     flags = parser.parse_args()
     lifetime.adopt_orphans()
     folder, process = temporary_folder(), os.getpid()

@@ -218,7 +218,7 @@ class Call:
         """The call of scripts/plan.py, for the shell."""
         return commands.quoted(
             *warm_start.command(choose.PROGRAM, None),
-            *["--results", self.folder.path, "--cores", self.most_cores],
+            *["--choose", self.folder.path, "--cores", self.most_cores],
             *["--configfile", self.folder.config(self.merged_config)],
         )
 
