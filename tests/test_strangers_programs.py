@@ -13,6 +13,7 @@ from test_backend import ranks
 
 import allcores
 from allcores.machine import cores
+from allcores.parallel import supervision
 from allcores.planning import trials
 from allcores.study import component, grid
 from allcores.study.run import Choice
@@ -224,6 +225,18 @@ def leave_or_wait(worker, how):
 def test_the_worker_that_does_not_come_is_blamed(how):
     with pytest.raises(allcores.RankFailedError, match="worker 0"):
         allcores.run(leave_or_wait, how, workers=2, timeout=2)
+
+
+def leave(worker):
+    if worker.rank:
+        worker.sum(1.0)
+
+
+def test_workers_that_wait_for_one_that_has_left_are_told_long_before_the_time_out(monkeypatch):
+    monkeypatch.setattr(supervision, "IN_VAIN", 3.0)
+    where = r"worker 0 \(rank 0\) in end, worker 1 \(rank 1\) in sum"
+    with pytest.raises(allcores.RankFailedError, match=f"in different places: {where}"):
+        allcores.run(leave, workers=2)
 
 
 def with_buffer(kind):

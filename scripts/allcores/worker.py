@@ -256,7 +256,7 @@ class Worker:
     def sum(self, number):
         """The sum of a number over the workers."""
         total = torch.tensor([0.0 if self._world.is_server else number], dtype=torch.float64)
-        with self._waiting():
+        with self._waiting("sum"):
             dist.all_reduce(total, group=self._group)
         return float(total)
 
@@ -267,19 +267,23 @@ class Worker:
     def broadcast(self, value):
         """The `value` of rank 0, on every worker."""
         box = [pickled(value) if self.rank == 0 else None]
-        with self._waiting():
+        with self._waiting("broadcast"):
             dist.broadcast_object_list(box, src=0, group=self._group)
         return pickle.loads(box[0])
 
     def barrier(self):
         """Wait for all workers."""
-        with self._waiting():
+        with self._waiting("barrier"):
             dist.barrier(self._group)
 
     @contextmanager
-    def _waiting(self):
-        """Context in which this worker waits for others: if one hangs, another one is to blame."""
-        self._world.clock.enter("wait")
+    def _waiting(self, phase):
+        """Context in which this worker waits for others: if one hangs, another one is to blame.
+
+        Args:
+            phase: one of supervision.TOGETHER.
+        """
+        self._world.clock.enter(phase)
         yield
         self._world.clock.enter("compute")
 
@@ -291,7 +295,8 @@ class Worker:
 
     def close(self):
         """End the servers once no worker needs them; run() calls it."""
-        self.barrier()
+        with self._waiting("end"):
+            dist.barrier(self._group)
         for shared in self._shared:
             shared.strategy.close()
 

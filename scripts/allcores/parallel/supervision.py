@@ -38,7 +38,10 @@ from allcores.parallel.nodes import JOINING
 LOOK = 1.0
 # Phases in which a rank waits for others, and those in which it works alone: a rank in an exchange,
 # whose phases each strategy names itself, does both. The rank that hangs is likely at work alone.
-WAITING, ALONE = ("wait", "checkpoint"), ("data", "compute", "update")
+TOGETHER = ("sum", "broadcast", "barrier", "end")  # of an allcores.run(), which all go through
+WAITING, ALONE = ("wait", "checkpoint", *TOGETHER), ("data", "compute", "update")
+# Ranks that are all in TOGETHER, and do not come any further for so long, never will (seconds).
+IN_VAIN = 30.0
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
 # And those of other nodes, after that, within this time.
@@ -271,6 +274,10 @@ class Supervisor:
         self.before, self.have_ended = beats, False
         if signs and self.idle >= self.timeout:
             raise RankFailedError(_who_hangs(signs, self.idle))
+        wait_in_vain = all(sign.phase in TOGETHER and not sign.is_stopped for sign in signs)
+        if signs and self.idle >= IN_VAIN and wait_in_vain:
+            where = ", ".join(f"{sign.title} in {sign.phase}" for sign in signs)
+            raise RankFailedError(f"the workers wait for each other in different places: {where}")
 
     def _sign(self, place, rank):
         process, _ = self.ranks[rank]
