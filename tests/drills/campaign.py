@@ -68,7 +68,7 @@ studies:
   mine: {datasets: [tiny], folds: 2, models: [own], strategies: [serial, ddp], workers: [2]}
   sweep: {datasets: [tiny], folds: 2, models: [swept], select: 2, halving: 2}
   search: {datasets: [tiny], folds: 2, models: [searched], select: 2, halving: 2}
-  auto: {datasets: [tiny], folds: 2, models: [mlp], strategies: [auto]}
+  auto: {datasets: [tiny], folds: 2, models: [mlp], strategies: [auto], exclusive: true}
   stacked: {datasets: [tiny], folds: 2, models: [small], select: 3}
   texts: {datasets: [texts], folds: 2, models: [text_cnn], strategies: [serial, ddp], workers: [2]}
   masks:

@@ -47,7 +47,7 @@ class Sizes:
             is_ordered = "times.npy" in record.files
             test, examples = count - train, storage.examples(data_folder, info)
             vocabulary = storage.vocabulary_known(info)
-        except (OSError, ValueError, KeyError, TypeError):  # not prepared yet
+        except (OSError, ValueError, KeyError, TypeError, IndexError):  # not prepared, or damaged
             metadata = registry.metadata(run.dataset)
             if metadata is None:
                 return None
