@@ -3,14 +3,17 @@
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, RUN
 from project import MINIATURE
+from test_tokens import run_on
 
 from allcores.files import read_json, write_json
 from allcores.planning import measuring, plan, preflight, trials
 from allcores.planning.estimate import Estimates
+from allcores.planning.workload import Sizes
 from allcores.study import grid, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
 from allcores.tasks.base import usual
@@ -107,3 +110,14 @@ def test_an_estimate_is_made_while_a_search_adds_runs(tmp_path, monkeypatch):
     table.runs["first"] = Growing()
     monkeypatch.setattr(preflight, "trial", lambda run: None)
     assert estimates.largest("m") == {}
+
+
+def test_the_size_of_damaged_tokens_is_that_of_the_file_that_they_are_from(tmp_path, laboratory):
+    """The data are made again; before that, a call asks how large its runs are."""
+    run = run_on(tmp_path)
+    folder = laboratory.data(run.dataset)
+    sizes, inputs = Sizes.of(run, folder), np.load(folder / "inputs.npy")
+    inputs[3, 0] = 1 << 25
+    np.save(folder / "inputs.npy", inputs)
+    assert vars(Sizes.of(run, folder)).keys() == vars(sizes).keys()
+    assert Sizes.of(run, folder).train == sizes.train

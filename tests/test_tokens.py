@@ -13,7 +13,6 @@ from allcores.data import storage, tokens
 from allcores.data.tokens import Vocabulary
 from allcores.datasets import npz, text
 from allcores.planning import preflight, trials
-from allcores.planning.workload import Sizes
 from allcores.serving import ensemble, samples
 from allcores.serving.predictor import Predictor
 from allcores.study import checks, registry
@@ -279,17 +278,6 @@ def test_an_estimator_takes_no_tokens(tmp_path):
         trials.tried_out(
             run, metadata.shape, metadata.task, (), metadata.examples, metadata.vocabulary
         )
-
-
-def test_the_size_of_damaged_tokens_is_that_of_the_file_that_they_are_from(tmp_path, laboratory):
-    """The data are made again; before that, a call asks how large its runs are."""
-    run = run_on(tmp_path)
-    folder = laboratory.data(run.dataset)
-    sizes, inputs = Sizes.of(run, folder), np.load(folder / "inputs.npy")
-    inputs[3, 0] = 1 << 25
-    np.save(folder / "inputs.npy", inputs)
-    assert vars(Sizes.of(run, folder)).keys() == vars(sizes).keys()
-    assert Sizes.of(run, folder).train == sizes.train
 
 
 def test_prepared_texts_are_as_they_were(tmp_path, laboratory):
