@@ -278,7 +278,7 @@ def test_results_that_were_half_written_are_written_again(laboratory, monkeypatc
 
 
 def test_a_resumed_run_records_all_its_sessions(laboratory):
-    slow_model(laboratory.folder, seconds=0.005, epochs=60)
+    slow_model(laboratory.folder, seconds=0.01, epochs=60)
     run = vary(model=Choice("slow", "slow:Net", {}), epochs=60)
     process = laboratory.train(run, forked=False)
     trace = laboratory.checkpoints("run") / "trace.allcores"
