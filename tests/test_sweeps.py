@@ -283,7 +283,7 @@ def test_halving_goes_on_with_the_best_from_where_they_were(halved, tmp_path):
     assert not list((halved.results / "checkpoints").rglob("*.allcores"))
     assert halved.planned() == {}
     methods = (halved.results / "studies" / "nested" / "report.html").read_text()
-    assert "successive halving, with 2 rungs" in methods
+    assert "successive halving with 2 rungs" in methods
 
 
 def metrics(project, path):

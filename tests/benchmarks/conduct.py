@@ -13,7 +13,7 @@ def images(count, size):
     return Choice(f"fake{size}", "fake", {"count": count, "test": 10, "size": size, "classes": 10})
 
 
-def run_of(model, dataset, *flags, **changes):
+def run_of(model, dataset, /, *flags, **changes):
     """The run that scripts/train.py would make of these flags, on a dataset of ours and but for
     these changes."""
     run = commandline.run_of(commandline.parse([f"--model={model}", *flags], ""))
