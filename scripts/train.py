@@ -54,7 +54,6 @@ def main(flags):
         # Loading may compute with torch; ranks cannot be forked from a process with its threads.
         cores.set_thread_variables(1)
         preparation.prepare(dataset, "results/downloads", data_folder)
-    data_folder = flags.data or data_folder
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()

@@ -14,8 +14,8 @@ def images(count, size):
 
 
 def run_of(model, dataset, /, *flags, **changes):
-    """The run that scripts/train.py would make of these flags, on a dataset of ours and but for
-    these changes."""
+    """The run that scripts/train.py would make of these flags, on a dataset of ours, with these
+    changes."""
     run = commandline.run_of(commandline.parse([f"--model={model}", *flags], ""))
     usual = {
         "dataset": dataset,

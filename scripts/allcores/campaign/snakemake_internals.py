@@ -145,7 +145,7 @@ def ignore_damaged_records():
 
 def take_no_lock_in_handlers():
     """Have Snakemake's handler of SIGTERM work in a thread: it takes a lock that the main thread,
-    which it interrupts, may hold, and would wait for ever.
+    which it interrupts, may hold, and would wait forever.
 
     In a call stopping.finish_by_signals() replaces it later; in a cluster's job no hook is called.
     """

@@ -152,7 +152,7 @@ class WeightAverage:
     """The exponential moving average of the weights over a training, which is what the run ships
     (Polyak and Juditsky 1992); torch's own.
 
-    Batch-norm statistics are averaged, too. Only rank 0 keeps the average, of the weights that it
+    Batch-norm statistics are also averaged. Only rank 0 keeps the average, of the weights that it
     computes with.
 
     Args:
