@@ -7,6 +7,7 @@ from pathlib import Path
 from allcores.data import folds, storage
 from allcores.data.folds import Assignable
 from allcores.machine import lifetime
+from allcores.records import marks
 
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
@@ -17,9 +18,11 @@ if __name__ == "__main__":
     add("--inner", type=int, default=0, metavar="M", help="cut training parts into M folds, too")
     add("--seed", required=True, type=int, metavar="N", help="for their order")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the folds")
+    add("--mark", required=True, metavar="FILE", help="what to write last")
     flags = parser.parse_args()
     try:
         assignable = Assignable.of(storage.open_dataset(flags.data))
         folds.write(flags.output, assignable, flags.folds, flags.inner, flags.seed)
+        marks.put(flags.mark)
     except (ValueError, OSError) as error:  # OSError: a full disk, say
         sys.exit(f"assign_folds.py: {error}")

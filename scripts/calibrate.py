@@ -12,6 +12,7 @@ if __name__ == "__main__":
 
 from allcores.machine import cores, lean_torch
 from allcores.parallel import failures
+from allcores.records import marks
 from allcores.study.run import Run
 from allcores.training import recipes
 
@@ -27,6 +28,7 @@ def main(flags):
     if flags.known and not recipes.is_sound(flags.known):
         flags.known.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(flags.output, flags.known)
+    marks.put(flags.mark)
 
 
 if __name__ == "__main__":
@@ -36,6 +38,7 @@ if __name__ == "__main__":
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the recipe")
     add("--known", type=Path, metavar="FILE", help="copy to reuse, or to write")
+    add("--mark", required=True, metavar="FILE", help="what to write last")
     add("--cores", required=True, type=int, metavar="N", help="how many it may use")
     flags = parser.parse_args()
     try:

@@ -27,11 +27,13 @@ from pathlib import Path
 
 from allcores.data import preparation
 from allcores.machine import cores, lean_torch
+from allcores.records import marks
 from allcores.stacking.several import SharedJob
 from allcores.study import fingerprint, identity, registry, run_files
 from allcores.study.identity import Conditions
 from allcores.study.results_folder import PROGRESS
 from allcores.study.run import AUTO
+from allcores.study.run_files import METRICS
 from allcores.training import commandline, progress, recipes
 
 BY_HAND = Path("results/by_hand")
@@ -46,6 +48,8 @@ def main(flags):
     is_by_hand = not (flags.settings and flags.output)
     if not (is_by_hand or node or progress.of_process.file):  # the last: of a shared job
         flags.output.mkdir(parents=True, exist_ok=True)
+        # If this one fails, the results of an earlier run are not shown as its own.
+        (flags.output / METRICS).unlink(missing_ok=True)
         progress.of_process.start_file(flags.output / PROGRESS)
         progress.of_process.begin(request.path)
     dataset = request.dataset
@@ -84,10 +88,10 @@ def main(flags):
         results.refuse_foreign(entry.output, entry.checkpoint_folder)
     elif stacks := stacking.stacks_of([entry])[0]:
         stacking.train_stacks(stacks)
-        run_files.withdraw_stored(entry.output)
+        finish(flags, entry)
         return
     result = conduct(*vars(entry).values())
-    run_files.withdraw_stored(entry.output)
+    finish(flags, entry)
     if result["diverged"]:
         print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {entry.output}")
     else:
@@ -125,6 +129,13 @@ def entry_of(flags, run, request, data_folder):
     )
 
 
+def finish(flags, entry):
+    """Say that the results of a run are there, in place of earlier ones."""
+    run_files.withdraw_stored(entry.output)
+    if flags.mark:
+        marks.put(flags.mark)
+
+
 def node_of(run):
     """The number of this node among the run's; a launcher starts one process on each."""
     if run.nodes == 1:
@@ -160,10 +171,10 @@ def stop(number, frame):
     raise KeyboardInterrupt(signal.Signals(number).name if is_sent else "a signal")
 
 
-def several(file, cores_of_job):
+def several(flags_of_job):
     """Train the runs of a job that several share; returns an exit status."""
-    given = [] if cores_of_job is None else ["--cores", str(cores_of_job)]
-    job = SharedJob(file)
+    given = [] if flags_of_job.cores is None else ["--cores", str(flags_of_job.cores)]
+    job = SharedJob(flags_of_job.job)
     first = commandline.run_of(parsed(next(iter(job.to_train.values())), []))
     cores.set_thread_variables(first.plain.threads_per_worker)
     lean_torch.import_torch()
@@ -203,7 +214,7 @@ def several(file, cores_of_job):
     if failed:
         print(f"train.py: {len(failed)} runs of this job failed", file=sys.stderr)
         return 1
-    file.with_suffix(".done").touch()
+    marks.put(flags_of_job.mark)
     return 0
 
 
@@ -257,7 +268,7 @@ if __name__ == "__main__":
     faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
     flags = commandline.parse(sys.argv[1:], __doc__)
     del sys.argv[1:]  # a user's module may read them, too
-    status = program(several, flags.job, flags.cores) if flags.job else program(one, flags)
+    status = program(several, flags) if flags.job else program(one, flags)
     if status == 0:
         progress.of_process.end(progress.TRAINED)
     # Everything is written; tearing down torch's modules would take another 0.7 s of every run.

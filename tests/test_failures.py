@@ -182,7 +182,7 @@ def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
     # What was missing is tried again, and then all is there.
     project.edit("mine.py", "self.steps > 4", "self.steps < 0")
     assert project.trains() == 2
-    project.call("results/mine/studies/first/report.html")
+    project.call("report_first")
     assert pd.read_csv(study / "missing.csv").empty
     assert "INCOMPLETE" not in (study / "report.html").read_text()
     assert project.trains() == 0

@@ -20,6 +20,7 @@ RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
 ARROWS = {
     "study": set(),
     "machine": set(),
+    "records": set(),
     "tasks": {"study"},
     "data": {"study", "machine", "tasks"},
     "parallel": {"machine"},
@@ -30,7 +31,7 @@ ARROWS = {
     "analysis": {"study", "machine", "tasks", "data"},
     "stacking": {"study", "machine", "data", "parallel", "training"},
     "serving": {"study", "tasks", "data", "datasets", "training"},
-    "campaign": {"study", "machine", "data", "planning", "analysis", "training"},
+    "campaign": {"records", "study", "machine", "data", "planning", "analysis", "training"},
     "planning": {"study", "machine", "tasks", "data", "parallel", "training"},
 }
 PUBLIC = {  # what users import by its name

@@ -19,9 +19,11 @@ from allcores.campaign.run_jobs import RunJobs
 from allcores.data import folds, storage
 from allcores.files import read_json, sha256, write_json
 from allcores.planning.estimate import Estimates
+from allcores.records import marks
 from allcores.study import grid, schema
 from allcores.study.identity import Conditions
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
+from allcores.study.run import digest
 
 ARRAYS = """
 models:
@@ -55,6 +57,8 @@ def save(project, seed=0, labels=None):
 # All that a rerun is seen by; the figures would take long.
 TABLE = "results/mine/studies/first/accuracy_table.html"
 DATA = ("inputs.npy", "targets.npy", "dataset.json")
+# The marks of a dataset and of its folds.
+OF_DATA = ("results/mine/data/mine/made", "results/mine/data/mine/2folds_seed0")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +66,7 @@ def finished(tmp_path_factory):
     project = copy(tmp_path_factory.mktemp("arrays"))
     project.config.write_text(ARRAYS)
     save(project)
-    project.call(TABLE)
+    project.call("report_first")
     return project
 
 
@@ -76,31 +80,38 @@ def project(finished, tmp_path, monkeypatch):
 
 
 class Decisions:
-    """What the functions of the rules have Snakemake do, without the calls: they are asked as it
+    """What the functions of the rules ask Snakemake for, without the calls: they are asked as it
     asks them while it builds its graph.
 
     Attributes:
-        runs, data: paths of the runs, and files, that are made again.
+        runs: paths of the runs that are trained.
+        made: what else is made: the marks that are not there, without their digests.
     """
 
     def __init__(self, project):
         config = schema.defaults() | yaml.safe_load(project.config.read_text())
-        self.table, self.folder = grid.expand(config), ResultsFolder("results/mine")
-        made, self.told = set(), []
+        self.table, self.folder, self.told = grid.expand(config), ResultsFolder("results/mine"), []
         call = SimpleNamespace(
             **{"config": config, "merged_config": config, "table": self.table},
             **{"folder": self.folder, "is_main": True, "is_on_cluster": False},
             **{"estimates": Estimates(self.table, self.folder, 2, False), "cores_of_a_run": None},
-            **{"make_again": made.update, "tell": self.told.append, "most_cores": 2},
-            is_forced=lambda *rules: False,
+            **{"mark": self._mark, "most_cores": 2},
         )
         call.data, call.runs = DataJobs(call), RunJobs(call)
-        self.inputs = {
-            path: call.runs.inputs(Wildcards(fromdict=run.wildcards))
-            for path, run in self.table.runs.items()
-        }
-        self.runs = {path for path in self.table.runs if self.folder.metrics(path) in made}
-        self.data = {path for path in made if "/runs/" not in path}
+        paths = self.table.runs
+        self.runs = {path for path in paths if call.runs.problem(path) is not None}
+        asked_for = set(map(call.runs.mark, self.runs))
+        for run in paths.values():
+            asked_for |= {
+                *call.data.marks(run),
+                *call.runs.inputs(Wildcards(fromdict=run.wildcards)),
+            }
+        missing = (Path(mark).with_suffix("") for mark in asked_for if not Path(mark).exists())
+        self.made = {str(stem) for stem in missing if "/runs/" not in str(stem)}
+
+    def _mark(self, stem, made_of, problem):
+        self.told += [problem] if problem else []
+        return marks.wanted(stem, digest(made_of), problem is None)
 
 
 def spoil(file, how):
@@ -124,7 +135,7 @@ HOW = ("flip", "cut", "delete")
 
 def test_data_that_are_touched_or_written_again_train_nothing(project):
     (project.folder / "mine.npz").touch()
-    assert project.planned(TABLE) == {}
+    assert project.planned("report_first") == {}
     save(project)
     assert Decisions(project).runs == set()
 
@@ -136,36 +147,33 @@ def test_data_that_are_touched_or_written_again_train_nothing(project):
 )
 def test_data_that_change_train_all_whatever_snakemake_remembers(project, change):
     change(project)
-    made_again = Decisions(project)
-    assert len(made_again.runs) == 2
-    made = (*DATA, "2folds_seed0.json")
-    assert made_again.data == {f"results/mine/data/mine/{name}" for name in made}
+    decisions = Decisions(project)
+    assert len(decisions.runs) == 2
+    assert decisions.made == {*OF_DATA}
 
 
 def test_changed_data_are_noticed_once_snakemakes_records_are_gone(project):
     """A study that is finished, and of which a new report would publish the old numbers."""
     before = (project.folder / TABLE).read_text()
     shutil.rmtree(project.folder / ".snakemake")
-    assert project.planned(TABLE) == {}
+    assert project.planned("report_first") == {}
     save(project, seed=1)
-    output = project.call(TABLE)
+    output = project.call("report_first")
     assert "2 runs trained" in output
     assert (project.folder / TABLE).read_text() != before
-    assert project.planned(TABLE) == {}
+    assert project.planned("report_first") == {}
 
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", [*DATA, "2folds_seed0.json"])
 def test_damaged_data_are_made_again_and_train_nothing(project, name, how):
-    """Also where nothing was trained on them yet; of lost ones Snakemake knows by itself then."""
+    """Also where nothing was trained on them yet."""
     spoil(project.results / "data/mine" / name, how)
     decisions = Decisions(project)
-    made = {"2folds_seed0.json", *(() if name.endswith("0.json") else DATA)}
-    assert decisions.data == {f"results/mine/data/mine/{file}" for file in made}
+    assert decisions.made == {*(OF_DATA[1:] if name.endswith("0.json") else OF_DATA)}
     assert decisions.runs == set()
-    assert all(set(inputs) <= decisions.data for inputs in decisions.inputs.values())
     shutil.rmtree(project.results / "runs")
-    assert how == "delete" or Decisions(project).data == decisions.data
+    assert Decisions(project).made == decisions.made
 
 
 def test_a_call_makes_damaged_data_again_as_they_were(project):
@@ -187,7 +195,7 @@ def test_other_folds_in_the_place_of_a_file_are_noticed(project, count, inner, s
     assignable = folds.Assignable.of(storage.open_dataset(place))
     folds.write(place / "2folds_seed0.json", assignable, count, inner, seed)
     decisions = Decisions(project)
-    assert decisions.data == {"results/mine/data/mine/2folds_seed0.json"}
+    assert decisions.made == {*OF_DATA[1:]}
     assert decisions.runs == set()
 
 
@@ -197,7 +205,10 @@ def test_a_damaged_recipe_trains_nothing_and_is_measured_for_what_trains(project
     spoil(recipe, how)
     decisions = Decisions(project)
     assert decisions.runs == set()
-    assert decisions.data == {str(recipe.relative_to(project.folder))}
+    assert decisions.made == set(), "as nothing is trained"
+    shutil.rmtree(project.results / "runs")
+    stem = recipe.relative_to(project.folder).with_suffix("")
+    assert Decisions(project).made == {str(stem)}
 
 
 def test_results_with_another_recipe_than_is_fastest_now_are_trained_again(project):
@@ -327,9 +338,8 @@ def test_another_config_of_the_same_labels_has_results_of_its_own(project):
     other = Project(project.folder)
     other.config = project.folder / "config" / "other.yaml"
     other.config.write_text(project.config.read_text().replace("lr: 0.05", "lr: 0.1"))
-    table = TABLE.replace("mine", "other")
-    assert other.trains(table) == 2
-    assert project.planned(TABLE) == {}
+    assert other.trains("report_first") == 2
+    assert project.planned("report_first") == {}
 
 
 def test_a_program_that_cannot_write_says_so_in_a_line(tmp_path):

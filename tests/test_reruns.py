@@ -51,6 +51,7 @@ MODULES = {
     "stacking": NONE,  # see below
     "planning": NONE,
     "campaign": NONE,
+    "records": NONE,
     "serving": NONE,
 }
 CONFIG = yaml.safe_load(MINIATURE)

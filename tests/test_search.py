@@ -5,7 +5,6 @@ import math
 import shutil
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -354,21 +353,6 @@ def test_the_chosen_ones_predict_together(searched):
         if len({json.dumps(entry[label]["values"]) for entry in entries}) > 1:
             with pytest.raises(ValueError, match="in each fold; expected --model mlp"):
                 ensemble.read(runs, label)
-
-
-def test_a_run_that_is_named_alone_waits_for_its_values(searched):
-    (last, *_) = table(CONFIG).selections.values()
-    folder = ResultsFolder(str(searched.results))
-    (kept,) = folder.kept_labels(last)
-    label = next(label for label in ("mlp-trial12", "mlp-trial11") if label != kept)
-    values = folder.choice_made(last)["candidates"][label]["values"]
-    shutil.rmtree(searched.results / "selections")
-    named = folder.metrics(last.final[label])
-    assert "\n1 runs trained" in searched.call(Path(named).relative_to(searched.folder))
-    settings = read_json(named)["settings"]
-    assert settings["model"]["options"]["width"] == values["width"]
-    assert settings["optimizer"]["options"]["lr"] == values["optimizer.lr"]
-    assert "\n0 runs trained" in searched.call()
 
 
 def test_a_killed_search_goes_on_and_suggests_the_same(searched, tmp_path):

@@ -242,15 +242,6 @@ def test_superseded_runs_do_not_come_back_when_the_newer_ones_are_deleted(projec
     assert weights() == {path: value for path, value in before.items() if "/lenet/" in path}
 
 
-def test_a_run_of_a_store_can_be_asked_for_by_its_path(project):
-    (path, *_) = table(project).runs
-    target = f"results/mine/runs/{path}/metrics.json"
-    assert project.trains(target) == 1
-    project.call(target)
-    assert (project.folder / target).exists()
-    assert project.planned().get("train", 0) == 0
-
-
 def with_slow_model(folder, models, epochs, **changes):
     """A project whose runs all share a job, those of a slow model the last."""
     project = copy(folder)

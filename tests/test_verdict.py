@@ -316,9 +316,9 @@ def test_a_run_without_results_has_the_log_that_says_why(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(MINIATURE))
     run, other, *_ = table.of("first")
     assert log_of_failure(folder, run) is None
-    of_data = tmp_path / "logs" / "prepare_dataset" / f"{run.dataset.label}.log"
+    of_data = tmp_path / "logs" / "prepare_dataset" / f"{run.dataset.label}.{'a' * 8}.log"
     shared = Path(folder.shared_job("a" * 12, 3, "log"))
-    own = Path(folder.log(run))
+    own = tmp_path / "logs" / "train" / f"{run.path}.{'a' * 8}.log"
     for log in (of_data, shared, own):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()

@@ -126,7 +126,10 @@ FILES = {
     "a log": "results/mine/logs/**/*.log",
     "a file of a call": "results/mine/calls/*",
     "a record of Snakemake's": ".snakemake/metadata/*",
+    "a mark": "results/mine/**/*.[0-9a-f]*[0-9a-f]",
 }
+# Marks are empty; and a record of Snakemake's with another bit ends its call, a cut one does not.
+HOW = {"a record of Snakemake's": ("truncate", "delete"), "a mark": ("delete",)}
 
 
 def damage(kind, how):
@@ -236,7 +239,9 @@ DURING |= {
 }
 DURING |= {f"kill all, {how} a checkpoint": damage_checkpoint(how) for how in ("flip", "truncate")}
 AT_REST = {
-    f"{how} {kind}": damage(kind, how) for kind in FILES for how in ("flip", "truncate", "delete")
+    f"{how} {kind}": damage(kind, how)
+    for kind in FILES
+    for how in HOW.get(kind, ("flip", "truncate", "delete"))
 } | {
     "remove .snakemake": forget,
     "leave only the weights": leave_weights,

@@ -1,5 +1,6 @@
-# Data and folds. Functions of input say what this call makes first; what is there and valid is no
-# input. So content decides, and neither the times of files nor Snakemake's records.
+# Data and folds. The output of a rule is a mark, a file whose name has a digest of all that the
+# result is made of, see scripts/allcores/records/marks.py. So content decides what is made again,
+# and neither the times of files nor Snakemake's records.
 
 
 # On a cluster these run where snakemake was called: other nodes often have no network.
@@ -10,14 +11,10 @@ localrules:
 
 
 rule prepare_dataset:
-    input:
-        DATA.dataset_inputs,
     output:
-        inputs="<results>/data/{dataset}/inputs.npy",
-        targets="<results>/data/{dataset}/targets.npy",
-        info="<results>/data/{dataset}/dataset.json",
+        "<results>/data/{dataset}/made.{made_of}",
     log:
-        "<results>/logs/prepare_dataset/{dataset}.log",
+        "<results>/logs/prepare_dataset/{dataset}.{made_of}.log",
     conda:
         "../../environment.yml"
     params:
@@ -30,11 +27,11 @@ rule prepare_dataset:
 
 rule assign_folds:
     input:
-        DATA.folds_inputs,
+        DATA.inputs_of_folds,
     output:
-        "<results>/data/{dataset}/{folds}folds_seed{seed}.json",
+        "<results>/data/{dataset}/{folds}folds_seed{seed}.{made_of}",
     log:
-        "<results>/logs/assign_folds/{dataset}_{folds}folds_seed{seed}.log",
+        "<results>/logs/assign_folds/{dataset}_{folds}folds_seed{seed}.{made_of}.log",
     conda:
         "../../environment.yml"
     params:
@@ -48,8 +45,8 @@ rule assign_folds:
 # Where a candidate is selected, the training part of each fold is cut into inner folds.
 use rule assign_folds as assign_inner_folds with:
     output:
-        "<results>/data/{dataset}/{folds}folds_seed{seed}_inner{inner}.json",
+        "<results>/data/{dataset}/{folds}folds_seed{seed}_inner{inner}.{made_of}",
     log:
-        "<results>/logs/assign_folds/{dataset}_{folds}folds_seed{seed}_inner{inner}.log",
+        "<results>/logs/assign_folds/{dataset}_{folds}folds_seed{seed}_inner{inner}.{made_of}.log",
     message:
         "Cut the training parts of {wildcards.dataset} into {wildcards.inner} folds each"

@@ -7,9 +7,9 @@ checkpoint select_candidate:
     input:
         lambda wildcards: SELECTIONS.inputs(wildcards.selection, checkpoints),
     output:
-        CALL.folder.selection(),
+        CALL.folder.selection().replace(".json", ".{made_of}"),
     log:
-        CALL.folder.selection_log(),
+        "<results>/logs/select_candidate/{selection}.{made_of}.log",
     localrule: True
     conda:
         "../../environment.yml"
@@ -30,6 +30,7 @@ for JOB in CALL.studies:
             JOB.inputs(checkpoints),
         output:
             **JOB.tidy,
+            **JOB.marks,
             page=report(
                 JOB.page,
                 caption="../report/page.rst",
@@ -48,7 +49,7 @@ for JOB in CALL.studies:
         conda:
             "../../environment.yml"
         params:
-            command=lambda wildcards, job=JOB: job.command(AGAIN),
+            command=lambda wildcards, output, job=JOB: job.command(AGAIN, output.get("mark")),
         message:
             f"Make the tables and figures of the study {JOB.name}"
         shell:

@@ -3,12 +3,10 @@
 
 
 rule choose:
-    input:
-        CALL.choosing,
     output:
-        CALL.folder.plan_file("chosen.json"),
+        CALL.folder.plan_file("chosen.{made_of}"),
     log:
-        "<results>/logs/choose.log",
+        "<results>/logs/choose.{made_of}.log",
     localrule: True
     conda:
         "../../environment.yml"
@@ -23,11 +21,11 @@ rule choose:
 
 rule calibrate:
     input:
-        unpack(RUNS.recipe_inputs),
+        RUNS.recipe_inputs,
     output:
-        CALL.folder.recipe,
+        CALL.folder.recipe.replace(".json", ".{made_of}"),
     log:
-        "<results>/logs/calibrate/{dataset}/{family}_{measured}.log",
+        "<results>/logs/calibrate/{dataset}/{family}_{measured}.{made_of}.log",
     priority: 1e9
     conda:
         "../../environment.yml"
@@ -50,10 +48,9 @@ rule train:
         lambda wildcards: SELECTIONS.inputs_of_run(PATH.format(**wildcards), checkpoints),
         RUNS.inputs,
     output:
-        # Written last; it has the digests of the run's other files.
-        f"<results>/runs/{PATH}/metrics.json",
+        f"<results>/runs/{PATH}/made.{{made_of}}",
     log:
-        f"<results>/logs/train/{PATH}.log",
+        f"<results>/logs/train/{PATH}.{{made_of}}.log",
     priority: RUNS.priority
     conda:
         "../../environment.yml"

@@ -150,8 +150,7 @@ class Study:
         not exist."""
         if run := self.table.runs.get(path):
             return log_of_failure(self.folder, run)
-        log = self.folder.selection_log(path)
-        return log if Path(log).exists() else None
+        return self.folder.log("select_candidate", path)
 
     @property
     def predictions(self):
@@ -203,16 +202,21 @@ class Study:
     @property
     def made_of(self):
         """A digest of all that decides the content of these files."""
+        choices = [self.folder.selection(selection.path) for selection in self.selections]
+        read = [*choices, *self.csvs_of_other.values()]
+        results = self.folder.digests_of_results(self.paths)
+        parts = [self.known, results, {file: self._digest(file) for file in read}]
+        return digest(json.dumps(parts, sort_keys=True))
+
+    @property
+    def known(self):
+        """A digest of what of it is known before anything is trained."""
         metric_modules = {registry.metric(metric.name).module for metric in self.facts.metrics}
         modules = (*(product.module for product in self.products), *sorted(metric_modules))
         code = fingerprint.of_script("report", *modules)
         names = [product.name for product in self.products]
         runs = self.table.studies.get(self.name, [])
-        choices = [self.folder.selection(selection.path) for selection in self.selections]
-        read = [*choices, *self.csvs_of_other.values()]
         parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
-        results = self.folder.digests_of_results(self.paths)
-        parts += [results, {file: self._digest(file) for file in read}]
         return digest(json.dumps(parts, sort_keys=True))
 
     def _digest(self, file):
@@ -258,10 +262,13 @@ def log_of_failure(folder, run):
     """
     jobs = Path(folder.call_file("")).glob("*/[0-9]*.json")
     shared = [job.with_suffix(".log") for job in jobs if _is_among(run.path, job)]
-    logs = [Path(folder.log(run)), *sorted(shared, reverse=True)]
+    logs = [
+        folder.log("train", run.path),
+        *sorted(map(str, filter(Path.exists, shared)), reverse=True),
+    ]
     if not Path(folder.data(run)).exists():
-        logs.append(Path(f"{folder.path}/logs/prepare_dataset/{run.dataset.label}.log"))
-    return next((str(log) for log in logs if log.exists()), None)
+        logs.append(folder.log("prepare_dataset", run.dataset.label))
+    return next(filter(None, logs), None)
 
 
 def _is_among(path, job):

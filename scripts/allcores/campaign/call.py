@@ -29,8 +29,10 @@ from allcores.files import write_text
 from allcores.machine import memory, slurm, warm_start
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
+from allcores.records import marks
 from allcores.study import checks, fit, results_folder, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
+from allcores.study.run import digest
 
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
@@ -59,7 +61,7 @@ class Call:
         gc.set_threshold(200_000)
         atexit.register(gc.freeze)
         atexit.register(self._go_on)
-        internals.amend()
+        internals.take_no_lock_in_handlers()
         self.workflow, self.files = workflow, internals.config_files(workflow)
         self.is_main = internals.is_main_process(workflow)
         self.local_cores = internals.local_cores(workflow)
@@ -154,7 +156,7 @@ class Call:
             for name, allowed in values.items()
         }
         numbers = dict.fromkeys(("folds", "inner", "number"), "[0-9]+")
-        return patterns | numbers | {"call": "[0-9a-f]+"}
+        return patterns | numbers | {"call": "[0-9a-f]+", "made_of": marks.PATTERN}
 
     def warm(self, process):
         """The name of a warm process, where there is one: see machine/warm_start.py."""
@@ -184,42 +186,43 @@ class Call:
     def targets(self, wildcards):
         """The files of every study, and lost runs and data that this call makes beside them."""
         if self.undecided:
-            return [self.folder.plan_file(choose.FILE)]
+            return [self.mark_of_choosing]
         paths = dict.fromkeys((*self.table.required, *self._known_paths()))
-        data = {file for path in paths for file in self.data.files(self.table.runs[path]).values()}
-        files = [file for job in self.studies for file in job.files]
+        data = {mark for path in paths for mark in self.data.marks(self.table.runs[path])}
+        files = [file for job in self.studies for file in (*filter(None, [job.mark]), *job.files)]
         return [*self.runs.request(paths), *sorted(data), *files]
-
-    def is_forced(self, *rules):
-        """Whether --forcerun or --forceall asks for all jobs of one of these rules."""
-        forced = internals.forced_rules(self.workflow)
-        return forced is None or not forced.isdisjoint(rules)
 
     def _known_paths(self):
         return self.selections.known_paths(self.table.selections.values())
 
-    def make_again(self, files):
-        """Have the jobs of these files run, whether or not the files are there."""
-        internals.force(self.workflow, files)
+    def mark(self, stem, made_of, problem):
+        """The mark that Snakemake is asked for, see records.marks.wanted(); says once what of it is
+        damaged.
 
-    def tell(self, problem):
-        """Say once why something is made again; without what to do about it."""
-        if str(problem) not in self.told:
-            self.told.add(str(problem))
-            print(f"{str(problem).partition('. Delete')[0]}: it is made again", file=sys.stderr)
+        Args:
+            stem, made_of: of the mark; the latter a text.
+            problem: why it has to be made; "": it is not there, or of something else; None: what it
+                stands for is valid.
+        """
+        if problem and problem not in self.told:
+            self.told.add(problem)
+            # Without what to do about it.
+            print(f"{problem.partition('. Delete')[0]}: it is made again", file=sys.stderr)
+        return marks.wanted(stem, digest(made_of), problem is None)
 
-    def choosing(self, wildcards):
-        """No input; what was chosen for other settings is chosen again."""
-        if self.undecided:
-            self.make_again([self.folder.plan_file(choose.FILE)])
-        return []
+    @functools.cached_property
+    def mark_of_choosing(self):
+        """The mark of what is chosen for `auto`."""
+        stem = self.folder.plan_file(choose.FILE).removesuffix(".json")
+        return self.mark(stem, json.dumps(self.merged_config), "" if self.undecided else None)
 
-    def choose_command(self, wildcards, input):
+    def choose_command(self, wildcards, output):
         """The call of scripts/plan.py, for the shell."""
         return commands.quoted(
             *warm_start.command(choose.PROGRAM, None),
             *["--choose", self.folder.path, "--cores", self.most_cores],
             *["--configfile", self.folder.config(self.merged_config)],
+            *["--mark", output[0]],
         )
 
     def _write_config(self, config):
@@ -242,6 +245,7 @@ class Call:
         if self.local_cores is not None:
             internals.start_at_once(self.workflow)
         jobs = internals.jobs_to_run(self.workflow)
+        marks.date_back({mark for job in jobs for mark in job.input})
         submitted = internals.submitted_to_slurm(self.workflow, jobs)
         if submitted:
             logs = os.path.realpath(self.folder.slurm_logs)

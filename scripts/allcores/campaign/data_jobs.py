@@ -1,19 +1,22 @@
-"""What the rules of data.smk call: datasets and folds, made where they are not valid."""
+"""What the rules of data.smk call: datasets and folds."""
 
+import functools
 from pathlib import Path
+
+from snakemake.io import ancient
 
 from allcores.campaign import commands
 from allcores.data import folds, preparation, storage
 from allcores.data.folds import Assignable
 from allcores.machine.warm_start import PANDAS
-from allcores.study import grid
+from allcores.study import fingerprint, grid
 from allcores.study.run import folds_file
 
 FILES = ("inputs.npy", "targets.npy", "dataset.json")
 
 
 class DataJobs:
-    """The datasets and folds of a config as jobs, looked up by the wildcards of their files.
+    """The datasets and folds of a config as jobs, looked up by the wildcards of their marks.
 
     Args:
         call: call.Call.
@@ -21,82 +24,65 @@ class DataJobs:
 
     def __init__(self, call):
         self.call, self.config, self.folder = call, call.merged_config, call.folder
-        self.datasets, self.valid_folds = {}, {}  # see dataset() and folds()
 
     def choice(self, label):
         return grid.choice(self.config, "datasets", label)
 
-    def dataset_inputs(self, wildcards):
-        """No input. A dataset of something else, or damaged since, is made again."""
-        self.dataset(wildcards.dataset)
-        return []
+    def marks(self, run):
+        """The marks of the data of a Run."""
+        label = run.dataset.label
+        found = [self.dataset_mark(label)]
+        if run.folds_file:
+            found.append(self.folds_mark(label, run.folds or 0, run.seed, run.inner_folds or 0))
+        return [mark for mark in found if mark]
 
-    def folds_inputs(self, wildcards):
-        """The dataset, if this call makes it. Folds that are not valid are assigned again."""
-        inner = int(getattr(wildcards, "inner", 0))
-        self.folds(wildcards.dataset, int(wildcards.folds), int(wildcards.seed), inner)
-        return [*self.dataset_files(wildcards.dataset).values()]
+    @functools.cache  # noqa: B019
+    def dataset_mark(self, label):
+        """The mark of a dataset, see Call.mark()."""
+        _, problem = self.judged(label)
+        return self.call.mark(f"{self.folder.dataset(label)}/made", self.made_of(label), problem)
 
-    def dataset(self, label):
-        """The valid storage.Dataset of a label; None: this call makes it."""
-        if label not in self.datasets:
-            self.datasets[label] = self._valid_dataset(label)
-            if self.datasets[label] is None:
-                self.call.make_again([f"{self.folder.dataset(label)}/{name}" for name in FILES])
-        return self.datasets[label]
+    @functools.cache  # noqa: B019
+    def made_of(self, label):
+        return preparation.made_of(self.choice(label))
 
-    def _valid_dataset(self, label):
+    @functools.cache  # noqa: B019
+    def judged(self, label):
+        """(the storage.Dataset of a label, None) if it is valid, else (None, what is wrong)."""
         place = Path(self.folder.dataset(label))
         try:
             dataset = storage.open_dataset(place)
         except ValueError as error:
-            if any((place / name).exists() for name in FILES):
-                self.call.tell(error)
-            return None
-        is_current = dataset.record.is_current(preparation.made_of(self.choice(label)))
-        return dataset if is_current and not self.call.is_forced("prepare_dataset") else None
+            return None, str(error) if any((place / name).exists() for name in FILES) else ""
+        is_current = dataset.record.is_current(self.made_of(label))
+        return (dataset, None) if is_current else (None, "")
 
-    def files(self, run):
-        """Name -> file of the data of a Run that this call makes; others are there and valid."""
-        label = run.dataset.label
-        files = self.dataset_files(label)
-        if run.folds_file:
-            made = self.folds(label, run.folds or 0, run.seed, run.inner_folds or 0)
-            files |= {"folds": made[-1]} if made else {}
-        return files
+    @functools.cache  # noqa: B019
+    def folds_mark(self, label, count, seed, inner):
+        """The mark of a file of folds, see Call.mark()."""
+        file = Path(self.folder.dataset(label), folds_file(count, seed, inner))
+        made_of = f"{self.made_of(label)} {fingerprint.of_folds()}"
+        problem = self._wrong_with_folds(file, label, count, seed, inner)
+        return self.call.mark(str(file.with_suffix("")), made_of, problem)
 
-    def dataset_files(self, label):
-        """Name -> file of a dataset that is not valid yet."""
-        made = self.dataset(label) is None
-        return {"info": f"{self.folder.dataset(label)}/dataset.json"} if made else {}
-
-    def folds(self, label, count, seed, inner):
-        """[] if a file of folds is valid, else what has to be made: the dataset, if it is not valid
-        either, and the file."""
-        key = label, count, seed, inner
-        if key not in self.valid_folds:
-            file = f"{self.folder.dataset(label)}/{folds_file(count, seed, inner)}"
-            dataset = self.dataset(label)
-            is_forced = self.call.is_forced("assign_inner_folds" if inner else "assign_folds")
-            if dataset and not is_forced and self._are_valid(file, dataset, key):
-                self.valid_folds[key] = []
-            else:
-                self.call.make_again([file])
-                self.valid_folds[key] = [*self.dataset_files(label).values(), file]
-        return self.valid_folds[key]
-
-    def _are_valid(self, file, dataset, key):
-        _, count, seed, inner = key
+    def _wrong_with_folds(self, file, label, count, seed, inner):
+        dataset, _ = self.judged(label)
+        if dataset is None:
+            return ""
         try:
             folds.read(file, Assignable.of(dataset), count, inner, seed)
         except ValueError as error:
-            self.call.tell(error)
-            return False
+            return str(error)
         except OSError:  # not assigned yet
-            return False
-        return True
+            return ""
+        return None
 
-    def prepare_command(self, wildcards, input):
+    def inputs_of_folds(self, wildcards):
+        """The dataset; a job of a cluster finds it there."""
+        mark = self.dataset_mark(wildcards.dataset) if self.call.is_main else None
+        return [ancient(mark)] if mark else []
+
+    def prepare_command(self, wildcards, output):
         """The call of scripts/prepare_dataset.py, for the shell."""
         return commands.of_program(
             "prepare_dataset.py",
@@ -104,16 +90,20 @@ class DataJobs:
             *["--settings", self.choice(wildcards.dataset).to_json()],
             *["--downloads", self.config["downloads"]],
             *["--output", self.folder.dataset(wildcards.dataset)],
+            *["--mark", output[0]],
         )
 
     def assign_command(self, wildcards, output):
         """The call of scripts/assign_folds.py, for the shell."""
+        count, seed = int(wildcards.folds), int(wildcards.seed)
+        inner, place = int(getattr(wildcards, "inner", 0)), self.folder.dataset(wildcards.dataset)
         return commands.of_program(
             "assign_folds.py",
             self.call.warm(PANDAS),
-            *["--data", self.folder.dataset(wildcards.dataset)],
-            *["--folds", wildcards.folds],
-            *["--seed", wildcards.seed],
-            *(["--inner", wildcards.inner] if hasattr(wildcards, "inner") else []),
-            *["--output", output[0]],
+            *["--data", place],
+            *["--folds", count],
+            *["--seed", seed],
+            *(["--inner", inner] if inner else []),
+            *["--output", f"{place}/{folds_file(count, seed, inner)}"],
+            *["--mark", output[0]],
         )

@@ -6,6 +6,8 @@ import os
 import sys
 from pathlib import Path
 
+from snakemake.io import ancient
+
 from allcores import programs
 from allcores.campaign import commands, state
 from allcores.campaign import snakemake_internals as internals
@@ -35,9 +37,9 @@ class RunJobs:
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
         self.estimates, self.cores = call.estimates, call.cores_of_a_run
         self.turns = call.table.turns()
-        self.current, self.valid = state.Current(call.folder, call.table), {}
+        self.current = state.Current(call.folder, call.table)
         self.shared = {}  # number of a job of several runs -> its Runs
-        self.mark_of = {}  # path of a run that this call trains -> see results()
+        self.mark_of = {}  # path of a run that this call trains -> see request()
         self.run_of_recipe = {}  # file of a recipe -> the first run that is trained with it
         for run in call.table.runs.values():
             if run.has_auto:
@@ -71,7 +73,7 @@ class RunJobs:
     def minutes_of_recipe(self, wildcards, attempt):
         return attempt * self.estimates.minutes([self.with_recipe(wildcards)])
 
-    def calibrate_command(self, wildcards, input, output):
+    def calibrate_command(self, wildcards, output):
         """The call of scripts/calibrate.py, for the shell."""
         run = self.with_recipe(wildcards)
         return commands.quoted(
@@ -79,7 +81,8 @@ class RunJobs:
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *["--known", self._copy_of_recipe(run)],
-            *["--output", output[0]],
+            *["--output", self._recipe_file(run)],
+            *["--mark", output[0]],
         )
 
     def _is_step_on_nodes(self, run):
@@ -129,36 +132,48 @@ class RunJobs:
         return self.table.conditions[self._members(wildcards)[0].path].exclusive
 
     def inputs(self, wildcards):
-        """The files that this call makes before the runs of a job begin.
-
-        Results that are there, but not valid any more, are made again.
-        """
+        """What is made before the runs of a job begin: their data, and what `auto` stands for. Of a
+        run that is valid only what is there, so that it is not trained when data are made again."""
         if not self.call.is_main:  # all of it is there
             return []
-        files = {}
+        marks = {}
         for run in self._members(wildcards):
-            self._is_valid(run.path)
-            made = self.call.data.files(run) | self._recipe(run)
-            files |= {file: file for file in made.values()}
-        return list(files)
+            needed = [*self.call.data.marks(run), *self._recipe_marks(run)]
+            is_valid = self.problem(run.path) is None
+            marks |= dict.fromkeys(m for m in needed if not is_valid or Path(m).exists())
+        return list(map(ancient, marks))
 
     def request(self, paths):
-        """Have the runs at these paths trained whose results are not valid, in jobs of their own or
-        shared ones; returns the files that say that they are trained: metrics, or a job's mark."""
-        to_train = [path for path in paths if not self._is_valid(path)]
+        """The marks of the runs at these paths. Those that are not valid are trained, in jobs of
+        their own or shared ones, which have a mark, too; stored runs that are valid have none."""
+        # Snakemake forces jobs that it knows; stored runs that are valid have none.
+        forced = internals.forced_rules(self.call.workflow)
+        is_forced = forced is None or not forced.isdisjoint(("train", "train_several"))
+        to_train = [path for path in paths if is_forced or self.problem(path) is not None]
         if new := [path for path in to_train if path not in self.mark_of]:
             self._deal(new)
-        return list(dict.fromkeys(self.mark_of[path] for path in to_train))
+        marks = [self.mark_of.get(path) or self.mark(path) for path in paths]
+        return list(dict.fromkeys(filter(None, marks)))
+
+    @functools.cache  # noqa: B019
+    def mark(self, path):
+        """The mark of a run that has a folder of its own, see Call.mark()."""
+        return self.call.mark(
+            f"{self.folder.run(path)}/made", self._made_of(path), self.problem(path)
+        )
+
+    def _made_of(self, path):
+        return self.current.made_of(self.table.runs[path])
 
     def are_valid(self, paths):
         """Whether the results of the runs at these paths are there and valid."""
-        return all(map(self._is_valid, paths))
+        return all(self.problem(path) is None for path in paths)
 
     def _deal(self, paths):
         """Decide which of these runs share jobs."""
         self.call.try_out_models()
         runs = [self.table.runs[path] for path in paths]
-        self.mark_of |= {path: self.folder.metrics(path) for path in paths}
+        self.mark_of |= {path: self.mark(path) or self._asked_for(path, "") for path in paths}
         short = [
             run
             for run in runs
@@ -201,40 +216,34 @@ class RunJobs:
         """Paths of the runs of a job of rule train or train_several, for those who watch."""
         return [run.path for run in self._members(wildcards)]
 
-    def _is_valid(self, path):
-        if path not in self.valid:
-            self.valid[path] = self.current(path) and not self.call.is_forced(
-                "train", "train_several"
-            )
-            if not self.valid[path]:
-                self.call.make_again([self.folder.metrics(path)])
-                if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):
-                    is_older = self.folder.is_of_an_earlier_version(path)
-                    self.call.tell(EARLIER if is_older else f"{damaged} is not what the run wrote")
-        return self.valid[path]
+    @functools.cache  # noqa: B019
+    def problem(self, path):
+        """What is wrong with the results of a run, see Call.mark(); None: they are valid."""
+        if self.current(path):
+            return None
+        if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):
+            is_older = self.folder.is_of_an_earlier_version(path)
+            return EARLIER if is_older else f"{damaged} is not what the run wrote"
+        return ""
 
     def recipe_inputs(self, wildcards):
-        """Name -> file of what this call makes before a recipe is measured. One that was measured
-        for something else, or damaged since, is measured again."""
-        if not self.call.is_main:
-            return {}
-        self._recipe(self.with_recipe(wildcards))
-        return self.call.data.dataset_files(wildcards.dataset)
+        """The dataset; a job of a cluster finds it there."""
+        mark = self.call.data.dataset_mark(wildcards.dataset) if self.call.is_main else None
+        return [ancient(mark)] if mark else []
 
-    def _recipe(self, run):
-        """{"recipe": file} if the recipe of a Run is not valid yet, else {}."""
-        if not run.has_auto:
-            return {}
-        file = self._recipe_file(run)
-        if file not in self.valid:
-            run = self.run_of_recipe[file]
-            # On a cluster any node may measure it.
-            processor = recipes.processor_of(file) if self.call.is_on_cluster else None
-            is_valid = recipes.is_of(file, run, self._cores_measured(run), processor)
-            self.valid[file] = is_valid and not self.call.is_forced("calibrate")
-            if not self.valid[file]:
-                self.call.make_again([file])
-        return {} if self.valid[file] else {"recipe": file}
+    def _recipe_marks(self, run):
+        """[the mark of a Run's recipe], or [] if it needs none; see Call.mark()."""
+        mark = self._recipe_mark(self._recipe_file(run)) if run.has_auto else None
+        return [mark] if mark else []
+
+    @functools.cache  # noqa: B019
+    def _recipe_mark(self, file):
+        run = self.run_of_recipe[file]
+        # On a cluster any node may measure it.
+        processor = recipes.processor_of(file) if self.call.is_on_cluster else None
+        is_valid = recipes.is_of(file, run, self._cores_measured(run), processor)
+        stem = str(Path(file).with_suffix(""))
+        return self.call.mark(stem, recipes.file_name(run), None if is_valid else "")
 
     def _recipe_file(self, run):
         return self.folder.recipe_of(run, self.table)
@@ -288,16 +297,17 @@ class RunJobs:
     def minutes(self, wildcards, attempt):
         return attempt * self.estimates.minutes(self._members(wildcards))
 
-    def command(self, wildcards, resources):
+    def command(self, wildcards, output, resources):
         """The call of scripts/train.py for a run, for the shell."""
         run = self.run(wildcards)
         call = _srun(run, resources) if self._is_step_on_nodes(run) else self._call(PROGRAM)
-        return commands.quoted(*call, *self._arguments(run, self.folder.run(run.path)))
+        arguments = self._arguments(run, self.folder.run(run.path))
+        return commands.quoted(*call, *arguments, "--mark", output[0])
 
-    def command_of_shared(self, wildcards):
+    def command_of_shared(self, wildcards, output):
         """The call of scripts/train.py for the runs that share a job, for the shell."""
         file = self.folder.shared_job(wildcards.call, wildcards.number, "json")
-        return commands.quoted(*self._call(PROGRAM), "--job", file)
+        return commands.quoted(*self._call(PROGRAM), "--job", file, "--mark", output[0])
 
     def _arguments(self, run, output):
         """The flags by which scripts/train.py trains a Run, with the results in a folder."""

@@ -99,50 +99,6 @@ def offer_memory(workflow, megabytes):
         workflow.register_resource("mem_mb", megabytes)
 
 
-def force(workflow, files):
-    """Have the jobs that make these files run, if they are in the graph that is being built.
-
-    As --forcerun, but from within: what was made says itself what it was made of.
-    """
-    workflow.dag.forcefiles.update(files)
-
-
-def amend():
-    """Amend Snakemake in this process, that of a call or that of a job of a cluster."""
-    ignore_times()
-    ignore_damaged_records()
-    take_no_lock_in_handlers()
-
-
-def ignore_times():
-    """Let an output be older than an input: clocks of machines differ, files come from elsewhere.
-
-    Snakemake would end the job as failed; content decides here what is made again.
-    """
-    from snakemake.dag import DAG
-
-    async def accept(dag, job, files):
-        pass
-
-    assert hasattr(DAG, "check_output_mtime")
-    DAG.check_output_mtime = accept
-
-
-def ignore_damaged_records():
-    """Treat a damaged record of Snakemake's as none; a call would end in a traceback."""
-    from snakemake.persistence.file import FilePersistence
-
-    read = FilePersistence._read_record
-
-    def read_if_sound(persistence, key):
-        try:
-            return read(persistence, key)
-        except (ValueError, OSError):
-            return None
-
-    FilePersistence._read_record = read_if_sound
-
-
 def take_no_lock_in_handlers():
     """Have Snakemake's handler of SIGTERM work in a thread: it takes a lock that the main thread,
     which it interrupts, may hold, and would wait forever.

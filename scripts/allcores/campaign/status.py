@@ -6,6 +6,8 @@ from pathlib import Path
 
 from allcores import programs
 from allcores.campaign import closing, journal, progress_line, state
+from allcores.records import marks
+from allcores.study.run import digest
 
 DIGEST = "[0-9a-f]" * 8  # in the name of a recipe of one processor
 PATIENCE = 10.0  # seconds that a call may take until it has locked the results folder
@@ -44,8 +46,9 @@ class Status:
             if of_job or (job.state == journal.FAILED and not job.runs):
                 yield from ("", *closing.failure(job))
             for path in of_job if is_here else []:
-                target = self.folder.metrics(path)
-                again = f"{programs.snakemake()} --cores all {target} --configfile {arguments}"
+                made_of = self.is_current.made_of(self.table.runs[path])
+                mark = marks.wanted(f"{self.folder.run(path)}/made", digest(made_of), False)
+                again = f"{programs.snakemake()} --cores all {mark} --configfile {arguments}"
                 yield f"    again: {again}"
 
     def watch(self):
@@ -97,8 +100,9 @@ def unused(folder, table, config, remove=False):
 
 
 def _names(path):
-    """By which a file may be wanted: with and without its suffix, and the folders that it is in."""
-    return map(str, (path, path.with_suffix(""), *path.parents))
+    """By which a file may be wanted: with and without its suffixes, and the folders above it."""
+    stem = path.with_suffix("")  # of a log, with the digest of a mark
+    return map(str, (path, stem, stem.with_suffix(""), *path.parents))
 
 
 def _wanted(folder, table, config):
@@ -114,7 +118,7 @@ def _wanted(folder, table, config):
             str(Path(folder.checkpoints(run)).relative_to(checkpoints)) for run in runs.values()
         },
         "data": {run.dataset.label for run in runs.values()},
-        "recipes": {str(file.relative_to(recipes)) for file in of_runs | copies},
+        "recipes": {str(file.relative_to(recipes).with_suffix("")) for file in of_runs | copies},
         "selections": set(table.choices),
         "studies": set(table.studies),
         "configs": {Path(folder.config(config)).stem},

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from snakemake.io import ancient
+
 from allcores import programs
 from allcores.analysis import metrics, suggestions
 from allcores.analysis.study import Study
@@ -28,30 +30,27 @@ class StudyJob(Study):
         self.call = call
 
     def inputs(self, checkpoints):
-        """Functions of wildcards, that give the files that this call makes first: results of runs,
-        choices, the results of each final run as soon as it is chosen, data, other studies."""
+        """Functions of wildcards, that give the marks of what is made first: other studies, data,
+        runs and choices, and each final run as soon as it is chosen."""
         final = [self._final(selection, checkpoints) for selection in self.selections]
         return [lambda wildcards: self._first(), *final]
 
     def _first(self):
-        files = [file for job in self._others for file in job.to_make]
-        for label in self.config["studies"][self.name]["datasets"]:
-            files += self.call.data.dataset_files(label).values()
+        marks = [job.mark for job in self._others]
+        marks += map(self.call.data.dataset_mark, self.config["studies"][self.name]["datasets"])
         if self.selections:
             # All at once, so that the runs of all selections may share jobs.
-            self.call.runs.request(self.call.selections.known_paths(self.selections))
-            files += self.call.selections.files(self.selections)
+            marks += self.call.runs.request(self.call.selections.known_paths(self.selections))
+            marks += map(self.call.selections.mark, self.selections)
         else:
-            files += self.call.runs.request(self.paths)
-        if files or self.is_outdated:
-            self.call.make_again([self.page])
-        return files
+            marks += self.call.runs.request(self.paths)
+        return [ancient(mark) for mark in marks if mark]
 
     def _final(self, selection, checkpoints):
         def when_selected(wildcards):
-            if self.call.selections.files([selection]):
-                checkpoints.select_candidate.get(selection=selection.path)
-            return self.call.runs.request([self.folder.chosen_path(selection)])
+            self.call.selections.wait_for(selection, checkpoints)
+            paths = [self.folder.chosen_path(selection)]
+            return list(map(ancient, self.call.runs.request(paths)))
 
         return when_selected
 
@@ -61,18 +60,36 @@ class StudyJob(Study):
         other = self.config["studies"][self.name].get("against")
         return [job for job in self.call.studies if job.name == other]
 
-    @property
-    def to_make(self):
-        """The page, if this call makes it."""
-        return [self.page] if self._first() or self.is_outdated else []
+    @functools.cached_property
+    def mark(self):
+        """The mark of its results, see Call.mark(); None: they are valid, and there is none."""
+        problem = None if self._is_valid else ""
+        return self.call.mark(f"{self.place}/made", self.known, problem)
 
-    def command(self, again):
+    @property
+    def _is_valid(self):
+        """Whether its results are there, and nothing that they are made of is to be made."""
+        return (
+            all(map(self.call.selections.is_valid, self.selections))
+            and self.call.runs.are_valid(self.paths)
+            and all(job.mark is None or Path(job.mark).exists() for job in self._others)
+            and not self.is_outdated
+        )
+
+    @property
+    def marks(self):
+        """{"mark": the mark}, for the outputs of a rule; jobs of a cluster make no report."""
+        return {"mark": self.mark} if self.call.is_main and self.mark else {}
+
+    def command(self, again, mark):
         """The call of scripts/report.py, for the shell.
 
         Args:
             again: the command that makes all of this again.
+            mark: of its results; None: they are valid without one.
         """
-        return commands.of_program("report.py", self.call.warm(PANDAS), *self.arguments(again))
+        arguments = [*self.arguments(again), *(["--mark", mark] if mark else [])]
+        return commands.of_program("report.py", self.call.warm(PANDAS), *arguments)
 
     def arguments(self, again):
         """Those of scripts/report.py."""
@@ -93,28 +110,34 @@ class SelectionJobs:
 
     def __init__(self, call):
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
-        self.valid = {}  # path -> whether the choice is there, and would be the same now
 
     def inputs(self, path, checkpoints):
-        """What this call makes first: the choice before, and then the scores of its candidates."""
+        """What is made first: the choice before, and then the scores of its candidates."""
         selection = self.table.choices[path]
-        self.files([selection])  # so that it is made again
-        earlier = self.files([selection.previous] if selection.previous else [])
-        if earlier:
-            checkpoints.select_candidate.get(selection=selection.previous.path)
-        return [*earlier, *self.call.runs.request(self._inner(selection))]
+        earlier = []
+        if selection.previous:
+            self.wait_for(selection.previous, checkpoints)
+            earlier = [self.mark(selection.previous)]
+        marks = [*earlier, *self.call.runs.request(self._inner(selection))]
+        return [ancient(mark) for mark in marks if mark]
 
     def inputs_of_run(self, path, checkpoints):
-        """The choice that suggests a run's values, if this call makes it. Else a run that is named
-        on the command line would be trained with those of a candidate that stands for it."""
+        """The choice that suggests a run's values. Without it a run that is named on the command
+        line would be trained with those of a candidate that stands for it."""
         selection = self.suggested.get(path)
         if not selection:
             return []
-        made = self.files([selection.suggested_by])
-        if made:
-            checkpoints.select_candidate.get(selection=selection.suggested_by.path)
+        self.wait_for(selection.suggested_by, checkpoints)
         suggestions.fill_in(self.config, self.table, selection, self.folder)
-        return made
+        mark = self.mark(selection.suggested_by)
+        return [ancient(mark)] if mark else []
+
+    def wait_for(self, selection, checkpoints):
+        """Have Snakemake ask again when a choice is made, if it is not valid."""
+        if not self.is_valid(selection):
+            mark = self.mark(selection)
+            wildcards = {"selection": selection.path, "made_of": Path(mark).suffix[1:]}
+            checkpoints.select_candidate.get(**wildcards)
 
     @functools.cached_property
     def suggested(self):
@@ -127,24 +150,31 @@ class SelectionJobs:
             for path in (*paths, selection.final[label])
         }
 
-    def files(self, selections):
-        """The files of those of these Selections that this call makes."""
-        return [
-            self.folder.selection(selection.path)
-            for selection in selections
-            if not self._is_valid(selection)
-        ]
+    def mark(self, selection):
+        """The mark of a choice, see Call.mark()."""
+        return self._mark(selection.path)
 
-    def _is_valid(self, selection):
-        if selection.path not in self.valid:
-            is_forced = self.call.is_forced("select_candidate")
-            self.valid[selection.path] = not is_forced and self._is_current(selection)
-            if not self.valid[selection.path]:
-                self.call.make_again([self.folder.selection(selection.path)])
-        return self.valid[selection.path]
+    @functools.cache  # noqa: B019
+    def _mark(self, path):
+        selection = self.table.choices[path]
+        problem = None if self.is_valid(selection) else ""
+        stem = self.folder.selection(path).removesuffix(".json")
+        return self.call.mark(stem, self._made_of(selection), problem)
 
-    def _is_current(self, selection):
-        if selection.previous and not self._is_valid(selection.previous):
+    def _made_of(self, selection):
+        """What is known of what a choice is made of before anything is trained."""
+        runs = [self.table.runs[path] for paths in selection.inner.values() for path in paths]
+        # The values of candidates that are suggested follow from the choices before.
+        known = selection.search or list(map(self.call.runs.current.made_of, runs))
+        return repr([self.metric(selection), [run.path for run in runs], known])
+
+    def is_valid(self, selection):
+        return self._path_is_valid(selection.path)
+
+    @functools.cache  # noqa: B019
+    def _path_is_valid(self, path):
+        selection = self.table.choices[path]
+        if selection.previous and not self.is_valid(selection.previous):
             return False
         if not self.call.runs.are_valid(self._inner(selection)):
             return False
@@ -154,9 +184,9 @@ class SelectionJobs:
         """Paths of the runs that Selections on the last rung are known to need, as far as choices
         are made."""
         for selection in (rung for last in selections for rung in last.rungs):
-            if not selection.previous or self._is_valid(selection.previous):
+            if not selection.previous or self.is_valid(selection.previous):
                 yield from self._inner(selection)
-            if not selection.next_inner and self._is_valid(selection):
+            if not selection.next_inner and self.is_valid(selection):
                 yield self.folder.chosen_path(selection)
 
     def _inner(self, selection):
@@ -169,7 +199,7 @@ class SelectionJobs:
         """The name of the metric by which candidates are compared."""
         return metrics.of_study(self.config, selection.study)[0].name
 
-    def command(self, path, output):
+    def command(self, path, mark):
         """The call of scripts/select_candidate.py, for the shell."""
         selection = self.table.choices[path]
         return commands.of_program(
@@ -178,7 +208,8 @@ class SelectionJobs:
             *["--config", self.folder.config(self.config)],
             *["--selection", path],
             *["--metric", self.metric(selection)],
-            *["--output", output],
+            *["--output", self.folder.selection(path)],
+            *["--mark", mark],
         )
 
 

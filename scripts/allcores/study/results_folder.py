@@ -93,23 +93,26 @@ class ResultsFolder:
         """
         return f"{self.path}/calls/{call}/{number}.{suffix}"
 
-    def log(self, run):
-        """The log of a training."""
-        return f"{self.path}/logs/train/{run.path}.log"
+    def log(self, rule, name):
+        """The latest log of a job; None: there is none.
+
+        Args:
+            rule: its name.
+            name: what the job makes: path of a run or a Selection, label of a dataset.
+        """
+        stem = Path(self.path, "logs", rule, name)
+        logs = stem.parent.glob(f"{stem.name}.*.log")
+        return max(map(str, logs), key=os.path.getmtime, default=None)
 
     def report_log(self, study):
         """The log of the job that makes the results of a study."""
         return f"{self.path}/logs/report/{study}.log"
 
-    def selection_log(self, path="{selection}"):
-        """The log of a choice between candidates, by the path of the Selection."""
-        return f"{self.path}/logs/select_candidate/{path}.log"
-
     def run(self, path=PATH):
         return f"{self.path}/runs/{path}"
 
     def metrics(self, path=PATH):
-        """The file that a run writes last."""
+        """The record of a run, which is written when its other files are there."""
         return f"{self.run(path)}/metrics.json"
 
     def progress(self, path):
@@ -182,7 +185,7 @@ class ResultsFolder:
     def data(self, run):
         return self.dataset(run.dataset.label)
 
-    def dataset(self, label):
+    def dataset(self, label="{dataset}"):
         """The folder of a prepared dataset."""
         return f"{self.path}/data/{label}"
 

@@ -1,0 +1,1 @@
+"""What says that something was made: marks."""

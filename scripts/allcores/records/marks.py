@@ -1,0 +1,64 @@
+"""Marks: empty files by whose names Snakemake sees what is there.
+
+The mark of a dataset, folds, a recipe, a run, a choice or a report lies beside it and is called
+STEM.DIGEST, with a digest of what it is made of. What is made of something else has a mark of
+another name, which is not there: so Snakemake makes it, whatever the times of files and its own
+records say. Of something damaged STEM.DIGEST-2 is asked for.
+"""
+
+import contextlib
+import os
+import re
+import time
+from pathlib import Path
+
+# Of the part of a name behind the last dot.
+PATTERN = "[0-9a-f]{8}(?:-[0-9]+)?"
+
+
+def wanted(stem, made_of, is_valid):
+    """The mark to ask Snakemake for.
+
+    Args:
+        stem: path of the mark without its suffix.
+        made_of: a digest of 8 hexadecimal digits.
+        is_valid: whether what it stands for is there, undamaged, and made of this.
+
+    Returns:
+        One that is there, if it is valid (None: it has none), else one that is not there.
+    """
+    numbered = [mark for mark in _there(stem) if mark.suffix[1:9] == made_of]
+    if is_valid:
+        return str(numbered[0]) if numbered else None
+    number = 1 + max((int(mark.suffix[10:] or 1) for mark in numbered), default=0)
+    return f"{stem}.{made_of}" + (f"-{number}" if number > 1 else "")
+
+
+def put(mark):
+    """Write a mark in place of the earlier ones of the same thing."""
+    mark = Path(mark)
+    for earlier in _there(mark.with_suffix("")):
+        earlier.unlink(missing_ok=True)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def date_back(marks):
+    """Set the times of those marks that are dated in the future to now.
+
+    Snakemake ends a job as failed whose inputs are newer than what it has made.
+    """
+    now = time.time()
+    for mark in marks:
+        with contextlib.suppress(OSError):  # it is not there yet, or another user's
+            if Path(mark).stat().st_mtime > now:
+                os.utime(mark)
+
+
+def _there(stem):
+    """The marks that are there, sorted by name."""
+    stem = Path(stem)
+    name = re.compile(rf"{re.escape(stem.name)}\.{PATTERN}")
+    with contextlib.suppress(OSError):
+        return sorted(file for file in stem.parent.iterdir() if name.fullmatch(file.name))
+    return []
