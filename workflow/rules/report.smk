@@ -2,10 +2,9 @@
 # scripts/allcores/analysis/tables/ and figures/ declares one of them, and what it is made from.
 
 
-# Where a study selects, its final runs are known when all candidates have been scored.
-checkpoint select_candidate:
+rule select_candidate:
     input:
-        lambda wildcards: SELECTIONS.inputs(wildcards.selection, checkpoints),
+        SELECTIONS.inputs,
     output:
         CALL.folder.selection().replace(".json", ".{made_of}"),
     log:
@@ -27,7 +26,7 @@ for JOB in CALL.studies:
         name:
             f"report_{JOB.name}"
         input:
-            JOB.inputs(checkpoints),
+            JOB.inputs,
         output:
             **JOB.tidy,
             **JOB.marks,

@@ -45,7 +45,6 @@ rule calibrate:
 
 rule train:
     input:
-        lambda wildcards: SELECTIONS.inputs_of_run(PATH.format(**wildcards), checkpoints),
         RUNS.inputs,
     output:
         f"<results>/runs/{PATH}/made.{{made_of}}",

@@ -187,13 +187,12 @@ class Call:
         """The files of every study, and lost runs and data that this call makes beside them."""
         if self.undecided:
             return [self.mark_of_choosing]
-        paths = dict.fromkeys((*self.table.required, *self._known_paths()))
-        data = {mark for path in paths for mark in self.data.marks(self.table.runs[path])}
+        members = self.selections.members(self.table.selections.values())
+        members = dict.fromkeys((*self.table.required, *members))
+        datas = (self.data.marks(run) for run in self.table.runs.values())
+        data = {mark for marks_of_run in datas for mark in marks_of_run}
         files = [file for job in self.studies for file in (*filter(None, [job.mark]), *job.files)]
-        return [*self.runs.request(paths), *sorted(data), *files]
-
-    def _known_paths(self):
-        return self.selections.known_paths(self.table.selections.values())
+        return [*self.runs.request(members), *sorted(data), *files]
 
     def mark(self, stem, made_of, problem):
         """The mark that Snakemake is asked for, see records.marks.wanted(); says once what of it is
@@ -304,13 +303,13 @@ class Call:
 
     def _has_results(self, job):
         """Whether the results of a job's runs are there, and are what is asked for."""
-        paths = self._paths_of(job.rule.name, job.wildcards)
+        paths = self._of_training(self.runs.paths_of_job, job.rule.name, job.wildcards)
         return bool(paths) and all(map(self.runs.current, paths))
 
-    def _paths_of(self, rule, wildcards):
-        """Paths of the runs that a job trains."""
+    def _of_training(self, paths, rule, wildcards):
+        """What a function of RunJobs says of a job; []: it trains no runs."""
         is_training = rule in ("train", "train_several")
-        return self.runs.paths_of_job(Wildcards(fromdict=dict(wildcards))) if is_training else []
+        return list(paths(Wildcards(fromdict=dict(wildcards)))) if is_training else []
 
     def _warm_up(self):
         # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
@@ -320,11 +319,8 @@ class Call:
         warm_start.start(warm_start.PANDAS, f"{logs}_{warm_start.PANDAS}.log", at_once=prepares)
 
     def _watch(self, jobs, logger):
-        of_jobs = (self._paths_of(job.rule.name, job.wildcards) for job in jobs)
-        paths = {path for of_job in of_jobs for path in of_job}
-        for selection in self.table.choices.values():  # some of them will go on
-            if not self.folder.kept_labels(selection):
-                paths |= {path for path in selection.unlocked_paths if not self.folder.has(path)}
+        possible = functools.partial(self._of_training, self.runs.paths_possible)
+        paths = {path for job in jobs for path in possible(job.rule.name, job.wildcards)}
         runs = [self.table.runs[path] for path in self.table.runs if path in paths]
         why.write_code(self.folder, runs)
         progress = CallProgress(self.folder, self.table, runs, self.estimates)
@@ -334,7 +330,8 @@ class Call:
         self.journal = progress.journal = journal.Journal(self.folder, record)
         self.open.callback(self.journal.close)
         notice = functools.partial(self._notice, progress, logger)
-        self.events = Events(self.journal, self._paths_of, notice)
+        to_train = functools.partial(self._of_training, self.runs.paths_to_train)
+        self.events = Events(self.journal, to_train, notice)
         logger.addHandler(self.events)
         self.open.callback(logger.removeHandler, self.events)
         notes = [note for name in self.table.studies for note in fit.notes(self.config, name)]

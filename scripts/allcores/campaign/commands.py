@@ -50,6 +50,14 @@ def of_program(name, warm, *arguments):
     return quoted(*warm_start.command(programs.PROGRAMS / name, warm), *arguments)
 
 
+def srun(run, memory_mb):
+    """What calls a program once on each node of a SLURM job, before the program."""
+    limits = [f"--cpus-per-task={run.cores_on_node}", f"--mem={memory_mb}"]
+    ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
+    nodes = [f"--nodes={run.nodes}", f"--ntasks={run.nodes}", "--ntasks-per-node=1"]
+    return ["srun", *nodes, *limits, *ends]
+
+
 def config_parser(description):
     """An argparse.ArgumentParser with the config flags of snakemake."""
     parser = argparse.ArgumentParser(

@@ -1,9 +1,11 @@
 """What the rules of train.smk call: what each run is made from, and the resources it takes."""
 
+import dataclasses
 import functools
 import math
 import os
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 from snakemake.io import ancient
@@ -15,6 +17,7 @@ from allcores.files import read_json, write_json
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
 from allcores.planning import dealing
+from allcores.study.candidates import Slot
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
@@ -38,15 +41,12 @@ class RunJobs:
         self.estimates, self.cores = call.estimates, call.cores_of_a_run
         self.turns = call.table.turns()
         self.current = state.Current(call.folder, call.table)
-        self.shared = {}  # number of a job of several runs -> its Runs
-        self.mark_of = {}  # path of a run that this call trains -> see request()
+        self.members = {}  # number of a job of several runs -> paths of these, or Slots
+        self.mark_of = {}  # path of a run that this call trains, or a Slot -> see request()
         self.run_of_recipe = {}  # file of a recipe -> the first run that is trained with it
         for run in call.table.runs.values():
             if run.has_auto:
                 self.run_of_recipe.setdefault(self._recipe_file(run), run)
-
-    def run(self, wildcards):
-        return self.table.runs[PATH.format(**wildcards)]
 
     def with_recipe(self, wildcards):
         """The run for which the recipe of these wildcards is measured."""
@@ -85,10 +85,6 @@ class RunJobs:
             *["--mark", output[0]],
         )
 
-    def _is_step_on_nodes(self, run):
-        """Whether a run is a SLURM job on several nodes."""
-        return run.nodes > 1 and self.call.is_on_cluster and not self.call.launcher
-
     def _call(self, program):
         if self.call.launcher:
             return warm_start.command_on_a_node(program)
@@ -122,38 +118,55 @@ class RunJobs:
         return f"--exclusive {self.of_profile}".strip()
 
     def nodes(self, wildcards):
-        return self._members(wildcards)[0].nodes
+        return self._runs(wildcards)[0].nodes
 
     def launcher(self, wildcards):
         """What starts a program on all nodes of a cluster's job; "": there is only one node."""
         return "srun" if self.nodes(wildcards) > 1 else ""
 
     def is_exclusive(self, wildcards):
-        return self.table.conditions[self._members(wildcards)[0].path].exclusive
+        return self.table.conditions[self._runs(wildcards)[0].path].exclusive
 
     def inputs(self, wildcards):
-        """What is made before the runs of a job begin: their data, and what `auto` stands for. Of a
-        run that is valid only what is there, so that it is not trained when data are made again."""
+        """What is made before the runs of a job begin: their data, what `auto` stands for, and the
+        choices whose slots they are in. Of a run that is valid only what is there, so that it is
+        not trained when data are made again."""
         if not self.call.is_main:  # all of it is there
             return []
         marks = {}
-        for run in self._members(wildcards):
+        for member in self._members(wildcards):
+            run = self._run_of(member)
             needed = [*self.call.data.marks(run), *self._recipe_marks(run)]
-            is_valid = self.problem(run.path) is None
-            marks |= dict.fromkeys(m for m in needed if not is_valid or Path(m).exists())
+            if isinstance(member, Slot):
+                needed.append(self.call.selections.mark(self.table.choices[member.choice]))
+            elif self.problem(member) is None:
+                needed = [mark for mark in needed if Path(mark).exists()]
+            marks |= dict.fromkeys(needed)
         return list(map(ancient, marks))
 
-    def request(self, paths):
-        """The marks of the runs at these paths. Those that are not valid are trained, in jobs of
-        their own or shared ones, which have a mark, too; stored runs that are valid have none."""
-        # Snakemake forces jobs that it knows; stored runs that are valid have none.
+    @functools.cached_property
+    def is_forced(self):
+        """Whether all runs are to be trained again. Snakemake forces jobs that it knows; stored
+        runs that are valid have none."""
         forced = internals.forced_rules(self.call.workflow)
-        is_forced = forced is None or not forced.isdisjoint(("train", "train_several"))
-        to_train = [path for path in paths if is_forced or self.problem(path) is not None]
-        if new := [path for path in to_train if path not in self.mark_of]:
+        return forced is None or not forced.isdisjoint(("train", "train_several"))
+
+    def request(self, members):
+        """The marks of runs. Those that are not valid are trained, in jobs of their own or shared
+        ones, which have a mark, too; stored runs that are valid have none.
+
+        Args:
+            members: paths of the runs, and Slots.
+        """
+        members = list(dict.fromkeys(members))
+        new = [m for m in members if m not in self.mark_of and self._is_to_train(m)]
+        if new:
             self._deal(new)
-        marks = [self.mark_of.get(path) or self.mark(path) for path in paths]
+        marks = [self.mark_of.get(member) or self.mark(member) for member in members]
         return list(dict.fromkeys(filter(None, marks)))
+
+    def _is_to_train(self, member):
+        return self.is_forced or isinstance(member, Slot) or self.problem(member) is not None
 
     @functools.cache  # noqa: B019
     def mark(self, path):
@@ -169,52 +182,92 @@ class RunJobs:
         """Whether the results of the runs at these paths are there and valid."""
         return all(self.problem(path) is None for path in paths)
 
-    def _deal(self, paths):
-        """Decide which of these runs share jobs."""
+    def _deal(self, members):
+        """Decide which of these share jobs. Slots share with those of choices of the same rung: a
+        choice must not wait for a job that waits for it."""
         self.call.try_out_models()
-        runs = [self.table.runs[path] for path in paths]
-        self.mark_of |= {path: self.mark(path) or self._asked_for(path, "") for path in paths}
-        short = [
-            run
-            for run in runs
-            if dealing.is_short(run, self.estimates.work(run), self.table.conditions[run.path])
-        ]
+        rungs = defaultdict(list)
+        for member in members:
+            is_slot = isinstance(member, Slot)
+            rungs[is_slot and len(self.table.choices[member.choice].rungs)].append(member)
+        for of_rung in rungs.values():
+            member_of = {self._run_of(member).path: member for member in of_rung}
+            shared = self._groups([self.table.runs[path] for path in member_of])
+            for group in shared:
+                self._share([member_of.pop(run.path) for run in group])
+            for path, member in member_of.items():
+                if isinstance(member, Slot):
+                    self._share([member])
+                else:
+                    self.mark_of[path] = self.mark(path) or self._asked_for(path, "")
+
+    def _groups(self, runs):
+        """The groups of Runs that share a job."""
+        conditions, work = self.table.conditions, self.estimates.work
+        short = [run for run in runs if dealing.is_short(run, work(run), conditions[run.path])]
         cores = self.call.local_cores
         wanted = dealing.LOCAL if cores else dealing.SUBMITTED
         wanted = dealing.STEP if self.call.launcher else wanted
         jobs, per_job = internals.jobs_at_once(self.call.workflow), self.config.get("runs_per_job")
-        groups = dealing.deal(short, self.estimates.work, cores, wanted, jobs, per_job)
-        for group in groups:
-            if len(group) > 1:
-                self._share(group)
+        groups = dealing.deal(short, work, cores, wanted, jobs, per_job)
+        return [group for group in groups if len(group) > 1]
 
-    def _share(self, group):
-        """Have Runs share a job, and write down which for the process that trains them."""
-        number = str(len(self.shared))
-        self.shared[number] = group
+    def _share(self, members):
+        """Have members share a job, and write them down for the process that trains them."""
+        number = str(len(self.members))
+        self.members[number] = members
         mark = self.folder.shared_job(self.call.name, number, "done")
-        self.mark_of |= {run.path: mark for run in group}
+        self.mark_of |= dict.fromkeys(members, mark)
         if self.call.executes:
             file = Path(self.folder.shared_job(self.call.name, number, "json"))
             file.parent.mkdir(parents=True, exist_ok=True)
-            runs = {
-                run.path: list(map(str, self._arguments(run, file.with_suffix("") / str(place))))
-                for place, run in enumerate(group)
-            }
-            write_json(file, {"results": self.folder.path, "runs": runs})
+            named = [dataclasses.astuple(m) if isinstance(m, Slot) else m for m in members]
+            write_json(file, {"results": self.folder.path, "members": named, "runs": {}})
 
     def _members(self, wildcards):
-        """The Runs of a job."""
+        """Paths or Slots of the runs of a job."""
         if not hasattr(wildcards, "number"):
-            return [self.run(wildcards)]
-        if not self.call.is_main:
-            file = self.folder.shared_job(wildcards.call, wildcards.number, "json")
-            return [self.table.runs[path] for path in read_json(file)["runs"]]
-        return self.shared[wildcards.number]
+            return [PATH.format(**wildcards)]
+        if self.call.is_main:
+            return self.members[wildcards.number]
+        file = self.folder.shared_job(wildcards.call, wildcards.number, "json")
+        named = read_json(file)["members"]
+        return [Slot(*one) if isinstance(one, list) else one for one in named]
+
+    def _run_of(self, member):
+        """The Run at a path or in a Slot; while that is not known, one that stands for it."""
+        path = self._path_of(member) or self.table.choices[member.choice].path_in(member)
+        return self.table.runs[path]
+
+    def _runs(self, wildcards):
+        """The Runs of a job."""
+        return list(map(self._run_of, self._members(wildcards)))
 
     def paths_of_job(self, wildcards):
-        """Paths of the runs of a job of rule train or train_several, for those who watch."""
-        return [run.path for run in self._members(wildcards)]
+        """Paths of the runs of a job."""
+        return list(filter(None, map(self._path_of, self._members(wildcards))))
+
+    def _path_of(self, member):
+        is_slot = isinstance(member, Slot)
+        return self.call.selections.path_in(member) if is_slot else member
+
+    def paths_to_train(self, wildcards):
+        """Paths of those that are trained: what a choice keeps may be there, and valid."""
+        for member in self._members(wildcards):
+            is_slot, path = isinstance(member, Slot), self._path_of(member)
+            is_open = is_slot and not self.call.selections.is_made(
+                self.table.choices[member.choice]
+            )
+            if path and (is_open or self._is_to_train(path)):
+                yield path
+
+    def paths_possible(self, wildcards):
+        """Paths of all runs that may be among them, before it is known which are."""
+        for member in self._members(wildcards):
+            if isinstance(member, Slot):
+                yield from self.table.choices[member.choice].paths_possible(member).values()
+            else:
+                yield member
 
     @functools.cache  # noqa: B019
     def problem(self, path):
@@ -255,7 +308,7 @@ class RunJobs:
     def threads(self, wildcards, input):
         """The cores of a run: on all nodes if Snakemake packs them, else on one. An exclusive run
         claims every core, even if it uses fewer."""
-        run = self._members(wildcards)[0]  # of several, all occupy as many
+        run = self._runs(wildcards)[0]  # of several, all occupy as many
         recipe = self._recipe_file(run)
         if run.threads_per_worker == AUTO and recipes.is_sound(recipe):
             run = recipes.fill_in(run, recipe, self.call.most_cores)
@@ -268,13 +321,13 @@ class RunJobs:
     def priority(self, wildcards):
         """Exclusive runs come first, in turns, so that the others can then keep all cores busy; of
         the others the longest come first."""
-        runs = self._members(wildcards)
+        runs = self._runs(wildcards)
         if runs[0].path in self.turns:
             return 1e8 - self.turns[runs[0].path]
         return math.fsum(map(self.estimates.seconds, runs))
 
     def memory_mb(self, wildcards, attempt):
-        return max(self._memory_mb(run, attempt) for run in self._members(wildcards))
+        return max(self._memory_mb(run, attempt) for run in self._runs(wildcards))
 
     def _memory_mb(self, run, attempt):
         needed = self.estimates.memory_mb(run) + SNAKEMAKE_MB * (self.cores is None)
@@ -295,18 +348,33 @@ class RunJobs:
             )
 
     def minutes(self, wildcards, attempt):
-        return attempt * self.estimates.minutes(self._members(wildcards))
+        return attempt * self.estimates.minutes(self._runs(wildcards))
 
     def command(self, wildcards, output, resources):
         """The call of scripts/train.py for a run, for the shell."""
-        run = self.run(wildcards)
-        call = _srun(run, resources) if self._is_step_on_nodes(run) else self._call(PROGRAM)
-        arguments = self._arguments(run, self.folder.run(run.path))
-        return commands.quoted(*call, *arguments, "--mark", output[0])
+        (run,) = self._runs(wildcards)
+        return self._command_of(run, output[0], resources)
 
-    def command_of_shared(self, wildcards, output):
-        """The call of scripts/train.py for the runs that share a job, for the shell."""
-        file = self.folder.shared_job(wildcards.call, wildcards.number, "json")
+    def _command_of(self, run, mark, resources):
+        call = self._call(PROGRAM)
+        if run.nodes > 1 and self.call.is_on_cluster and not self.call.launcher:
+            call = [*commands.srun(run, resources.mem_mb), sys.executable, PROGRAM]
+        arguments = self._arguments(run, self.folder.run(run.path))
+        return commands.quoted(*call, *arguments, "--mark", mark)
+
+    def command_of_shared(self, wildcards, output, resources):
+        """The call of scripts/train.py for the runs that share a job, for the shell. It is asked
+        for when the job begins: now it is known which runs are in its slots."""
+        file = Path(self.folder.shared_job(wildcards.call, wildcards.number, "json"))
+        runs = [self.table.runs[path] for path in self.paths_to_train(wildcards)]
+        if self.call.executes or not self.call.is_main:
+            arguments = {
+                run.path: list(map(str, self._arguments(run, file.with_suffix("") / str(place))))
+                for place, run in enumerate(runs)
+            }
+            write_json(file, read_json(file) | {"runs": arguments})
+        if len(runs) == 1:
+            return self._command_of(runs[0], output[0], resources)
         return commands.quoted(*self._call(PROGRAM), "--job", file, "--mark", output[0])
 
     def _arguments(self, run, output):
@@ -328,11 +396,3 @@ class RunJobs:
             # Not an output: a failed job's outputs are deleted, and it resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],
         ]
-
-
-def _srun(run, resources):
-    """The command that calls the program once on each node of a SLURM job."""
-    limits = [f"--cpus-per-task={run.cores_on_node}", f"--mem={resources.mem_mb}"]
-    ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
-    nodes = [f"--nodes={run.nodes}", f"--ntasks={run.nodes}", "--ntasks-per-node=1"]
-    return ["srun", *nodes, *limits, *ends, sys.executable, PROGRAM]

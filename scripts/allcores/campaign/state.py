@@ -197,8 +197,10 @@ def queue(folder, table, jobs):
         for path, run in table.runs.items()
     }
     for job in jobs:
-        if len(job.runs) > 1:
-            comments |= dict.fromkeys(job.runs, slurm.comment(job.rule, job.title.split()))
+        if job.rule == "train_several":
+            log = Path(job.log)
+            wildcards = log.parent.name, log.stem
+            comments |= dict.fromkeys(job.runs, slurm.comment(job.rule, wildcards))
     return {path: in_queue[text] for path, text in comments.items() if text in in_queue}
 
 

@@ -29,30 +29,14 @@ class StudyJob(Study):
         super().__init__(call.config, table, call.folder, name)
         self.call = call
 
-    def inputs(self, checkpoints):
-        """Functions of wildcards, that give the marks of what is made first: other studies, data,
-        runs and choices, and each final run as soon as it is chosen."""
-        final = [self._final(selection, checkpoints) for selection in self.selections]
-        return [lambda wildcards: self._first(), *final]
-
-    def _first(self):
+    def inputs(self, wildcards):
+        """The marks of what is made first: other studies, data, choices and runs."""
         marks = [job.mark for job in self._others]
         marks += map(self.call.data.dataset_mark, self.config["studies"][self.name]["datasets"])
-        if self.selections:
-            # All at once, so that the runs of all selections may share jobs.
-            marks += self.call.runs.request(self.call.selections.known_paths(self.selections))
-            marks += map(self.call.selections.mark, self.selections)
-        else:
-            marks += self.call.runs.request(self.paths)
+        marks += map(self.call.selections.mark, self.selections)
+        paths = [] if self.selections else self.paths
+        marks += self.call.runs.request([*paths, *self.call.selections.members(self.selections)])
         return [ancient(mark) for mark in marks if mark]
-
-    def _final(self, selection, checkpoints):
-        def when_selected(wildcards):
-            self.call.selections.wait_for(selection, checkpoints)
-            paths = [self.folder.chosen_path(selection)]
-            return list(map(ancient, self.call.runs.request(paths)))
-
-        return when_selected
 
     @property
     def _others(self):
@@ -111,44 +95,49 @@ class SelectionJobs:
     def __init__(self, call):
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
 
-    def inputs(self, path, checkpoints):
-        """What is made first: the choice before, and then the scores of its candidates."""
-        selection = self.table.choices[path]
-        earlier = []
-        if selection.previous:
-            self.wait_for(selection.previous, checkpoints)
-            earlier = [self.mark(selection.previous)]
-        marks = [*earlier, *self.call.runs.request(self._inner(selection))]
+    def inputs(self, wildcards):
+        """The mark of the choice before, and those of the runs that are compared."""
+        selection = self.table.choices[wildcards.selection]
+        earlier = [self.mark(selection.previous)] if selection.previous else []
+        marks = [*earlier, *self.call.runs.request(self._compared(selection))]
         return [ancient(mark) for mark in marks if mark]
 
-    def inputs_of_run(self, path, checkpoints):
-        """The choice that suggests a run's values. Without it a run that is named on the command
-        line would be trained with those of a candidate that stands for it."""
-        selection = self.suggested.get(path)
-        if not selection:
-            return []
-        self.wait_for(selection.suggested_by, checkpoints)
-        suggestions.fill_in(self.config, self.table, selection, self.folder)
-        mark = self.mark(selection.suggested_by)
-        return [ancient(mark)] if mark else []
+    def members(self, selections):
+        """Paths of all runs that Selections on the last rung need, or Slots where a choice is made
+        first."""
+        for selection in selections:
+            for rung in selection.rungs:
+                yield from self._compared(rung)
+            is_known = self.is_valid(selection)
+            yield from [self.folder.chosen_path(selection)] if is_known else selection.slots
 
-    def wait_for(self, selection, checkpoints):
-        """Have Snakemake ask again when a choice is made, if it is not valid."""
-        if not self.is_valid(selection):
-            mark = self.mark(selection)
-            wildcards = {"selection": selection.path, "made_of": Path(mark).suffix[1:]}
-            checkpoints.select_candidate.get(**wildcards)
+    def _compared(self, selection):
+        """Paths, or Slots, of the runs that a Selection compares."""
+        if selection.previous and not self.is_valid(selection.previous):
+            return selection.previous.slots
+        return self._inner(selection)
+
+    def path_in(self, slot):
+        """The path of the run in a Slot, with its suggested values if it has any; None: there is
+        none, as so many candidates were not kept; or the first candidate while it is not known."""
+        choice = self.table.choices[slot.choice]
+        if not self.is_made(choice):
+            return choice.path_in(slot)
+        following = self.following.get(slot.choice)
+        for rung in [following] if following else choice.rungs:
+            suggestions.fill_in(self.config, self.table, rung, self.folder)
+        return choice.path_in(slot, self.folder.kept_labels(choice))
+
+    def is_made(self, selection):
+        """Whether a choice is there that is valid, or was made in this call."""
+        mark = self.mark(selection) if self.call.is_main else None
+        return mark is None or Path(mark).exists()
 
     @functools.cached_property
-    def suggested(self):
-        """Path of a run whose values are suggested -> the Selection that compares it."""
-        return {
-            path: selection
-            for selection in self.table.choices.values()
-            if selection.suggested_by
-            for label, paths in selection.inner.items()
-            for path in (*paths, selection.final[label])
-        }
+    def following(self):
+        """Path of a Selection -> the one on the next rung."""
+        choices = self.table.choices.values()
+        return {choice.previous.path: choice for choice in choices if choice.previous}
 
     def mark(self, selection):
         """The mark of a choice, see Call.mark()."""
@@ -169,25 +158,17 @@ class SelectionJobs:
         return repr([self.metric(selection), [run.path for run in runs], known])
 
     def is_valid(self, selection):
-        return self._path_is_valid(selection.path)
+        """Whether a choice and those before it are there, and would be the same now."""
+        return all(self._is_current(rung.path) for rung in selection.rungs)
 
     @functools.cache  # noqa: B019
-    def _path_is_valid(self, path):
+    def _is_current(self, path):
+        """Whether a choice is valid if those before it are."""
         selection = self.table.choices[path]
-        if selection.previous and not self.is_valid(selection.previous):
-            return False
-        if not self.call.runs.are_valid(self._inner(selection)):
-            return False
-        return state.is_current_choice(self.folder, selection, self.metric(selection))
-
-    def known_paths(self, selections):
-        """Paths of the runs that Selections on the last rung are known to need, as far as choices
-        are made."""
-        for selection in (rung for last in selections for rung in last.rungs):
-            if not selection.previous or self.is_valid(selection.previous):
-                yield from self._inner(selection)
-            if not selection.next_inner and self.is_valid(selection):
-                yield self.folder.chosen_path(selection)
+        is_current = self.call.runs.are_valid(self._inner(selection))
+        return is_current and state.is_current_choice(
+            self.folder, selection, self.metric(selection)
+        )
 
     def _inner(self, selection):
         """Paths of the runs that a Selection compares; their values are suggested by now."""

@@ -49,6 +49,21 @@ class Search:
 
 
 @dataclass(frozen=True)
+class Slot:
+    """The place of a run that goes on from a choice, known before it is known which one that is.
+
+    Attributes:
+        choice: path of the Selection.
+        place: of its candidate among those that are kept, from 0.
+        fold: of its inner run in the next Selection; None: it is the final run.
+    """
+
+    choice: str
+    place: int
+    fold: int | None
+
+
+@dataclass(frozen=True)
 class Selection:
     """A choice between the candidates of a sweep, for one fold.
 
@@ -107,18 +122,35 @@ class Selection:
         """The Selection that suggests its candidates; None: they are known from the start."""
         return self.previous if self.is_first_of_round else self.previous.suggested_by
 
-    @property
-    def stand_ins(self):
-        """As `inner`, of the first candidates: as many as will be compared on this rung."""
-        count = self.previous.keeps if self.previous else len(self.inner)
-        return dict(itertools.islice(self.inner.items(), count))
-
-    @property
-    def unlocked_paths(self):
-        """Paths of the runs some of which are trained once the choice is made."""
+    @functools.cached_property
+    def slots(self):
+        """The Slots of the runs that go on from this choice."""
         if self.next_inner is None:
-            return list(self.final.values())
-        return [path for paths in self.next_inner.values() for path in paths]
+            return [Slot(self.path, 0, None)]
+        folds = range(len(next(iter(self.next_inner.values()))))
+        return [Slot(self.path, place, fold) for place in range(self.keeps) for fold in folds]
+
+    def paths_possible(self, slot):
+        """Label -> path of the run that is in a Slot if that candidate is kept there."""
+        if slot.fold is None:
+            return self.final
+        return {label: paths[slot.fold] for label, paths in self.next_inner.items()}
+
+    def path_in(self, slot, labels=None):
+        """The path of the run in a Slot of this choice; None: so many were not kept.
+
+        Args:
+            labels: those that are kept; None: it is not known yet, the first candidates stand for
+                them.
+        """
+        paths = self.paths_possible(slot)
+        labels = list(paths) if labels is None else labels
+        return paths[labels[slot.place]] if slot.place < len(labels) else None
+
+    def paths_after(self, labels=None):
+        """Paths of the runs in all Slots of this choice; labels: as of path_in()."""
+        paths = (self.path_in(slot, labels) for slot in self.slots)
+        return [path for path in paths if path]
 
 
 def of_study(name, study, final, swept):

@@ -134,9 +134,8 @@ class Table:
         chosen."""
         studies = {name: list(paths) for name, paths in self.studies.items()}
         for selection in self.selections.values():
-            for rung in selection.rungs[1:]:
-                studies[selection.study] += itertools.chain(*rung.stand_ins.values())
-            studies[selection.study].append(next(iter(selection.final.values())))
+            for rung in selection.rungs:
+                studies[selection.study] += rung.paths_after()
         expected = {path for paths in studies.values() for path in paths}
         runs = {path: run for path, run in self.runs.items() if path in expected}
         return dataclasses.replace(self, runs=runs, studies=studies)

@@ -274,10 +274,9 @@ class ResultsFolder:
         return list(dict.fromkeys([*table.required, *selected]))
 
     def _wanted(self, selection):
+        yield from chain(*selection.rungs[0].inner.values())
         for rung in selection.rungs:
-            scored = self.scored_paths(rung)
-            yield from chain(*(rung.stand_ins if scored is None else scored).values())
-        yield self.chosen_path(selection) or next(iter(selection.final.values()))
+            yield from rung.paths_after(self.kept_labels(rung))
 
     def study(self, name):
         return f"{self.path}/studies/{name}"
