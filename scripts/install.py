@@ -13,6 +13,7 @@ import platform
 import re
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import urllib.request
 from pathlib import Path
@@ -91,6 +92,12 @@ def install(groups):
     return pip(PIP) and pip(*arguments)
 
 
+def find_plugins():
+    """Have this Python find our plugins for Snakemake."""
+    file = Path(sysconfig.get_path("purelib"), "allcores.pth")
+    file.write_text(f"{PROJECT / 'scripts' / 'plugins'}\n")
+
+
 if __name__ == "__main__":
     all_groups = tomllib.loads((PROJECT / "pyproject.toml").read_text())["dependency-groups"]
     parser = argparse.ArgumentParser(
@@ -98,8 +105,6 @@ if __name__ == "__main__":
     )
     names = ", ".join(all_groups)
     parser.add_argument("groups", nargs="+", choices=all_groups, metavar="GROUP", help=names)
-    sys.exit(
-        0
-        if install(parser.parse_args().groups)
-        else "the packages could not be installed; see above"
-    )
+    if not install(parser.parse_args().groups):
+        sys.exit("the packages could not be installed; see above")
+    find_plugins()

@@ -167,7 +167,7 @@ def by_profile(slurm, project, *arguments):
     # The machine is small and the jobs are short: ask for less, and look for their end sooner.
     command += ["--default-resources", "mem_mb=500", "runtime=60"]
     command += ["--set-resources", "train:mem_mb=900", "train_several:mem_mb=900", *arguments]
-    command += ["--slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
+    command += ["--allcores-slurm-init-seconds-before-status-checks", "2", "--latency-wait", "5"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     call = subprocess.Popen(command, cwd=project.folder, env=slurm, text=True, **pipes)
     CALLS.append(call)

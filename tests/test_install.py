@@ -1,11 +1,13 @@
 """What `make` installs, and from where."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import ROOT
 
 sys.path.append(str(ROOT / "scripts"))
@@ -106,3 +108,19 @@ def test_both_containers_are_made_of_the_same_by_the_same_steps():
     ]
     assert digests[0] == digests[1]
     assert len(digests[0]) == 1
+
+
+FIND = "import pkgutil; print([one.name for one in pkgutil.iter_modules() if one.ispkg])"
+PLUGIN = "snakemake_executor_plugin_allcores_slurm"
+
+
+def test_snakemake_finds_our_plugin_after_make_and_in_a_conda_environment(tmp_path, monkeypatch):
+    """As it looks for plugins: among the packages that Python could import."""
+    variables = yaml.safe_load((ROOT / "environment.yml").read_text())["variables"]
+    monkeypatch.setattr(install.sysconfig, "get_path", {"purelib": str(tmp_path)}.get)
+    install.find_plugins()
+    folder = (tmp_path / "allcores.pth").read_text().strip()
+    for environment in (variables, {"PYTHONPATH": folder}):
+        command = [sys.executable, "-S", "-c", FIND]
+        found = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert PLUGIN in found.stdout, found.stderr

@@ -2,15 +2,11 @@
 
 What concerns clusters and signals is tested in test_slurm.py and test_workflow.py."""
 
-import signal
 import subprocess
-import sys
 from types import SimpleNamespace
 
-import patience
 import pytest
 from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm
-from patience import wait_for
 from project import WARM, copy
 from snakemake.resources import Resources
 
@@ -25,8 +21,7 @@ from allcores.campaign import snakemake_internals as internals
 
 print("main", internals.is_main_process(workflow), file=sys.stderr)
 print("cores", internals.local_cores(workflow), file=sys.stderr)
-print("files", internals.given_files(workflow), file=sys.stderr)
-print("pairs", internals.given_pairs(workflow), file=sys.stderr)
+print("given", internals.given(workflow), file=sys.stderr)
 print("values", internals.given_values(workflow), file=sys.stderr)
 internals.offer_memory(workflow, 100)
 
@@ -67,10 +62,8 @@ rule another:
 onstart:
     jobs = internals.jobs_to_run(workflow)
     print("to run", sorted(job.rule.name for job in jobs), file=sys.stderr)
-    internals.reconsider(workflow, jobs)
     assert workflow.scheduler.job_rate_limiter is not None
     internals.start_at_once(workflow)
-    internals.choose_among_first(workflow, int(os.environ.get("FIRST", 1000)))
     print("told", internals.is_told_to_finish(workflow), file=sys.stderr)
     if "FINISH" in os.environ:
         internals.finish_running_jobs(workflow)
@@ -111,8 +104,7 @@ def test_what_a_call_was_given(call):
     said = call("-n", "--config", "one=1", "two={c: 2}")
     assert "main True" in said
     assert "cores 2" in said
-    assert "files []" in said
-    assert "pairs ['one=1', 'two={c: 2}']" in said
+    assert "given ([], ['one=1', 'two={c: 2}'], " in said
     assert "values {'one': 1, 'two': {'c': '2'}}" in said, (
         "numbers inside of what it gave are texts"
     )
@@ -128,14 +120,6 @@ def test_jobs_are_packed_by_memory_and_run_by_priority(call):
     # With room for one of them: `another` fails if it is not the second.
     assert said.index("rule make") < said.index("rule another")
     assert "well" in said
-
-
-def test_only_the_first_by_priority_are_weighed(call):
-    # With room for both at once, of which `another` would fail if it began with `make`.
-    said = call("--resources", "mem_mb=200", FIRST="1")
-    assert said.index("rule make") < said.index("rule another")
-    assert "Execute 1 jobs" in said
-    assert "Execute 2 jobs" not in said
 
 
 def test_what_is_forced_is_known(call):
@@ -154,39 +138,6 @@ def test_no_job_is_started_once_it_is_told_to_leave(call, tmp_path):
     assert "left True" in said
     assert "told True" not in said
     assert not (tmp_path / "made").exists()
-
-
-WAITING = """
-import sys
-
-sys.path.insert(0, SCRIPTS)
-from allcores.campaign import snakemake_internals as internals
-
-internals.take_no_lock_in_handlers()
-
-
-rule all:
-    output:
-        "never",
-    shell:
-        "true"
-"""
-
-
-def test_sigterm_ends_a_job_that_waits_for_missing_files(tmp_path):
-    """As one of a cluster after its node's failure: there Snakemake holds a lock, and no hook
-    prepares it for signals."""
-    (tmp_path / "Snakefile").write_text(WAITING.replace("SCRIPTS", repr(str(ROOT / "scripts"))))
-    command = [sys.executable, "-m", "snakemake", *FLAGS, "--no-hooks", "--latency-wait", "9"]
-    log = tmp_path / "log"
-    with log.open("w") as file:
-        process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, stdout=file, stderr=file)
-        try:
-            wait_for(lambda: "seconds for missing files" in log.read_text())
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=patience.seconds(60)) == 1
-        finally:
-            process.kill()
 
 
 def test_a_turn_of_an_allocation_removes_the_locks_of_the_one_before(tmp_path, monkeypatch):

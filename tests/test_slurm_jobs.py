@@ -8,6 +8,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import snakemake_executor_plugin_allcores_slurm as plugin
 
 from allcores.campaign import call, journal, slurm_jobs
 from allcores.campaign import snakemake_internals as internals
@@ -126,24 +127,31 @@ def test_looks_become_rarer_but_not_rarer_than_slurm_remembers(look):
     assert look.executor.next_seconds_between_status_checks == 10
 
 
-class Submitting:
-    """An executor whose sbatch fails a few times, and its workflow."""
+class Submitting(plugin.Executor):
+    """The executor with an sbatch that fails a few times, without its threads."""
 
     def __init__(self, reasons):
         self.reasons, self.taken, self.failed = list(reasons), [], []
-        self.scheduler = SimpleNamespace(_executor=self, _user_kill=None, _executor_error=None)
-        self.said = []
-        waiting = slurm_jobs.Waiting(SimpleNamespace(warning=self.said.append))
-        internals.submit_again(self, slurm.is_transient, waiting)
+        self.said, self.submitting, self._main_event_loop = [], threading.local(), None
+        self.scheduler = SimpleNamespace(_user_kill=None, _executor_error=None)
+        logger = SimpleNamespace(warning=self.said.append)
+        self.follow("logs", None, slurm_jobs.Submission(self, logger))
 
-    def run_job(self, job):
-        if self.reasons:
-            self._report_job_error_threadsafe(job, self.reasons.pop(0))
-        else:
-            self.taken.append(job)
+    def report_job_error(self, job, msg):
+        self.failed.append(msg)
 
-    def _report_job_error_threadsafe(self, job, text):
-        self.failed.append(text)
+
+def sbatch(executor, job):
+    """In place of the method that our plugin extends."""
+    if executor.reasons:
+        executor._report_job_error_threadsafe(job, executor.reasons.pop(0))
+    else:
+        executor.taken.append(job)
+
+
+@pytest.fixture(autouse=True)
+def without_sbatch(monkeypatch):
+    monkeypatch.setattr(plugin.SlurmExecutor, "run_job", sbatch)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +164,7 @@ class Submitting:
 )
 def test_a_job_is_submitted_again_where_waiting_helps(monkeypatch, reasons, taken, failed):
     executor, pauses = Submitting(reasons), []
-    monkeypatch.setattr(internals.time, "sleep", pauses.append)
+    monkeypatch.setattr(plugin.time, "sleep", pauses.append)
     executor.run_job("job")
     assert (executor.taken, executor.failed) == (taken, failed)
     assert sum(pauses) == sum([5, 10][: len(reasons) - len(failed)])
@@ -238,6 +246,21 @@ def test_names_beyond_ascii_are_read_as_squeue_pads_them(tmp_path, monkeypatch):
 
 def test_why_jobs_wait_is_told_whenever_that_changes(monkeypatch):
     executor = Submitting(["Socket timed out"] * 2 + ["sbatch: error:\nMaxJobs"])
-    monkeypatch.setattr(internals.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(plugin.time, "sleep", lambda seconds: None)
     executor.run_job("job")
     assert [line.rpartition(": ")[2] for line in executor.said] == ["Socket timed out", "MaxJobs"]
+
+
+def test_a_job_is_known_by_what_it_makes_whatever_of(tmp_path, monkeypatch):
+    """A call that was killed may have left it, and the learning rate have changed since."""
+    monkeypatch.setattr(
+        slurm,
+        "_jobs",
+        lambda: [("7", "RUNNING", "logs/7.log", "rule_train_wildcards_a_b_11111111-2")],
+    )
+    assert slurm.states("logs") == {slurm.comment("train", ["a", "b"]): "RUNNING"}
+    rule = SimpleNamespace(name="train")
+    assert not list(slurm.still_there([SimpleNamespace(rule=rule, wildcards=["a"])], "logs"))
+    job = SimpleNamespace(rule=rule, wildcards=["a", "b", "22222222"])
+    (line, *_) = slurm.still_there([job], "logs")
+    assert "job 7, RUNNING" in line

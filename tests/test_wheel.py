@@ -66,7 +66,8 @@ def allcores(tmp_path_factory):
     (place / "mine.yaml").write_text(STUDY)
     holds = set(zipfile.ZipFile(wheel).namelist())
     project = {"Snakefile", "workflow/Snakefile", "profiles/default/config.yaml"}
-    assert {"allcores/__init__.py"} | {f"allcores_project/{name}" for name in project} <= holds
+    top = {"allcores/__init__.py", "snakemake_executor_plugin_allcores_slurm/__init__.py"}
+    assert top | {f"allcores_project/{name}" for name in project} <= holds
     installed = folder / "installed"
     start = "from allcores_project.scripts.command import main; main()"
 

@@ -38,7 +38,6 @@ from allcores.study.run import digest
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
 RESTARTS = "SLURM_RESTART_COUNT"
-MOST_TO_WEIGH = 1000  # jobs of which the scheduler chooses those that start next
 
 
 class Call:
@@ -61,18 +60,13 @@ class Call:
         gc.set_threshold(200_000)
         atexit.register(gc.freeze)
         atexit.register(self._go_on)
-        internals.take_no_lock_in_handlers()
         self.workflow, self.files = workflow, internals.config_files(workflow)
         self.is_main = internals.is_main_process(workflow)
         self.local_cores = internals.local_cores(workflow)
         self.launcher = os.environ.get(LAUNCHER, "")
         self.open, self.journal, self.events = contextlib.ExitStack(), None, None
         self.goes_on, self.told = False, set()
-        self.given = (
-            internals.given_files(workflow),
-            internals.given_pairs(workflow),
-            internals.main_snakefile(workflow),
-        )
+        self.given = internals.given(workflow)
         update_config(config, yaml_files.typed(internals.given_values(workflow)))
         self.merged_config = schema.defaults() | config
         try:
@@ -240,7 +234,6 @@ class Call:
         # On a full disk each message that cannot be written to Snakemake's log would end in a
         # traceback.
         logging.raiseExceptions = False
-        internals.choose_among_first(self.workflow, MOST_TO_WEIGH)
         if self.local_cores is not None:
             internals.start_at_once(self.workflow)
         jobs = internals.jobs_to_run(self.workflow)
@@ -258,9 +251,7 @@ class Call:
             stop_at([f"`strategies: [auto]`: first call {plan}, with N the cores of a node"])
         self.try_out_models()
         stop_at(list(self.runs.too_large()), "These runs have no room in memory")
-        internals.reconsider(self.workflow, submitted)
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
-        internals.forget_resources(submitted)
         journal.forget_calls(self.folder, self.name)
         results_folder.note_origin(self.files, self.folder.path)
         self._write_config(self.merged_config if self.undecided else self.config)

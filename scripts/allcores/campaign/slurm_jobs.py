@@ -28,37 +28,58 @@ def take_over(workflow, jobs, logs, logger, has_results):
         has_results: see Watch.
     """
     stop_at(list(slurm.unusable()), "Jobs cannot be submitted from here")
-    internals.log_jobs_in(workflow, logs)
-    internals.use_default_account(workflow)
-    watch = Watch(logger, internals.seconds_between_looks(workflow), has_results)
-    internals.watch_jobs_by(workflow, watch)
-    internals.submit_again(workflow, slurm.is_transient, Waiting(logger))
+    executor = internals.executor(workflow)
+    if not hasattr(executor, "follow"):
+        stop_at(["executor: found slurm; expected allcores-slurm, as in profiles/slurm"])
+    watch = Watch(logger, executor.first_pause, has_results)
+    executor.follow(logs, watch, Submission(workflow, logger))
     earlier = list(slurm.still_there(jobs, logs))
     stop_at(earlier, "SLURM still has jobs of an earlier call")
 
 
 def cancel(workflow):
-    """Cancel the jobs that SLURM has, and say which it may still have where it does not answer."""
+    """Cancel the jobs that SLURM has, and say which it may still have where it does not answer.
+
+    Snakemake itself overlooks those whose state it is just asking for.
+    """
+    executor = internals.executor(workflow)
     try:
-        internals.cancel_submitted_jobs(workflow)
+        executor.cancel_jobs(executor.active_jobs)
     except WorkflowError:
-        numbers = " ".join(internals.numbers_of_submitted(workflow))
+        numbers = " ".join(_numbers(executor))
         print(f"SLURM does not answer; it may still have jobs: scancel {numbers}", file=sys.stderr)
 
 
 def cancel_pending(workflow):
     """Cancel those of a call's jobs that SLURM has not begun."""
-    if numbers := internals.numbers_of_submitted(workflow):
+    if numbers := _numbers(internals.executor(workflow)):
         slurm.cancel_pending(numbers)
 
 
-class Waiting:
-    """Says why jobs are not submitted yet, each time the reason changes."""
+def _numbers(executor):
+    """The numbers, as texts, that SLURM has given to jobs that have not ended."""
+    return [job.external_jobid for job in executor.active_jobs]
 
-    def __init__(self, logger):
-        self.logger, self.told = logger, None
 
-    def __call__(self, text):
+class Submission:
+    """What the executor asks where a job is not submitted; says why jobs wait when that changes.
+
+    Args:
+        workflow: Snakemake's.
+        logger: Snakemake's.
+    """
+
+    is_transient = staticmethod(slurm.is_transient)
+
+    def __init__(self, workflow, logger):
+        self.workflow, self.logger, self.told = workflow, logger, None
+
+    def is_told_to_end(self):
+        is_finishing = internals.is_told_to_finish(self.workflow)
+        return is_finishing or internals.is_told_to_leave(self.workflow)
+
+    def tell(self, text):
+        """Say what sbatch said, unless it was the same the last time."""
         reason = text.strip().splitlines()[-1] if text.strip() else "no reason was given"
         if reason != self.told:
             self.told = reason
@@ -66,7 +87,7 @@ class Waiting:
 
 
 class Watch:
-    """Looks at the jobs of a call; for snakemake_internals.watch_jobs_by().
+    """Looks at the jobs of a call, as the executor's follow() has it.
 
     A job that SLURM does not know any more has ended: squeue forgets jobs after MinJobAge, which
     may be while this process was stopped. It, and one that SLURM says has ended badly, is judged by

@@ -207,13 +207,19 @@ def states(logs):
         logs: see still_there().
     """
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        return {comment: state for _, state, log, comment in _jobs() if log.startswith(f"{logs}/")}
+        jobs = [job for job in _jobs() if job[2].startswith(f"{logs}/")]
+        return {_without_mark(text): state for _, state, _, text in jobs}
     return None
 
 
 def comment(rule, wildcards):
-    """What the plugin for SLURM writes into the comment of a job, as squeue shows it."""
-    return f"rule_{rule}_wildcards_{'_'.join(wildcards)}".replace("/", "_")
+    """What the plugin for SLURM writes into the comment of a job, as squeue shows it, less what is
+    of its mark: a job that makes the same thing of something else is no other one."""
+    return _without_mark(f"rule_{rule}_wildcards_{'_'.join(wildcards)}".replace("/", "_"))
+
+
+def _without_mark(text):
+    return re.sub(r"_[0-9a-f]{8}(-[0-9]+)?$", "", text)
 
 
 def still_there(jobs, logs):
@@ -230,7 +236,7 @@ def still_there(jobs, logs):
         (number, f"job {number}, {state}: {text}")
         for number, state, log, text in _jobs()
         if log.startswith(f"{logs}/")
-        and (text in comments or "_" in number or text.startswith(SHARED))
+        and (_without_mark(text) in comments or "_" in number or text.startswith(SHARED))
     ]
     if active:
         yield from (line for _, line in active)

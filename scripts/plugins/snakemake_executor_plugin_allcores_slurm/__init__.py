@@ -1,0 +1,113 @@
+"""An executor plugin for Snakemake: `executor: allcores-slurm`, as profiles/slurm has it.
+
+It is the executor of snakemake-executor-plugin-slurm, with methods of its own where that one loses
+jobs: it waits for ever for those that squeue has forgotten, gives all up in an outage of five
+minutes, asks a database that there may not be, and calls a submission failed at a limit that
+passes. What depends on the call is told by follow(): see allcores/campaign/slurm_jobs.py.
+
+Snakemake finds a plugin by the name of its module, among all that Python can import. `make` and
+environment.yml have Python look into this folder; a wheel puts it beside the other packages. It
+imports nothing of this project: Snakemake imports it before it knows which copy of that is called.
+"""
+
+import asyncio
+import dataclasses
+import threading
+import time
+from pathlib import Path
+
+from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
+from snakemake_executor_plugin_slurm import ExecutorSettings as SlurmSettings
+from snakemake_executor_plugin_slurm import common_settings
+
+__all__ = ["Executor", "ExecutorSettings", "common_settings"]
+
+# Seconds until a job that could not be submitted is submitted again: at first, and at most.
+AGAIN, LONGEST_PAUSE = 5, 60
+SLICE = 0.2  # seconds after which a pause between two looks at jobs asks whether it is over
+
+
+def _with_default(name, default):
+    return dataclasses.field(
+        default=default, metadata=SlurmSettings.__dataclass_fields__[name].metadata
+    )
+
+
+@dataclasses.dataclass
+class ExecutorSettings(SlurmSettings):
+    """Its settings, of which these have other defaults.
+
+    squeue works without an accounting database; no log is deleted, nor a folder into which a job
+    of another call is about to write.
+    """
+
+    status_command: str = _with_default("status_command", "squeue")
+    delete_logfiles_older_than: int = _with_default("delete_logfiles_older_than", 0)
+    init_seconds_before_status_checks: int = _with_default("init_seconds_before_status_checks", 10)
+
+
+class Executor(SlurmExecutor):
+    """Submits jobs and watches them.
+
+    Attributes:
+        look, submission: see follow(); None: the call has not begun.
+    """
+
+    look = submission = None
+
+    def __post_init__(self, test_mode=False):
+        super().__post_init__(test_mode)
+        self.submitting = threading.local()
+
+    def follow(self, logs, look, submission):
+        """Before the first job: take over what is particular to a call.
+
+        Args:
+            logs: the folder for the files that SLURM writes.
+            look: async function of self and of jobs; yields those that have not ended, and reports
+                the others.
+            submission: has is_transient() of what sbatch said, tell() of it, and is_told_to_end().
+        """
+        self.slurm_logdir, self.look, self.submission = Path(logs), look, submission
+
+    @property
+    def first_pause(self):
+        """Seconds until jobs are looked at for the first time."""
+        return self.workflow.executor_settings.init_seconds_before_status_checks
+
+    async def check_active_jobs(self, active_jobs):
+        """Yield those of these jobs that have not ended, and report the others."""
+        if self.look is None:  # the thread that looks begins before the call
+            return
+        async for job in self.look(self, active_jobs):
+            yield job
+
+    async def sleep(self):
+        """Wait until the next look, unless the call ends: else Ctrl-C would wait for it."""
+        until = time.monotonic() + self.next_seconds_between_status_checks
+        while self.wait and time.monotonic() < until:
+            await asyncio.sleep(SLICE)
+
+    def get_account_arg(self, job):
+        """Leave the account of a job that names none to SLURM, which knows each user's."""
+        return super().get_account_arg(job) if job.resources.get("slurm_account") else iter([""])
+
+    def run_job(self, job):
+        """Submit a job; again after a pause, if that failed for a reason that passes: an outage of
+        a minute, or a limit of jobs, would use up all attempts at once."""
+        self.submitting.has_to_wait, pause = True, AGAIN
+        while self.submitting.has_to_wait:
+            self.submitting.has_to_wait = False
+            super().run_job(job)
+            if self.submitting.has_to_wait:
+                for _ in range(pause):
+                    time.sleep(0 if self.submission.is_told_to_end() else 1)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _report_job_error_threadsafe(self, job_info, msg):
+        is_over = self.submission.is_told_to_end()
+        if self.submission.is_transient(msg) and not is_over:
+            self.submitting.has_to_wait = True
+            self.submission.tell(msg)
+        else:
+            super()._report_job_error_threadsafe(job_info, msg)
