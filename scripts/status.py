@@ -14,10 +14,11 @@ from allcores.campaign import commands
 
 
 def main(flags):
-    from allcores.analysis import metrics, suggestions
+    from allcores.analysis import suggestions
     from allcores.campaign import journal, why
     from allcores.campaign.status import Status, unused
     from allcores.planning import choose
+    from allcores.records.ledger import Ledger
     from allcores.study import results_folder
 
     config = commands.read_config(flags.configfile, pairs=flags.config)
@@ -35,17 +36,14 @@ def main(flags):
     table = suggestions.table(config, folder)
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")
-
-    def metric_of(selection):
-        return metrics.of_study(config, selection.study)[0].name
-
+    ledger = Ledger(config, table, folder)
     if flags.unused or flags.remove_unused:
         call = journal.read_call(folder)
         if flags.remove_unused and (who := journal.going_on(folder, call)):
             raise ValueError(f"{who}; nothing was removed")
         print(*unused(folder, table, config, flags.remove_unused), sep="\n")
     elif flags.why:
-        print(*why.lines(folder, table, metric_of), sep="\n")
+        print(*why.lines(ledger), sep="\n")
     else:
         status = Status(folder, table)
         if flags.watch:
@@ -54,7 +52,7 @@ def main(flags):
         arguments = commands.quoted(*flags.configfile, *config_flag)
         look = status.look()
         print(*status.lines(look, arguments), sep="\n")
-        if look.is_over and (again := why.to_choose(folder, table, metric_of)):
+        if look.is_over and (again := why.to_choose(ledger)):
             print(f"{len(again)} choices between candidates are to be made, see --why")
 
 

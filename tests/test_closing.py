@@ -9,10 +9,11 @@ import yaml
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from allcores import files
-from allcores.campaign import closing, commands, journal, state, why
+from allcores.campaign import closing, commands, journal, why
 from allcores.campaign.events import Events
 from allcores.campaign.run_jobs import RunJobs
 from allcores.data import preparation
+from allcores.records.ledger import Current
 from allcores.study import fingerprint, grid, identity, results_folder
 from allcores.study.identity import Record
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
@@ -170,24 +171,24 @@ def test_what_was_kept_of_files_that_are_gone_is_forgotten(tmp_path):
 def test_results_of_other_data_are_not_done(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), expanded()
     (path, run), *_ = table.runs.items()
-    assert not state.Current(folder, table)(path), "there is nothing"
+    assert not Current(folder, table)(path), "there is nothing"
     place = Path(folder.run(path))
     place.mkdir(parents=True)
     for name in RUN_FILES:
         (place / name).touch()
-    assert not state.Current(folder, table)(path), "an empty metrics.json"
+    assert not Current(folder, table)(path), "an empty metrics.json"
     made_of = identity.made_of(identity.before_data(run), preparation.made_of(run.dataset))
     of_run = {"curves": False, "exclusive": False}
     digests = {"epochs.csv": files.sha256(os.devnull)}
     content = {"conditions": of_run, "recipe": run.recipe, "machine": {"processor": "any"}}
     Record(made_of, digests, {}, content).write(place / "metrics.json")
-    assert state.Current(folder, table)(path)
+    assert Current(folder, table)(path)
     (place / "epochs.csv").write_text("damage")
-    assert not state.Current(folder, table)(path)
+    assert not Current(folder, table)(path)
     (place / "epochs.csv").write_text("")
     other = expanded(seed=1)
     (same,) = set(other.runs) & {path}
-    assert not state.Current(folder, other)(same)
+    assert not Current(folder, other)(same)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
 ARROWS = {
     "study": set(),
     "machine": set(),
-    "records": set(),
+    "records": {"study", "data", "training", "analysis"},
     "tasks": {"study"},
     "data": {"study", "machine", "tasks"},
     "parallel": {"machine"},

@@ -14,16 +14,14 @@ from project import GOING, Project, copy
 from snakemake.iocontainers import Wildcards
 
 from allcores.analysis import collect
-from allcores.campaign.data_jobs import DataJobs
 from allcores.campaign.run_jobs import RunJobs
 from allcores.data import folds, storage
 from allcores.files import read_json, sha256, write_json
 from allcores.planning.estimate import Estimates
-from allcores.records import marks
+from allcores.records.ledger import Ledger
 from allcores.study import grid, schema
 from allcores.study.identity import Conditions
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
-from allcores.study.run import digest
 
 ARRAYS = """
 models:
@@ -90,28 +88,20 @@ class Decisions:
 
     def __init__(self, project):
         config = schema.defaults() | yaml.safe_load(project.config.read_text())
-        self.table, self.folder, self.told = grid.expand(config), ResultsFolder("results/mine"), []
+        table, folder, self.told = grid.expand(config), ResultsFolder("results/mine"), []
+        ledger = Ledger(config, table, folder, most_cores=2, tell=self.told.append)
         call = SimpleNamespace(
-            **{"config": config, "merged_config": config, "table": self.table},
-            **{"folder": self.folder, "is_main": True, "is_on_cluster": False},
-            **{"estimates": Estimates(self.table, self.folder, 2, False), "cores_of_a_run": None},
-            **{"mark": self._mark, "most_cores": 2},
+            **{"config": config, "table": table, "folder": folder, "ledger": ledger},
+            **{"is_main": True, "cores_of_a_run": None},
+            estimates=Estimates(table, folder, 2, False),
         )
-        call.data, call.runs = DataJobs(call), RunJobs(call)
-        paths = self.table.runs
-        self.runs = {path for path in paths if call.runs.problem(path) is not None}
-        asked_for = set(map(call.runs.mark, self.runs))
-        for run in paths.values():
-            asked_for |= {
-                *call.data.marks(run),
-                *call.runs.inputs(Wildcards(fromdict=run.wildcards)),
-            }
+        runs = RunJobs(call)
+        self.runs = {path for path in table.runs if not ledger.are_valid([path])}
+        asked_for = set(map(ledger.run, self.runs))
+        for run in table.runs.values():
+            asked_for |= {*ledger.data(run), *runs.inputs(Wildcards(fromdict=run.wildcards))}
         missing = (Path(mark).with_suffix("") for mark in asked_for if not Path(mark).exists())
         self.made = {str(stem) for stem in missing if "/runs/" not in str(stem)}
-
-    def _mark(self, stem, made_of, problem):
-        self.told += [problem] if problem else []
-        return marks.wanted(stem, digest(made_of), problem is None)
 
 
 def spoil(file, how):

@@ -30,6 +30,7 @@ from allcores.machine import memory, slurm, warm_start
 from allcores.planning import choose, preflight
 from allcores.planning.estimate import Estimates
 from allcores.records import marks
+from allcores.records.ledger import Ledger
 from allcores.study import checks, fit, results_folder, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
 from allcores.study.run import digest
@@ -65,7 +66,7 @@ class Call:
         self.local_cores = internals.local_cores(workflow)
         self.launcher = os.environ.get(LAUNCHER, "")
         self.open, self.journal, self.events = contextlib.ExitStack(), None, None
-        self.goes_on, self.told = False, set()
+        self.goes_on = False
         self.given = internals.given(workflow)
         update_config(config, yaml_files.typed(internals.given_values(workflow)))
         self.merged_config = schema.defaults() | config
@@ -183,31 +184,23 @@ class Call:
             return [self.mark_of_choosing]
         members = self.selections.members(self.table.selections.values())
         members = dict.fromkeys((*self.table.required, *members))
-        datas = (self.data.marks(run) for run in self.table.runs.values())
+        datas = (self.ledger.data(run) for run in self.table.runs.values())
         data = {mark for marks_of_run in datas for mark in marks_of_run}
         files = [file for job in self.studies for file in (*filter(None, [job.mark]), *job.files)]
         return [*self.runs.request(members), *sorted(data), *files]
 
-    def mark(self, stem, made_of, problem):
-        """The mark that Snakemake is asked for, see records.marks.wanted(); says once what of it is
-        damaged.
-
-        Args:
-            stem, made_of: of the mark; the latter a text.
-            problem: why it has to be made; "": it is not there, or of something else; None: what it
-                stands for is valid.
-        """
-        if problem and problem not in self.told:
-            self.told.add(problem)
-            # Without what to do about it.
-            print(f"{problem.partition('. Delete')[0]}: it is made again", file=sys.stderr)
-        return marks.wanted(stem, digest(made_of), problem is None)
+    @functools.cached_property
+    def ledger(self):
+        """The Ledger of the results."""
+        tell = functools.partial(print, file=sys.stderr)
+        cores, is_spread = self.most_cores, self.is_on_cluster
+        return Ledger(self.config, self.table, self.folder, cores, is_spread, tell)
 
     @functools.cached_property
     def mark_of_choosing(self):
         """The mark of what is chosen for `auto`."""
         stem = self.folder.plan_file(choose.FILE).removesuffix(".json")
-        return self.mark(stem, json.dumps(self.merged_config), "" if self.undecided else None)
+        return marks.wanted(stem, digest(json.dumps(self.merged_config)), not self.undecided)
 
     def choose_command(self, wildcards, output):
         """The call of scripts/plan.py, for the shell."""
@@ -295,7 +288,7 @@ class Call:
     def _has_results(self, job):
         """Whether the results of a job's runs are there, and are what is asked for."""
         paths = self._of_training(self.runs.paths_of_job, job.rule.name, job.wildcards)
-        return bool(paths) and all(map(self.runs.current, paths))
+        return bool(paths) and all(map(self.ledger.current, paths))
 
     def _of_training(self, paths, rule, wildcards):
         """What a function of RunJobs says of a job; []: it trains no runs."""

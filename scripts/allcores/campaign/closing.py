@@ -7,7 +7,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from allcores.campaign import journal, state
+from allcores.campaign import journal
+from allcores.records.ledger import Current
 from allcores.study import run_files
 from allcores.training.progress import FAILED, STOPPED, TRAINED
 
@@ -40,7 +41,7 @@ def lines(folder, table, call_journal):
         if job.state == journal.STOPPED
         for path in (job.runs if len(job.runs) == 1 else _runs(job, STOPPED))
     ]
-    is_current = state.Current(folder, table)
+    is_current = Current(folder, table)
     missing = [path for path in folder.wanted_paths(table) if not is_current(path)]
     diverged = [path for path in trained if _has_diverged(folder, path)]
     yield f"\n{len(trained)} runs trained, {len(diverged)} of them diverged; {len(missing)} missing"

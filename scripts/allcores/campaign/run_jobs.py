@@ -11,7 +11,7 @@ from pathlib import Path
 from snakemake.io import ancient
 
 from allcores import programs
-from allcores.campaign import commands, state
+from allcores.campaign import commands
 from allcores.campaign import snakemake_internals as internals
 from allcores.files import read_json, write_json
 from allcores.machine import warm_start
@@ -22,7 +22,6 @@ from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
 
 PROGRAM = programs.PROGRAMS / "train.py"
-EARLIER = "runs/ has results of an earlier version of allcores, whose records say less"
 # Set by profiles/allocation.sh: the memory of the largest of its nodes.
 NODE_MB = "ALLCORES_NODE_MB"
 # Of the two processes of Snakemake's in a job that is submitted.
@@ -40,26 +39,15 @@ class RunJobs:
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
         self.estimates, self.cores = call.estimates, call.cores_of_a_run
         self.turns = call.table.turns()
-        self.current = state.Current(call.folder, call.table)
         self.members = {}  # number of a job of several runs -> paths of these, or Slots
         self.mark_of = {}  # path of a run that this call trains, or a Slot -> see request()
-        self.run_of_recipe = {}  # file of a recipe -> the first run that is trained with it
-        for run in call.table.runs.values():
-            if run.has_auto:
-                self.run_of_recipe.setdefault(self._recipe_file(run), run)
 
     def with_recipe(self, wildcards):
         """The run for which the recipe of these wildcards is measured."""
-        return self.run_of_recipe[self.folder.recipe.format(**wildcards)]
+        return self.call.ledger.run_of_recipe[self.folder.recipe.format(**wildcards)]
 
     def cores_of_recipe(self, wildcards):
-        """As many as were measured before, if that is enough, so that nothing is measured again."""
-        return self._cores_measured(self.with_recipe(wildcards))
-
-    def _cores_measured(self, run):
-        if run.threads_per_worker != AUTO:
-            return 1
-        return max(self.call.most_cores, recipes.cores_measured(self._recipe_file(run)))
+        return self.call.ledger.cores_of_recipe(self.with_recipe(wildcards))
 
     @property
     def node_mb(self):
@@ -81,7 +69,7 @@ class RunJobs:
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *["--known", self._copy_of_recipe(run)],
-            *["--output", self._recipe_file(run)],
+            *["--output", self.call.ledger.recipe_file(run)],
             *["--mark", output[0]],
         )
 
@@ -133,15 +121,15 @@ class RunJobs:
         not trained when data are made again."""
         if not self.call.is_main:  # all of it is there
             return []
-        marks = {}
+        marks, ledger = {}, self.call.ledger
         for member in self._members(wildcards):
             run = self._run_of(member)
-            needed = [*self.call.data.marks(run), *self._recipe_marks(run)]
+            needed = [*ledger.data(run), ledger.recipe(run)]
             if isinstance(member, Slot):
-                needed.append(self.call.selections.mark(self.table.choices[member.choice]))
-            elif self.problem(member) is None:
-                needed = [mark for mark in needed if Path(mark).exists()]
-            marks |= dict.fromkeys(needed)
+                needed.append(ledger.choice(self.table.choices[member.choice]))
+            elif ledger.are_valid([member]):
+                needed = [mark for mark in needed if mark and Path(mark).exists()]
+            marks |= dict.fromkeys(filter(None, needed))
         return list(map(ancient, marks))
 
     @functools.cached_property
@@ -162,25 +150,12 @@ class RunJobs:
         new = [m for m in members if m not in self.mark_of and self._is_to_train(m)]
         if new:
             self._deal(new)
-        marks = [self.mark_of.get(member) or self.mark(member) for member in members]
+        marks = [self.mark_of.get(member) or self.call.ledger.run(member) for member in members]
         return list(dict.fromkeys(filter(None, marks)))
 
     def _is_to_train(self, member):
-        return self.is_forced or isinstance(member, Slot) or self.problem(member) is not None
-
-    @functools.cache  # noqa: B019
-    def mark(self, path):
-        """The mark of a run that has a folder of its own, see Call.mark()."""
-        return self.call.mark(
-            f"{self.folder.run(path)}/made", self._made_of(path), self.problem(path)
-        )
-
-    def _made_of(self, path):
-        return self.current.made_of(self.table.runs[path])
-
-    def are_valid(self, paths):
-        """Whether the results of the runs at these paths are there and valid."""
-        return all(self.problem(path) is None for path in paths)
+        is_open = self.is_forced or isinstance(member, Slot)
+        return is_open or not self.call.ledger.are_valid([member])
 
     def _deal(self, members):
         """Decide which of these share jobs. Slots share with those of choices of the same rung: a
@@ -199,7 +174,7 @@ class RunJobs:
                 if isinstance(member, Slot):
                     self._share([member])
                 else:
-                    self.mark_of[path] = self.mark(path) or self._asked_for(path, "")
+                    self.mark_of[path] = self.call.ledger.run_anew(path)
 
     def _groups(self, runs):
         """The groups of Runs that share a job."""
@@ -254,10 +229,9 @@ class RunJobs:
     def paths_to_train(self, wildcards):
         """Paths of those that are trained: what a choice keeps may be there, and valid."""
         for member in self._members(wildcards):
-            is_slot, path = isinstance(member, Slot), self._path_of(member)
-            is_open = is_slot and not self.call.selections.is_made(
-                self.table.choices[member.choice]
-            )
+            path, is_open = self._path_of(member), False
+            if isinstance(member, Slot) and self.call.is_main:
+                is_open = not self.call.ledger.is_made(self.table.choices[member.choice])
             if path and (is_open or self._is_to_train(path)):
                 yield path
 
@@ -269,37 +243,10 @@ class RunJobs:
             else:
                 yield member
 
-    @functools.cache  # noqa: B019
-    def problem(self, path):
-        """What is wrong with the results of a run, see Call.mark(); None: they are valid."""
-        if self.current(path):
-            return None
-        if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):
-            is_older = self.folder.is_of_an_earlier_version(path)
-            return EARLIER if is_older else f"{damaged} is not what the run wrote"
-        return ""
-
     def recipe_inputs(self, wildcards):
         """The dataset; a job of a cluster finds it there."""
-        mark = self.call.data.dataset_mark(wildcards.dataset) if self.call.is_main else None
+        mark = self.call.ledger.dataset(wildcards.dataset) if self.call.is_main else None
         return [ancient(mark)] if mark else []
-
-    def _recipe_marks(self, run):
-        """[the mark of a Run's recipe], or [] if it needs none; see Call.mark()."""
-        mark = self._recipe_mark(self._recipe_file(run)) if run.has_auto else None
-        return [mark] if mark else []
-
-    @functools.cache  # noqa: B019
-    def _recipe_mark(self, file):
-        run = self.run_of_recipe[file]
-        # On a cluster any node may measure it.
-        processor = recipes.processor_of(file) if self.call.is_on_cluster else None
-        is_valid = recipes.is_of(file, run, self._cores_measured(run), processor)
-        stem = str(Path(file).with_suffix(""))
-        return self.call.mark(stem, recipes.file_name(run), None if is_valid else "")
-
-    def _recipe_file(self, run):
-        return self.folder.recipe_of(run, self.table)
 
     def _copy_of_recipe(self, run):
         """The copy of a Run's recipe, whose name has a digest of its cache key."""
@@ -309,7 +256,7 @@ class RunJobs:
         """The cores of a run: on all nodes if Snakemake packs them, else on one. An exclusive run
         claims every core, even if it uses fewer."""
         run = self._runs(wildcards)[0]  # of several, all occupy as many
-        recipe = self._recipe_file(run)
+        recipe = self.call.ledger.recipe_file(run)
         if run.threads_per_worker == AUTO and recipes.is_sound(recipe):
             run = recipes.fill_in(run, recipe, self.call.most_cores)
         cores = run.cores_on_node
@@ -384,7 +331,7 @@ class RunJobs:
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
             *(["--fold-of", f"{self.folder.data(run)}/{run.folds_file}"] if run.folds_file else []),
-            *(["--recipe", self._recipe_file(run)] if run.has_auto else []),
+            *(["--recipe", self.call.ledger.recipe_file(run)] if run.has_auto else []),
             *(["--curves"] if asked.curves else []),
             *(["--exclusive"] if asked.exclusive else []),
             *([] if self.config["pinning"] else ["--no-pinning"]),

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from allcores.campaign import journal
-from allcores.data import preparation
 from allcores.machine import cores, slurm
 from allcores.planning.prediction import duration
-from allcores.study import grid, identity
-from allcores.study.identity import Record
-from allcores.training import progress, recipes
+from allcores.study import grid
+from allcores.training import progress
 from allcores.training.progress import RunProgress
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
@@ -208,68 +206,3 @@ def queue(folder, table, jobs):
 def _asked(logs, interval):
     """SLURM's answer, the same within an interval: each look at each call would be a burden."""
     return slurm.states(logs)
-
-
-class Current:
-    """Says whether the results at a path are there, intact, and what a grid.Table asks for now.
-
-    Nothing else decides whether a run is trained: neither the times of files nor Snakemake's
-    records.
-    """
-
-    def __init__(self, folder, table):
-        self.folder, self.table = folder, table
-        folder.store.read_again()
-        self.data_made_of = {}  # label of a dataset -> what it is made of
-
-    def __call__(self, path):
-        run, record = self.table.runs[path], self.folder.record(path)
-        return (
-            record is not None
-            and not self.folder.damaged_file(path)
-            and record.is_current(self.made_of(run))
-            and self.has_what_is_asked(run, record)
-            and self.recipe_differs(run, record) is None
-        )
-
-    def made_of(self, run, known=None):
-        """See identity.made_of().
-
-        Args:
-            known: what was known before its data; None: what is known now.
-        """
-        label = run.dataset.label
-        if label not in self.data_made_of:
-            self.data_made_of[label] = preparation.made_of(run.dataset)
-        return identity.made_of(known or identity.before_data(run), self.data_made_of[label])
-
-    def has_what_is_asked(self, run, record):
-        """Whether the identity.Record of a run's results has its Conditions."""
-        return self.table.conditions[run.path].are_met_by(record.content["conditions"])
-
-    def recipe_differs(self, run, record):
-        """(how a run with `auto` has computed, how it would compute now), if that is not the same,
-        else None. The number of threads does not count: it depends on the cores of a call."""
-        if not run.has_auto:
-            return None
-        file = Path(self.folder.recipe_of(run, self.table))
-        files = [file, *file.parent.glob(f"{file.stem}_{'[0-9a-f]' * 8}.json")]
-        before = record.content["recipe"] | ANY_THREADS
-        recipes_now = [
-            recipes.fill_in(run, file, run.cores_on_node).recipe | ANY_THREADS
-            for file in files
-            if recipes.processor_of(file) == record.content["processor"]
-        ]
-        return (before, recipes_now[0]) if recipes_now and before not in recipes_now else None
-
-
-def is_current_choice(folder, selection, metric):
-    """Whether the choice of a Selection is there, and would be the same now.
-
-    Args:
-        metric: name of the metric that it compares.
-    """
-    if folder.scored_paths(selection) is None or folder.kept_labels(selection) is None:
-        return False
-    record = Record.read(folder.selection(selection.path))
-    return record.is_current(folder.made_of_choice(selection, metric))

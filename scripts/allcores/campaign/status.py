@@ -7,6 +7,7 @@ from pathlib import Path
 from allcores import programs
 from allcores.campaign import closing, journal, progress_line, state
 from allcores.records import marks
+from allcores.records.ledger import Current
 from allcores.study.run import digest
 
 DIGEST = "[0-9a-f]" * 8  # in the name of a recipe of one processor
@@ -18,7 +19,7 @@ class Status:
 
     def __init__(self, folder, table):
         self.folder, self.table = folder, table
-        self.is_current = state.Current(folder, table)
+        self.is_current = Current(folder, table)
 
     def look(self):
         """The state.Look at the latest call."""

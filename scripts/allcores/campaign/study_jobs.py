@@ -9,9 +9,9 @@ from pathlib import Path
 from snakemake.io import ancient
 
 from allcores import programs
-from allcores.analysis import metrics, suggestions
+from allcores.analysis import suggestions
 from allcores.analysis.study import Study
-from allcores.campaign import closing, commands, state
+from allcores.campaign import closing, commands
 from allcores.machine import lifetime
 from allcores.machine.warm_start import PANDAS
 
@@ -32,8 +32,8 @@ class StudyJob(Study):
     def inputs(self, wildcards):
         """The marks of what is made first: other studies, data, choices and runs."""
         marks = [job.mark for job in self._others]
-        marks += map(self.call.data.dataset_mark, self.config["studies"][self.name]["datasets"])
-        marks += map(self.call.selections.mark, self.selections)
+        marks += map(self.call.ledger.dataset, self.config["studies"][self.name]["datasets"])
+        marks += map(self.call.ledger.choice, self.selections)
         paths = [] if self.selections else self.paths
         marks += self.call.runs.request([*paths, *self.call.selections.members(self.selections)])
         return [ancient(mark) for mark in marks if mark]
@@ -46,19 +46,8 @@ class StudyJob(Study):
 
     @functools.cached_property
     def mark(self):
-        """The mark of its results, see Call.mark(); None: they are valid, and there is none."""
-        problem = None if self._is_valid else ""
-        return self.call.mark(f"{self.place}/made", self.known, problem)
-
-    @property
-    def _is_valid(self):
-        """Whether its results are there, and nothing that they are made of is to be made."""
-        return (
-            all(map(self.call.selections.is_valid, self.selections))
-            and self.call.runs.are_valid(self.paths)
-            and all(job.mark is None or Path(job.mark).exists() for job in self._others)
-            and not self.is_outdated
-        )
+        """The mark of its results."""
+        return self.call.ledger.report(self, [job.mark for job in self._others])
 
     @property
     def marks(self):
@@ -98,7 +87,7 @@ class SelectionJobs:
     def inputs(self, wildcards):
         """The mark of the choice before, and those of the runs that are compared."""
         selection = self.table.choices[wildcards.selection]
-        earlier = [self.mark(selection.previous)] if selection.previous else []
+        earlier = [self.call.ledger.choice(selection.previous)] if selection.previous else []
         marks = [*earlier, *self.call.runs.request(self._compared(selection))]
         return [ancient(mark) for mark in marks if mark]
 
@@ -108,77 +97,31 @@ class SelectionJobs:
         for selection in selections:
             for rung in selection.rungs:
                 yield from self._compared(rung)
-            is_known = self.is_valid(selection)
+            is_known = self.call.ledger.is_valid(selection)
             yield from [self.folder.chosen_path(selection)] if is_known else selection.slots
 
     def _compared(self, selection):
         """Paths, or Slots, of the runs that a Selection compares."""
-        if selection.previous and not self.is_valid(selection.previous):
+        if selection.previous and not self.call.ledger.is_valid(selection.previous):
             return selection.previous.slots
-        return self._inner(selection)
+        return self.call.ledger.compared(selection)
 
     def path_in(self, slot):
         """The path of the run in a Slot, with its suggested values if it has any; None: there is
         none, as so many candidates were not kept; or the first candidate while it is not known."""
         choice = self.table.choices[slot.choice]
-        if not self.is_made(choice):
+        if self.call.is_main and not self.call.ledger.is_made(choice):
             return choice.path_in(slot)
         following = self.following.get(slot.choice)
         for rung in [following] if following else choice.rungs:
             suggestions.fill_in(self.config, self.table, rung, self.folder)
         return choice.path_in(slot, self.folder.kept_labels(choice))
 
-    def is_made(self, selection):
-        """Whether a choice is there that is valid, or was made in this call."""
-        mark = self.mark(selection) if self.call.is_main else None
-        return mark is None or Path(mark).exists()
-
     @functools.cached_property
     def following(self):
         """Path of a Selection -> the one on the next rung."""
         choices = self.table.choices.values()
         return {choice.previous.path: choice for choice in choices if choice.previous}
-
-    def mark(self, selection):
-        """The mark of a choice, see Call.mark()."""
-        return self._mark(selection.path)
-
-    @functools.cache  # noqa: B019
-    def _mark(self, path):
-        selection = self.table.choices[path]
-        problem = None if self.is_valid(selection) else ""
-        stem = self.folder.selection(path).removesuffix(".json")
-        return self.call.mark(stem, self._made_of(selection), problem)
-
-    def _made_of(self, selection):
-        """What is known of what a choice is made of before anything is trained."""
-        runs = [self.table.runs[path] for paths in selection.inner.values() for path in paths]
-        # The values of candidates that are suggested follow from the choices before.
-        known = selection.search or list(map(self.call.runs.current.made_of, runs))
-        return repr([self.metric(selection), [run.path for run in runs], known])
-
-    def is_valid(self, selection):
-        """Whether a choice and those before it are there, and would be the same now."""
-        return all(self._is_current(rung.path) for rung in selection.rungs)
-
-    @functools.cache  # noqa: B019
-    def _is_current(self, path):
-        """Whether a choice is valid if those before it are."""
-        selection = self.table.choices[path]
-        is_current = self.call.runs.are_valid(self._inner(selection))
-        return is_current and state.is_current_choice(
-            self.folder, selection, self.metric(selection)
-        )
-
-    def _inner(self, selection):
-        """Paths of the runs that a Selection compares; their values are suggested by now."""
-        suggestions.fill_in(self.config, self.table, selection, self.folder)
-        paths = self.folder.scored_paths(selection).values()
-        return [path for paths_of_candidate in paths for path in paths_of_candidate]
-
-    def metric(self, selection):
-        """The name of the metric by which candidates are compared."""
-        return metrics.of_study(self.config, selection.study)[0].name
 
     def command(self, path, mark):
         """The call of scripts/select_candidate.py, for the shell."""
@@ -188,7 +131,7 @@ class SelectionJobs:
             self.call.warm(PANDAS),
             *["--config", self.folder.config(self.config)],
             *["--selection", path],
-            *["--metric", self.metric(selection)],
+            *["--metric", self.call.ledger.metric(selection)],
             *["--output", self.folder.selection(path)],
             *["--mark", mark],
         )

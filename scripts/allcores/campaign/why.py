@@ -4,7 +4,6 @@ import json
 from collections import defaultdict
 from pathlib import Path
 
-from allcores.campaign import state
 from allcores.files import read_json, write_json
 from allcores.study import fingerprint, identity, run_files
 
@@ -12,17 +11,11 @@ from allcores.study import fingerprint, identity, run_files
 CODE = "code"
 
 
-def lines(folder, table, metric_of):
+def lines(ledger):
     """A text for each reason why runs would be trained, with the runs that it applies to, and how
-    many choices between candidates would be made.
-
-    Args:
-        folder: the ResultsFolder.
-        table: the grid.Table of its config.
-        metric_of: function of a Selection: name of the metric that it compares.
-    """
-    runs_of, current = defaultdict(list), state.Current(folder, table)
-    choices, again = table.choices.values(), to_choose(folder, table, metric_of)
+    many choices between candidates would be made, by a Ledger."""
+    runs_of, folder, table = defaultdict(list), ledger.folder, ledger.table
+    choices, again = table.choices.values(), to_choose(ledger)
     # Whose values are not suggested yet.
     unknown = {
         path
@@ -32,7 +25,7 @@ def lines(folder, table, metric_of):
         for path in paths
     }
     for path in (path for path in folder.wanted_paths(table) if path not in unknown):
-        run_reasons = reasons(current, table.runs[path])
+        run_reasons = reasons(ledger.current, table.runs[path])
         if run_reasons:
             runs_of["\n    ".join(run_reasons)].append(path)
     for reason, paths in runs_of.items():
@@ -45,17 +38,10 @@ def lines(folder, table, metric_of):
         yield "all runs are up to date with the config"
 
 
-def to_choose(folder, table, metric_of):
-    """Paths of the Selections whose choice is not there, or may be another one now.
-
-    Args:
-        as of lines().
-    """
-    return {
-        choice.path
-        for choice in table.choices.values()
-        if not state.is_current_choice(folder, choice, metric_of(choice))
-    }
+def to_choose(ledger):
+    """Paths of the Selections whose choice is not there, or may be another one now."""
+    choices = ledger.table.choices.values()
+    return {choice.path for choice in choices if not ledger.is_valid(choice)}
 
 
 def write_code(folder, runs):
@@ -75,7 +61,7 @@ def reasons(current, run):
     """Lines that say why a Run would be trained; none if it would not be.
 
     Args:
-        current: state.Current of the run's grid.Table.
+        current: ledger.Current of the run's grid.Table.
     """
     from allcores.analysis import collect  # not at the top: snakemake would import pandas
 

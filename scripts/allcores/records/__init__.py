@@ -1,1 +1,1 @@
-"""What says that something was made: marks."""
+"""What there is of the results of a config, and the marks by which Snakemake sees it."""
