@@ -18,11 +18,11 @@ if __name__ == "__main__":
     add("--inner", type=int, default=0, metavar="M", help="cut training parts into M folds, too")
     add("--seed", required=True, type=int, metavar="N", help="for their order")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the folds")
-    add("--mark", required=True, metavar="FILE", help="what to write last")
+    marks.add_flag(add)
     flags = parser.parse_args()
     try:
         assignable = Assignable.of(storage.open_dataset(flags.data))
         folds.write(flags.output, assignable, flags.folds, flags.inner, flags.seed)
-        marks.put(flags.mark)
+        marks.put_all(flags.mark)
     except (ValueError, OSError) as error:  # OSError: a full disk, say
         sys.exit(f"assign_folds.py: {error}")

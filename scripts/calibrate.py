@@ -28,7 +28,7 @@ def main(flags):
     if flags.known and not recipes.is_sound(flags.known):
         flags.known.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(flags.output, flags.known)
-    marks.put(flags.mark)
+    marks.put_all(flags.mark)
 
 
 if __name__ == "__main__":
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the recipe")
     add("--known", type=Path, metavar="FILE", help="copy to reuse, or to write")
-    add("--mark", required=True, metavar="FILE", help="what to write last")
+    marks.add_flag(add)
     add("--cores", required=True, type=int, metavar="N", help="how many it may use")
     flags = parser.parse_args()
     try:

@@ -52,7 +52,7 @@ def main(flags):
         chosen_config = choose.with_saved(config, file, flags.cores)
         config = chosen_config or choose.choose(config, planner, flags.cores, file)
     if flags.choose:
-        marks.put(flags.mark)
+        marks.put_all(flags.mark)
         return
     table = grid.expand(config).to_plan()
     command = sys.executable, preflight.PROGRAM
@@ -124,7 +124,7 @@ if __name__ == "__main__":
         help="memory that the runs share (default: the free memory)",
     )
     add("--choose", metavar="DIR", help="only choose for `auto`, with the results in this folder")
-    add("--mark", metavar="FILE", help="what to write once that is chosen")
+    marks.add_flag(add, "what to write once that is chosen")
     flags = parser.parse_args()
     lifetime.adopt_orphans()
     folder, process = temporary_folder(), os.getpid()

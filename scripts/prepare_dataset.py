@@ -16,11 +16,11 @@ if __name__ == "__main__":
     add("--settings", required=True, metavar="JSON", help="name and options of the dataset")
     add("--downloads", required=True, type=Path, metavar="DIR", help="for original files")
     add("--output", required=True, type=Path, metavar="DIR", help="where to write the arrays")
-    add("--mark", required=True, metavar="FILE", help="what to write last")
+    marks.add_flag(add)
     flags = parser.parse_args()
     try:
         (flags.output / "dataset.json").unlink(missing_ok=True)  # it is valid, and made again
         preparation.prepare(Choice.from_json(flags.settings), flags.downloads, flags.output)
-        marks.put(flags.mark)
+        marks.put_all(flags.mark)
     except (ValueError, OSError) as error:
         sys.exit(str(error))

@@ -22,7 +22,7 @@ if __name__ == "__main__":
     add("--study", required=True, metavar="NAME", help="which one of that config")
     add("--again", required=True, metavar="COMMAND", help="to show: makes all of this again")
     add("--without-missing", action="store_true", help="leave out runs without results")
-    add("--mark", metavar="FILE", help="what to write last")
+    marks.add_flag(add)
     flags = parser.parse_args()
     try:
         folder = ResultsFolder(str(flags.config.parent.parent))
@@ -31,8 +31,7 @@ if __name__ == "__main__":
         if flags.without_missing:
             table = folder.without_missing(table)
         writing.write(Study(config, table, folder, flags.study), flags.again)
-        if flags.mark:
-            marks.put(flags.mark)
+        marks.put_all(flags.mark)
     except json.JSONDecodeError as error:
         sys.exit(f"report.py: {flags.config}: is not JSON: {error}")
     except (ValueError, OSError) as error:  # damaged results, or those of something else

@@ -54,7 +54,7 @@ def main(flags):
         raise
     Record(made_of, loaded=fingerprint.loaded(), content=result).write(flags.output)
     discard(folder, table, choice, inner_paths, result["kept"])
-    marks.put(flags.mark)
+    marks.put_all(flags.mark)
     print(f"kept: {', '.join(result['kept'])}")
 
 
@@ -65,7 +65,7 @@ if __name__ == "__main__":
     add("--selection", required=True, metavar="PATH", help="its path")
     add("--metric", required=True, metavar="NAME", help="which scores to compare")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the choice")
-    add("--mark", required=True, metavar="FILE", help="what to write last")
+    marks.add_flag(add)
     flags = parser.parse_args()
     try:
         main(flags)

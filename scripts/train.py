@@ -132,8 +132,7 @@ def entry_of(flags, run, request, data_folder):
 def finish(flags, entry):
     """Say that the results of a run are there, in place of earlier ones."""
     run_files.withdraw_stored(entry.output)
-    if flags.mark:
-        marks.put(flags.mark)
+    marks.put_all(flags.mark)
 
 
 def node_of(run):
@@ -176,7 +175,7 @@ def several(flags_of_job):
     given = [] if flags_of_job.cores is None else ["--cores", str(flags_of_job.cores)]
     job = SharedJob(flags_of_job.job)
     if not job.to_train:  # it was trained before, or is in no slot of the job
-        marks.put(flags_of_job.mark)
+        marks.put_all(flags_of_job.mark)
         return 0
     first = commandline.run_of(parsed(next(iter(job.to_train.values())), []))
     cores.set_thread_variables(first.plain.threads_per_worker)
@@ -217,7 +216,7 @@ def several(flags_of_job):
     if failed:
         print(f"train.py: {len(failed)} runs of this job failed", file=sys.stderr)
         return 1
-    marks.put(flags_of_job.mark)
+    marks.put_all(flags_of_job.mark)
     return 0
 
 

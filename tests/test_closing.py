@@ -1,6 +1,8 @@
 """What the last lines of a call say, and what counts as done."""
 
 import os
+import sys
+import termios
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +11,7 @@ import yaml
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from allcores import files
-from allcores.campaign import closing, commands, journal, why
+from allcores.campaign import closing, commands, journal, progress_line, why
 from allcores.campaign.events import Events
 from allcores.campaign.run_jobs import RunJobs
 from allcores.data import preparation
@@ -296,3 +298,20 @@ def test_stores_that_are_mostly_of_no_use_are_told(tmp_path, monkeypatch):
     assert list(closing._of_stores(folder, table)) == []
     monkeypatch.setattr(closing, "LEAST_UNUSED", 1000)
     assert "0 of 0 MB" in next(closing._of_stores(folder, table))
+
+
+def test_the_line_at_the_foot_of_a_terminal_is_written_over_and_goes(monkeypatch):
+    reading, writing = os.openpty()
+    termios.tcsetwinsize(writing, (24, 80))
+    with os.fdopen(writing, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        line = progress_line.ProgressLine(lambda: "", None)
+        line.show("1 done")
+        line.show("2 done")
+        line.close()
+        terminal.flush()
+        shown = os.read(reading, 10_000).decode()
+    os.close(reading)
+    assert "1 done" in shown
+    assert "\r2 done" in shown
+    assert "\n" not in shown

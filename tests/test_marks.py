@@ -11,11 +11,11 @@ from project import GOING, RUNS, Project, copy
 
 from allcores.records import marks
 
-# Two folds of six small candidates, of which two go on after an epoch.
+# Two folds of four small candidates, of which two go on after an epoch.
 SELECTING = """
 models:
   mlp:
-    {hidden: [[8], [16], [24]], batch_size: 16, epochs: 3, optimizer: {name: sgd, lr: [0.01, 0.1]}}
+    {hidden: [[8], [16]], batch_size: 16, epochs: 3, optimizer: {name: sgd, lr: [0.01, 0.1]}}
 datasets:
   tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
 studies:
@@ -145,21 +145,55 @@ def test_all_jobs_of_a_selection_are_known_from_the_start(tmp_path):
     assert done[-1][0] == done[-1][1]
     assert project.planned() == {}
     assert "select_candidate" in project.call("--rulegraph")
-    # 12 runs on the first rung of a fold, 4 on the second, and the final one.
-    assert "34 runs trained, 0 of them diverged; 0 missing" in said
+    # 8 runs on the first rung of a fold, 4 on the second, and the final one.
+    assert "26 runs trained, 0 of them diverged; 0 missing" in said
 
 
 def test_one_more_candidate_trains_what_depends_on_it(tmp_path):
     project = copy(tmp_path)
     config = yaml.safe_load(SELECTING)
     project.config.write_text(yaml.safe_dump(config))
-    project.call()
-    trained = set((project.results / "short_runs").glob("*.jsonl"))
+    project.call("--omit-from", "report_first")
     config["models"]["mlp"]["optimizer"]["lr"].append(1e-9)
     project.config.write_text(yaml.safe_dump(config))
+    # Two new ones on the first rung of each fold, which are worse than the others: who goes on is
+    # there, and so are the final runs.
+    assert "\n8 runs trained" in project.call("--omit-from", "report_first")
+    assert project.planned("--omit-from", "report_first") == {}
+
+
+def test_studies_that_may_choose_the_same_run_train_it_once(tmp_path):
+    """Two that select among the same candidates by other inner folds, and one that trains all."""
+    project = copy(tmp_path)
+    config = yaml.safe_load(SELECTING)
+    config["models"]["mlp"]["hidden"] = [8]
+    (first,) = config["studies"].values()
+    del first["halving"]
+    config["studies"] |= {"second": first | {"select": 3}}
+    config["studies"] |= {"all": {"datasets": ["tiny"], "folds": 2, "models": ["mlp"]}}
+    project.config.write_text(yaml.safe_dump(config))
     said = project.call()
-    # Three new ones on the first rung of each fold, which are worse than the others; three of nine
-    # go on now, not two of six. The final runs are there.
-    assert re.search(r"\n1[26] runs trained", said), said
-    assert trained <= set((project.results / "short_runs").glob("*.jsonl"))
+    # Two candidates in two folds: two and three inner runs each, and each of them as it is.
+    assert "\n24 runs trained, 0 of them diverged; 0 missing" in said
     assert project.planned() == {}
+
+
+def test_what_follows_from_forced_runs_is_made_again(tmp_path):
+    project = copy(tmp_path)
+    config = yaml.safe_load(SELECTING)
+    config["runs_per_job"] = 1
+    project.config.write_text(yaml.safe_dump(config))
+    assert "\n26 runs trained" in project.call("--omit-from", "report_first")
+    assert "\n26 runs trained" in project.call("--forcerun", "train")
+    assert project.planned() == {}, "choices and report are of the new results"
+
+
+def test_results_without_marks_get_them(project):
+    """As results of an earlier version have none, which then cannot be forced."""
+    for mark in [*project.results.rglob("made.*[0-9a-f]"), *project.results.rglob("2folds*.*")]:
+        if mark.suffix != ".json":
+            mark.unlink()
+    assert project.planned("--forcerun", "prepare_dataset")["total"] == 2
+    project.call()
+    assert project.planned("--forcerun", "prepare_dataset")["prepare_dataset"] == 1
+    assert len(list((project.results / "runs").rglob("made.*"))) == RUNS

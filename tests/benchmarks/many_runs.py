@@ -33,6 +33,7 @@ PRETENDING = """
 import json, os, sys, time
 
 path, caller, program, *arguments = sys.argv[1:]
+mark = arguments[arguments.index("--mark") + 1]
 if not program.endswith("train.py"):
     os.execv(sys.executable, [sys.executable, program, *arguments, "--die-with-parent", caller])
 if "--job" in arguments:
@@ -41,7 +42,7 @@ if "--job" in arguments:
         runs = json.load(file)["runs"]
     began = time.time()
     time.sleep(SECONDS * len(runs))
-    with open(job.replace(".json", ".done"), "w") as file:
+    with open(mark, "w") as file:
         file.write(f"{began} {time.time()} {len(runs)}")
     sys.exit()
 output = arguments[arguments.index("--output") + 1]
@@ -51,6 +52,7 @@ with open("metrics.json") as file:
 for name in RUN_FILES:
     with open(os.path.join(output, name), "w") as file:
         file.write(metrics)
+open(mark, "w").close()
 """
 
 

@@ -65,9 +65,8 @@ rule train:
         f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_flag} > {{log:q}} 2>&1"
 
 
-# Runs of seconds share a job: planning/dealing.py says which. The output is a mark, an empty file:
-# of results Snakemake would delete all when one run has failed. Its name is new in each call, so
-# that the job always runs.
+# Runs of seconds share a job: planning/dealing.py says which. Runs that follow a choice have one, too:
+# which they are is known when it begins. Its name is new in each call, so that it always runs.
 rule train_several:
     input:
         RUNS.inputs,
@@ -84,6 +83,6 @@ rule train_several:
     params:
         command=RUNS.command_of_shared,
     message:
-        "Train short runs, one after the other, see {log}"
+        "Train short runs, or what a choice has kept, see {log}"
     shell:
         f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_flag} > {{log:q}} 2>&1"

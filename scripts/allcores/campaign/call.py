@@ -231,6 +231,7 @@ class Call:
             internals.start_at_once(self.workflow)
         jobs = internals.jobs_to_run(self.workflow)
         marks.date_back({mark for job in jobs for mark in job.input})
+        self.ledger.mark_what_is_there()
         submitted = internals.submitted_to_slurm(self.workflow, jobs)
         if submitted:
             logs = os.path.realpath(self.folder.slurm_logs)
@@ -288,7 +289,10 @@ class Call:
     def _has_results(self, job):
         """Whether the results of a job's runs are there, and are what is asked for."""
         paths = self._of_training(self.runs.paths_of_job, job.rule.name, job.wildcards)
-        return bool(paths) and all(map(self.ledger.current, paths))
+        if not paths or not all(map(self.ledger.current, paths)):
+            return False
+        marks.put_all(job.output)  # it may have been ended just before it did so
+        return True
 
     def _of_training(self, paths, rule, wildcards):
         """What a function of RunJobs says of a job; []: it trains no runs."""

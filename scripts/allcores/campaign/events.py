@@ -63,7 +63,8 @@ class Events(logging.Handler):
         """The JobRecord of a job that begins."""
         rule, log = record.rule_name, str(record.log[0]) if record.log else ""
         paths, now = self.paths(rule, record.wildcards), time.time()
-        title, file = " ".join(map(str, record.wildcards.values())), ""
+        names = (str(text) for name, text in record.wildcards.items() if name != "made_of")
+        title, file = " ".join(names), ""
         if len(paths) == 1:
             title, file = paths[0], self.journal.folder.progress(paths[0])
         elif paths:

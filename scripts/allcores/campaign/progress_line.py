@@ -101,14 +101,15 @@ class ProgressLine(threading.Thread):
         if not self.is_on_terminal:
             print(line, file=sys.stderr, flush=True)
             return
-        self.bar = self.bar or tqdm(bar_format="{desc}", leave=False)
+        if self.bar is None:  # of a bar without a total tqdm knows no truth value
+            self.bar = tqdm(bar_format="{desc}", leave=False)
         self.bar.set_description_str(line[: self.bar.ncols or None])
 
     def close(self):
         self.over.set()
         if self.is_alive():
             self.join()
-        if self.bar:
+        if self.bar is not None:
             self.bar.close()
 
 

@@ -126,16 +126,25 @@ class RunJobs:
             run = self._run_of(member)
             needed = [*ledger.data(run), ledger.recipe(run)]
             if isinstance(member, Slot):
-                needed.append(ledger.choice(self.table.choices[member.choice]))
+                choice = self.table.choices[member.choice]
+                paths = choice.paths_possible(member).values()
+                # What another job trains anyway is not trained twice.
+                needed += [ledger.choice(choice), *map(self.mark_of.get, paths)]
             elif ledger.are_valid([member]):
                 needed = [mark for mark in needed if mark and Path(mark).exists()]
             marks |= dict.fromkeys(filter(None, needed))
         return list(map(ancient, marks))
 
+    def as_inputs(self, marks):
+        """The inputs of what is made of runs. It is not made again for a mark that is there, unless
+        runs are forced."""
+        found = filter(None, marks)
+        return list(found if self.is_forced else map(ancient, found))
+
     @functools.cached_property
     def is_forced(self):
         """Whether all runs are to be trained again. Snakemake forces jobs that it knows; stored
-        runs that are valid have none."""
+        runs that are valid have none. A job of a cluster is told, see _members()."""
         forced = internals.forced_rules(self.call.workflow)
         return forced is None or not forced.isdisjoint(("train", "train_several"))
 
@@ -159,27 +168,52 @@ class RunJobs:
 
     def _deal(self, members):
         """Decide which of these share jobs. Slots share with those of choices of the same rung: a
-        choice must not wait for a job that waits for it."""
+        choice must not wait for a job that waits for it. Where the slots of several studies may
+        hold the same run, one job trains it once."""
         self.call.try_out_models()
-        rungs = defaultdict(list)
-        for member in members:
-            is_slot = isinstance(member, Slot)
-            rungs[is_slot and len(self.table.choices[member.choice].rungs)].append(member)
-        for of_rung in rungs.values():
-            member_of = {self._run_of(member).path: member for member in of_rung}
-            shared = self._groups([self.table.runs[path] for path in member_of])
-            for group in shared:
-                self._share([member_of.pop(run.path) for run in group])
-            for path, member in member_of.items():
-                if isinstance(member, Slot):
-                    self._share([member])
-                else:
-                    self.mark_of[path] = self.call.ledger.run_anew(path)
+        self._deal_out([member for member in members if not isinstance(member, Slot)])
+        alike, rungs = defaultdict(list), defaultdict(list)
+        for slot in (member for member in members if isinstance(member, Slot)):
+            choice = self.table.choices[slot.choice]
+            is_inner = slot.fold is not None
+            paths = tuple(choice.paths_possible(slot).values())
+            alike[is_inner and len(choice.rungs), paths].append(slot)
+        for slots in alike.values():
+            if len({slot.choice for slot in slots}) > 1:
+                self._share(slots)
+            else:
+                rungs[len(self.table.choices[slots[0].choice].rungs)] += slots
+        for slots in rungs.values():
+            self._deal_out(slots)
 
-    def _groups(self, runs):
-        """The groups of Runs that share a job."""
+    def _deal_out(self, members):
+        """Deal out members of which no two may be the same run."""
+        member_of = {self._named(member): member for member in members}
+        for group in self._groups(member_of):
+            self._share([member_of.pop(run.path) for run in group])
+        for path, member in member_of.items():
+            if isinstance(member, Slot):
+                self._share([member])
+            else:
+                self.mark_of[path] = self.call.ledger.run_anew(path)
+
+    def _named(self, member):
+        """The path of a member; of a Slot, that of a candidate, another one for each place."""
+        is_slot = isinstance(member, Slot)
+        return self.table.choices[member.choice].path_in(member) if is_slot else member
+
+    def _groups(self, member_of):
+        """The groups of Runs that share a job.
+
+        Args:
+            member_of: path -> path or Slot, whose run has at most as much work as _run_of() says.
+        """
         conditions, work = self.table.conditions, self.estimates.work
-        short = [run for run in runs if dealing.is_short(run, work(run), conditions[run.path])]
+        short = [
+            self.table.runs[path]
+            for path, member in member_of.items()
+            if dealing.is_short(self._run_of(member), work(self._run_of(member)), conditions[path])
+        ]
         cores = self.call.local_cores
         wanted = dealing.LOCAL if cores else dealing.SUBMITTED
         wanted = dealing.STEP if self.call.launcher else wanted
@@ -197,7 +231,8 @@ class RunJobs:
             file = Path(self.folder.shared_job(self.call.name, number, "json"))
             file.parent.mkdir(parents=True, exist_ok=True)
             named = [dataclasses.astuple(m) if isinstance(m, Slot) else m for m in members]
-            write_json(file, {"results": self.folder.path, "members": named, "runs": {}})
+            content = {"results": self.folder.path, "members": named, "is_forced": self.is_forced}
+            write_json(file, content | {"runs": {}})
 
     def _members(self, wildcards):
         """Paths or Slots of the runs of a job."""
@@ -206,40 +241,58 @@ class RunJobs:
         if self.call.is_main:
             return self.members[wildcards.number]
         file = self.folder.shared_job(wildcards.call, wildcards.number, "json")
-        named = read_json(file)["members"]
-        return [Slot(*one) if isinstance(one, list) else one for one in named]
+        job = read_json(file)
+        self.is_forced = job["is_forced"]
+        return [Slot(*one) if isinstance(one, list) else one for one in job["members"]]
 
     def _run_of(self, member):
-        """The Run at a path or in a Slot; while that is not known, one that stands for it."""
-        path = self._path_of(member) or self.table.choices[member.choice].path_in(member)
-        return self.table.runs[path]
+        """The Run at a path or in a Slot; while that is not known, the one with the most work that
+        may be in it."""
+        if self._is_known(member):
+            return self.table.runs[self._path_of(member) or self._named(member)]
+        return self.table.runs[self._largest(member.choice, member.fold)]
+
+    def _is_known(self, member):
+        """Whether it is known which run is at a path or in a Slot."""
+        if not isinstance(member, Slot) or not self.call.is_main:
+            return True
+        return self.call.ledger.is_made(self.table.choices[member.choice])
+
+    @functools.cache  # noqa: B019
+    def _largest(self, choice, fold):
+        paths = self.table.choices[choice].paths_possible(Slot(choice, 0, fold)).values()
+        return max(paths, key=lambda path: self.estimates.work(self.table.runs[path]))
 
     def _runs(self, wildcards):
         """The Runs of a job."""
         return list(map(self._run_of, self._members(wildcards)))
 
     def paths_of_job(self, wildcards):
-        """Paths of the runs of a job."""
-        return list(filter(None, map(self._path_of, self._members(wildcards))))
+        """Paths of the runs of a job that are known."""
+        known = filter(self._is_known, self._members(wildcards))
+        return list(filter(None, map(self._path_of, known)))
 
     def _path_of(self, member):
         is_slot = isinstance(member, Slot)
         return self.call.selections.path_in(member) if is_slot else member
 
     def paths_to_train(self, wildcards):
-        """Paths of those that are trained: what a choice keeps may be there, and valid."""
-        for member in self._members(wildcards):
-            path, is_open = self._path_of(member), False
-            if isinstance(member, Slot) and self.call.is_main:
-                is_open = not self.call.ledger.is_made(self.table.choices[member.choice])
-            if path and (is_open or self._is_to_train(path)):
+        """Paths of those that are trained: what a choice keeps may be there and valid, or be
+        trained by another job of this call."""
+        for member in filter(self._is_known, self._members(wildcards)):
+            path = self._path_of(member)
+            is_member = not isinstance(member, Slot)
+            if is_member or (path and path not in self.mark_of and self._is_to_train(path)):
                 yield path
 
     def paths_possible(self, wildcards):
-        """Paths of all runs that may be among them, before it is known which are."""
+        """Paths of all runs that may be trained, before it is known which are."""
         for member in self._members(wildcards):
             if isinstance(member, Slot):
-                yield from self.table.choices[member.choice].paths_possible(member).values()
+                choice = self.table.choices[member.choice]
+                paths = choice.paths_possible(member).values()
+                # Of those that are suggested it is not known yet whether they are valid.
+                yield from (path for path in paths if choice.search or self._is_to_train(path))
             else:
                 yield member
 
@@ -300,14 +353,14 @@ class RunJobs:
     def command(self, wildcards, output, resources):
         """The call of scripts/train.py for a run, for the shell."""
         (run,) = self._runs(wildcards)
-        return self._command_of(run, output[0], resources)
+        return self._command_of(run, output, resources)
 
-    def _command_of(self, run, mark, resources):
+    def _command_of(self, run, marks, resources):
         call = self._call(PROGRAM)
         if run.nodes > 1 and self.call.is_on_cluster and not self.call.launcher:
             call = [*commands.srun(run, resources.mem_mb), sys.executable, PROGRAM]
         arguments = self._arguments(run, self.folder.run(run.path))
-        return commands.quoted(*call, *arguments, "--mark", mark)
+        return commands.quoted(*call, *arguments, *(f"--mark={mark}" for mark in marks))
 
     def command_of_shared(self, wildcards, output, resources):
         """The call of scripts/train.py for the runs that share a job, for the shell. It is asked
@@ -321,7 +374,8 @@ class RunJobs:
             }
             write_json(file, read_json(file) | {"runs": arguments})
         if len(runs) == 1:
-            return self._command_of(runs[0], output[0], resources)
+            marks = [output[0], self.call.ledger.run_anew(runs[0].path)]
+            return self._command_of(runs[0], marks, resources)
         return commands.quoted(*self._call(PROGRAM), "--job", file, "--mark", output[0])
 
     def _arguments(self, run, output):

@@ -168,7 +168,7 @@ def _told(job, one):
     """
     if job is None or (one is None and len(job.runs) > 1):
         return WAITING
-    # Of a run that has a job of its own Snakemake deletes what it wrote, if that failed.
+    # What a run had recorded before its job failed is not what has become of it.
     is_lost = len(job.runs) == 1 and job.state == journal.FAILED
     if one is None or one.state == progress.BEGUN or is_lost:
         return {journal.RUNNING: RUNNING, journal.FAILED: FAILED}.get(job.state, WAITING)

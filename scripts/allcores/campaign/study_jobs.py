@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from snakemake.io import ancient
-
 from allcores import programs
 from allcores.analysis import suggestions
 from allcores.analysis.study import Study
@@ -36,7 +34,7 @@ class StudyJob(Study):
         marks += map(self.call.ledger.choice, self.selections)
         paths = [] if self.selections else self.paths
         marks += self.call.runs.request([*paths, *self.call.selections.members(self.selections)])
-        return [ancient(mark) for mark in marks if mark]
+        return self.call.runs.as_inputs(marks)
 
     @property
     def _others(self):
@@ -89,7 +87,7 @@ class SelectionJobs:
         selection = self.table.choices[wildcards.selection]
         earlier = [self.call.ledger.choice(selection.previous)] if selection.previous else []
         marks = [*earlier, *self.call.runs.request(self._compared(selection))]
-        return [ancient(mark) for mark in marks if mark]
+        return self.call.runs.as_inputs(marks)
 
     def members(self, selections):
         """Paths of all runs that Selections on the last rung need, or Slots where a choice is made
@@ -97,25 +95,34 @@ class SelectionJobs:
         for selection in selections:
             for rung in selection.rungs:
                 yield from self._compared(rung)
-            is_known = self.call.ledger.is_valid(selection)
+            is_known = self._is_known(selection)
             yield from [self.folder.chosen_path(selection)] if is_known else selection.slots
+
+    def _is_known(self, selection):
+        """Whether a choice need not be made, nor made again."""
+        return self.call.ledger.is_valid(selection) and not self.call.runs.is_forced
 
     def _compared(self, selection):
         """Paths, or Slots, of the runs that a Selection compares."""
-        if selection.previous and not self.call.ledger.is_valid(selection.previous):
+        if selection.previous and not self._is_known(selection.previous):
             return selection.previous.slots
         return self.call.ledger.compared(selection)
 
     def path_in(self, slot):
-        """The path of the run in a Slot, with its suggested values if it has any; None: there is
-        none, as so many candidates were not kept; or the first candidate while it is not known."""
+        """The path of the run in a Slot of a choice that is made, with its suggested values if it
+        has any; None: there is none, as so many candidates were not kept.
+
+        Raises:
+            ValueError: the choice cannot be read.
+        """
         choice = self.table.choices[slot.choice]
-        if self.call.is_main and not self.call.ledger.is_made(choice):
-            return choice.path_in(slot)
         following = self.following.get(slot.choice)
         for rung in [following] if following else choice.rungs:
             suggestions.fill_in(self.config, self.table, rung, self.folder)
-        return choice.path_in(slot, self.folder.kept_labels(choice))
+        labels = self.folder.kept_labels(choice)
+        if labels is None:
+            raise ValueError(f"{self.folder.selection(choice.path)} cannot be read")
+        return choice.path_in(slot, labels)
 
     @functools.cached_property
     def following(self):

@@ -41,7 +41,7 @@ class Ledger:
     def __init__(self, config, table, folder, most_cores=1, is_on_cluster=False, tell=print):
         self.config, self.table, self.folder, self.tell = config, table, folder, tell
         self.most_cores, self.is_on_cluster = most_cores, is_on_cluster
-        self.current, self.told = Current(folder, table), set()
+        self.current, self.told, self.unmarked = Current(folder, table), set(), set()
         self.run_of_recipe = {}  # file of a recipe -> the first run that is trained with it
         for run in table.runs.values():
             if run.has_auto:
@@ -52,7 +52,17 @@ class Ledger:
             self.told.add(problem)
             # Without what to do about it.
             self.tell(f"{problem.partition('. Delete')[0]}: it is made again")
-        return marks.wanted(stem, digest(made_of), problem is None)
+        mark = marks.wanted(stem, digest(made_of), problem is None)
+        if mark is None:
+            self.unmarked.add(f"{stem}.{digest(made_of)}")
+        return mark
+
+    def mark_what_is_there(self):
+        """Put the marks of what is valid without one: of an earlier version, say. Stored runs have
+        no folder, and no mark."""
+        for mark in self.unmarked:
+            if Path(mark).parent.is_dir():
+                marks.put(mark)
 
     def data(self, run):
         """The marks of the data of a Run."""

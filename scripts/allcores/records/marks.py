@@ -43,6 +43,16 @@ def put(mark):
     mark.touch()
 
 
+def add_flag(add, text="what to write last"):
+    """Add the flag for put_all() to a program, by its add_argument(); without it there is none."""
+    add("--mark", action="append", default=[], metavar="FILE", help=text)
+
+
+def put_all(marks):
+    for mark in marks:
+        put(mark)
+
+
 def date_back(marks):
     """Set the times of those marks that are dated in the future to now.
 

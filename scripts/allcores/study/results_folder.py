@@ -101,7 +101,7 @@ class ResultsFolder:
             name: what the job makes: path of a run or a Selection, label of a dataset.
         """
         stem = Path(self.path, "logs", rule, name)
-        logs = stem.parent.glob(f"{stem.name}.*.log")
+        logs = stem.parent.glob(f"{stem.name}.{'[0-9a-f]' * 8}*.log")
         return max(map(str, logs), key=os.path.getmtime, default=None)
 
     def report_log(self, study):
@@ -185,7 +185,7 @@ class ResultsFolder:
     def data(self, run):
         return self.dataset(run.dataset.label)
 
-    def dataset(self, label="{dataset}"):
+    def dataset(self, label):
         """The folder of a prepared dataset."""
         return f"{self.path}/data/{label}"
 

@@ -98,7 +98,7 @@ def _add_for_workflow(parser):
     add("--cores-of-call", type=int, metavar="N", help="recorded: the cores that all runs share")
     add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
     add("--output", type=Path, metavar="DIR", help="for the results (default: in results/by_hand)")
-    add("--mark", metavar="FILE", help="what to write once all is trained")
+    add("--mark", action="append", default=[], metavar="FILE", help="what to write at the end")
     add("--curves", action="store_true", help="score the held-out part after every epoch")
     add("--no-pinning", action="store_true", help="let the system move processes between cores")
     add(
