@@ -1,7 +1,6 @@
 """What a study is about: its metrics, from what runs predict to tables, figures and sentences."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,8 +12,8 @@ from sklearn import metrics as of_sklearn
 
 from allcores.analysis import comparison, metrics, tidy, wording
 from allcores.analysis.metrics import Metric
-from allcores.campaign.study_jobs import SelectionJobs
 from allcores.files import read_json
+from allcores.records.ledger import Ledger
 from allcores.study import checks, grid, sweeps
 from allcores.study.results_folder import ResultsFolder
 from allcores.study.run_files import RunFolder
@@ -158,10 +157,9 @@ def test_another_leading_metric_makes_choices_anew():
         config["studies"] = {"first": study | {"metrics": asked}}
         expanded = sweeps.expanded(config)
         table = grid.expand(expanded)
-        call = SimpleNamespace(config=expanded, table=table, folder=ResultsFolder("results/mine"))
+        ledger = Ledger(expanded, table, ResultsFolder("results/mine"))
         choice = next(iter(table.choices.values()))
-        metric = SelectionJobs(call).metric(choice)
-        codes.add(call.folder.made_of_choice(choice, metric))
+        codes.add(ledger.folder.made_of_choice(choice, ledger.metric(choice)))
     assert len(codes) == 2
 
 
