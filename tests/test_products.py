@@ -70,9 +70,9 @@ def test_adding_a_figure_is_adding_a_file(tmp_path):
     project.configure(lambda config: config["studies"]["first"].update(asked))
     (project.folder / "scripts/allcores/analysis/figures/memory.py").write_text(MINE)
     study = "results/mine/studies/first"
-    project.call(f"{study}/memory_figure.png", f"{study}/report.html")
+    project.call("report_first")
     assert (project.folder / study / "memory_figure.svg").stat().st_size > 1000
     assert "MB; against serial" in (project.folder / study / "report.html").read_text()
-    assert project.planned(f"{study}/memory_figure.png") == {}
+    assert project.planned("report_first") == {}
     project.edit("scripts/allcores/analysis/figures/memory.py", '"o"', '"x"')
-    assert project.planned(f"{study}/memory_figure.png") == {"report_first": 1, "total": 1}
+    assert project.planned("report_first") == {"report_first": 1, "total": 1}

@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 from allcores.analysis import selection, writing
-from allcores.analysis.study import Study
+from allcores.analysis.study import Study, log_of_failure
 from allcores.data import folds
 from allcores.data.batches import shards, shuffled
 from allcores.datasets import digits
@@ -273,7 +273,7 @@ def test_halving_goes_on_with_the_best_from_where_they_were(halved, tmp_path):
             assert one["epochs"] == (4 if label in best else 2)
             assert one["score"] == scores[label][int(one["epochs"]) - 1]
             for path in selected.inner[label] if label in best else ():
-                log = halved.results / "logs" / "train" / f"{path}.log"
+                log = Path(log_of_failure(ResultsFolder(str(halved.results)), table.runs[path]))
                 assert "resumed after epoch 2 of 4" in log.read_text()
                 assert same_weights(*(weights(project, path) for project in (halved, whole)))
         chosen = max(best, key=lambda label: scores[label][3])
