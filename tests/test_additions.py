@@ -160,7 +160,7 @@ def test_a_study_of_what_was_added_is_trained(project):
     assert "certainty" in page and "lowest" in page
     assert project.planned(table) == {}
     project.edit("mine.py", "min()", "max()")
-    assert project.planned(table) == {"report_s": 1, "total": 1}
+    assert project.planned("report_s") == {"report_s": 1, "total": 1}
 
 
 def test_a_task_that_was_added_is_trained_and_scored(project):

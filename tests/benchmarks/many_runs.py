@@ -33,9 +33,9 @@ PRETENDING = """
 import json, os, sys, time
 
 path, caller, program, *arguments = sys.argv[1:]
-mark = arguments[arguments.index("--mark") + 1]
 if not program.endswith("train.py"):
     os.execv(sys.executable, [sys.executable, program, *arguments, "--die-with-parent", caller])
+mark = arguments[arguments.index("--mark") + 1]
 if "--job" in arguments:
     job = arguments[arguments.index("--job") + 1]
     with open(job) as file:

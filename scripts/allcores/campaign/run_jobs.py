@@ -360,7 +360,8 @@ class RunJobs:
         if run.nodes > 1 and self.call.is_on_cluster and not self.call.launcher:
             call = [*commands.srun(run, resources.mem_mb), sys.executable, PROGRAM]
         arguments = self._arguments(run, self.folder.run(run.path))
-        return commands.quoted(*call, *arguments, *(f"--mark={mark}" for mark in marks))
+        arguments += [word for mark in marks for word in ("--mark", mark)]
+        return commands.quoted(*call, *arguments)
 
     def command_of_shared(self, wildcards, output, resources):
         """The call of scripts/train.py for the runs that share a job, for the shell. It is asked
