@@ -52,6 +52,11 @@ class Project:
         self.config = folder / "mine.yaml"
         self.results = folder / "results" / "mine"
 
+    def copied(self, folder):
+        """A copy in another place, which a test may change."""
+        shutil.copytree(self.folder, folder, symlinks=True, ignore=GOING)
+        return Project(folder)
+
     def snakemake(self, *arguments, cores="2", cwd=None, forked=False, **popen):
         """Its process. A forked one starts sooner, and its signals pass through another."""
         command = (

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
-from project import GOING, Project, copy
+from project import Project, copy
 from snakemake.iocontainers import Wildcards
 
 from allcores.analysis import collect
@@ -71,10 +71,9 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def project(finished, tmp_path, monkeypatch):
     """Another copy of the finished study, where this process is, too."""
-    folder = tmp_path / "moved"
-    shutil.copytree(finished.folder, folder, symlinks=True, ignore=GOING)
-    monkeypatch.chdir(folder)
-    return Project(folder)
+    project = finished.copied(tmp_path / "moved")
+    monkeypatch.chdir(project.folder)
+    return project
 
 
 class Decisions:

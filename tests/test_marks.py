@@ -2,12 +2,11 @@
 
 import os
 import re
-import shutil
 import time
 
 import pytest
 import yaml
-from project import GOING, RUNS, Project, copy
+from project import RUNS, copy
 
 from allcores.records import marks
 
@@ -71,9 +70,7 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def project(finished, tmp_path):
     """A copy of the miniature study, whose report is still to be made."""
-    folder = tmp_path / "moved"
-    shutil.copytree(finished.folder, folder, symlinks=True, ignore=GOING)
-    return Project(folder)
+    return finished.copied(tmp_path / "moved")
 
 
 def test_summary_and_dag_show_what_is_there(project):

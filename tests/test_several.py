@@ -14,7 +14,7 @@ import patience
 import pytest
 import yaml
 from conftest import ENVIRONMENT, ROOT
-from project import GOING, Project, copy
+from project import copy
 
 from allcores.campaign import journal
 from allcores.files import read_json, write_json
@@ -75,10 +75,9 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def project(finished, tmp_path, monkeypatch):
-    folder = tmp_path / "moved"
-    shutil.copytree(finished.folder, folder, symlinks=True, ignore=GOING)
-    monkeypatch.chdir(folder)
-    return Project(folder)
+    project = finished.copied(tmp_path / "moved")
+    monkeypatch.chdir(project.folder)
+    return project
 
 
 def weights():

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 import yaml
 from conftest import ENVIRONMENT, ROOT
 from patience import wait_for
-from project import GOING, MINIATURE, RUNS, Project, copy, unexplained_columns
+from project import MINIATURE, RUNS, Project, copy, unexplained_columns
 from test_strategies import alive
 
 
@@ -31,9 +30,7 @@ def finished(tmp_path_factory):
 @pytest.fixture
 def project(finished, tmp_path):
     """A copy of the finished study that a test may change; it stands in another place, too."""
-    folder = tmp_path / "moved"
-    shutil.copytree(finished.folder, folder, symlinks=True, ignore=GOING)
-    return Project(folder)
+    return finished.copied(tmp_path / "moved")
 
 
 def test_the_study_ends_with_tables_figures_and_report(finished):

@@ -65,7 +65,7 @@ rule train:
         f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_flag} > {{log:q}} 2>&1"
 
 
-# Runs of seconds share a job: planning/dealing.py says which. Runs that follow a choice have one, too:
+# Runs of seconds share a job: planning/dealing.py says which. Runs that follow a choice also have one:
 # which they are is known when it begins. Its name is new in each call, so that it always runs.
 rule train_several:
     input:

@@ -149,8 +149,8 @@ class RunJobs:
         return forced is None or not forced.isdisjoint(("train", "train_several"))
 
     def request(self, members):
-        """The marks of runs. Those that are not valid are trained, in jobs of their own or shared
-        ones, which have a mark, too; stored runs that are valid have none.
+        """The marks of runs. Those that are not valid are trained, in jobs of their own or in
+        shared jobs, which have a mark each; stored runs that are valid have none.
 
         Args:
             members: paths of the runs, and Slots.
@@ -195,7 +195,7 @@ class RunJobs:
             if isinstance(member, Slot):
                 self._share([member])
             else:
-                self.mark_of[path] = self.call.ledger.run_anew(path)
+                self.mark_of[path] = self.call.ledger.run_to_train(path)
 
     def _named(self, member):
         """The path of a member; of a Slot, that of a candidate, another one for each place."""
@@ -375,7 +375,7 @@ class RunJobs:
             }
             write_json(file, read_json(file) | {"runs": arguments})
         if len(runs) == 1:
-            marks = [output[0], self.call.ledger.run_anew(runs[0].path)]
+            marks = [output[0], self.call.ledger.run_to_train(runs[0].path)]
             return self._command_of(runs[0], marks, resources)
         return commands.quoted(*self._call(PROGRAM), "--job", file, "--mark", output[0])
 

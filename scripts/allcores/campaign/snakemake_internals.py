@@ -74,7 +74,7 @@ def jobs_at_once(workflow):
 
 
 def offer_memory(workflow, megabytes):
-    """Let runs be packed by memory, too, unless the user gave --resources mem_mb=..."""
+    """Let runs also be packed by memory, unless the user gave --resources mem_mb=..."""
     if "mem_mb" not in workflow.global_resources:
         workflow.register_resource("mem_mb", megabytes)
 

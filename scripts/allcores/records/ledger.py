@@ -125,7 +125,7 @@ class Ledger:
         return max(self.most_cores, recipes.cores_measured(self.recipe_file(run)))
 
     def recipe(self, run):
-        """The mark of a Run's recipe; None, too, if it needs none."""
+        """The mark of a Run's recipe; None also where it needs none."""
         return self._recipe(self.recipe_file(run)) if run.has_auto else None
 
     @functools.cache  # noqa: B019
@@ -141,8 +141,8 @@ class Ledger:
         """The mark of a run in a folder of its own; stored runs that are valid have none."""
         return self._run(path, self.wrong_with_run(path))
 
-    def run_anew(self, path):
-        """The mark by which a run is trained that is valid, but forced."""
+    def run_to_train(self, path):
+        """The mark of a run that is to be trained, even if it is valid."""
         return self.run(path) or self._run(path, "")
 
     def _run(self, path, problem):

@@ -1,7 +1,7 @@
 """An executor plugin for Snakemake: `executor: allcores-slurm`, as profiles/slurm has it.
 
 It is the executor of snakemake-executor-plugin-slurm, with methods of its own where that one loses
-jobs: it waits for ever for those that squeue has forgotten, gives all up in an outage of five
+jobs: it never stops waiting for those that squeue has forgotten, gives all up in an outage of five
 minutes, asks a database that there may not be, and calls a submission failed at a limit that
 passes. What depends on the call is told by follow(): see allcores/campaign/slurm_jobs.py.
 
