@@ -214,6 +214,7 @@ class Allocation:
                 config["studies"]["wide"] = first | of_wide
 
         self.project.configure(change)
+        give_back_drained_nodes(slurm)
         asked = asked or [f"--nodes={nodes}", "--exclusive", "--mem=6000"]
         command = ["sbatch", "--parsable", f"--chdir={folder}", "--time=60", *asked]
         command.append(ROOT / "profiles" / "allocation.sh")
@@ -230,7 +231,11 @@ class Allocation:
 
     def ended(self, limit=200):
         """The state in which it has ended."""
-        wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), limit)
+        try:
+            wait_for(lambda: self.state() not in ("PENDING", "RUNNING", "COMPLETING"), limit)
+        except AssertionError:
+            print(says(self.slurm, "sinfo", "-R"), says(self.slurm, "squeue"), self.log.read_text())
+            raise
         return self.state()
 
     def ends_well(self):
@@ -244,6 +249,13 @@ class Allocation:
 
     def is_like_a_local_call(self, folder):
         return ends_like_a_local_call(self.project, folder)
+
+
+def give_back_drained_nodes(slurm):
+    """On a crowded machine SLURM takes a slow end of a job for a broken node, and drains it."""
+    for line in says(slurm, "sinfo", "-h", "-N", "-t", "drain", "-o", "%N %E").splitlines():
+        print("drained:", line)
+        says(slurm, "scontrol", "update", f"nodename={line.split()[0]}", "state=resume")
 
 
 def kill_node(slurm, name):

@@ -162,7 +162,7 @@ def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, node
         says(slurm, "sbatch", "--output=/dev/null", *urgent)
     else:  # as SLURM does two minutes before the end
         says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
-    wait_for(lambda: allocation.state() == "PENDING", 60)
+    wait_for(lambda: allocation.state() == "PENDING")
     saved = {file.parent for file in checkpoints.rglob("latest.allcores")}
     assert len(saved) == begun, allocation.logs()
     allocation.ends_well()
