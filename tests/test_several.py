@@ -19,7 +19,6 @@ from project import copy
 from allcores.campaign import journal
 from allcores.files import read_json, write_json
 from allcores.machine import costs, lifetime
-from allcores.planning import dealing
 from allcores.stacking import several
 from allcores.stacking.several import SharedJob
 from allcores.study import grid, run_files, schema, sweeps
@@ -302,36 +301,6 @@ def test_a_job_that_is_ended_keeps_what_it_has_trained(tmp_path, how, monkeypatc
     time.sleep(0.1)
     project.call("--unlock")
     assert f"{4 - kept} runs trained" in project.call("--until", "train", "train_several")
-
-
-def test_jobs_are_as_many_as_keep_the_cores_busy():
-    config = schema.defaults() | {
-        "models": {"mlp": {"batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}},
-        "studies": {
-            "a": {"datasets": ["digits"], "folds": 5, "models": ["mlp"], "seeds": [*range(8)]}
-        },
-        "precision": "fp32",
-        "memory_format": "contiguous",
-    }
-    runs = list(grid.expand(config).runs.values())
-    assert len(runs) == 40
-    for cores, seconds, wanted, jobs, per_job, expected in [
-        (2, 1.0, 10, None, None, 8),  # four for each core
-        (2, 0.2, 10, None, None, 4),  # that take two seconds each
-        (2, 0.01, 10, None, None, 2),  # one for each core
-        (48, 0.01, 10, None, None, 40),  # no more than runs
-        (2, 5.0, 10, None, None, 20),  # as many as take ten seconds
-        (None, 0.1, 600, 100, None, 1),  # of a cluster
-        (None, 9.0, 600, 4, None, 4),  # as many as it may have at once
-        (None, 9.0, 600, 100, None, 12),  # that take half a minute each
-        (2, 0.01, 10, None, 7, 6),
-    ]:
-        groups = dealing.deal(runs, lambda run, s=seconds: s, cores, wanted, jobs, per_job)
-        assert len(groups) == expected
-        assert sorted(run.path for group in groups for run in group) == sorted(
-            run.path for run in runs
-        )
-        assert max(map(len, groups)) - min(map(len, groups)) <= 1
 
 
 def test_a_store_that_was_cut_in_a_line_goes_on_with_a_new_one(tmp_path):

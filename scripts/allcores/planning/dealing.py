@@ -9,8 +9,10 @@ SHORT = 10.0
 # Seconds that a job should take: where cores of this machine wait for it; as a step on the nodes of
 # an allocation; as a job that is submitted to a cluster.
 LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
-# Jobs per core, so that none is idle for long at the end, unless they would take less than so many
-# seconds: a job costs most of one to start, and one that is submitted some to be noticed.
+# Jobs per core where there are several kinds, so that none is idle for long at the end, unless they
+# would take less than so many seconds: a job costs most of one to start, and one that is submitted
+# some to be noticed. Of one kind all jobs take equally long; then there is one for each core, as
+# stacks are the faster the larger they are.
 JOBS_PER_CORE, LEAST, LEAST_SUBMITTED = 4, 2.0, 30.0
 
 
@@ -49,20 +51,26 @@ def deal(runs, seconds_of, cores, wanted, jobs=1, runs_per_job=None):
     work = {key: math.fsum(map(seconds_of, members)) for key, members in kinds.items()}
     groups = []
     for key, members in kinds.items():
-        at_once = cores // members[0].cores_on_node if cores else 0
         share = work[key] / math.fsum(work.values())
-        fewest = max(min(JOBS_PER_CORE * at_once * share, work[key] / LEAST), at_once * share)
-        if not cores:
+        if cores:
+            at_once = cores // members[0].cores_on_node * share
+            fewest = max(at_once, min(JOBS_PER_CORE * at_once, work[key] / LEAST))
+            fewest = fewest if len(kinds) > 1 else at_once
+        else:
             fewest = min(jobs * share, work[key] / LEAST_SUBMITTED)
         count = min(len(members), max(1, math.ceil(max(fewest, work[key] / wanted))))
         if runs_per_job:
             count = math.ceil(len(members) / runs_per_job)
         members.sort(key=lambda run: (repr(run.model.options), run.path))
-        groups += _equal_parts(members, count)
+        groups += _equal_parts(members, count, seconds_of if not runs_per_job else lambda _: 1.0)
     return groups
 
 
-def _equal_parts(members, count):
-    """A list cut into parts whose lengths differ by one at most."""
-    bounds = [len(members) * part // count for part in range(count + 1)]
-    return [members[low:high] for low, high in itertools.pairwise(bounds)]
+def _equal_parts(members, count, seconds_of):
+    """A list of Runs cut into so many parts of about equal expected seconds."""
+    parts, total = defaultdict(list), math.fsum(map(seconds_of, members))
+    ended = itertools.accumulate(map(seconds_of, members))
+    for run, end in zip(members, ended, strict=True):
+        middle = end - seconds_of(run) / 2
+        parts[int(count * middle / total)].append(run)
+    return list(parts.values())

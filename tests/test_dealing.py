@@ -1,0 +1,47 @@
+"""Which runs share a job: as many jobs as keep the cores busy, of about equal length."""
+
+from allcores.planning import dealing
+from allcores.study import grid, schema
+
+
+def runs_of(*models):
+    """40 Runs of each of these models."""
+    entry = {"batch_size": 8, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}
+    study = {"datasets": ["digits"], "folds": 5, "models": [*models], "seeds": [*range(8)]}
+    config = schema.defaults() | {
+        "models": dict.fromkeys(models, entry),
+        "studies": {"a": study},
+        "precision": "fp32",
+        "memory_format": "contiguous",
+    }
+    return list(grid.expand(config).runs.values())
+
+
+def test_jobs_are_as_many_as_keep_the_cores_busy():
+    one, two = runs_of("mlp"), runs_of("mlp", "lenet")
+    for runs, cores, seconds, wanted, jobs, per_job, expected in [
+        (one, 2, 1.0, 10, None, None, 4),  # as many as take ten seconds
+        (one, 2, 0.2, 10, None, None, 2),  # one for each core
+        (one, 48, 0.01, 10, None, None, 40),  # no more than runs
+        (two, 2, 1.0, 10, None, None, 8),  # of two kinds four for each core
+        (two, 2, 0.1, 10, None, None, 4),  # that take two seconds each
+        (two, 2, 0.01, 10, None, None, 2),  # one for each core
+        (one, None, 0.1, 600, 100, None, 1),  # of a cluster
+        (one, None, 9.0, 600, 4, None, 4),  # as many as it may have at once
+        (one, None, 9.0, 600, 100, None, 12),  # that take half a minute each
+        (one, 2, 0.01, 10, None, 7, 6),
+    ]:
+        groups = dealing.deal(runs, lambda run, s=seconds: s, cores, wanted, jobs, per_job)
+        assert len(groups) == expected
+        assert sorted(run.path for group in groups for run in group) == sorted(
+            run.path for run in runs
+        )
+        assert max(map(len, groups)) - min(map(len, groups)) <= 1
+
+
+def test_jobs_take_about_equally_long_where_runs_do_not():
+    seconds = {run.path: 0.1 + run.seed for run in runs_of("mlp")}
+    groups = dealing.deal(runs_of("mlp"), lambda run: seconds[run.path], 2, 100)
+    took = [sum(seconds[run.path] for run in group) for group in groups]
+    assert len(took) == 2 and abs(took[0] - took[1]) <= max(seconds.values())
+    assert sum(map(len, groups)) == 40
