@@ -21,6 +21,7 @@ if __name__ == "__main__":
     add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of the results")
     add("--study", required=True, metavar="NAME", help="which one of that config")
     add("--again", required=True, metavar="COMMAND", help="to show: makes all of this again")
+    add("--cores", type=int, default=1, metavar="N", help="draw so many figures at once")
     add("--without-missing", action="store_true", help="leave out runs without results")
     marks.add_flag(add)
     flags = parser.parse_args()
@@ -30,7 +31,7 @@ if __name__ == "__main__":
         table = suggestions.table(config, folder)
         if flags.without_missing:
             table = folder.without_missing(table)
-        writing.write(Study(config, table, folder, flags.study), flags.again)
+        writing.write(Study(config, table, folder, flags.study), flags.again, flags.cores)
         marks.put_all(flags.mark)
     except json.JSONDecodeError as error:
         sys.exit(f"report.py: {flags.config}: is not JSON: {error}")

@@ -47,9 +47,10 @@ for JOB in CALL.studies:
         localrule: True
         conda:
             "../../environment.yml"
+        threads: CALL.cores_of_a_report
         params:
             command=lambda wildcards, output, job=JOB: job.command(AGAIN, output.get("mark")),
         message:
             f"Make the tables and figures of the study {JOB.name}"
         shell:
-            "exec {params.command} > {log:q} 2>&1"
+            "exec {params.command} --cores {threads} > {log:q} 2>&1"

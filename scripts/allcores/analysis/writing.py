@@ -3,7 +3,9 @@
 import functools
 import re
 import time
+from concurrent.futures import ProcessPoolExecutor
 from html import escape
+from multiprocessing import get_context
 from pathlib import Path
 
 import jinja2
@@ -12,6 +14,7 @@ import yaml
 
 from allcores.analysis import collect, methods, products, style, tidy, verdict, wording
 from allcores.analysis.selection import SWEPT_COLUMN
+from allcores.machine import lifetime
 
 TEMPLATES = Path(__file__).parent / "templates"
 # The page opens with at most so many sentences and figures.
@@ -20,12 +23,13 @@ LEAD, LEADING = 4, 3
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
 
 
-def write(study, again):
+def write(study, again, cores=1):
     """Write all files of a Study: tidy CSVs, tables, figures, and a page that shows them.
 
     Args:
         study: a study.Study.
         again: the command that makes all of this again, to be shown.
+        cores: how many figures are drawn at once.
 
     Raises:
         ValueError: a result is damaged, or belongs to another run than the config's.
@@ -41,33 +45,50 @@ def write(study, again):
         frame.to_csv(study.tidy[name], index=False)
     frames = {name: tidy.read(path) for name, path in (study.tidy | study.csvs_of_other).items()}
     frames |= {"predictions": predictions, "facts": study.facts}
-    # Tables first: figures are drawn from them.
-    for product in sorted(study.products, key=lambda item: item.kind != "table"):
-        started = time.perf_counter()
-        frames |= _write_product(product, frames, folder)
-        caption = folder / "captions" / f"{product.name}.rst"
-        caption.parent.mkdir(exist_ok=True)
-        caption.write_text(study.facts.filled(product.caption) + "\n")
-        print(f"{time.perf_counter() - started:5.2f} s  {product.name}", flush=True)
+    (folder / "captions").mkdir(exist_ok=True)
+    for product in study.products:
+        caption = study.facts.filled(product.caption)
+        (folder / "captions" / f"{product.name}.rst").write_text(caption + "\n")
+    for product in study.products:
+        if product.kind == "table":
+            frames[product.name] = _write_table(product, frames, folder)
+    figures = [product for product in study.products if product.kind == "figure"]
+    forked = get_context("fork"), _keep, (frames, folder)  # which are not copied
+    with ProcessPoolExecutor(cores, *forked) as pool:
+        for product, seconds in zip(figures, pool.map(_write_figure, figures), strict=True):
+            print(f"{seconds:5.2f} s  {product.name}", flush=True)
     sentences = _write_report(study, frames, again)
     print(*sentences, sep="\n")
     (folder / "verdict.rst").write_text(verdict.as_rst(study.name, sentences))
     study.write_made(made_of)
 
 
-def _write_product(product, frames, folder):
-    """Write a table as CSV and HTML or a figure as PNG and SVG; returns the table as it is
-    read, {name: frame}, or {} for a figure."""
-    module, stem = products.load(product.name), folder / product.name
-    inputs = {name: frames[name] for name in product.inputs}
-    if product.kind == "table":
-        table = module.table(**inputs)
-        table.to_csv(f"{stem}.csv", index=False)
-        Path(f"{stem}.html").write_text(of_table(product, table, frames["facts"]))
-        return {product.name: tidy.read(f"{stem}.csv")}
-    first = next(iter(inputs.values()))
-    style.save(style.empty() if first.empty else module.figure(**inputs), stem)
-    return {}
+def _write_table(product, frames, folder):
+    """Write a table as CSV and HTML; returns it as it is read."""
+    table = products.load(product.name).table(**{name: frames[name] for name in product.inputs})
+    stem = folder / product.name
+    table.to_csv(f"{stem}.csv", index=False)
+    Path(f"{stem}.html").write_text(of_table(product, table, frames["facts"]))
+    return tidy.read(f"{stem}.csv")
+
+
+def _keep(frames, folder):
+    """Begin a process that draws figures from these frames."""
+    lifetime.die_with_parent()
+    DRAWN.update(frames=frames, folder=folder)
+
+
+DRAWN = {}  # of a process that draws
+
+
+def _write_figure(product):
+    """Write a figure as PNG and SVG; returns the seconds that it took."""
+    began = time.perf_counter()
+    inputs = {name: DRAWN["frames"][name] for name in product.inputs}
+    is_empty = next(iter(inputs.values())).empty
+    figure = style.empty() if is_empty else products.load(product.name).figure(**inputs)
+    style.save(figure, DRAWN["folder"] / product.name)
+    return time.perf_counter() - began
 
 
 def _write_report(study, frames, again):

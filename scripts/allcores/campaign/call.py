@@ -39,6 +39,7 @@ from allcores.study.run import digest
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
 RESTARTS = "SLURM_RESTART_COUNT"
+DRAWING = 4  # cores: of some ten figures one or two take long
 
 
 class Call:
@@ -125,6 +126,11 @@ class Call:
     def most_cores(self):
         """The cores of this call; on a cluster, the most that a run takes on a node."""
         return self.cores_of_a_run or max(run.cores_on_node for run in self.table.runs.values())
+
+    @property
+    def cores_of_a_report(self):
+        """How many cores draw the figures of a study."""
+        return min(DRAWING, self.local_cores or 1)
 
     @property
     def nodes(self):

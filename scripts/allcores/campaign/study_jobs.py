@@ -161,7 +161,8 @@ def make_without_missing(call):
     for job in sorted(outdated, key=lambda job: bool(job.csvs_of_other)):
         log = Path(call.folder.report_log(job.name))
         log.parent.mkdir(parents=True, exist_ok=True)
-        arguments = map(str, job.arguments(commands.again(*call.given)))
+        given = [*job.arguments(commands.again(*call.given)), "--cores", call.cores_of_a_report]
+        arguments = map(str, given)
         with log.open("w") as output:
             made = subprocess.run(
                 [sys.executable, programs.PROGRAMS / "report.py", *arguments],
