@@ -178,14 +178,6 @@ class Study:
         return f"{self.place}/report.html"
 
     @property
-    def other_files(self):
-        """The files that are not in Snakemake's report: other formats, captions."""
-        names = ["verdict.rst", "predictions.parquet", MADE]
-        for product in self.products:
-            names += [*product.files[1:], f"captions/{product.name}.rst"]
-        return [f"{self.place}/{name}" for name in names]
-
-    @property
     def report_items(self):
         """(file, file of its caption, labels) of each item of Snakemake's report."""
         for product in self.products:
@@ -196,8 +188,10 @@ class Study:
     @property
     def files(self):
         """All files of the study."""
-        in_report = [file for file, *_ in self.report_items]
-        return [*self.tidy.values(), self.page, *in_report, *self.other_files]
+        names = ["verdict.rst", "predictions.parquet", MADE]
+        for product in self.products:
+            names += [*product.files, f"captions/{product.name}.rst"]
+        return [*self.tidy.values(), self.page, *(f"{self.place}/{name}" for name in names)]
 
     @property
     def made_of(self):

@@ -192,7 +192,7 @@ class Call:
         members = dict.fromkeys((*self.table.required, *members))
         datas = (self.ledger.data(run) for run in self.table.runs.values())
         data = {mark for marks_of_run in datas for mark in marks_of_run}
-        files = [file for job in self.studies for file in (*filter(None, [job.mark]), *job.files)]
+        files = [file for job in self.studies for file in job.outputs]
         return [*self.runs.request(members), *sorted(data), *files]
 
     @functools.cached_property

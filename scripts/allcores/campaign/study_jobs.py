@@ -48,6 +48,13 @@ class StudyJob(Study):
         return self.call.ledger.report(self, [job.mark for job in self._others])
 
     @property
+    def outputs(self):
+        """What the call asks for. The other files lie beside it: where one is gone or has changed,
+        another mark is asked for."""
+        shown = [file for file, *_ in self.report_items]
+        return [*filter(None, [self.mark]), *self.tidy.values(), self.page, *shown]
+
+    @property
     def marks(self):
         """{"mark": the mark}, for the outputs of a rule; jobs of a cluster make no report."""
         return {"mark": self.mark} if self.call.is_main and self.mark else {}

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 from functools import partial
-from pathlib import Path
 
 from allcores.files import read_json
 from allcores.machine import lifetime
@@ -30,14 +29,17 @@ class SharedJob:
     """
 
     def __init__(self, file):
-        self.done_file = Path(file).with_suffix(".trained")
-        done = self.done_file.read_text().splitlines() if self.done_file.exists() else []
         job = read_json(file)
         self.folder, self.name = ResultsFolder(job["results"]), f"{file.parent.name}_{file.stem}"
+        done = self.trained()
         self.to_train = {path: flags for path, flags in job["runs"].items() if path not in done}
         progress.of_process.start_file(
             self.folder.shared_job(file.parent.name, file.stem, "jsonl"), trained=done
         )
+
+    def trained(self):
+        """Paths of the runs of this job whose results are stored."""
+        return {run.path for run in self.folder.store.of_job(self.name)}
 
     def begin(self, path):
         progress.of_process.begin(path)
@@ -46,8 +48,6 @@ class SharedJob:
     def end(self, path, output):
         """Store the results of a run, which it has written into a folder."""
         self.folder.keep(self.name, path, output)
-        with self.done_file.open("a") as file:
-            file.write(f"{path}\n")
         progress.of_process.end(TRAINED, path)
         print(f"{TRAINED}: {path}", flush=True)
 
@@ -67,13 +67,14 @@ class SharedJob:
         from pyarrow import parquet  # noqa: F401 - before forking, or each run would import it
 
         alone, failed = self._stacked(stack, program), []
+        stacked = self.trained()
         for path in self.to_train:
             if path in alone:
                 self.begin(path)
                 if _in_child(partial(program, train_one, self.to_train[path])) == 0:
                     self.end(path, output_of(self.to_train[path]))
                     continue
-            elif path in self.done_file.read_text().splitlines():
+            elif path in stacked:
                 continue
             failed.append(path)
             progress.of_process.end(FAILED, path)
@@ -83,7 +84,6 @@ class SharedJob:
     def _stacked(self, stack, program):
         """Train what can be stacked; returns the paths of the other runs, of all if the process
         that sorts them out ends before it has."""
-        self.done_file.touch()
         read, write = os.pipe()
 
         def train():

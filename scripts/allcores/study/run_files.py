@@ -183,6 +183,11 @@ class Store:
         """The NAME.jsonl of each job that has added runs."""
         return [file for file in self.folder.glob("*.jsonl") if NAME.fullmatch(file.stem)]
 
+    def of_job(self, name):
+        """The StoredRuns that a job, CALL_NUMBER, has added so far."""
+        index = self.folder / f"{name}.jsonl"
+        return stored(index) if index.exists() else []
+
     def read_again(self):
         """Forget what was read: other processes have added runs."""
         self._runs = None
