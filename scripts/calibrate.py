@@ -1,7 +1,6 @@
 """Measure which recipe trains a model fastest on the cores of this job."""
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 
@@ -21,13 +20,7 @@ def main(flags):
     cores.set_thread_variables(flags.cores)
     lean_torch.import_torch()
     run, available = Run.from_json(flags.settings), min(flags.cores, cores.allowed())
-    if flags.known and recipes.take_over(flags.known, run, available, flags.output):
-        print(f"measured before, in {flags.known}")
-    else:
-        recipes.calibrate(run, flags.data, available, flags.output)
-    if flags.known and not recipes.is_sound(flags.known):
-        flags.known.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(flags.output, flags.known)
+    recipes.calibrate(run, flags.data, available, flags.output)
     marks.put_all(flags.mark)
 
 
@@ -37,7 +30,6 @@ if __name__ == "__main__":
     add("--settings", required=True, metavar="JSON", help="settings of a run with that recipe")
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the recipe")
-    add("--known", type=Path, metavar="FILE", help="copy to reuse, or to write")
     marks.add_flag(add)
     add("--cores", required=True, type=int, metavar="N", help="how many it may use")
     flags = parser.parse_args()

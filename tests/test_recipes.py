@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 from conftest import LENET, vary
+from project import copy
 
 from allcores.parallel import failures
 from allcores.study import checks, grid, sweeps
@@ -253,3 +254,28 @@ def test_a_recipe_is_a_models_or_the_configs_and_a_list_compares():
         ("both-precisionbf16", "bf16", "contiguous"),
         ("other", "auto", "contiguous"),
     }
+
+
+def test_what_another_processor_has_measured_stays(tmp_path):
+    """As in a folder that two machines share."""
+    project = copy(tmp_path)
+
+    def change(config):
+        config["memory_format"] = AUTO
+        config["studies"]["first"] |= {"models": ["mlp"], "strategies": ["serial"]}
+
+    project.configure(change)
+    project.call("--until", "train", "train_several")
+    file = project.results / "recipes" / "tiny" / "mlp_all.json"
+    record = Record.read(file)
+    made_of = json.dumps(json.loads(record.made_of) | {"processor": "another one"})
+    Record(made_of, content=record.content).write(file)
+    content = file.read_bytes()
+    assert not project.planned("--until", "train", "train_several").get("total")
+    project.configure(lambda config: config["models"]["mlp"].update(epochs=3))
+    project.call("--until", "train", "train_several")
+    assert file.read_bytes() == content
+    assert [one.name for one in file.parent.glob("*.json") if one != file] == [
+        recipes.for_this_processor(file).name
+    ]
+    assert not project.planned("--until", "train", "train_several").get("total")

@@ -68,7 +68,6 @@ class RunJobs:
             *self._call(PROGRAM.with_name("calibrate.py")),
             *["--settings", run.to_json()],
             *["--data", self.folder.data(run)],
-            *["--known", self._copy_of_recipe(run)],
             *["--output", self.call.ledger.recipe_file(run)],
             *["--mark", output[0]],
         )
@@ -300,10 +299,6 @@ class RunJobs:
         """The dataset; a job of a cluster finds it there."""
         mark = self.call.ledger.dataset(wildcards.dataset) if self.call.is_main else None
         return [ancient(mark)] if mark else []
-
-    def _copy_of_recipe(self, run):
-        """The copy of a Run's recipe, whose name has a digest of its cache key."""
-        return f"{self.folder.plan_file('recipes')}/{recipes.file_name(run)}"
 
     def threads(self, wildcards, input):
         """The cores of a run: on all nodes if Snakemake packs them, else on one. An exclusive run

@@ -199,7 +199,8 @@ class Planner:
         from allcores.planning import measuring
 
         self.say(f"measuring how {run.model.label} computes fastest")
-        measuring.calibrate(run, self.sizes(run), self._cores_of_recipe(run), self._recipe(run))
+        file = self._recipe(run, table)
+        measuring.calibrate(run, self.sizes(run), self._cores_of_recipe(run), file)
         return self.with_known_recipe(run, table)
 
     def with_known_recipe(self, run, table):
@@ -207,18 +208,15 @@ class Planner:
         has measured it."""
         if not run.has_auto:
             return run
-        of_campaign = Path(self.folder.recipe_of(run, table))
-        for file in (of_campaign, self._recipe(run)):
-            if recipes.is_of(file, run, self._cores_of_recipe(run)):
-                return recipes.fill_in(run, file, self.available)
-        return None
+        file = self._recipe(run, table)
+        is_known = recipes.is_of(file, run, self._cores_of_recipe(run))
+        return recipes.fill_in(run, file, self.available) if is_known else None
 
     def _cores_of_recipe(self, run):
         return min(self.available, cores.allowed()) if run.threads_per_worker == AUTO else 1
 
-    def _recipe(self, run):
-        """The file of the recipe that a plan measures."""
-        return Path(self.folder.plan_file("recipes")) / recipes.file_name(run)
+    def _recipe(self, run, table):
+        return recipes.for_this_processor(self.folder.recipe_of(run, table))
 
 
 def _has_room(run):

@@ -115,7 +115,14 @@ class Ledger:
         return None
 
     def recipe_file(self, run):
-        return self.folder.recipe_of(run, self.table)
+        """The file of a Run's recipe. What another kind of processor has measured stays; on a
+        cluster each node then looks for its own."""
+        file = self.folder.recipe_of(run, self.table)
+        return file if self.is_on_cluster else self._recipe_here(file)
+
+    @functools.cache  # noqa: B019
+    def _recipe_here(self, file):
+        return str(recipes.for_this_processor(file))
 
     def cores_of_recipe(self, run):
         """For how many cores it is measured how a Run computes fastest: as many as before, if that

@@ -126,19 +126,6 @@ def calibrate(run, data_folder, available, file):
         launch.run_ranks(target, 1, 0, most)
 
 
-def take_over(source, run, available, file):
-    """Copy a recipe file, if it was measured for this run; returns whether it was.
-
-    Args:
-        run, available: as in calibrate().
-    """
-    if not is_of(source, run, available):
-        return False
-    Path(file).parent.mkdir(parents=True, exist_ok=True)
-    Record.read(source).write(file)
-    return True
-
-
 def is_of(file, run, available, processor=None):
     """Whether a file holds the fastest recipe of a run, for that many cores.
 
