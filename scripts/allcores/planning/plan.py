@@ -119,7 +119,8 @@ class Planner:
         ]
 
     def _planned(self, path, run, table):
-        sizes, measurement = self.sizes(run), self.measurement(run)
+        sizes = self.sizes(run)
+        measurement = self.measurements.of(Workload.of(run, sizes))
         return Planned(
             path,
             run,
@@ -128,15 +129,6 @@ class Planner:
             measurement.weights_bytes,
             measurement.prediction(run, sizes, table.conditions[path].curves),
         )
-
-    def measurement(self, run):
-        """The Measurement for a run, measured if it is not known, however few cores there are."""
-        sizes = self.sizes(run)
-        workload = Workload.of(run, sizes)
-        if not self.measurements.of(workload):
-            measurement = self._measured(workload, sizes, f"measuring {workload.title}")
-            self.measurements.keep(workload, measurement)
-        return self.measurements.of(workload)
 
     def measure(self, table):
         """Measure the workloads of the runs of a grid.Table that have not been measured yet.
@@ -174,10 +166,9 @@ class Planner:
         """The Sizes of a run."""
         sizes = Sizes.of(run, self.folder.data(run))
         if sizes is None:
-            info = f"{self.folder.data(run)}/dataset.json"
             raise ValueError(
                 f"the dataset {run.dataset.label} is unknown until it is prepared: "
-                f"{programs.snakemake()} --cores 1 {info}, with the same config"
+                f"{programs.snakemake()} --cores 1 --until prepare_dataset, with the same config"
             )
         return sizes
 
