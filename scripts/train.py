@@ -154,10 +154,11 @@ def with_recipe(request, flags, data_folder):
     file = flags.recipe or BY_HAND / "recipes" / recipes.file_name(request)
     if flags.recipe and request.nodes == 1:  # several nodes share one recipe
         file = recipes.for_this_processor(file)
-    needed = cores.allowed() if request.threads_per_worker == AUTO else 1
+    available = min(cores.allowed(), flags.cores_of_call or cores.allowed())
+    needed = available if request.threads_per_worker == AUTO else 1
     if recipes.cores_measured(file) < needed:
         print("measuring the fastest recipe for this model on this machine", flush=True)
-        recipes.calibrate(request, data_folder, cores.allowed(), file)
+        recipes.calibrate(request, data_folder, available, file)
     run = recipes.fill_in(request, file, flags.cores or cores.allowed())
     print(f"fastest: {', '.join(map(str, run.recipe.values()))} thread(s)", flush=True)
     return run

@@ -9,6 +9,7 @@ import yaml
 from project import RUNS, copy
 
 from allcores.records import marks
+from allcores.study import run_files
 
 # Two folds of four small candidates, of which two go on after an epoch.
 SELECTING = """
@@ -172,6 +173,28 @@ def test_studies_that_may_choose_the_same_run_train_it_once(tmp_path):
     said = project.call()
     # Two candidates in two folds: two and three inner runs each, and each of them as it is.
     assert "\n24 runs trained, 0 of them diverged; 0 missing" in said
+    assert project.planned() == {}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"models": ["mlp-hidden8-lr0.01", "mlp-hidden8-lr0.1"]}),
+        ({}, {"models": ["mlp-hidden16-lr0.1", "mlp-hidden8-lr0.01"]}),
+        ({"halving": 3}, {"halving": 2}),
+    ],
+    ids=["fewer candidates", "fewer, the first another one", "other rungs"],
+)
+def test_choices_that_overlap_train_each_run_once(tmp_path, one, other):
+    project = copy(tmp_path)
+    config = yaml.safe_load(SELECTING)
+    study = config["studies"]["first"]
+    del study["halving"]
+    config["studies"] = {"first": study | one, "second": study | other}
+    project.config.write_text(yaml.safe_dump(config))
+    said = project.call()
+    runs = len(run_files.below(project.results))
+    assert f"\n{runs} runs trained, 0 of them diverged; 0 missing" in said
     assert project.planned() == {}
 
 

@@ -279,3 +279,13 @@ def test_what_another_processor_has_measured_stays(tmp_path):
         recipes.for_this_processor(file).name
     ]
     assert not project.planned("--until", "train", "train_several").get("total")
+
+
+def test_a_run_measures_nothing_again_for_cores_that_its_call_has_not(tmp_path):
+    """A call on fewer cores than there are."""
+    project = copy(tmp_path)
+    study = {"models": ["mlp"], "strategies": ["serial"], "threads_per_worker": [AUTO]}
+    project.configure(lambda config: config["studies"]["first"].update(study))
+    project.call("--until", "train", "train_several", cores="1")
+    logs = [*(project.results / "logs" / "train").rglob("*.log")]
+    assert logs and not any("measuring the fastest" in log.read_text() for log in logs)

@@ -40,6 +40,7 @@ for JOB in CALL.studies:
                 report(file, caption=str(caption), category=JOB.name, labels=labels)
                 for file, caption, labels in JOB.report_items
             ],
+            beside=JOB.other_formats,
         log:
             CALL.folder.report_log(JOB.name),
         # On a cluster, it runs where snakemake was called.

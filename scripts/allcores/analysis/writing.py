@@ -1,9 +1,11 @@
 """Write the files of a study: tidy CSVs, tables and figures, and pages, each self-contained."""
 
 import functools
+import os
 import re
 import time
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from html import escape
 from multiprocessing import get_context
 from pathlib import Path
@@ -53,10 +55,15 @@ def write(study, again, cores=1):
         if product.kind == "table":
             frames[product.name] = _write_table(product, frames, folder)
     figures = [product for product in study.products if product.kind == "figure"]
-    forked = get_context("fork"), _keep, (frames, folder)  # which are not copied
-    with ProcessPoolExecutor(cores, *forked) as pool:
-        for product, seconds in zip(figures, pool.map(_write_figure, figures), strict=True):
-            print(f"{seconds:5.2f} s  {product.name}", flush=True)
+    for product in figures:  # once, and where fingerprint.loaded() sees what they import
+        products.load(product.name)
+    forked = get_context("fork"), _keep, (frames, folder, os.getpid())  # which are not copied
+    try:
+        with ProcessPoolExecutor(cores, *forked) as pool:
+            for product, seconds in zip(figures, pool.map(_write_figure, figures), strict=True):
+                print(f"{seconds:5.2f} s  {product.name}", flush=True)
+    except BrokenProcessPool:
+        raise ValueError("a process that drew figures was killed; is there memory?") from None
     sentences = _write_report(study, frames, again)
     print(*sentences, sep="\n")
     (folder / "verdict.rst").write_text(verdict.as_rst(study.name, sentences))
@@ -72,13 +79,13 @@ def _write_table(product, frames, folder):
     return tidy.read(f"{stem}.csv")
 
 
-def _keep(frames, folder):
-    """Begin a process that draws figures from these frames."""
-    lifetime.die_with_parent()
-    DRAWN.update(frames=frames, folder=folder)
-
-
 DRAWN = {}  # of a process that draws
+
+
+def _keep(frames, folder, parent):
+    """Begin a process that draws figures from these frames."""
+    lifetime.die_with_parent(parent)
+    DRAWN.update(frames=frames, folder=folder)
 
 
 def _write_figure(product):

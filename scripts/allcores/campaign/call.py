@@ -129,8 +129,9 @@ class Call:
 
     @property
     def cores_of_a_report(self):
-        """How many cores draw the figures of a study."""
-        return min(DRAWING, self.local_cores or 1)
+        """How many cores draw the figures of a study, as reports are made side by side."""
+        cores = min(DRAWING, self.local_cores or 1)
+        return max(1, cores // max(1, len(self.studies)))
 
     @property
     def nodes(self):

@@ -17,6 +17,7 @@ from allcores.files import read_json, write_json
 from allcores.machine import warm_start
 from allcores.machine.warm_start import TORCH
 from allcores.planning import dealing
+from allcores.study import candidates
 from allcores.study.candidates import Slot
 from allcores.study.run import AUTO, PATH
 from allcores.training import recipes
@@ -166,18 +167,14 @@ class RunJobs:
         return is_open or not self.call.ledger.are_valid([member])
 
     def _deal(self, members):
-        """Decide which of these share jobs. Slots share with those of choices of the same rung: a
-        choice must not wait for a job that waits for it. Where the slots of several studies may
-        hold the same run, one job trains it once."""
+        """Decide which of these share jobs. Where the slots of several choices may hold the same
+        run, one job trains it once; others share with those of the same rung: a choice must not
+        wait for a job that waits for it."""
         self.call.try_out_models()
         self._deal_out([member for member in members if not isinstance(member, Slot)])
-        alike, rungs = defaultdict(list), defaultdict(list)
-        for slot in (member for member in members if isinstance(member, Slot)):
-            choice = self.table.choices[slot.choice]
-            is_inner = slot.fold is not None
-            paths = tuple(choice.paths_possible(slot).values())
-            alike[is_inner and len(choice.rungs), paths].append(slot)
-        for slots in alike.values():
+        rungs = defaultdict(list)
+        all_slots = [member for member in members if isinstance(member, Slot)]
+        for slots in candidates.that_overlap(all_slots, self.table.choices):
             if len({slot.choice for slot in slots}) > 1:
                 self._share(slots)
             else:
@@ -278,11 +275,13 @@ class RunJobs:
     def paths_to_train(self, wildcards):
         """Paths of those that are trained: what a choice keeps may be there and valid, or be
         trained by another job of this call."""
+        paths = {}
         for member in filter(self._is_known, self._members(wildcards)):
             path = self._path_of(member)
             is_member = not isinstance(member, Slot)
             if is_member or (path and path not in self.mark_of and self._is_to_train(path)):
-                yield path
+                paths[path] = None
+        return list(paths)
 
     def paths_possible(self, wildcards):
         """Paths of all runs that may be trained, before it is known which are."""

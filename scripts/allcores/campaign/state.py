@@ -23,7 +23,6 @@ AFTER = 4.0  # seconds that tables, figures and report take
 ASKING = 10.0  # seconds between two questions to SLURM
 MOST_JOBS = 12  # shown at once
 IN_QUEUE = ("PENDING", "CONFIGURING", "REQUEUED")  # SLURM's states of a job that waits
-ANY_THREADS = {"threads_per_worker": None}
 
 
 @dataclass(frozen=True)

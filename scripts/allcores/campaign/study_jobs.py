@@ -49,10 +49,17 @@ class StudyJob(Study):
 
     @property
     def outputs(self):
-        """What the call asks for. The other files lie beside it: where one is gone or has changed,
-        another mark is asked for."""
+        """What the call asks for. The mark stands for captions, too, and all else that is there:
+        where one is gone or has changed, it has another name."""
         shown = [file for file, *_ in self.report_items]
-        return [*filter(None, [self.mark]), *self.tidy.values(), self.page, *shown]
+        files = [*self.tidy.values(), self.page, *shown, *self.other_formats]
+        return [*filter(None, [self.mark]), *files]
+
+    @property
+    def other_formats(self):
+        """The files of tables and figures that Snakemake's report does not show."""
+        names = [name for product in self.products for name in product.files[1:]]
+        return [f"{self.place}/{name}" for name in names] + [self.predictions]
 
     @property
     def marks(self):

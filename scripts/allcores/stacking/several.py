@@ -39,7 +39,7 @@ class SharedJob:
 
     def trained(self):
         """Paths of the runs of this job whose results are stored."""
-        return {run.path for run in self.folder.store.of_job(self.name)}
+        return self.folder.store.of_job(self.name)
 
     def begin(self, path):
         progress.of_process.begin(path)
@@ -71,8 +71,12 @@ class SharedJob:
         for path in self.to_train:
             if path in alone:
                 self.begin(path)
-                if _in_child(partial(program, train_one, self.to_train[path])) == 0:
+                status, stop = _in_child(partial(program, train_one, self.to_train[path]))
+                if status == 0:  # even if it was told to stop as it had just ended
                     self.end(path, output_of(self.to_train[path]))
+                if stop:
+                    raise stop
+                if status == 0:
                     continue
             elif path in stacked:
                 continue
@@ -98,7 +102,9 @@ class SharedJob:
             with os.fdopen(read) as answer:
                 told.append(answer.read())
 
-        _in_child(partial(program, train), before_waiting=listen)
+        _, stop = _in_child(partial(program, train), before_waiting=listen)
+        if stop:
+            raise stop
         return set(json.loads(told[0]) if told[0] else self.to_train)
 
 
@@ -109,27 +115,27 @@ def _tell(pipe, paths):
 
 
 def _in_child(target, before_waiting=lambda: None):
-    """The exit status of target() in a process forked from this one.
+    """Call target() in a process forked from this one.
 
-    Raises:
-        KeyboardInterrupt: this process was told to stop, and has told the other one to.
+    Returns:
+        (its exit status, None; or the KeyboardInterrupt by which this process was told to stop, and
+        has told the other one to).
     """
-    child = os.fork()
+    parent, child = os.getpid(), os.fork()
     if not child:
         # A group of its own: what a terminal sends comes by this process, once.
         os.setpgid(0, 0)
-        lifetime.die_with_parent()
+        lifetime.die_with_parent(parent)
         # What its runs cost counts from here on, not from when the program of the job was called.
         os.environ.pop(lifetime.CLIENT, None)
         os._exit(target())
     try:
         before_waiting()
-        return _status(child)
-    except KeyboardInterrupt:
+        return _status(child), None
+    except KeyboardInterrupt as stop:
         signal.setitimer(signal.ITIMER_REAL, 0)
         os.kill(child, signal.SIGTERM)
-        _status(child)
-        raise
+        return _status(child), stop
 
 
 def _status(child):

@@ -153,6 +153,25 @@ class Selection:
         return [path for path in paths if path]
 
 
+def that_overlap(slots, choices):
+    """The Slots, in lists of those that may hold the same run, directly or by way of others.
+
+    Those of a list are of one rung, or of rungs that train equally long: none of them waits for a
+    choice that waits for another one of the list.
+
+    Args:
+        choices: path -> Selection.
+    """
+    groups = []  # of paths, and the Slots in which they may be
+    for slot in slots:
+        paths, together = set(choices[slot.choice].paths_possible(slot).values()), [slot]
+        apart = [group for group in groups if group[0].isdisjoint(paths)]
+        for others, members in (group for group in groups if not group[0].isdisjoint(paths)):
+            paths, together = paths | others, members + together
+        groups = [*apart, (paths, together)]
+    return [together for _, together in groups]
+
+
 def of_study(name, study, final, swept):
     """The Selections of a study, and the inner runs that they compare.
 

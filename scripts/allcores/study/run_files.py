@@ -184,9 +184,9 @@ class Store:
         return [file for file in self.folder.glob("*.jsonl") if NAME.fullmatch(file.stem)]
 
     def of_job(self, name):
-        """The StoredRuns that a job, CALL_NUMBER, has added so far."""
+        """Paths of the runs that a job, CALL_NUMBER, has added, even if another one has since."""
         index = self.folder / f"{name}.jsonl"
-        return stored(index) if index.exists() else []
+        return {line["path"] for line in _lines(index)} if index.exists() else set()
 
     def read_again(self):
         """Forget what was read: other processes have added runs."""
@@ -243,13 +243,21 @@ def stored(index):
     """The StoredRuns in a NAME.jsonl, but for superseded ones; lines that are damaged count as
     none."""
     found = {}
-    for text in index.read_text(errors="replace").splitlines():
-        with contextlib.suppress(ValueError, KeyError):
-            line = parse_json(text, index)
-            path = line["path"]
-            if "superseded" in line:
-                found.pop(path, None)
-                continue
+    for line in _lines(index):
+        path = line["path"]
+        if "superseded" in line:
+            found.pop(path, None)
+            continue
+        with contextlib.suppress(KeyError):
             record = Record(*(line[part] for part in ("made_of", "files", "loaded", "content")))
             found[path] = StoredRun(path, index.with_suffix(".bin"), record, line["at"])
     return list(found.values())
+
+
+def _lines(index):
+    """Yield the lines of a NAME.jsonl, dicts with a path."""
+    for text in index.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            line = parse_json(text, index)
+            if "path" in line:
+                yield line
