@@ -175,7 +175,7 @@ def several(flags_of_job):
     """Train the runs of a job that several share; returns an exit status."""
     given = [] if flags_of_job.cores is None else ["--cores", str(flags_of_job.cores)]
     job = SharedJob(flags_of_job.job)
-    if not job.to_train:  # it was trained before, or is in no slot of the job
+    if not job.to_train:  # all were trained before the job was called again, or are valid
         marks.put_all(flags_of_job.mark)
         return 0
     first = commandline.run_of(parsed(next(iter(job.to_train.values())), []))

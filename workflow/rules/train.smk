@@ -65,8 +65,9 @@ rule train:
         f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_flag} > {{log:q}} 2>&1"
 
 
-# Runs of seconds share a job: planning/dealing.py says which. Runs that follow a choice also have one:
-# which they are is known when it begins. Its name is new in each call, so that it always runs.
+# Runs of seconds share a job: planning/dealing.py says which. So do runs that follow from a choice, as it is
+# known only when the job begins which they are. Its output has another name in each call, so that Snakemake
+# always runs it.
 rule train_several:
     input:
         RUNS.inputs,

@@ -117,8 +117,8 @@ class RunJobs:
 
     def inputs(self, wildcards):
         """What is made before the runs of a job begin: their data, what `auto` stands for, and the
-        choices whose slots they are in. Of a run that is valid only what is there, so that it is
-        not trained when data are made again."""
+        choices whose slots they are in. A run that is valid waits for nothing that is missing: were
+        its data made again, Snakemake would train it again."""
         if not self.call.is_main:  # all of it is there
             return []
         marks, ledger = {}, self.call.ledger
@@ -202,7 +202,8 @@ class RunJobs:
         """The groups of Runs that share a job.
 
         Args:
-            member_of: path -> path or Slot, whose run has at most as much work as _run_of() says.
+            member_of: path -> that path, or the Slot for which the path stands. _run_of() gives the
+                run with the most work that may be in a Slot.
         """
         conditions, work = self.table.conditions, self.estimates.work
         short = [

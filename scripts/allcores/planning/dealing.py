@@ -9,10 +9,10 @@ SHORT = 10.0
 # Seconds that a job should take: where cores of this machine wait for it; as a step on the nodes of
 # an allocation; as a job that is submitted to a cluster.
 LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
-# Jobs per core where there are several kinds, so that none is idle for long at the end, unless they
-# would take less than so many seconds: a job costs most of one to start, and one that is submitted
-# some to be noticed. Of one kind all jobs take equally long; then there is one for each core, as
-# stacks are the faster the larger they are.
+# The jobs of one kind take equally long. So there is one for each core: the larger a stack, the
+# faster. Where there are several kinds, there are more for each core, so that none is idle for long
+# at the end, but each takes at least so many seconds: a job costs most of a second to start, and
+# one that is submitted takes SLURM some to notice.
 JOBS_PER_CORE, LEAST, LEAST_SUBMITTED = 4, 2.0, 30.0
 
 

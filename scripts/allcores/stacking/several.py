@@ -1,8 +1,8 @@
 """The runs of a job that several share.
 
 Those that can be stacked are trained together, in a process forked from this one; the others one
-after the other, each in a process of its own. This one has imported what they need. So one that
-fails takes no other with it, and which runs share a job decides nothing.
+after the other, each in a process of its own. This one has imported what they need. A run that
+fails takes no other with it, and the results do not depend on which runs share a job.
 """
 
 import json
