@@ -354,6 +354,22 @@ def test_what_a_run_of_a_shared_job_costs_is_counted_from_its_own_beginning(tmp_
         return 0
 
     assert costs.program_start("self") < time.time() - 1
-    assert several._in_child(run) == 0
+    assert several._in_child(run) == (0, None)
     lasted, cpu = map(float, file.read_text().split())
     assert lasted < 1 and cpu < 1
+
+
+def test_a_run_that_ends_as_its_job_is_told_to_stop_has_ended():
+    read, write = os.pipe()
+
+    def run():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as one does that writes its results
+        os.write(write, b".")
+        return 0
+
+    def told_to_stop():
+        os.read(read, 1)
+        raise KeyboardInterrupt("SIGINT")
+
+    status, stop = several._in_child(run, told_to_stop)
+    assert status == 0 and str(stop) == "SIGINT"
