@@ -198,6 +198,23 @@ def test_choices_that_overlap_train_each_run_once(tmp_path, one, other):
     assert project.planned() == {}
 
 
+@pytest.mark.parametrize("search", [{}, {"search": {"sampler": "tpe", "trials": 24, "at_once": 8}}])
+def test_rungs_that_train_equally_long_wait_for_each_other(tmp_path, search):
+    """Three rungs of an epoch each: what goes on to the third is in the slots of the second."""
+    project = copy(tmp_path)
+    config = yaml.safe_load(SELECTING)
+    rates = [0.01 * count for count in range(1, 17)]
+    config["models"]["mlp"] |= {"hidden": [8], "optimizer": {"name": "sgd", "lr": rates}}
+    if search:
+        config["models"]["mlp"] |= search | {"optimizer": {"name": "sgd", "lr": {"log": [0.01, 1]}}}
+    study = config["studies"]["first"] | {"halving": 2}
+    config["studies"] = {"first": study}
+    if not search:  # which one study makes
+        config["studies"] |= {"second": study | {"halving": 3}}
+    project.config.write_text(yaml.safe_dump(config))
+    assert project.planned()["report_first"] == 1
+
+
 def test_what_follows_from_forced_runs_is_made_again(tmp_path):
     project = copy(tmp_path)
     config = yaml.safe_load(SELECTING)

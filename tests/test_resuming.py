@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from slurm_lab import slow_model
 from allcores.files import read_json
 from allcores.machine import costs, lifetime
 from allcores.study import identity
-from allcores.study.results_folder import RUN_FILES
+from allcores.study.results_folder import RUN_FILES, ResultsFolder
 from allcores.study.run import Choice
 from allcores.training import checkpoints, experiment, results
 from allcores.training.checkpoints import Checkpoints
@@ -306,3 +307,16 @@ def test_a_resumed_run_records_all_its_sessions(laboratory):
     used = [float(row["cpu_seconds"]) for row in rows]
     assert used == sorted(used)
     assert {row["session"] for row in rows} == {"1", "2"}
+
+
+def test_two_choices_may_discard_the_same_checkpoints_at_once(tmp_path):
+    """As those of two studies that compare the same runs."""
+    folder = ResultsFolder(str(tmp_path))
+    place = Path(folder.checkpoints(RUN))
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(300):
+            place.mkdir(parents=True)
+            for name in ("lock.allcores", "latest.allcores"):
+                (place / name).touch()
+            list(threads.map(folder.discard_checkpoints, [RUN] * 4))
+            assert not place.exists()

@@ -55,15 +55,7 @@ def write(study, again, cores=1):
         if product.kind == "table":
             frames[product.name] = _write_table(product, frames, folder)
     figures = [product for product in study.products if product.kind == "figure"]
-    for product in figures:  # once, and where fingerprint.loaded() sees what they import
-        products.load(product.name)
-    forked = get_context("fork"), _keep, (frames, folder, os.getpid())  # which are not copied
-    try:
-        with ProcessPoolExecutor(cores, *forked) as pool:
-            for product, seconds in zip(figures, pool.map(_write_figure, figures), strict=True):
-                print(f"{seconds:5.2f} s  {product.name}", flush=True)
-    except BrokenProcessPool:
-        raise ValueError("a process that drew figures was killed; is there memory?") from None
+    _write_figures(figures, frames, folder, cores)
     sentences = _write_report(study, frames, again)
     print(*sentences, sep="\n")
     (folder / "verdict.rst").write_text(verdict.as_rst(study.name, sentences))
@@ -79,7 +71,25 @@ def _write_table(product, frames, folder):
     return tidy.read(f"{stem}.csv")
 
 
-DRAWN = {}  # of a process that draws
+def _write_figures(figures, frames, folder, cores):
+    """Write figures as PNG and SVG, in as many processes forked from this one as there are cores.
+
+    Raises:
+        ValueError: such a process was killed.
+    """
+    for product in figures:  # here, so that fingerprint.loaded() sees what they import
+        products.load(product.name)
+    # Forked processes inherit the frames; the arguments of each task would be pickled.
+    forked = get_context("fork"), _keep, (frames, folder, os.getpid())
+    try:
+        with ProcessPoolExecutor(cores, *forked) as pool:
+            for product, seconds in zip(figures, pool.map(_write_figure, figures), strict=True):
+                print(f"{seconds:5.2f} s  {product.name}", flush=True)
+    except BrokenProcessPool:
+        raise ValueError("a process that drew figures was killed; is memory short?") from None
+
+
+DRAWN = {}  # the frames and the folder, in a process that draws
 
 
 def _keep(frames, folder, parent):

@@ -5,7 +5,6 @@ import functools
 import math
 import os
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 from snakemake.io import ancient
@@ -167,20 +166,19 @@ class RunJobs:
         return is_open or not self.call.ledger.are_valid([member])
 
     def _deal(self, members):
-        """Decide which of these share jobs. Where the slots of several choices may hold the same
-        run, one job trains it once; others share with those of the same rung: a choice must not
-        wait for a job that waits for it."""
+        """Decide which of these share jobs. If the slots of several choices may hold the same run,
+        they share one, which trains it once."""
         self.call.try_out_models()
         self._deal_out([member for member in members if not isinstance(member, Slot)])
-        rungs = defaultdict(list)
         all_slots = [member for member in members if isinstance(member, Slot)]
-        for slots in candidates.that_overlap(all_slots, self.table.choices):
-            if len({slot.choice for slot in slots}) > 1:
-                self._share(slots)
-            else:
-                rungs[len(self.table.choices[slots[0].choice].rungs)] += slots
-        for slots in rungs.values():
-            self._deal_out(slots)
+        for slots in candidates.by_rung(all_slots, self.table.selections):
+            alone = []
+            for group in candidates.overlapping(slots, self.table.choices):
+                if len({slot.choice for slot in group}) > 1:
+                    self._share(group)
+                else:
+                    alone += group
+            self._deal_out(alone)
 
     def _deal_out(self, members):
         """Deal out members of which no two may be the same run."""

@@ -153,23 +153,46 @@ class Selection:
         return [path for path in paths if path]
 
 
-def that_overlap(slots, choices):
-    """The Slots, in lists of those that may hold the same run, directly or by way of others.
+def by_rung(slots, selections):
+    """Group Slots by how many choices still follow theirs. Only those of a group may share jobs.
 
-    Those of a list are of one rung, or of rungs that train equally long: none of them waits for a
-    choice that waits for another one of the list.
+    The count falls from each choice to the next, so no choice waits for a job that waits for it.
+    Rungs are counted from the end, where runs have their full length whatever `halving` is.
+
+    Args:
+        selections: path -> Selection on the last rung.
+
+    Returns:
+        Lists of Slots.
+    """
+    following = {
+        rung.path: count
+        for last in selections.values()
+        for count, rung in enumerate(reversed(last.rungs))
+    }
+    groups = {}
+    for slot in slots:
+        groups.setdefault(following[slot.choice], []).append(slot)
+    return groups.values()
+
+
+def overlapping(slots, choices):
+    """Group Slots that may hold the same run, directly or through others.
 
     Args:
         choices: path -> Selection.
+
+    Returns:
+        Lists of Slots; a Slot that shares no run with others is alone in its list.
     """
-    groups = []  # of paths, and the Slots in which they may be
+    group_of = {}  # path of a run -> (paths, Slots) of its group
     for slot in slots:
         paths, together = set(choices[slot.choice].paths_possible(slot).values()), [slot]
-        apart = [group for group in groups if group[0].isdisjoint(paths)]
-        for others, members in (group for group in groups if not group[0].isdisjoint(paths)):
-            paths, together = paths | others, members + together
-        groups = [*apart, (paths, together)]
-    return [together for _, together in groups]
+        joined = {id(group): group for group in map(group_of.get, paths) if group}
+        for paths_of_group, members in joined.values():
+            paths, together = paths | paths_of_group, members + together
+        group_of |= dict.fromkeys(paths, (paths, together))
+    return list({id(together): together for _, together in group_of.values()}.values())
 
 
 def of_study(name, study, final, swept):

@@ -196,16 +196,13 @@ class ResultsFolder:
     def discard_checkpoints(self, run):
         """Delete the checkpoints of a run, unless another run continues from them."""
         lock = Path(self.checkpoints(run), f"lock{SUFFIX}")
-        if not lock.exists():
-            return
-        with lock.open("r+") as file:
-            try:
-                files.hold(file, wait=False)
-            except BlockingIOError:  # a run of another study uses them
-                return
-            for checkpoint in lock.parent.glob(f"*{SUFFIX}"):
-                checkpoint.unlink()
-            lock.parent.rmdir()
+        # None are left, or a run of another study uses them.
+        with contextlib.suppress(FileNotFoundError, BlockingIOError), lock.open("r+") as file:
+            files.hold(file, wait=False)
+            if os.fstat(file.fileno()).st_nlink:  # 0: another choice has deleted them meanwhile
+                for checkpoint in lock.parent.glob(f"*{SUFFIX}"):
+                    checkpoint.unlink()
+                lock.parent.rmdir()
 
     @property
     def slurm_logs(self):

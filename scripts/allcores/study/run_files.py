@@ -240,8 +240,7 @@ def _place(name):
 
 
 def stored(index):
-    """The StoredRuns in a NAME.jsonl, but for superseded ones; lines that are damaged count as
-    none."""
+    """The StoredRuns in a NAME.jsonl, without superseded ones and damaged lines."""
     found = {}
     for line in _lines(index):
         path = line["path"]
