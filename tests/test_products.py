@@ -45,6 +45,7 @@ def test_their_places_in_the_report_are_different():
 
 
 MINE = """
+import looks
 from allcores.analysis import style
 
 TITLE = "memory"
@@ -55,7 +56,7 @@ CAPTION = "Peak memory of each run of the study {study}, in the order in which t
 
 def figure(runs):
     drawn, (panel,) = style.panels(1)
-    panel.plot(runs["peak_memory_mb"], "o")
+    panel.plot(runs["peak_memory_mb"], looks.MARKER)
     return drawn
 
 
@@ -69,10 +70,15 @@ def test_adding_a_figure_is_adding_a_file(tmp_path):
     asked = {"models": ["mlp"], "strategies": ["serial"]}
     project.configure(lambda config: config["studies"]["first"].update(asked))
     (project.folder / "scripts/allcores/analysis/figures/memory.py").write_text(MINE)
+    (project.folder / "looks.py").write_text('MARKER = "o"')
     study = "results/mine/studies/first"
     project.call("report_first")
     assert (project.folder / study / "memory_figure.svg").stat().st_size > 1000
     assert "MB; against serial" in (project.folder / study / "report.html").read_text()
     assert project.planned("report_first") == {}
-    project.edit("scripts/allcores/analysis/figures/memory.py", '"o"', '"x"')
+    project.edit("looks.py", '"o"', '"x"')
     assert project.planned("report_first") == {"report_first": 1, "total": 1}
+    killed = "__import__('os').kill(__import__('os').getpid(), 9)"
+    project.edit("scripts/allcores/analysis/figures/memory.py", "looks.MARKER", killed)
+    said = project.call("report_first", expect=1)
+    assert "report.py: a process that drew figures was killed; is memory short?" in said
