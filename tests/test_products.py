@@ -45,7 +45,6 @@ def test_their_places_in_the_report_are_different():
 
 
 MINE = """
-import looks
 from allcores.analysis import style
 
 TITLE = "memory"
@@ -56,7 +55,7 @@ CAPTION = "Peak memory of each run of the study {study}, in the order in which t
 
 def figure(runs):
     drawn, (panel,) = style.panels(1)
-    panel.plot(runs["peak_memory_mb"], looks.MARKER)
+    panel.plot(runs["peak_memory_mb"], "o")
     return drawn
 
 
@@ -70,15 +69,28 @@ def test_adding_a_figure_is_adding_a_file(tmp_path):
     asked = {"models": ["mlp"], "strategies": ["serial"]}
     project.configure(lambda config: config["studies"]["first"].update(asked))
     (project.folder / "scripts/allcores/analysis/figures/memory.py").write_text(MINE)
-    (project.folder / "looks.py").write_text('MARKER = "o"')
     study = "results/mine/studies/first"
     project.call("report_first")
     assert (project.folder / study / "memory_figure.svg").stat().st_size > 1000
     assert "MB; against serial" in (project.folder / study / "report.html").read_text()
     assert project.planned("report_first") == {}
+    project.edit("scripts/allcores/analysis/figures/memory.py", '"o"', '"x"')
+    assert project.planned("report_first") == {"report_first": 1, "total": 1}
+
+
+def test_what_a_figure_imports_counts_and_a_killed_process_that_draws_is_named(tmp_path):
+    project = copy(tmp_path / "project", linked=())
+    asked = {"models": ["mlp"], "strategies": ["serial"]}
+    project.configure(lambda config: config["studies"]["first"].update(asked))
+    figure = "scripts/allcores/analysis/figures/memory.py"
+    text, _, _ = MINE.partition("def sentences")  # by which it would be imported anyway
+    (project.folder / figure).write_text("import looks\n" + text.replace('"o"', "looks.MARKER"))
+    (project.folder / "looks.py").write_text('MARKER = "o"')
+    project.call("report_first")
+    assert project.planned("report_first") == {}
     project.edit("looks.py", '"o"', '"x"')
     assert project.planned("report_first") == {"report_first": 1, "total": 1}
     killed = "__import__('os').kill(__import__('os').getpid(), 9)"
-    project.edit("scripts/allcores/analysis/figures/memory.py", "looks.MARKER", killed)
+    project.edit(figure, "looks.MARKER", killed)
     said = project.call("report_first", expect=1)
     assert "report.py: a process that drew figures was killed; is memory short?" in said
