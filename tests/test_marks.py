@@ -1,15 +1,17 @@
 """Marks say to Snakemake what is there; and what it then says, and makes, is as anybody expects."""
 
+import itertools
 import os
 import re
 import time
+from collections import Counter
 
 import pytest
 import yaml
 from project import RUNS, copy
 
 from allcores.records import marks
-from allcores.study import run_files
+from allcores.study import candidates, grid, run_files, schema, sweeps
 
 # Two folds of four small candidates, of which two go on after an epoch.
 SELECTING = """
@@ -213,6 +215,36 @@ def test_rungs_that_train_equally_long_wait_for_each_other(tmp_path, search):
         config["studies"] |= {"second": study | {"halving": 3}}
     project.config.write_text(yaml.safe_dump(config))
     assert project.planned()["report_first"] == 1
+
+
+@pytest.mark.parametrize("epochs", [3, 8, 9])
+@pytest.mark.parametrize("halvings", itertools.combinations((None, 2, 3, 4), 2))
+def test_no_run_is_in_slots_of_two_groups(epochs, halvings):
+    """Of two studies whose rungs differ, but for what one of them trains without a choice."""
+    config = schema.defaults() | yaml.safe_load(SELECTING)
+    rates = [0.01 * count for count in range(1, 18)]
+    optimizer = {"name": "sgd", "lr": rates}
+    config["models"]["mlp"] |= {"epochs": epochs, "hidden": [8], "optimizer": optimizer}
+    study = config["studies"]["first"]
+    del study["halving"]
+    config["studies"] = {
+        f"by{halving}": study | ({"halving": halving} if halving else {}) for halving in halvings
+    }
+    table = grid.expand(sweeps.expanded(config))
+    slots = [slot for choice in table.choices.values() for slot in choice.slots]
+    known = {
+        path
+        for last in table.selections.values()
+        for paths in last.rungs[0].inner.values()
+        for path in paths
+    }
+    found = Counter(
+        path
+        for rung in candidates.by_rung(slots, table.selections, table.runs)
+        for group in candidates.overlapping(rung, table.choices)
+        for path in {p for s in group for p in table.choices[s.choice].paths_possible(s).values()}
+    )
+    assert {path for path, count in found.items() if count > 1} <= known
 
 
 def test_what_follows_from_forced_runs_is_made_again(tmp_path):

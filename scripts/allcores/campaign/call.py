@@ -193,8 +193,9 @@ class Call:
         members = dict.fromkeys((*self.table.required, *members))
         datas = (self.ledger.data(run) for run in self.table.runs.values())
         data = {mark for marks_of_run in datas for mark in marks_of_run}
-        files = [file for job in self.studies for file in job.outputs]
-        return [*self.runs.request(members), *sorted(data), *files]
+        # With its mark comes all that a report's rule makes; one that is valid may have none.
+        reports = [job.mark or job.page for job in self.studies]
+        return [*self.runs.request(members), *sorted(data), *reports]
 
     @functools.cached_property
     def ledger(self):

@@ -171,7 +171,7 @@ class RunJobs:
         self.call.try_out_models()
         self._deal_out([member for member in members if not isinstance(member, Slot)])
         all_slots = [member for member in members if isinstance(member, Slot)]
-        for slots in candidates.by_rung(all_slots, self.table.selections):
+        for slots in candidates.by_rung(all_slots, self.table.selections, self.table.runs):
             alone = []
             for group in candidates.overlapping(slots, self.table.choices):
                 if len({slot.choice for slot in group}) > 1:

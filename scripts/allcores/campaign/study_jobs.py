@@ -48,14 +48,6 @@ class StudyJob(Study):
         return self.call.ledger.report(self, [job.mark for job in self._others])
 
     @property
-    def outputs(self):
-        """What the call asks for. The mark stands for captions, too, and all else that is there:
-        where one is gone or has changed, it has another name."""
-        shown = [file for file, *_ in self.report_items]
-        files = [*self.tidy.values(), self.page, *shown, *self.other_formats]
-        return [*filter(None, [self.mark]), *files]
-
-    @property
     def other_formats(self):
         """The files of tables and figures that Snakemake's report does not show."""
         names = [name for product in self.products for name in product.files[1:]]

@@ -153,26 +153,33 @@ class Selection:
         return [path for path in paths if path]
 
 
-def by_rung(slots, selections):
-    """Group Slots by how many choices still follow theirs. Only those of a group may share jobs.
+def by_rung(slots, selections, runs):
+    """Group Slots by how long their runs train. Only those of a group may share jobs.
 
-    The count falls from each choice to the next, so no choice waits for a job that waits for it.
-    Rungs are counted from the end, where runs have their full length whatever `halving` is.
+    Along a chain of choices runs train longer and longer. Rungs of one chain that train equally
+    long, as with few epochs, are numbered. So no choice waits for a job that waits for it, and runs
+    that two studies train meet in a group, whatever their `halving` is.
 
     Args:
         selections: path -> Selection on the last rung.
+        runs: path -> Run.
 
     Returns:
         Lists of Slots.
     """
-    following = {
-        rung.path: count
-        for last in selections.values()
-        for count, rung in enumerate(reversed(last.rungs))
-    }
+    place = {}  # path of a choice -> what its Slots are grouped by; it rises along the chain
+    for last in selections.values():
+        search_round, taken = 0, set()
+        for choice in last.rungs:
+            search_round += bool(choice.suggests)
+            first = choice.path_in(choice.slots[0])
+            length = search_round, choice.next_inner is None, runs[first].stop_after or math.inf
+            number = next(n for n in itertools.count() if (length, n) not in taken)
+            taken.add((length, number))
+            place[choice.path] = length, number
     groups = {}
     for slot in slots:
-        groups.setdefault(following[slot.choice], []).append(slot)
+        groups.setdefault(place[slot.choice], []).append(slot)
     return groups.values()
 
 
