@@ -253,6 +253,12 @@ def test_a_link_counts_by_its_own_name_and_a_neighbour_by_where_it_is(tmp_path, 
     assert "linked_part.py" in fingerprint.changed(recorded)
 
 
+def test_for_torch_alone_no_table_of_packages_is_made(monkeypatch):
+    """It takes 0.2 s in the process of each run; the version of torch is in its identity."""
+    monkeypatch.delattr(importlib.metadata, "packages_distributions")
+    assert fingerprint._distributions.__wrapped__(frozenset({"torch"})) == set()
+
+
 def test_the_hash_of_a_module_is_of_when_it_was_loaded(loading, monkeypatch, tmp_path):
     """Though its file is edited before a run that is forked later asks for it."""
     monkeypatch.setattr(fingerprint, "_when_loaded", {})

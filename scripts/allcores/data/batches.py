@@ -12,6 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
+import numpy.random
 import torch
 
 from allcores.tasks.base import WITHOUT_CLASS

@@ -109,12 +109,13 @@ def loaded():
 
 @functools.cache
 def _distributions(packages):
-    """The names of the installed distributions that these packages are of."""
+    """The names of the installed distributions that these packages are of, without torch, which is
+    part of what identifies a run."""
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in packages}
     foreign = [
         name
         for name, file in files.items()
-        if file and is_installed(file) and name not in sys.stdlib_module_names
+        if file and is_installed(file) and name not in {*sys.stdlib_module_names, "torch"}
     ]
     if not foreign:  # the table takes 0.2 s
         return set()
