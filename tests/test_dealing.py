@@ -1,5 +1,7 @@
 """Which runs share a job: as many jobs as keep the cores busy, of about equal length."""
 
+import dataclasses
+
 from allcores.planning import dealing
 from allcores.study import grid, schema
 
@@ -45,3 +47,18 @@ def test_jobs_take_about_equally_long_where_runs_do_not():
     took = [sum(seconds[run.path] for run in group) for group in groups]
     assert len(took) == 2 and abs(took[0] - took[1]) <= max(seconds.values())
     assert sum(map(len, groups)) == 40
+
+
+def test_each_job_has_runs_of_several_sizes():
+    """Of some networks stacks are trained, of others not: a job of these would take longest."""
+    runs = runs_of("mlp")
+    sizes = {run.path: run.seed for run in runs}
+    runs = [
+        dataclasses.replace(run, model=dataclasses.replace(run.model, options={"size": run.seed}))
+        for run in runs
+    ]
+    groups = dealing.deal(runs, lambda run: 0.01, 2, 10)
+    assert [{sizes[run.path] // 2 for run in group} for group in groups] == [{0, 2}, {1, 3}]
+    # Of few runs each job has those of one size, for the larger a stack, the faster.
+    (first, *_) = dealing.deal(runs, lambda run: 0.01, 8, 10)
+    assert len({sizes[run.path] for run in first}) == 1

@@ -14,6 +14,9 @@ LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
 # at the end, but each takes at least so many seconds: a job costs most of a second to start, and
 # one that is submitted takes SLURM some to notice.
 JOBS_PER_CORE, LEAST, LEAST_SUBMITTED = 4, 2.0, 30.0
+# Each job has runs of several networks, in so many strips of so many runs at least: how much faster
+# a stack is, is not known, so that of two jobs with other networks one may take much longer.
+STRIPS, LEAST_IN_STRIP = 4, 8
 
 
 def is_short(run, seconds, conditions):
@@ -62,8 +65,11 @@ def deal(runs, seconds_of, cores, wanted, jobs=1, runs_per_job=None):
         if runs_per_job:
             count = math.ceil(len(members) / runs_per_job)
         members.sort(key=lambda run: (repr(run.model.options), run.path))
-        groups += _equal_parts(members, count, seconds_of if not runs_per_job else lambda _: 1.0)
-    return groups
+        weight = seconds_of if not runs_per_job else lambda _: 1.0
+        strips = max(1, min(STRIPS, len(members) // (count * LEAST_IN_STRIP)))
+        parts = _equal_parts(members, count * strips, weight)
+        groups += [list(itertools.chain(*parts[job::count])) for job in range(count)]
+    return [group for group in groups if group]
 
 
 def _equal_parts(members, count, seconds_of):
