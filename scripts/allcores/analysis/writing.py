@@ -81,6 +81,7 @@ def _write_figures(figures, frames, folder, cores):
         products.load(product.name)
     # Forked processes inherit the frames; the arguments of each task would be pickled.
     forked = get_context("fork"), _keep, (frames, folder, os.getpid())
+    figures = figures[::-1]  # the last ones take longest
     try:
         with ProcessPoolExecutor(cores, *forked) as pool:
             for product, seconds in zip(figures, pool.map(_write_figure, figures), strict=True):
