@@ -66,8 +66,7 @@ def main(flags):
     if len(wide) == len(table.runs):
         raise ValueError(missing)
     planned_runs = planner.of(table)
-    packed = plan.pack(planned_runs, table, flags.cores, room)
-    setups = summary.of_setups(planned_runs, packed, table)
+    setups = summary.of_setups(planned_runs, table, flags.cores)
     studies = summary.of_studies(planned_runs, table, flags.cores, room)
     file = Path(folder.plan_file("plan.csv"))
     file.parent.mkdir(parents=True, exist_ok=True)

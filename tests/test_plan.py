@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import patience
@@ -19,12 +20,15 @@ from project import MINIATURE, RUNS, copy
 from test_strategies import alive
 
 from allcores.machine import costs, lifetime
-from allcores.planning import choose, measuring, packing, plan, prediction
+from allcores.planning import choose, measuring, packing, plan, prediction, summary
 from allcores.planning.prediction import Measurement, Prediction
 from allcores.planning.workload import Sizes, Workload
-from allcores.study import grid
+from allcores.study import grid, sweeps
+from allcores.study.identity import Record
 from allcores.study.results_folder import ResultsFolder
+from allcores.study.run import AUTO
 from allcores.tasks.base import usual
+from allcores.training import recipes
 
 SIZES = Sizes((3, 8, 8), usual(3), 100, 20)
 MEASUREMENT = Measurement(
@@ -41,9 +45,8 @@ MEASUREMENT = Measurement(
 )
 
 
-def job(name, cores, seconds, slower=1.0, memory=1):
-    prediction = Prediction(seconds, 0.0, 0.0, slower, memory, False)
-    return packing.QueuedRun(name, cores, memory, prediction)
+def job(cores, seconds, memory=1, after=0.0):
+    return packing.QueuedRun(cores, memory, seconds, after)
 
 
 def test_a_prediction_adds_up():
@@ -60,43 +63,48 @@ def test_a_prediction_adds_up():
     ("jobs", "on", "makespan"),
     [
         ([], 2, 0),
-        ([job("a", 1, 10)], 2, 10),
-        ([job(n, 1, 10) for n in "abc"], 2, 20),
-        ([job("wide", 2, 10), job("a", 1, 10), job("b", 1, 10)], 2, 20),
+        ([job(1, 10)], 2, 10),
+        ([job(1, 10)] * 3, 2, 20),
+        ([job(2, 10), job(1, 10), job(1, 10)], 2, 20),
         # The wide one has to wait, a later one fills in.
-        ([job("a", 1, 10), job("wide", 2, 5), job("b", 1, 4)], 2, 15),
-        ([job("a", 4, 10)], 2, 10),
-        # Slower by half with a neighbour, for as long as there is one.
-        ([job("a", 1, 10, slower=1.5), job("b", 1, 10, slower=1.5)], 2, 15),
-        ([job("a", 1, 10, slower=1.5), job("b", 1, 3)], 2, 3 + 8),
+        ([job(1, 10), job(2, 5), job(1, 4)], 2, 15),
+        ([job(4, 10)], 2, 10),
     ],
 )
 def test_runs_are_packed_as_snakemake_does(jobs, on, makespan):
-    packed = packing.simulate(jobs, on)
-    assert packed.makespan == pytest.approx(makespan)
-    assert set(packed.times) == {job.name for job in jobs}
+    assert packing.pack(jobs, on)[0] == pytest.approx(makespan)
 
 
 def test_runs_are_packed_by_memory_too():
-    jobs = [job(n, 1, 10, memory=60) for n in "abc"]
-    assert packing.simulate(jobs, 4, memory=130).makespan == pytest.approx(20)
-    assert packing.simulate(jobs, 4, memory=130).peak_memory == 120
-    assert packing.simulate(jobs, 4, memory=50).makespan == pytest.approx(30)  # one gets all
-    assert packing.simulate(jobs, 4, gap=1.0).makespan == pytest.approx(10)
-    assert packing.simulate(jobs, 1, gap=1.0).makespan == pytest.approx(32)
+    jobs = [job(1, 10, memory=60)] * 3
+    assert packing.pack(jobs, 4, memory=130) == pytest.approx((20, 120))
+    assert packing.pack(jobs, 4, memory=50)[0] == pytest.approx(30)  # one gets all
+    jobs = [job(1, 10, after=1.0)] * 3
+    assert packing.pack(jobs, 4)[0] == pytest.approx(10)
+    assert packing.pack(jobs, 1)[0] == pytest.approx(32)
 
 
-def test_measurements_are_averaged_and_kept(tmp_path):
-    other = MEASUREMENT.__class__(
-        **vars(MEASUREMENT) | {"step_seconds": 0.3, "memory_bytes": 5, "contended": True}
-    )
-    mean = prediction.average([MEASUREMENT, other])
-    assert mean.step_seconds == pytest.approx(0.2)
-    assert mean.memory_bytes == 1_000_000
-    assert mean.prediction(RUN, SIZES).contended
-    workload = Workload.of(RUN, SIZES)
-    plan.Measurements(tmp_path / "measurements.json").keep(workload, mean)
-    assert plan.Measurements(tmp_path / "measurements.json").of(workload) == mean
+def test_neighbours_slow_a_run_down():
+    """By half, if all other cores are busy; a run that has the machine to itself by nothing."""
+    predicted = Prediction(10.0, 2.0, 0.0, 1.5, 1)
+    for runs, cores, exclusive, seconds in [
+        (1, 2, False, 12),
+        (2, 2, False, 17),
+        (3, 2, False, 17),
+        (2, 3, False, 14.5),
+        (2, 1, False, 12),
+        (2, 2, True, 12),
+    ]:
+        one = plan.Planned("", RUN, exclusive, 1, 0, predicted)
+        busy = plan.packed_cores([one] * runs)
+        assert one.seconds(busy, cores) == pytest.approx(seconds), (runs, cores, exclusive)
+
+
+def test_measurements_are_kept(tmp_path):
+    workload, contended = Workload.of(RUN, SIZES), dataclasses.replace(MEASUREMENT, contended=True)
+    assert contended.prediction(RUN, SIZES).contended
+    plan.Measurements(tmp_path / "measurements.json").keep(workload, contended)
+    assert plan.Measurements(tmp_path / "measurements.json").of(workload) == contended
     (tmp_path / "measurements.json").write_text('{"a": {"odd": 1}}')
     assert plan.Measurements(tmp_path / "measurements.json").of(workload) is None
 
@@ -107,6 +115,17 @@ def test_a_workload_is_what_decides_the_speed():
     assert workload.key == Workload.of(vary(epochs=9, stop_after=3), SIZES).key
     assert workload.key != Workload.of(vary(batch_size=11), SIZES).key
     assert workload.key != Workload.of(vary(model=MOBILENET), SIZES).key
+    sgd = RUN.optimizer.options
+    for options, is_same in [
+        ({"lr": 0.3, "momentum": 0.5}, True),
+        ({"lr": 0.1, "momentum": 0.0}, False),
+        ({"lr": 0.1, "momentum": 0.9, "nesterov": True}, False),
+    ]:
+        optimizer = dataclasses.replace(RUN.optimizer, options=sgd | options)
+        other = Workload.of(vary(optimizer=optimizer), SIZES)
+        of_reference = dataclasses.replace(RUN.optimizer, options=sgd | {"momentum": 0.9})
+        reference = Workload.of(vary(optimizer=of_reference), SIZES)
+        assert (other.key == reference.key) is is_same, options
 
 
 def test_the_start_of_a_measured_run_is_its_own(monkeypatch):
@@ -161,6 +180,35 @@ def test_a_plan_that_is_ended_keeps_what_it_has_measured(tmp_path, monkeypatch):
     assert again.measurements.of(workloads[1]) is None
 
 
+def test_candidates_share_a_recipe_and_those_of_one_size_a_measurement(tmp_path, monkeypatch):
+    """Else a plan of a search takes longer than the search."""
+    measured, calibrated = [], []
+
+    def calibrate(run, sizes, available, file):
+        calibrated.append(run)
+        timing = run.plain.recipe | {"images_per_second": 1.0}
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Record(recipes.cache_key(run), content={"cores": 1, "timings": [timing]}).write(file)
+
+    def measure(workload, sizes, copies):
+        measured.append(workload)
+        return MEASUREMENT
+
+    monkeypatch.setattr(measuring, "calibrate", calibrate)
+    monkeypatch.setattr(measuring, "measure", measure)
+    config = yaml.safe_load(MINIATURE)
+    config["models"]["mlp"] |= {"hidden": [[8], [16]]}
+    config["models"]["mlp"]["optimizer"] |= {"lr": [0.1, 0.2], "momentum": [0.5, 0.9]}
+    config["studies"]["first"] |= {"models": ["mlp"], "strategies": ["serial"], "workers": [1]}
+    config |= {"precision": AUTO, "memory_format": AUTO}
+    table = grid.expand(sweeps.expanded(config))
+    planned = plan.Planner(ResultsFolder(str(tmp_path)), 2, say=str).of(table)
+    assert len({item.run.model.label for item in planned}) == 8
+    assert [len(calibrated), len(measured)] == [1, 2]
+    setups = summary.of_setups(planned, table, 2)
+    assert list(setups["model"]) == ["mlp"] and list(setups["runs"]) == [len(planned)]
+
+
 @pytest.mark.parametrize(
     ("folds", "cores", "expected"), [(10, 48, {4}), (200, 48, {1}), (3, 2, {1, 2}), (2, 1, {1})]
 )
@@ -201,7 +249,7 @@ def test_a_plan_is_made_once(tmp_path):
     project.configure(lambda config: config.update(precision="auto", memory_format="auto"))
     said, progress = call(project, "--cores", 2)
     assert "measuring how mlp computes fastest" in progress
-    assert "measuring 1 of 4: mlp serial w1t1" in progress
+    assert "measuring 1 of 2: mlp serial w1t1" in progress
     assert f"first: {RUNS // 2} runs" in said
     assert "2 workers, 2 cores" in said
     assert "Not known here" not in said

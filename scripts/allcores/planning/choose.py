@@ -138,7 +138,7 @@ def _best_setups(config, name, planner, available):
 
     def seconds(setups):
         table = table_of(setups)
-        return plan.pack(planner.of(table), table, available, planner.memory).makespan
+        return plan.pack(planner.of(table), table, available, planner.memory)[0]
 
     setups = {part: _setup(config, REFERENCE, 1) for part in parts}
     runs = len(table_of(setups).runs) // len(parts)

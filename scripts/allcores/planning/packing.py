@@ -1,4 +1,7 @@
-"""Simulate how Snakemake's greedy scheduler packs runs onto cores and memory. No torch."""
+"""When runs will have ended that Snakemake's greedy scheduler packs onto cores and memory.
+
+No torch.
+"""
 
 from dataclasses import dataclass
 
@@ -8,98 +11,46 @@ class QueuedRun:
     """A run to be started.
 
     Attributes:
-        name: any name by which the caller knows it.
         cores, memory: what it claims; an exclusive run claims all cores.
-        prediction: prediction.Prediction.
+        seconds: from its start to its end.
+        after: seconds after that until its cores are free.
     """
 
-    name: object
     cores: int
     memory: float
-    prediction: object
+    seconds: float
+    after: float = 0.0
 
 
-@dataclass(frozen=True)
-class Packed:
-    """The result of a simulation.
-
-    Attributes:
-        makespan: seconds until the last run has ended.
-        times: name -> (start, end) in seconds since the start.
-        training: name -> seconds of training, slowed down by the neighbours that it had.
-        peak_memory: most bytes that runs take at the same time.
-    """
-
-    makespan: float
-    times: dict
-    training: dict
-    peak_memory: int
-
-
-class _Running:
-    """A QueuedRun at work: its start, its remaining share, and how busy the other cores were."""
-
-    def __init__(self, job, start):
-        self.job, self.start, self.remaining, self.crowding = job, start, 1.0, 0.0
-
-
-def simulate(jobs, cores, memory=float("inf"), gap=0.0):
+def pack(jobs, cores, memory=float("inf")):
     """Start each QueuedRun, in the given order, as soon as there is room; later ones fill in.
-
-    A run slows down its neighbours in proportion to the cores that it keeps busy.
 
     Args:
         jobs: in order of priority, the highest first.
         cores, memory: of the machine; a job that claims more gets all of it.
-        gap: seconds from when cores become free until the next run starts on them.
+
+    Returns:
+        (seconds until the last run has ended, the most memory that is claimed at the same time)
     """
-    waiting, running, times, training = list(jobs), [], {}, {}
-    now, peak, free_cores, free_memory = 0.0, 0, cores, memory
-
-    def claims(job):
-        return min(job.cores, cores), min(job.memory, memory)
-
-    def time_after(job):
-        return job.prediction.end + gap
-
-    while waiting or running:
+    waiting, running = list(jobs), []  # of running: (when its cores are free, cores, memory)
+    now = makespan = peak = 0.0
+    free_cores, free_memory = cores, memory
+    while waiting:
         still_waiting = []
-        for position, job in enumerate(waiting):
+        for place, job in enumerate(waiting):
             if not free_cores:
-                still_waiting += waiting[position:]
+                still_waiting += waiting[place:]
                 break
-            job_cores, job_memory = claims(job)
-            if job_cores <= free_cores and job_memory <= free_memory:
-                free_cores, free_memory = free_cores - job_cores, free_memory - job_memory
-                running.append(_Running(job, now))
+            claims = min(job.cores, cores), min(job.memory, memory)
+            if claims[0] <= free_cores and claims[1] <= free_memory:
+                free_cores, free_memory = free_cores - claims[0], free_memory - claims[1]
+                running.append((now + job.seconds + job.after, *claims))
+                makespan = max(makespan, now + job.seconds)
             else:
                 still_waiting.append(job)
         waiting = still_waiting
-        peak = max(peak, sum(run.job.prediction.memory for run in running))
-
-        busy = cores - free_cores
-        durations = [
-            run.job.prediction.seconds_among(_crowd(run.job, busy, cores)) + time_after(run.job)
-            for run in running
-        ]
-        # Until the next run ends.
-        passed = min(
-            run.remaining * seconds for run, seconds in zip(running, durations, strict=True)
-        )
-        now += passed
-        for run, seconds in zip(running, durations, strict=True):
-            run.remaining -= passed / seconds
-            run.crowding += passed / seconds * _crowd(run.job, busy, cores)
-        for run in [run for run in running if run.remaining < 1e-9]:
-            running.remove(run)
-            job_cores, job_memory = claims(run.job)
-            free_cores, free_memory = free_cores + job_cores, free_memory + job_memory
-            times[run.job.name] = run.start, now - time_after(run.job)
-            training[run.job.name] = run.job.prediction.training_among(run.crowding)
-    return Packed(max((end for _, end in times.values()), default=0.0), times, training, peak)
-
-
-def _crowd(job, busy, cores):
-    """The share of the cores outside a job that other runs keep busy."""
-    others = cores - min(job.cores, cores)
-    return (busy - min(job.cores, cores)) / others if others else 0.0
+        peak = max(peak, sum(claimed for _, _, claimed in running))
+        ended = min(running)
+        running.remove(ended)
+        now, free_cores, free_memory = ended[0], free_cores + ended[1], free_memory + ended[2]
+    return makespan, peak

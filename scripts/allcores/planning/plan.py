@@ -1,7 +1,6 @@
 """How long a campaign will take, predicted from a second of training for each workload."""
 
 import dataclasses
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from allcores.training import recipes
 
 # Seconds from when a run's cores are free until Snakemake has started the next one on them.
 GAP = 0.02
-# How often each workload is measured; once, if that takes longer than so many seconds.
-TURNS, LONG = 2, 8.0
 
 
 class Measurements:
@@ -78,6 +75,26 @@ class Planned:
     images: int
     weights: int
     prediction: object
+
+    def crowd(self, busy, available):
+        """The share of the other cores that other runs keep busy meanwhile, 0..1.
+
+        Args:
+            busy: cores that all runs would take that are packed; see packed_cores().
+            available: number of cores.
+        """
+        if self.exclusive or available <= self.run.cores:
+            return 0.0
+        return min(1.0, (busy - self.run.cores) / (available - self.run.cores))
+
+    def seconds(self, busy, available):
+        """Seconds from its start to its end, slowed down by the others; as crowd()."""
+        return self.prediction.seconds_among(self.crowd(busy, available))
+
+
+def packed_cores(planned):
+    """How many cores Planned runs would take at once, without those that are exclusive."""
+    return sum(item.run.cores for item in planned if not item.exclusive)
 
 
 class Planner:
@@ -142,25 +159,16 @@ class Planner:
         self._measure(self._with_recipe(run, table) for run in table.runs.values())
 
     def _measure(self, runs):
-        """Measure workloads that are not known, in TURNS rounds: the machine's speed drifts."""
+        """Measure workloads that are not known."""
         workloads = {}
         for run in runs:
             sizes = self.sizes(run)
             workload = Workload.of(run, sizes)
             if not self.measurements.of(workload):
                 workloads[workload.key] = workload, sizes
-        measurements, durations = {key: [] for key in workloads}, {}
-        total, number = TURNS * len(workloads), 0
-        for _ in range(TURNS):
-            for key, (workload, sizes) in workloads.items():
-                number += 1
-                if durations.get(key, 0) > LONG:
-                    continue
-                began = time.perf_counter()
-                message = f"measuring {number} of {total}: {workload.title}"
-                measurements[key].append(self._measured(workload, sizes, message))
-                durations[key] = time.perf_counter() - began
-                self.measurements.keep(workload, prediction.average(measurements[key]))
+        for number, (workload, sizes) in enumerate(workloads.values(), start=1):
+            self.say(f"measuring {number} of {len(workloads)}: {workload.title}")
+            self.measurements.keep(workload, self._measured(workload, sizes))
 
     def sizes(self, run):
         """The Sizes of a run."""
@@ -172,10 +180,9 @@ class Planner:
             )
         return sizes
 
-    def _measured(self, workload, sizes, message):
+    def _measured(self, workload, sizes):
         from allcores.planning import measuring
 
-        self.say(message)
         try:
             copies = max(1, cores.allowed() // workload.run.cores)
             return measuring.measure(workload, sizes, copies)
@@ -184,14 +191,14 @@ class Planner:
 
     def _with_recipe(self, run, table):
         """The run with its recipe filled in, measured now if it is not known."""
-        run_with_recipe = self.with_known_recipe(run, table)
-        if run_with_recipe:
-            return run_with_recipe
+        if known := self.with_known_recipe(run, table):
+            return known
         from allcores.planning import measuring
 
-        self.say(f"measuring how {run.model.label} computes fastest")
-        file = self._recipe(run, table)
-        measuring.calibrate(run, self.sizes(run), self._cores_of_recipe(run), file)
+        first = table.measured_for(run)
+        self.say(f"measuring how {table.family(run)} computes fastest")
+        cores_of_recipe, file = self._cores_of_recipe(run), self._recipe(run, table)
+        measuring.calibrate(first, self.sizes(first), cores_of_recipe, file)
         return self.with_known_recipe(run, table)
 
     def with_known_recipe(self, run, table):
@@ -199,8 +206,8 @@ class Planner:
         has measured it."""
         if not run.has_auto:
             return run
-        file = self._recipe(run, table)
-        is_known = recipes.is_of(file, run, self._cores_of_recipe(run))
+        file, first = self._recipe(run, table), table.measured_for(run)
+        is_known = recipes.is_of(file, first, self._cores_of_recipe(run))
         return recipes.fill_in(run, file, self.available) if is_known else None
 
     def _cores_of_recipe(self, run):
@@ -221,24 +228,24 @@ def _is_crowded(path, run, table):
 
 
 def pack(planned, table, available, memory):
-    """The packing.Packed of Planned runs, in the order in which Snakemake starts them.
+    """What packing.pack() says of Planned runs, in the order in which Snakemake starts them.
 
     Args:
         planned: list of Planned.
         table: their grid.Table.
         available, memory: number of cores, and bytes.
     """
-    turns = table.turns()
+    turns, busy = table.turns(), packed_cores(planned)
     exclusive = sorted((run for run in planned if run.exclusive), key=lambda run: turns[run.path])
     others = [run for run in planned if not run.exclusive]
     others.sort(key=lambda run: -run.prediction.seconds_among(0.0))
     jobs = [
         packing.QueuedRun(
-            item.path,
             available if item.exclusive else item.run.cores,
             prediction.claimed(item.prediction.memory, item.run.processes),
-            item.prediction,
+            item.seconds(busy, available),
+            item.prediction.end + GAP,
         )
         for item in [*exclusive, *others]
     ]
-    return packing.simulate(jobs, available, memory, GAP)
+    return packing.pack(jobs, available, memory)

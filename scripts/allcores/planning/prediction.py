@@ -1,8 +1,6 @@
 """Predict what a run will take from the Measurement of its workload. No torch."""
 
-import dataclasses
 import math
-import statistics
 from dataclasses import dataclass
 
 # Megabytes per process of a run, where processes are forked from one that has imported torch.
@@ -100,20 +98,6 @@ class Prediction:
     def seconds_among(self, share):
         """Seconds from its start to its end, with runs at work on that share of the others."""
         return self.training_among(share) + self.other
-
-
-def average(measurements):
-    """The mean of Measurements of one workload, taken at different times; their peak of memory."""
-    means = {
-        field.name: statistics.mean(
-            getattr(measurement, field.name) for measurement in measurements
-        )
-        for field in dataclasses.fields(Measurement)
-        if field.type is float
-    }
-    memory = max(measurement.memory_bytes for measurement in measurements)
-    contended = any(measurement.contended for measurement in measurements)
-    return dataclasses.replace(measurements[0], **means, memory_bytes=memory, contended=contended)
 
 
 def duration(seconds):

@@ -11,17 +11,19 @@ RECORD_BYTES = 50_000
 SETUP = ["dataset", "model", "train_size", "strategy", "nodes", "workers", "threads", "cores"]
 
 
-def of_setups(planned, packed, table):
+def of_setups(planned, table, available):
     """A row per setup of each model, the fastest first.
 
-    seconds: of one run; samples_per_second: in training; both slowed down by its neighbours.
+    seconds: of one run; samples_per_second: in training; both slowed down by its neighbours. The
+    candidates of a sweep are one model here: these are their means.
 
     Args:
         planned: list of plan.Planned.
-        packed: packing.Packed of the whole campaign.
         table: their grid.Table.
+        available: number of cores.
     """
-    runs = pd.DataFrame([_row(item, packed, table) for item in planned])
+    busy = plan.packed_cores(planned)
+    runs = pd.DataFrame([_row(item, busy, table, available) for item in planned])
     setups = runs.groupby(SETUP, sort=False).agg(
         runs=("seconds", "size"),
         seconds=("seconds", "mean"),
@@ -40,19 +42,19 @@ def of_setups(planned, packed, table):
     )
 
 
-def _row(item, packed, table):
-    run, (start, end) = table.runs[item.path], packed.times[item.path]
+def _row(item, busy, table, available):
+    run, crowd = table.runs[item.path], item.crowd(busy, available)
     return {
         "dataset": run.dataset.label,
-        "model": run.model.label,
+        "model": table.family(run),
         "train_size": str(run.train_size or "all"),
         "strategy": run.strategy.label,
         "nodes": run.nodes,
         "workers": run.workers,
         "threads": run.threads_per_worker,
         "cores": item.run.cores,
-        "seconds": end - start,
-        "samples_per_second": item.images / packed.training[item.path],
+        "seconds": item.prediction.seconds_among(crowd),
+        "samples_per_second": item.images / item.prediction.training_among(crowd),
         "memory_mb": item.prediction.memory / 1e6,
         "contended": item.prediction.contended,
     }
@@ -62,7 +64,7 @@ def of_studies(planned, table, available, memory):
     """A row per study, as if it were called alone, and one for all of them together.
 
     core_hours: claimed by its runs; seconds: until its last run has ended; memory_mb: the most that
-    its runs take at the same time; disk_mb: of the files that they leave.
+    its runs claim at the same time; disk_mb: of the files that they leave.
     """
     rows = []
     parts = {study: set(paths) for study, paths in table.studies.items()}
@@ -72,8 +74,9 @@ def of_studies(planned, table, available, memory):
         items = [item for item in planned if item.path in paths]
         if not items:
             continue
-        packed = plan.pack(items, table, available, memory)
-        durations = {path: end - start for path, (start, end) in packed.times.items()}
+        makespan, peak_memory = plan.pack(items, table, available, memory)
+        busy = plan.packed_cores(items)
+        durations = {item.path: item.seconds(busy, available) for item in items}
         longest = max(items, key=lambda item: durations[item.path])
         claimed = sum(
             durations[item.path] * (available if item.exclusive else item.run.cores)
@@ -84,8 +87,8 @@ def of_studies(planned, table, available, memory):
                 "study": study,
                 "runs": len(items),
                 "core_hours": claimed / 3600,
-                "seconds": packed.makespan,
-                "memory_mb": packed.peak_memory / 1e6,
+                "seconds": makespan,
+                "memory_mb": peak_memory / 1e6,
                 "disk_mb": sum(item.weights + RECORD_BYTES for item in items) / 1e6,
                 "longest_seconds": durations[longest.path],
                 "longest_run": longest.path,

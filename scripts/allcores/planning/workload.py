@@ -103,7 +103,13 @@ class Workload:
     def key(self):
         """Equal for runs with the same workload, code, processor and version of torch."""
         assert AUTO not in self.run.recipe.values()
-        parts = [json.loads(self.run.to_json()), self.shape, self.task.name, self.task.outputs]
+        settings = json.loads(self.run.to_json())
+        if not self.run.is_estimator:  # whether there is momentum decides, not how much
+            options = settings["optimizer"]["options"].items()
+            settings["optimizer"]["options"] = {
+                name: bool(value) if isinstance(value, float) else value for name, value in options
+            }
+        parts = [settings, self.shape, self.task.name, self.task.outputs]
         parts += [self.vocabulary] * bool(self.vocabulary)
         parts += [fingerprint.of_run(self.run), cores.processor()]
         return digest(json.dumps([*parts, importlib.metadata.version("torch")]))

@@ -42,10 +42,11 @@ class Ledger:
         self.config, self.table, self.folder, self.tell = config, table, folder, tell
         self.most_cores, self.is_on_cluster = most_cores, is_on_cluster
         self.current, self.told, self.unmarked = Current(folder, table), set(), set()
-        self.run_of_recipe = {}  # file of a recipe -> the first run that is trained with it
-        for run in table.runs.values():
-            if run.has_auto:
-                self.run_of_recipe.setdefault(self.recipe_file(run), run)
+        self.run_of_recipe = {  # file of a recipe -> the run for which it is measured
+            self.recipe_file(run): table.measured_for(run)
+            for run in table.runs.values()
+            if run.has_auto
+        }
 
     def _mark(self, stem, made_of, problem):
         if problem and problem not in self.told:

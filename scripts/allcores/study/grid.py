@@ -71,6 +71,18 @@ class Table:
         """The label of the model of a Run in the config: of a candidate, that of its sweep."""
         return self.families.get(run.model.label, run.model.label)
 
+    def measured_for(self, run):
+        """The Run for which the recipe of a Run is measured: the first of those that share it."""
+        return self._first_of[run.dataset.label, self.family(run), run.measured]
+
+    @functools.cached_property
+    def _first_of(self):
+        first = {}
+        for run in self.runs.values():
+            if run.has_auto:
+                first.setdefault((run.dataset.label, self.family(run), run.measured), run)
+        return first
+
     @functools.cached_property
     def choices(self):
         """Path -> Selection, on every rung."""
