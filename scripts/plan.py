@@ -22,7 +22,6 @@ from pathlib import Path
 
 from allcores.campaign import commands
 from allcores.machine import cores, lean_torch, memory
-from allcores.records import marks
 
 LEAST_MEMORY = 100  # megabytes of a forked run
 PREFIX = "allcores-plan-"  # of the name of a temporary folder
@@ -52,7 +51,6 @@ def main(flags):
         chosen_config = choose.with_saved(config, file, flags.cores)
         config = chosen_config or choose.choose(config, planner, flags.cores, file)
     if flags.choose:
-        marks.put_all(flags.mark)
         return
     table = grid.expand(config).to_plan()
     command = sys.executable, preflight.PROGRAM
@@ -123,7 +121,6 @@ if __name__ == "__main__":
         help="memory that the runs share (default: the free memory)",
     )
     add("--choose", metavar="DIR", help="only choose for `auto`, with the results in this folder")
-    marks.add_flag(add, "what to write once that is chosen")
     flags = parser.parse_args()
     lifetime.adopt_orphans()
     folder, process = temporary_folder(), os.getpid()

@@ -28,10 +28,8 @@ def main(flags):
         raise ValueError(finding)
     config = choose.with_saved(config, folder.plan_file(choose.FILE), None)
     if config is None:
-        call = journal.read_call(folder)
-        is_choosing = call is not None and call.is_going_on
-        what = "a call is just choosing how to train"
-        what = what if is_choosing else "no way of training has been chosen yet"
+        is_choosing = "a call is just choosing how to train"
+        what = is_choosing if journal.is_held(folder) else "no way of training has been chosen yet"
         raise ValueError(f"`strategies: [auto]`: {what}")
     table = suggestions.table(config, folder)
     if not Path(name).is_dir():

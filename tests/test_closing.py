@@ -82,7 +82,7 @@ def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_pa
         note(folder, path, of_run)
     names = {silent: "silent", earlier: "earlier", stopped: "stopped", raised: "raised"}
     jobs = [("train", path, name) for path, name in names.items()]
-    events = begun(folder, ("choose", "", "choose"), *jobs)
+    events = begun(folder, ("assign_folds", "", "folds"), *jobs)
     events.is_told_to_stop = told_to_stop
     note(folder, stopped, progress.STOPPED)
     note(folder, raised, progress.FAILED)

@@ -321,15 +321,29 @@ def auto(config):
 
 
 def test_reading_a_workflow_starts_nothing(tmp_path):
-    """Also where something is to be measured first: a dry run says so."""
+    """Also where something is to be chosen first: a dry run shows the runs as if it was serial."""
     project = copy(tmp_path)
     project.configure(auto)
-    assert project.planned() == {"choose": 1, "all": 1, "total": 2}
+    planned = project.planned()
+    assert planned["train"] + planned.get("train_several", 0) == 2 or planned["train_several"] == 1
+    assert planned["report_first"] == 1 and "choose" not in planned
+    said = project.call("-n")
+    assert "NOTE: what `auto` stands for is chosen before the first job" in said
     project.call("--lint")
     project.call("--unlock")
     assert not (tmp_path / "results").exists()
-    # What it cannot choose it says, and does not begin anew for ever.
-    assert "was not made in this call" in project.call("--until", "train")
+    # Preparing data needs no choice, and a choice may need the data.
+    assert "Choosing" not in project.call("--until", "prepare_dataset")
+    assert not (project.results / "plan").exists()
+
+
+def test_what_cannot_be_chosen_is_said(tmp_path):
+    project = copy(tmp_path)
+    project.configure(auto)
+    project.configure(lambda config: config["models"]["mlp"]["optimizer"].update(momentum=-1.0))
+    said = project.call(expect=1)
+    assert said.count("Choosing what `auto` stands for") == 1
+    assert said.count("plan.py: mlp on tiny: ") == said.count("Invalid momentum value: -1") == 1
 
 
 @pytest.mark.parametrize(

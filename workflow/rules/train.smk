@@ -1,22 +1,4 @@
-# `auto` in a config comes first: the rule choose chooses between strategies, calibrate between ways of
-# computing. The rule train trains one run.
-
-
-rule choose:
-    output:
-        CALL.folder.plan_file("chosen.{made_of}"),
-    log:
-        "<results>/logs/choose.{made_of}.log",
-    localrule: True
-    conda:
-        "../../environment.yml"
-    threads: CALL.most_cores
-    params:
-        command=CALL.choose_command,
-    message:
-        "Choose how to train, by timing a few seconds of each way"
-    shell:
-        "exec {params.command} > {log:q} 2>&1"
+# The rule calibrate measures how a model computes fastest, if that is `auto`; train trains one run.
 
 
 rule calibrate:

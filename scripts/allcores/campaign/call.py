@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import re
-import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from allcores.records import marks
 from allcores.records.ledger import Ledger
 from allcores.study import checks, fit, results_folder, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
-from allcores.study.run import digest
 
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
@@ -53,7 +52,8 @@ class Call:
         folder: the ResultsFolder.
         config: with a way of training for each study, if that is known.
         table: its grid.Table.
-        undecided: names of the studies whose way of training is to be chosen first.
+        undecided: names of the studies whose way of training is to be chosen first; the table has
+            their runs as if they were trained serially.
     """
 
     def __init__(self, workflow, config):
@@ -182,13 +182,12 @@ class Call:
     @functools.cached_property
     def studies(self):
         """What the rules of each study's report call."""
-        studies = [] if self.undecided else self.table.studies
-        return [StudyJob(self, study, self.table) for study in studies]
+        return [StudyJob(self, study, self.table) for study in self.table.studies]
 
     def targets(self, wildcards):
         """The files of every study, and lost runs and data that this call makes beside them."""
-        if self.undecided:
-            return [self.mark_of_choosing]
+        if self.undecided and not internals.ends_with(self.workflow, "prepare_dataset"):
+            self._choose()
         members = self.selections.members(self.table.selections.values())
         members = dict.fromkeys((*self.table.required, *members))
         datas = (self.ledger.data(run) for run in self.table.runs.values())
@@ -204,20 +203,29 @@ class Call:
         cores, is_spread = self.most_cores, self.is_on_cluster
         return Ledger(self.config, self.table, self.folder, cores, is_spread, tell)
 
-    @functools.cached_property
-    def mark_of_choosing(self):
-        """The mark of what is chosen for `auto`."""
-        stem = self.folder.plan_file(choose.FILE).removesuffix(".json")
-        return marks.wanted(stem, digest(json.dumps(self.merged_config)), not self.undecided)
-
-    def choose_command(self, wildcards, output):
-        """The call of scripts/plan.py, for the shell."""
-        return commands.quoted(
+    def _choose(self):
+        """Choose what `auto` stands for, and call snakemake again with it; a dry run says so."""
+        if not self.executes:
+            what = "what `auto` stands for is chosen before the first job; until then it is serial"
+            print(f"NOTE: {what}", file=sys.stderr)
+            return
+        if self.local_cores is None:
+            files = " ".join(os.path.relpath(file) for file in self.files)
+            plan = f"{programs.plan()} --configfile {files} --cores N"
+            stop_at([f"`strategies: [auto]`: first call {plan}, with N the cores of a node"])
+        self._hold()
+        print("Choosing what `auto` stands for: each way is timed", file=sys.stderr, flush=True)
+        self._write_config(self.merged_config)
+        command = [
             *warm_start.command(choose.PROGRAM, None),
             *["--choose", self.folder.path, "--cores", self.most_cores],
             *["--configfile", self.folder.config(self.merged_config)],
-            *["--mark", output[0]],
-        )
+        ]
+        # If this process is ended meanwhile, that one ends by itself.
+        if subprocess.Popen(list(map(str, command))).wait():
+            sys.exit(1)
+        self.goes_on = True
+        sys.exit(0)
 
     def _write_config(self, config):
         """Write a whole config, with what --config gave, for programs to read."""
@@ -247,16 +255,12 @@ class Call:
         elif self.local_cores is None and self.is_main:
             wide = [path for path, run in self.table.runs.items() if run.nodes > 1]
             stop_at(wide[:1], "Runs over several nodes need SLURM; the first of them is")
-        if self.undecided and self.local_cores is None:
-            files = " ".join(os.path.relpath(file) for file in self.files)
-            plan = f"{programs.plan()} --configfile {files} --cores N"
-            stop_at([f"`strategies: [auto]`: first call {plan}, with N the cores of a node"])
         self.try_out_models()
         stop_at(list(self.runs.too_large()), "These runs have no room in memory")
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         journal.forget_calls(self.folder, self.name)
         results_folder.note_origin(self.files, self.folder.path)
-        self._write_config(self.merged_config if self.undecided else self.config)
+        self._write_config(self.config)
         self._watch(jobs, logger)
         is_local = self.local_cores is not None
         cancel = None if is_local else functools.partial(slurm_jobs.cancel_pending, self.workflow)
@@ -353,21 +357,7 @@ class Call:
     def end(self):
         """After the last job."""
         self.open.close()
-        if not self.undecided:
-            self._say_goodbye()
-            return
-        config, file = sweeps.expanded(self.merged_config), self.folder.plan_file(choose.FILE)
-        if choose.with_saved(config, file, self.cores_of_a_run):
-            print("The choice for `auto` is made; going on with it", file=sys.stderr, flush=True)
-            self.goes_on = True
-            signal.signal(signal.SIGINT, self._stop)
-        else:
-            print("The choice for `auto` was not made in this call", file=sys.stderr)
-
-    def _stop(self, number, frame):
-        """End in good order at Ctrl-C where no job is running."""
-        self.goes_on = False
-        sys.exit(130)
+        self._say_goodbye()
 
     def _go_on(self):
         """Call snakemake again as this process was called, if self.goes_on; the last at exit, as it
@@ -381,7 +371,7 @@ class Call:
         if is_left := internals.is_told_to_leave(self.workflow):
             slurm_jobs.cancel(self.workflow)
         is_stopped = is_left or internals.is_told_to_finish(self.workflow)
-        if not is_stopped and self.is_main and not self.undecided:
+        if not is_stopped and self.is_main:
             study_jobs.make_without_missing(self)
         self._say_goodbye()
 

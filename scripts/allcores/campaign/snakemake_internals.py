@@ -49,10 +49,8 @@ def parsed_pairs(pairs):
 
 
 def default_text(workflow, resource):
-    """What --default-resources, as in a profile, says of a resource that is a text; "": nothing.
-
-    A rule that sets the resource replaces it, also where both are options of sbatch.
-    """
+    """What --default-resources, as in a profile, says of a resource that is a text; "": nothing. A
+    rule that sets the resource replaces it, also where both are options of sbatch."""
     defaults = workflow.resource_settings.default_resources
     found = defaults and defaults._data.get(resource)
     if not found or found.raw is None:
@@ -85,9 +83,13 @@ def forced_rules(workflow):
     return None if settings.forceall else {str(name) for name in settings.forcerun}
 
 
+def ends_with(workflow, rule):
+    """Whether --until names this rule alone."""
+    return set(workflow.dag_settings.until) == {rule}
+
+
 def unlock(folder):
-    """Remove the locks of an earlier call whose results lie in a folder; --unlock removes those of
-    all calls in a project."""
+    """Remove an earlier call's locks of a folder of results; --unlock removes a whole project's."""
     for file in Path(".snakemake", "locks").glob("*.lock"):
         if any(line.startswith(f"{folder}/") for line in file.read_text().splitlines()):
             file.unlink()

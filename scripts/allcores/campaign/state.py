@@ -177,7 +177,6 @@ def _told(job, one):
 def _needed_by(table, run):
     """(rule, title) of each job, as in journal.JobRecord, without which a Run cannot begin."""
     label, seed = run.dataset.label, run.seed
-    yield "choose", ""
     yield "prepare_dataset", label
     yield "assign_folds", f"{label} {run.folds} {seed}"
     yield "assign_inner_folds", f"{label} {run.folds} {seed} {run.inner_folds}"
