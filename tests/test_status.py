@@ -25,7 +25,7 @@ from allcores.machine import cores, slurm
 from allcores.planning.estimate import Estimates
 from allcores.study import grid
 from allcores.study.grid import Table
-from allcores.study.identity import Conditions, Record
+from allcores.study.identity import Conditions
 from allcores.study.results_folder import RUN_FILES, ResultsFolder
 from allcores.training import progress
 from allcores.training.progress import RunProgress
@@ -341,20 +341,6 @@ def test_runs_that_a_call_does_not_make_are_not_counted(tmp_path):
     progress.journal = journal.Journal(folder, call)
     assert progress().startswith("0 done, 0 running, 0 failed, 3 to go")
     progress.journal.close()
-
-
-def test_a_recipe_says_how_long_a_run_will_be(tmp_path):
-    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
-    run, seconds = table.of("five")[0], []
-    for pace in (100, 200):
-        file = Path(folder.recipe_of(run, table))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        timing = {"threads_per_worker": 1, "images_per_second": pace}
-        Record("", content={"timings": [timing]}).write(file)
-        seconds.append(Estimates(table, folder, 2, forked=True).seconds(run))
-    start_up = 2 * seconds[1] - seconds[0]
-    assert 0 < start_up < 1
-    assert (seconds[0] - start_up) * 100 / 2 == pytest.approx(1797 * 4 / 5, abs=1)
 
 
 def test_the_submitting_call_shows_which_jobs_wait(tmp_path, monkeypatch):

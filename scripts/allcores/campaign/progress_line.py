@@ -46,7 +46,6 @@ class CallProgress:
         """Take in a journal.JobRecord that has changed its state."""
         if job.state == journal.FINISHED:
             self.finished.update(job.runs)
-            self.learned = -1 if job.rule == "calibrate" else self.learned
 
     def is_done(self, path):
         """Whether a run is done: it has ended in this call, or did not have to be trained."""

@@ -1,9 +1,8 @@
 """How long and how large a run will be: to start the longest first, and to ask a cluster for it.
 
 The best source counts: a finished run of the same kind, else what a plan has measured, else the
-pace measured for the model's recipe, or the step that was timed as the model was tried out,
-corrected by how far off these were for finished runs of other kinds. Where nothing is known, it is
-a guess.
+step that was timed as the model was tried out, corrected by how far off it was for finished runs of
+other kinds. Where nothing is known, it is a guess.
 """
 
 import dataclasses
@@ -19,7 +18,6 @@ from allcores.planning import plan, preflight
 from allcores.planning.prediction import FORKED_MB, claimed
 from allcores.planning.workload import Sizes, Workload
 from allcores.study import run_files
-from allcores.training import recipes
 
 START_UP, FORKED_START_UP = 3.0, 0.5  # seconds
 LEAST_WORK = 0.02  # seconds: loading, scoring and writing of the smallest run
@@ -122,17 +120,13 @@ class Estimates:
         return statistics.median(ratios_of.get(model) or all_ratios or [1.0])
 
     def _from_counts(self, run):
-        """Seconds by the pace of the run's recipe, or else by a step of its model; bytes by what it
-        keeps, without those of torch."""
+        """Seconds and bytes by a step of its model, without those of torch."""
         trial = preflight.trial(run)
         known = self.counts.get(trial[0]) if trial else None
         counts = UNKNOWN | (known or self.largest(self.table.family(run)))
         sizes = Sizes.of(run, self.folder.data(run))
         train = sizes.train if sizes else run.train_size or UNKNOWN_IMAGES
-        images = train * run.trained_epochs
-        recipe = self.folder.recipe_of(run, self.table)
-        pace = run.has_auto and recipes.pace(recipe)
-        work = images / pace if pace else images * counts["seconds"]
+        work = train * run.trained_epochs * counts["seconds"]
         activations = ACTIVATION_FACTOR * counts["activation_bytes"] * (run.batch_size or 0)
         copies = COPIES * counts["weight_bytes"] * run.processes
         start_up = FORKED_START_UP if self.forked else START_UP

@@ -147,14 +147,6 @@ def cores_measured(file):
     return record.content["cores"] if record else 0
 
 
-def pace(file):
-    """Images per second on one core with a file's fastest recipe; None: the file is not usable."""
-    record = _read(file)
-    found = record.content["timings"] if record else []
-    timings = [timing for timing in found if timing["threads_per_worker"] == 1]
-    return _fastest(timings) if timings else None
-
-
 def _read(file):
     """The Record that calibrate() wrote; None: there is no such file, or it is damaged."""
     try:
