@@ -29,6 +29,10 @@ def pandas():
     import sklearn.datasets
     import sklearn.model_selection  # noqa: F401
 
+    from allcores.study import registry
+
+    for read in (registry.datasets, registry.models, registry.optimizers, registry.schedules):
+        read()
     import assign_folds  # noqa: F401
     import prepare_dataset  # noqa: F401
     import report  # noqa: F401

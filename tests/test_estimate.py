@@ -12,7 +12,7 @@ from test_tokens import run_on
 
 from allcores.files import read_json, write_json
 from allcores.planning import measuring, plan, preflight, trials
-from allcores.planning.estimate import Estimates
+from allcores.planning.estimate import Estimates, Expected
 from allcores.planning.workload import Sizes
 from allcores.study import grid, schema, sweeps
 from allcores.study.results_folder import ResultsFolder
@@ -121,3 +121,25 @@ def test_the_size_of_damaged_tokens_is_that_of_the_file_that_they_are_from(tmp_p
     np.save(folder / "inputs.npy", inputs)
     assert vars(Sizes.of(run, folder)).keys() == vars(sizes).keys()
     assert Sizes.of(run, folder).train == sizes.train
+
+
+def test_how_far_off_estimates_are_is_found_once(tmp_path, monkeypatch):
+    """Not for each kind of run again: a search of 100 candidates waited 18 s for it."""
+    config = yaml.safe_load(MINIATURE)
+    config["models"]["mlp"]["optimizer"]["lr"] = [place / 100 for place in range(1, 31)]
+    config["studies"]["first"] |= {"models": ["mlp"], "strategies": ["serial"], "workers": [1]}
+    table = grid.expand(sweeps.expanded(config))
+    estimates = Estimates(table, ResultsFolder(str(tmp_path)), 2, forked=True)
+    kinds, counted = list(estimates.paths_of_kind), []
+    finished = dict.fromkeys(kinds[::2], Expected(30.0, 1.0, measured=True))
+    of_counts = estimates._from_counts
+    monkeypatch.setattr(estimates, "from_run", finished.get)
+    monkeypatch.setattr(
+        estimates, "_from_counts", lambda run: counted.append(run) or of_counts(run)
+    )
+    seconds = {
+        kind: estimates.seconds(table.runs[estimates.paths_of_kind[kind][0]]) for kind in kinds
+    }
+    assert len(kinds) == 30 and len(counted) == 30
+    # What has not finished is corrected by what has.
+    assert seconds[kinds[1]] == pytest.approx(30.0) and seconds[kinds[0]] == 30.0

@@ -35,15 +35,16 @@ def users_module(module):
     """Context in which a module, perhaps of the user's, is imported by its name: it does not see
     this program's arguments, as many a training script reads them then, and counts as `brought`,
     with what it imports."""
+    if module.partition(".")[0] == LIBRARY.name:
+        yield
+        return
     arguments, before = sys.argv[1:], _packages()
     del sys.argv[1:]
     try:
         yield
     finally:
         sys.argv[1:] = arguments
-        package = module.partition(".")[0]
-        if package != LIBRARY.name:
-            brought.update({package} | _packages() - before)
+        brought.update({module.partition(".")[0]} | _packages() - before)
 
 
 def _packages():

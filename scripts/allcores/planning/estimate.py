@@ -65,7 +65,7 @@ class Estimates:
         self.planner = plan.Planner(self.folder, self.available)
         self.expected = functools.cache(self._expected)
         self.from_run = functools.cache(self._from_run)
-        self.correction = functools.cache(self._correction)
+        self.ratios = functools.cache(self._ratios)
         self.largest = functools.cache(self._largest)
 
     def seconds(self, run):
@@ -106,18 +106,19 @@ class Estimates:
         if expected := self.from_run(kind) or self._from_plan(run):
             return expected
         counted = self._from_counts(run)
-        seconds = counted.seconds * self.correction(run.model.label)
-        return dataclasses.replace(counted, seconds=seconds)
+        ratios_of, label = self.ratios(), run.model.label
+        all_ratios = [ratio for ratios in ratios_of.values() for ratio in ratios]
+        correction = statistics.median(ratios_of.get(label) or all_ratios or [1.0])
+        return dataclasses.replace(counted, seconds=correction * counted.seconds)
 
-    def _correction(self, model):
-        """Measured over counted seconds: the median for a model, or else for any; 1: unknown."""
+    def _ratios(self):
+        """Label of a model -> measured over counted seconds, of each kind of finished run."""
         ratios_of = defaultdict(list)
         for kind, paths in list(self.paths_of_kind.items()):
             if finished := self.from_run(kind):
                 run = self.table.runs[paths[0]]
                 ratios_of[run.model.label].append(finished.seconds / self._from_counts(run).seconds)
-        all_ratios = [ratio for ratios in ratios_of.values() for ratio in ratios]
-        return statistics.median(ratios_of.get(model) or all_ratios or [1.0])
+        return ratios_of
 
     def _from_counts(self, run):
         """Seconds and bytes by a step of its model, without those of torch."""

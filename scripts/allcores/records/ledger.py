@@ -236,6 +236,7 @@ class Current:
         self.folder, self.table = folder, table
         folder.store.read_again()
         self.data_made_of = {}  # label of a dataset -> what it is made of
+        self.recipes_now = {}  # what decides the recipe of a run -> it, on that processor
 
     def __call__(self, path):
         run, record = self.table.runs[path], self.folder.record(path)
@@ -267,12 +268,15 @@ class Current:
         else None. The number of threads does not count: it depends on the cores of a call."""
         if not run.has_auto:
             return None
-        file = Path(self.folder.recipe_of(run, self.table))
-        files = [file, *file.parent.glob(f"{file.stem}_{'[0-9a-f]' * 8}.json")]
-        before = record.content["recipe"] | ANY_THREADS
-        recipes_now = [
-            recipes.fill_in(run, file, run.cores_on_node).recipe | ANY_THREADS
-            for file in files
-            if recipes.processor_of(file) == record.content["processor"]
-        ]
-        return (before, recipes_now[0]) if recipes_now and before not in recipes_now else None
+        file, processor = self.folder.recipe_of(run, self.table), record.content["processor"]
+        key = file, processor, *run.recipe.values(), run.processes, run.nodes
+        if key not in self.recipes_now:
+            file = Path(file)
+            files = [file, *file.parent.glob(f"{file.stem}_{'[0-9a-f]' * 8}.json")]
+            self.recipes_now[key] = [
+                recipes.fill_in(run, file, run.cores_on_node).recipe | ANY_THREADS
+                for file in files
+                if recipes.processor_of(file) == processor
+            ]
+        now, before = self.recipes_now[key], record.content["recipe"] | ANY_THREADS
+        return (before, now[0]) if now and before not in now else None
