@@ -12,7 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
-import numpy.random
+import numpy.random  # at the first use, numpy would import it in each rank
 import torch
 
 from allcores.tasks.base import WITHOUT_CLASS
