@@ -18,7 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from allcores.study import registry, schema  # noqa: E402
+from allcores_study.config import registry, schema  # noqa: E402
 
 CONFIG, REFERENCE = ROOT / "config" / "config.yaml", ROOT / "docs" / "config.md"
 COMMANDS = ROOT / "docs" / "commands.md"

@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from allcores.data import folds, storage
-from allcores.data.folds import Assignable
 from allcores.machine import lifetime
-from allcores.records import marks
+from allcores_study.data import folds, storage
+from allcores_study.data.folds import Assignable
+from allcores_study.records import marks
 
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)

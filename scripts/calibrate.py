@@ -11,9 +11,9 @@ if __name__ == "__main__":
 
 from allcores.machine import cores, lean_torch
 from allcores.parallel import failures
-from allcores.records import marks
-from allcores.study.run import Run
-from allcores.training import recipes
+from allcores_study.config.run import Run
+from allcores_study.records import marks
+from allcores_study.training import recipes
 
 
 def main(flags):

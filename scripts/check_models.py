@@ -7,8 +7,8 @@ import signal
 import sys
 
 from allcores.machine import cores, lean_torch, lifetime
-from allcores.study import registry
-from allcores.study.run import Choice, Run
+from allcores_study.config import registry
+from allcores_study.config.run import Choice, Run
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
@@ -18,8 +18,8 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     cores.set_thread_variables(cores.allowed())
     lean_torch.import_torch()
-    from allcores.planning import trials
-    from allcores.tasks import base as tasks
+    from allcores_study.planning import trials
+    from allcores_study.tasks import base as tasks
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what a model prints goes to stderr, not between the answers

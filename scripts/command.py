@@ -27,9 +27,9 @@ try:
 except ImportError:
     sys.exit("allcores: the workflow needs more packages: pip install 'allcores[workflow]'")
 
-from allcores import yaml_files  # noqa: E402
 from allcores.machine import cores  # noqa: E402
 from allcores.version import __version__  # noqa: E402
+from allcores_study import yaml_files  # noqa: E402
 
 PROFILES = SCRIPTS.parent / "profiles"
 PROGRAMS = ("plan", "status", "predict", "train")

@@ -20,8 +20,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from allcores.campaign import commands
 from allcores.machine import cores, lean_torch, memory
+from allcores_study.campaign import commands
 
 LEAST_MEMORY = 100  # megabytes of a forked run
 PREFIX = "allcores-plan-"  # of the name of a temporary folder
@@ -36,8 +36,9 @@ def main(flags):
             raise ValueError(f"{flag}: found {value:g}; expected a number from {least}")
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(1)
-    from allcores.planning import choose, plan, preflight, summary
-    from allcores.study import fit, grid, results_folder
+    from allcores_study.config import fit, grid
+    from allcores_study.planning import choose, plan, preflight, summary
+    from allcores_study.records import results_folder
 
     config = commands.read_config(flags.configfile, flags.cores, flags.config)
     name = flags.choose or f"results/{results_folder.name_of(flags.configfile)}"

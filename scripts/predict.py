@@ -25,7 +25,7 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(flags.threads)
     lean_torch.import_torch()
-    from allcores.serving import ensemble, output, samples
+    from allcores_study.serving import ensemble, output, samples
 
     output.refuse_foreign(flags.output)
     predictors = ensemble.read(flags.run, flags.model)

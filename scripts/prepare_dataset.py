@@ -4,10 +4,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from allcores.data import preparation
 from allcores.machine import lifetime
-from allcores.records import marks
-from allcores.study.run import Choice
+from allcores_study.config.run import Choice
+from allcores_study.data import preparation
+from allcores_study.records import marks
 
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)

@@ -10,10 +10,10 @@ from allcores.machine import lifetime
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
 
-from allcores.analysis import suggestions, writing
-from allcores.analysis.study import Study
-from allcores.records import marks
-from allcores.study.results_folder import ResultsFolder
+from allcores_study.analysis import suggestions, writing
+from allcores_study.analysis.study import Study
+from allcores_study.records import marks
+from allcores_study.records.results_folder import ResultsFolder
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)

@@ -11,11 +11,11 @@ if __name__ == "__main__":
 import json
 from pathlib import Path
 
-from allcores.analysis import metrics, selection
-from allcores.records import marks
-from allcores.study import fingerprint, grid
-from allcores.study.identity import Record
-from allcores.study.results_folder import ResultsFolder
+from allcores_study.analysis import metrics, selection
+from allcores_study.config import grid
+from allcores_study.records import fingerprint, marks
+from allcores_study.records.identity import Record
+from allcores_study.records.results_folder import ResultsFolder
 
 
 def discard(folder, table, choice, inner_paths, labels):

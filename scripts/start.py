@@ -4,7 +4,7 @@
 
 It ends with the program's exit status. The program ends when the process CALLER does, the parent of
 this one (0: whichever that is). Environment variables in the name of the socket's folder are
-filled in. It imports little, so that it starts in 20 ms. See allcores/machine/warm_start.py.
+filled in. It imports little, so that it starts in 20 ms. See allcores_study/campaign/warm_start.py.
 """
 
 import signal

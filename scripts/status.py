@@ -10,16 +10,16 @@ import os
 import sys
 from pathlib import Path
 
-from allcores.campaign import commands
+from allcores_study.campaign import commands
 
 
 def main(flags):
-    from allcores.analysis import suggestions
-    from allcores.campaign import journal, why
-    from allcores.campaign.status import Status, unused
-    from allcores.planning import choose
-    from allcores.records.ledger import Ledger
-    from allcores.study import results_folder
+    from allcores_study.analysis import suggestions
+    from allcores_study.planning import choose
+    from allcores_study.records import results_folder
+    from allcores_study.watching import journal, why
+    from allcores_study.watching.ledger import Ledger
+    from allcores_study.watching.status import Status, unused
 
     config = commands.read_config(flags.configfile, pairs=flags.config)
     name = f"results/{results_folder.name_of(flags.configfile)}"

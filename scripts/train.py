@@ -25,16 +25,15 @@ import signal
 import traceback
 from pathlib import Path
 
-from allcores.data import preparation
 from allcores.machine import cores, lean_torch
-from allcores.records import marks
-from allcores.stacking.several import SharedJob
-from allcores.study import fingerprint, identity, registry, run_files
-from allcores.study.identity import Conditions
-from allcores.study.results_folder import PROGRESS
-from allcores.study.run import AUTO
-from allcores.study.run_files import METRICS
-from allcores.training import commandline, progress, recipes
+from allcores_study.config import registry
+from allcores_study.config.run import AUTO, Conditions
+from allcores_study.data import preparation
+from allcores_study.records import fingerprint, identity, marks, run_files
+from allcores_study.records.results_folder import PROGRESS
+from allcores_study.records.run_files import METRICS
+from allcores_study.stacking.several import SharedJob
+from allcores_study.training import commandline, progress, recipes
 
 BY_HAND = Path("results/by_hand")
 # In which srun, PMIx, Open MPI's mpirun and others tell each process its rank.
@@ -61,11 +60,11 @@ def main(flags):
     # numpy and torch read these when they are imported, so that has to wait until here.
     cores.set_thread_variables(request.plain.threads_per_worker)
     lean_torch.import_torch()
-    from allcores.planning import trials
-    from allcores.stacking import stacks as stacking
-    from allcores.tasks import base as tasks
-    from allcores.training import results
-    from allcores.training.experiment import assist, conduct
+    from allcores_study.planning import trials
+    from allcores_study.stacking import stacks as stacking
+    from allcores_study.tasks import base as tasks
+    from allcores_study.training import results
+    from allcores_study.training.experiment import assist, conduct
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
         trials.check_in_child(request.plain, data_folder, flags.timeout)
@@ -104,8 +103,8 @@ def main(flags):
 
 def entry_of(flags, run, request, data_folder):
     """The stacking.Entry of the run that the flags describe."""
-    from allcores.stacking.stacks import Entry
-    from allcores.training.experiment import Execution
+    from allcores_study.stacking.stacks import Entry
+    from allcores_study.training.experiment import Execution
 
     # One folder per set of settings, so that two runs by hand never share one.
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
@@ -186,9 +185,7 @@ def several(flags_of_job):
         identity.before_data(first)
         registry.model(first.model.name).load()
         fingerprint.loaded()
-    from allcores.stacking import (
-        stacks as stacking,  # before forking; it imports what a run needs, too
-    )
+    from allcores_study.stacking import stacks as stacking
 
     def stack(job, tell):
         entries = {}

@@ -4,7 +4,8 @@ import os
 import signal
 import sys
 
-from allcores.machine import lifetime, warm_start
+from allcores.machine import lifetime
+from allcores_study.campaign import warm_start
 
 
 def end(number, frame):

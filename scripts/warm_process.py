@@ -1,8 +1,9 @@
-"""A warm process of a call of snakemake: see allcores/machine/warm_start.py."""
+"""A warm process of a call of snakemake: see allcores_study/campaign/warm_start.py."""
 
 import sys
 
-from allcores.machine import cores, warm_start
+from allcores.machine import cores
+from allcores_study.campaign import warm_start
 
 
 def torch():
@@ -15,9 +16,9 @@ def torch():
 
     import check_models  # noqa: F401
     import train  # noqa: F401
-    from allcores.planning import trials  # noqa: F401
-    from allcores.stacking import stacks  # noqa: F401
-    from allcores.study import registry
+    from allcores_study.config import registry
+    from allcores_study.planning import trials  # noqa: F401
+    from allcores_study.stacking import stacks  # noqa: F401
 
     # Cached: they are read from torch's files.
     registry.optimizers()
@@ -29,7 +30,7 @@ def pandas():
     import sklearn.datasets
     import sklearn.model_selection  # noqa: F401
 
-    from allcores.study import registry
+    from allcores_study.config import registry
 
     for read in (registry.datasets, registry.models, registry.optimizers, registry.schedules):
         read()

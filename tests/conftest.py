@@ -33,13 +33,17 @@ import patience  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
-from allcores.data import preparation  # noqa: E402
-from allcores.machine import warm_start  # noqa: E402
-from allcores.study import grid  # noqa: E402
-from allcores.study.identity import Conditions  # noqa: E402
-from allcores.study.run import Choice, Run  # noqa: E402
-from allcores.training import experiment, resuming  # noqa: E402
-from allcores.training.optimizers import OptimizerMaker, make_chosen  # noqa: E402
+from allcores.loop.optimizers import OptimizerMaker  # noqa: E402
+from allcores_study.campaign import warm_start  # noqa: E402
+from allcores_study.config import grid  # noqa: E402
+from allcores_study.config.run import (  # noqa: E402
+    Choice,
+    Conditions,
+    Run,
+)
+from allcores_study.data import preparation  # noqa: E402
+from allcores_study.training import experiment, resuming  # noqa: E402
+from allcores_study.training.optimizers import make_chosen  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 # Nothing of the calling environment's own threads or allotment may reach what a test starts; what

@@ -26,8 +26,8 @@ def wide(channels, image_size, classes, hidden=8):
 DATASET = '''"""Images whose lower or upper half is bright."""
 import numpy as np
 
-from allcores.data.metadata import Metadata
-from allcores.data.storage import Samples
+from allcores_study.data.metadata import Metadata
+from allcores_study.data.storage import Samples
 
 
 def metadata(count=60):
@@ -43,7 +43,7 @@ def load(folder, *, count=60):
 TASK = '''"""Counts of events: a model gives the logarithm of the expected one."""
 import numpy as np
 
-from allcores.tasks.regression import Regression
+from allcores_study.tasks.regression import Regression
 
 TARGETS = "numbers"
 LOSS = "PoissonNLLLoss"
@@ -64,9 +64,9 @@ class Counts(Regression):
 EVENTS = '''"""How often something happens, twice as often for each step of the first feature."""
 import numpy as np
 
-from allcores.data.metadata import Metadata
-from allcores.data.storage import Samples
-from allcores.tasks.base import named
+from allcores_study.data.metadata import Metadata
+from allcores_study.data.storage import Samples
+from allcores_study.tasks.base import named
 
 TASK = "counts"
 
@@ -124,7 +124,7 @@ runs_per_job: 1
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
     project = copy(tmp_path_factory.mktemp("additions"), linked=())
-    library = project.folder / "scripts" / "allcores"
+    library = project.folder / "scripts" / "allcores_study"
     (library / "models" / "wide.py").write_text(MODEL)
     (library / "datasets" / "stripes.py").write_text(DATASET)
     (library / "datasets" / "events.py").write_text(EVENTS)
@@ -138,7 +138,8 @@ def project(tmp_path_factory):
         r"```python\n(.*?)```", (ROOT / "docs" / "reading.md").read_text(), re.DOTALL
     )
     (strategy,) = [block for block in blocks if "(Strategy)" in block]
-    (library / "strategies" / "sign_sgd.py").write_text(strategy)
+    engine = project.folder / "scripts" / "allcores"
+    (engine / "strategies" / "sign_sgd.py").write_text(strategy)
     return project
 
 
@@ -180,7 +181,7 @@ def test_a_task_that_was_added_is_trained_and_scored(project):
     assert scores["serial"] == pytest.approx(scores["ddp"], abs=1e-4)
     assert (folder / "residuals_figure.png").exists()
     assert "; targets standardised" not in (folder / "report.html").read_text()
-    events = project.folder / "scripts" / "allcores" / "datasets" / "events.py"
+    events = project.folder / "scripts" / "allcores_study" / "datasets" / "events.py"
     events.write_text(events.read_text().replace("made.own_task = ", ""))
     assert "events is for counts, but load() gives regression" in project.call(expect=1)
 

@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from allcores.analysis import measures
-from allcores.data import storage
-from allcores.data.batches import Batches
-from allcores.data.scaling import Scaling
-from allcores.datasets import npz, table
-from allcores.planning import measuring, preflight, trials
-from allcores.planning.workload import Sizes
-from allcores.serving import samples
-from allcores.serving.predictor import Predictor
-from allcores.study import registry
-from allcores.study.run import AUTO, Choice
-from allcores.tasks.base import usual
-from allcores.training import losses, recipes
+from allcores_study.analysis import measures
+from allcores_study.config import registry
+from allcores_study.config.run import AUTO, Choice
+from allcores_study.data import storage
+from allcores_study.data.batches import Batches
+from allcores_study.data.scaling import Scaling
+from allcores_study.datasets import npz, table
+from allcores_study.planning import measuring, preflight, trials
+from allcores_study.planning.workload import Sizes
+from allcores_study.serving import samples
+from allcores_study.serving.predictor import Predictor
+from allcores_study.tasks.base import usual
+from allcores_study.training import losses, recipes
 
 MSE = Choice("MSELoss", "MSELoss", {})
 PLAIN = {"crop": 0, "flip": False}

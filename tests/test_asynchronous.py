@@ -9,7 +9,7 @@ from conftest import LENET, optimizer_maker, same_weights, using, vary
 from allcores.parallel import launch
 from allcores.strategies.async_parameter_server import AsyncParameterServer
 from allcores.strategies.hogwild import Hogwild
-from allcores.study.run import Choice
+from allcores_study.config.run import Choice
 
 DIGITS = Choice("digits", "digits", {})
 LEARNING = vary(

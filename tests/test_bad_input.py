@@ -12,7 +12,7 @@ import yaml
 from conftest import ENVIRONMENT, OF_CALLS, ROOT, program, train_program, warm
 from project import WARM
 
-from allcores.study import checks, grid, sweeps
+from allcores_study.config import checks, grid, sweeps
 
 FULL = yaml.safe_load("""
 downloads: elsewhere

@@ -5,7 +5,8 @@ import itertools
 import numpy as np
 import torch
 
-from allcores.data.batches import Batches, dropout_seed, shards, shuffled
+from allcores.loop.sharding import shards, shuffled
+from allcores_study.data.batches import Batches, dropout_seed
 
 INDICES = np.arange(100, 153)  # 53 of them
 

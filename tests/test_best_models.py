@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from test_tables import FACTS, made, runs_of
 
-from allcores.analysis import comparison, methods, products, verdict
+from allcores_study.analysis import comparison, methods, products, verdict
 
 # Held-out accuracy in four folds. `near` differs from `best` as much as folds do, `far` by more.
 SCORES = {

@@ -12,7 +12,7 @@ from test_best_models import runs as runs_of_models
 from test_tables import FACTS, RUNS, made, runs_of
 from test_verdict import compared, packed, read_back, said_first, speeds, with_threads
 
-from allcores.analysis import comparison, methods, products, style, tidy, verdict, wording
+from allcores_study.analysis import comparison, methods, products, style, tidy, verdict, wording
 
 FACTS_OF_ALL = dataclasses.replace(FACTS, alone=("serial", "ddp"))
 

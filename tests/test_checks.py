@@ -8,8 +8,8 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from allcores import yaml_files
-from allcores.study import checks
+from allcores_study import yaml_files
+from allcores_study.config import checks
 
 GOOD = yaml.safe_load("""
 models:

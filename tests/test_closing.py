@@ -11,15 +11,17 @@ import yaml
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from allcores import files
-from allcores.campaign import closing, commands, journal, progress_line, why
-from allcores.campaign.events import Events
-from allcores.campaign.run_jobs import RunJobs
-from allcores.data import preparation
-from allcores.records.ledger import Current
-from allcores.study import fingerprint, grid, identity, results_folder
-from allcores.study.identity import Record
-from allcores.study.results_folder import RUN_FILES, ResultsFolder
-from allcores.training import progress
+from allcores_study.campaign import commands
+from allcores_study.campaign.run_jobs import RunJobs
+from allcores_study.config import grid
+from allcores_study.data import preparation
+from allcores_study.records import fingerprint, identity, results_folder
+from allcores_study.records.identity import Record
+from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
+from allcores_study.training import progress
+from allcores_study.watching import closing, journal, progress_line, why
+from allcores_study.watching.events import Events
+from allcores_study.watching.ledger import Current
 
 STUDY = """
 models:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allcores.machine import slurm
+from allcores_study.watching import slurm
 
 
 @pytest.mark.parametrize(

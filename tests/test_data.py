@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from allcores.data import storage
-from allcores.data.folds import split
-from allcores.data.scaling import channel_statistics
-from allcores.data.storage import Samples
+from allcores_study.data import storage
+from allcores_study.data.folds import split
+from allcores_study.data.scaling import channel_statistics
+from allcores_study.data.storage import Samples
 
 
 def source(count=23, test=5, classes=3, shape=(2, 4, 5)):

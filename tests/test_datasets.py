@@ -17,11 +17,11 @@ import pytest
 from PIL import Image
 from test_image_folder import images_in
 
-from allcores.data import preparation, storage
-from allcores.datasets import _table_files, _torchvision
 from allcores.machine.lean_torch import import_torchvision
-from allcores.study import checks, registry
-from allcores.study.run import Choice
+from allcores_study.config import checks, registry
+from allcores_study.config.run import Choice
+from allcores_study.data import preparation, storage
+from allcores_study.datasets import _table_files, _torchvision
 
 DEBIANS = Path("/usr/share/datasets/fashion-mnist")
 

@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from allcores.planning import dealing
-from allcores.study import grid, schema
+from allcores_study.config import grid, schema
+from allcores_study.planning import dealing
 
 
 def runs_of(*models):

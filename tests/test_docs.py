@@ -9,7 +9,7 @@ import pytest
 import yaml
 from conftest import ENVIRONMENT, LONG, ROOT, program
 
-from allcores.study import checks, component, registry, schema, sweeps
+from allcores_study.config import checks, component, registry, schema, sweeps
 
 sys.path.insert(0, str(ROOT / "docs"))
 import measured

@@ -11,12 +11,12 @@ from project import MINIATURE
 from test_tokens import run_on
 
 from allcores.files import read_json, write_json
-from allcores.planning import measuring, plan, preflight, trials
-from allcores.planning.estimate import Estimates, Expected
-from allcores.planning.workload import Sizes
-from allcores.study import grid, schema, sweeps
-from allcores.study.results_folder import ResultsFolder
-from allcores.tasks.base import usual
+from allcores_study.config import grid, schema, sweeps
+from allcores_study.planning import measuring, plan, preflight, trials
+from allcores_study.planning.estimate import Estimates, Expected
+from allcores_study.planning.workload import Sizes
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.tasks.base import usual
 
 
 def counted_by_trying(config, folder):

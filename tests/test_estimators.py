@@ -15,24 +15,15 @@ from test_multilabel import FRAME as LABELLED
 from test_multilabel import LABELS
 from test_several_numbers import FRAME, TARGETS, standardised
 
-from allcores.analysis import collect, metrics, products
-from allcores.data import storage
-from allcores.planning import trials
-from allcores.serving import samples
-from allcores.serving.predictor import Predictor
-from allcores.study import (
-    checks,
-    component,
-    fingerprint,
-    grid,
-    identity,
-    registry,
-    run_files,
-    schema,
-    sweeps,
-)
-from allcores.study.run import Choice
-from allcores.training import estimators, experiment
+from allcores_study.analysis import collect, metrics, products
+from allcores_study.config import checks, component, grid, registry, schema, sweeps
+from allcores_study.config.run import Choice
+from allcores_study.data import storage
+from allcores_study.planning import trials
+from allcores_study.records import fingerprint, identity, run_files
+from allcores_study.serving import samples
+from allcores_study.serving.predictor import Predictor
+from allcores_study.training import estimators, experiment
 
 FOREST = "sklearn.ensemble:RandomForestClassifier"
 ENTRY = {"import": FOREST, "n_estimators": 5}
@@ -280,10 +271,10 @@ def test_its_package_identifies_a_run_and_its_code_only_that():
     )
     assert identity.before_data(forest)["estimator"].startswith("scikit-learn 1")
     assert "estimator" not in identity.before_data(network)
-    module = "allcores.training.estimators"
+    module = "allcores_study.training.estimators"
     assert module in fingerprint.files_of_run(forest)
     assert module not in fingerprint.files_of_run(network)
-    assert "allcores.training.loop" not in fingerprint.files_of_run(forest)
+    assert "allcores_study.training.loop" not in fingerprint.files_of_run(forest)
 
 
 def test_equal_probabilities_stay_equal_in_the_metrics(laboratory):
@@ -321,7 +312,7 @@ def test_what_needs_more_samples_than_a_trial_has_is_tried_with_more():
 SIGNS = """
 import subprocess, sys
 from types import SimpleNamespace
-from allcores.training import estimators
+from allcores_study.training import estimators
 
 beats = []
 with estimators._signs_of_life(SimpleNamespace(beat=beats.append)):

@@ -9,11 +9,11 @@ import pytest
 from conftest import DDP, Laboratory, using, vary
 from matplotlib.collections import LineCollection
 
-from allcores.analysis import collect, metrics, products, style, tidy
-from allcores.analysis.metrics import ACCURACY
-from allcores.study import run_files
-from allcores.study.run import Choice
-from allcores.study.run_files import RunFolder
+from allcores_study.analysis import collect, metrics, products, style, tidy
+from allcores_study.analysis.metrics import ACCURACY
+from allcores_study.config.run import Choice
+from allcores_study.records import run_files
+from allcores_study.records.run_files import RunFolder
 
 REFERENCES = (
     {"model": "mlp", "label": "a cluster", "cores": 4, "seconds": 2, "images": 1000},

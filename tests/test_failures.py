@@ -17,8 +17,8 @@ from project import copy
 from test_strategies import ENDLESS, alive, started
 
 from allcores.parallel import failures
-from allcores.study.run import Choice
-from allcores.training import experiment
+from allcores_study.config.run import Choice
+from allcores_study.training import experiment
 
 # Calls a program through a shell, as Snakemake does, and waits.
 CALLER = """

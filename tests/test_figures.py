@@ -9,7 +9,7 @@ import pytest
 from test_tables import FACTS, RUNS, made
 from test_verdict import read_back, speeds
 
-from allcores.analysis import products, style, tidy
+from allcores_study.analysis import products, style, tidy
 
 
 def test_a_figure_shows_the_speedups_of_all_its_panels():

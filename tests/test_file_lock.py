@@ -10,7 +10,7 @@ import pytest
 from conftest import RUN
 
 from allcores import files
-from allcores.training.checkpoints import Checkpoints
+from allcores_study.training.checkpoints import Checkpoints
 
 
 def fails(number):

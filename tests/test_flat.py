@@ -6,7 +6,7 @@ from conftest import optimizer_maker
 from torch import nn
 
 from allcores.parallel.flat import LINE, Flat, places
-from allcores.training.optimizers import FUSED
+from allcores_study.training.optimizers import FUSED
 
 
 def network():

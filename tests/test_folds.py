@@ -13,12 +13,19 @@ from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedKFold, TimeSeriesSplit
 from test_any_data import MSE, PLAIN, saved
 
-from allcores.data import storage
-from allcores.data.batches import count_batches, shards, shuffled
-from allcores.data.folds import FIRST, NOWHERE, Assignable, assign_inner_folds, hold_back, split
-from allcores.datasets import table
-from allcores.study import fit, registry
-from allcores.study.run import Choice
+from allcores.loop.sharding import count_batches, shards, shuffled
+from allcores_study.config import fit, registry
+from allcores_study.config.run import Choice
+from allcores_study.data import storage
+from allcores_study.data.folds import (
+    FIRST,
+    NOWHERE,
+    Assignable,
+    assign_inner_folds,
+    hold_back,
+    split,
+)
+from allcores_study.datasets import table
 
 
 @given(st.lists(st.integers(0, 3), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 5))

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from conftest import MOBILENET, RUN, optimizer_maker, vary
 from torch import nn
 
-from allcores.study.run import Choice
-from allcores.training import models
-from allcores.training.optimizers import FUSED
+from allcores_study.config.run import Choice
+from allcores_study.training import models
+from allcores_study.training.optimizers import FUSED
 
 SGD = {"lr": 0.05, "momentum": 0.9}
 

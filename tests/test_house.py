@@ -10,38 +10,39 @@ from importlib.metadata import version
 import yaml
 from conftest import ROOT
 
-from allcores.study import registry, schema
+from allcores_study.config import registry, schema
 
 PROGRAMS = sorted((ROOT / "scripts").glob("*.py"))
-LIBRARY = sorted((ROOT / "scripts" / "allcores").rglob("*.py"))
+ENGINE = sorted((ROOT / "scripts" / "allcores").rglob("*.py"))
+STUDY = sorted((ROOT / "scripts" / "allcores_study").rglob("*.py"))
+LIBRARY = [*ENGINE, *STUDY]
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 RULES = sorted((ROOT / "workflow" / "rules").glob("*.smk"))
-# Folder of the library -> the others that it may import from; nobody imports a program.
-ARROWS = {
-    "study": set(),
+# Folder of a package -> the others of it that it may import from; nobody imports a program. The
+# study imports the engine, and not the other way.
+OF_ENGINE = {
     "machine": set(),
-    "records": {"study", "data", "training", "analysis"},
-    "tasks": {"study"},
-    "data": {"study", "machine", "tasks"},
     "parallel": {"machine"},
-    "models": {"machine"},
-    "datasets": {"data", "machine", "tasks"},
     "strategies": {"parallel"},
-    "training": {"study", "machine", "tasks", "data", "parallel"},
-    "analysis": {"study", "machine", "tasks", "data"},
-    "stacking": {"study", "machine", "data", "parallel", "training"},
-    "serving": {"study", "tasks", "data", "datasets", "training"},
-    "campaign": {"records", "study", "machine", "data", "planning", "analysis", "training"},
-    "planning": {"study", "machine", "tasks", "data", "parallel", "training"},
+    "loop": {"machine", "parallel", "strategies"},
 }
-PUBLIC = {  # what users import by its name
-    "backend.py": {"parallel"},
-    "worker.py": {
-        *("data", "machine", "parallel", "strategies", "study", "training"),
-        "shared_model",
-    },
-    "shared_model.py": set(),
+OF_STUDY = {
+    "config": set(),
+    "records": {"config"},
+    "tasks": {"config"},
+    "data": {"config", "records", "tasks"},
+    "models": set(),
+    "datasets": {"data", "tasks"},
+    "training": {"config", "records", "tasks", "data"},
+    "analysis": {"config", "records", "tasks", "data"},
+    "stacking": {"config", "records", "data", "training"},
+    "serving": {"config", "records", "tasks", "data", "datasets", "training"},
+    "planning": {"config", "records", "tasks", "data", "training"},
+    "watching": {"config", "records", "data", "planning", "training", "analysis"},
+    "campaign": {"config", "records", "data", "planning", "training", "analysis", "watching"},
 }
+# Files beside the folders that all may import.
+FOR_ALL = {"files", "options", "version", "programs", "yaml_files"}
 # The smaller the count of what is within sight, the sooner a thing is found.
 MOST_LINES = {"file": 400, "rules": 420, "Snakefile": 60}
 MOST_PROGRAMS, MOST_MODULES = 15, 15
@@ -90,7 +91,8 @@ def test_everything_is_small_enough_to_be_found_and_read():
     assert lines_of(ROOT / "workflow" / "Snakefile") <= MOST_LINES["Snakefile"]
     assert len(PROGRAMS) <= MOST_PROGRAMS
     # Of these a folder has as many files as there are.
-    each_one = {registry.LIBRARY / name for name in ("strategies", "datasets", "analysis/figures")}
+    each_one = {registry.ENGINE / "strategies", registry.LIBRARY / "datasets"}
+    each_one |= {registry.LIBRARY / "analysis" / "figures"}
     for folder in {file.parent for file in LIBRARY} - each_one:
         modules = [file for file in folder.glob("*.py") if file.stem != "__init__"]
         assert len(modules) <= MOST_MODULES, folder
@@ -112,30 +114,37 @@ def imports(file):
     return modules
 
 
-def wing_of(file):
-    return file.relative_to(registry.LIBRARY).parts[0]
+def room_of(file):
+    """The folder of a file in its package, or the name of a file beside the folders."""
+    return file.relative_to(ROOT / "scripts").with_suffix("").parts[1]
 
 
-def test_the_wings_import_in_one_direction():
-    wings = {path.name for path in registry.LIBRARY.iterdir() if (path / "__init__.py").exists()}
-    assert set(ARROWS) == wings
-    for file in LIBRARY:
-        imported_wings = {
-            name.split(".")[1] for name in imports(file) if name.startswith("allcores.")
-        }
-        allowed = (ARROWS | PUBLIC).get(wing_of(file), set()) | {
-            wing_of(file),
-            "files",
-            "programs",
-            "version",
-            "yaml_files",
-        }
-        assert imported_wings <= allowed, f"{file} imports {imported_wings - allowed}"
+def rooms_imported(file, package):
+    names = [name.split(".") for name in imports(file)]
+    return {name[1] for name in names if name[0] == package and len(name) > 1}
+
+
+def test_the_engine_knows_nothing_of_the_study():
+    for file in ENGINE:
+        assert not {name for name in imports(file) if name.split(".")[0] == "allcores_study"}, file
+
+
+def test_the_rooms_import_in_one_direction():
+    for files, package, arrows in (
+        (ENGINE, "allcores", OF_ENGINE),
+        (STUDY, "allcores_study", OF_STUDY),
+    ):
+        folders = {room_of(file) for file in files if len(file.relative_to(ROOT).parts) > 3}
+        assert set(arrows) == folders
+        for file in files:
+            if (room := room_of(file)) in arrows:
+                found = rooms_imported(file, package) - {room} - FOR_ALL
+                assert found <= arrows[room], f"{file} imports {found - arrows[room]}"
 
 
 def test_what_is_needed_before_torch_imports_no_torch():
     for file in LIBRARY:
-        if wing_of(file) in ("study", "machine", "analysis"):
+        if room_of(file) in ("config", "records", "machine", "analysis"):
             assert not {name for name in imports(file) if name.split(".")[0] == "torch"}, file
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from allcores.datasets import image_folder
-from allcores.study import registry
-from allcores.study.run import Choice
+from allcores_study.config import registry
+from allcores_study.config.run import Choice
+from allcores_study.datasets import image_folder
 
 
 def _chunk(kind, data):

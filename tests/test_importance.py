@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from matplotlib.collections import LineCollection
 
-from allcores.analysis import products, selection
-from allcores.analysis.figures import importance, sweep
+from allcores_study.analysis import products, selection
+from allcores_study.analysis.figures import importance, sweep
 
 FACTS = products.Facts("s", "serial", None, ())
 RANDOM = np.random.default_rng(0)

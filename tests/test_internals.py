@@ -10,14 +10,14 @@ from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm
 from project import WARM, copy
 from snakemake.resources import Resources
 
-from allcores.campaign import snakemake_internals as internals
+from allcores_study.campaign import snakemake_internals as internals
 
 FLAGS = ["--cores", "2", "--scheduler", "greedy"]
 SNAKEFILE = """
 import os, sys
 
 sys.path.insert(0, SCRIPTS)
-from allcores.campaign import snakemake_internals as internals
+from allcores_study.campaign import snakemake_internals as internals
 
 print("main", internals.is_main_process(workflow), file=sys.stderr)
 print("cores", internals.local_cores(workflow), file=sys.stderr)

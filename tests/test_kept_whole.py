@@ -13,15 +13,15 @@ import yaml
 from project import Project, copy
 from snakemake.iocontainers import Wildcards
 
-from allcores.analysis import collect
-from allcores.campaign.run_jobs import RunJobs
-from allcores.data import folds, storage
 from allcores.files import read_json, sha256, write_json
-from allcores.planning.estimate import Estimates
-from allcores.records.ledger import Ledger
-from allcores.study import grid, schema
-from allcores.study.identity import Conditions
-from allcores.study.results_folder import RUN_FILES, ResultsFolder
+from allcores_study.analysis import collect
+from allcores_study.campaign.run_jobs import RunJobs
+from allcores_study.config import grid, schema
+from allcores_study.config.run import Conditions
+from allcores_study.data import folds, storage
+from allcores_study.planning.estimate import Estimates
+from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
+from allcores_study.watching.ledger import Ledger
 
 ARRAYS = """
 models:

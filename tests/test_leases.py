@@ -14,8 +14,8 @@ from patience import wait_for
 
 from allcores.files import read_json
 from allcores.machine import cores, leases, memory
-from allcores.training import loop
-from allcores.training.loop import train
+from allcores_study.training import loop
+from allcores_study.training.loop import train
 
 # cpu -> (NUMA node, core): two nodes of two cores of two threads, numbered as Linux likes to.
 PLACES = {cpu: (cpu // 2 % 2, cpu % 4) for cpu in range(8)}

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from project import RUNS, copy
 
-from allcores.records import marks
-from allcores.study import candidates, grid, run_files, schema, sweeps
+from allcores_study.config import candidates, grid, schema, sweeps
+from allcores_study.records import marks, run_files
 
 # Two folds of four small candidates, of which two go on after an epoch.
 SELECTING = """

@@ -10,13 +10,13 @@ from conftest import RUN
 from project import copy
 from sklearn import metrics as of_sklearn
 
-from allcores.analysis import comparison, metrics, tidy, wording
-from allcores.analysis.metrics import Metric
 from allcores.files import read_json
-from allcores.records.ledger import Ledger
-from allcores.study import checks, grid, sweeps
-from allcores.study.results_folder import ResultsFolder
-from allcores.study.run_files import RunFolder
+from allcores_study.analysis import comparison, metrics, tidy, wording
+from allcores_study.analysis.metrics import Metric
+from allcores_study.config import checks, grid, sweeps
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.records.run_files import RunFolder
+from allcores_study.watching.ledger import Ledger
 
 TABLES = """
 models:

@@ -7,11 +7,11 @@ import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT, vary
 
-from allcores.planning import trials
-from allcores.study import checks, component, fit, grid, registry
-from allcores.study.run import Choice
-from allcores.tasks.base import usual
-from allcores.training import models
+from allcores_study.config import checks, component, fit, grid, registry
+from allcores_study.config.run import Choice
+from allcores_study.planning import trials
+from allcores_study.tasks.base import usual
+from allcores_study.training import models
 
 NARROW = {"width": 0.1}
 

@@ -12,14 +12,14 @@ from sklearn import metrics
 from test_several_numbers import by_hand, run_on, standardised
 from test_stack import difference, stack
 
-from allcores.data import folds, labels, storage
-from allcores.datasets import npz, table
-from allcores.planning import measuring
-from allcores.planning.workload import Sizes
-from allcores.serving import output, samples
-from allcores.serving.predictor import Predictor
-from allcores.study.run import Choice
-from allcores.tasks.base import named
+from allcores_study.config.run import Choice
+from allcores_study.data import folds, labels, storage
+from allcores_study.datasets import npz, table
+from allcores_study.planning import measuring
+from allcores_study.planning.workload import Sizes
+from allcores_study.serving import output, samples
+from allcores_study.serving.predictor import Predictor
+from allcores_study.tasks.base import named
 
 ROWS = 90
 RANDOM = np.random.default_rng(0)

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 from conftest import DDP, RUN, same_weights, vary
 
-from allcores.data import folds, storage
-from allcores.data.folds import Assignable
-from allcores.datasets import table
-from allcores.serving import ensemble, samples
-from allcores.serving.predictor import Predictor
-from allcores.study.run import Choice
+from allcores_study.config.run import Choice
+from allcores_study.data import folds, storage
+from allcores_study.data.folds import Assignable
+from allcores_study.datasets import table
+from allcores_study.serving import ensemble, samples
+from allcores_study.serving.predictor import Predictor
 
 ROWS = 30
 NOISE = np.random.default_rng(0).normal(size=(ROWS, 2, 4)).astype(np.float32)

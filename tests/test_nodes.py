@@ -22,8 +22,8 @@ from test_strategies import ALL, SYNCHRONOUS, alive, children, program_of
 
 from allcores.files import read_json
 from allcores.parallel import failures, nodes
-from allcores.study import registry
-from allcores.study.run import Choice
+from allcores_study.config import registry
+from allcores_study.config.run import Choice
 
 HOST = os.uname().nodename
 OVER_NODES = {

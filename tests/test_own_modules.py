@@ -10,10 +10,11 @@ import pytest
 from conftest import ROOT, vary
 from project import copy
 
-from allcores import programs
-from allcores.study import component, fingerprint
-from allcores.study.identity import Record
-from allcores.study.run import Choice
+from allcores_study import programs
+from allcores_study.config import component
+from allcores_study.config.run import Choice
+from allcores_study.records import fingerprint
+from allcores_study.records.identity import Record
 
 MODEL_SOURCES = {
     "nets/__init__.py": "from nets.parts import SCALE\nfrom .net import Net\n",
@@ -102,7 +103,9 @@ def test_every_module_counts_that_a_model_of_yours_imports(
 
 def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(model_fingerprint, tmp_path):
     code = f"import sys; sys.path[:0] = [{str(ROOT / 'scripts')!r}, '.', 'elsewhere']\n"
-    code += "from allcores.study import fingerprint as f\nprint(f._digest(f._reached('nets')))"
+    code += (
+        "from allcores_study.records import fingerprint as f\nprint(f._digest(f._reached('nets')))"
+    )
     outputs = {
         subprocess.check_output(
             [sys.executable, "-c", code],
@@ -282,7 +285,7 @@ def test_another_version_of_a_package_is_noticed(tmp_path, monkeypatch):
     (own / "beside.py").touch()
     monkeypatch.setattr(programs, "brought", set())
     monkeypatch.setattr(sys, "path", [str(own), str(installed), *sys.path])
-    for path in ("brings:net", "torchvision.models:resnet18", "allcores.models.mlp:mlp"):
+    for path in ("brings:net", "torchvision.models:resnet18", "allcores_study.models.mlp:mlp"):
         component.imported(path, "models").load()
     try:
         recorded = fingerprint.loaded()
@@ -291,7 +294,7 @@ def test_another_version_of_a_package_is_noticed(tmp_path, monkeypatch):
             del sys.modules[name]
     assert recorded["layers"] == "1.2"
     assert {"layers", "torchvision"} <= {name for name in recorded if "/" not in name}
-    assert not {"beside", "allcores", "torch"} & {*recorded}
+    assert not {"beside", "allcores", "allcores_study", "torch"} & {*recorded}
     assert fingerprint.changed(recorded) == []
     version = installed / "layers-1.2.dist-info" / "METADATA"
     version.write_text("Name: layers\nVersion: 1.3\n")

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_several_numbers import FRAME, run_on
 
-from allcores.data import augmentation
-from allcores.data.augmentation import SampleGenerator
-from allcores.planning import trials
-from allcores.study import checks, component, fingerprint, grid, registry
-from allcores.study.run import Choice
+from allcores_study.config import checks, component, grid, registry
+from allcores_study.config.run import Choice
+from allcores_study.data import augmentation
+from allcores_study.data.augmentation import SampleGenerator
+from allcores_study.planning import trials
+from allcores_study.records import fingerprint
 
 SOURCE = """
 import torch

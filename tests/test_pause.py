@@ -15,7 +15,7 @@ from allcores.parallel.heartbeat import Heartbeats
 from allcores.parallel.nodes import Link, Nodes
 from allcores.parallel.pause import Pause
 from allcores.parallel.supervision import Supervisor
-from allcores.study.run import Choice
+from allcores_study.config.run import Choice
 
 
 def stop(monkeypatch, laboratory, run, number, at, others_wait):

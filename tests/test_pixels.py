@@ -8,21 +8,23 @@ from conftest import DDP, RUN, same_weights, using, vary
 from PIL import Image
 from sklearn import metrics as sklearn_metrics
 
-from allcores.analysis import collect, measures, products
-from allcores.analysis import metrics as analysis_metrics
-from allcores.data import preparation, storage
-from allcores.data.batches import Batches, shards, shuffled
-from allcores.datasets import image_masks, npz
-from allcores.planning import trials
-from allcores.serving import ensemble, output, samples
-from allcores.serving.predictor import Predictor
-from allcores.study import checks, component, fit, registry, run_files
-from allcores.study.run import Choice
-from allcores.study.run_files import RunFolder
-from allcores.tasks import base as tasks
-from allcores.tasks._pixel_losses import DiceLoss, cross_entropy
-from allcores.tasks.base import WITHOUT_CLASS
-from allcores.training import models
+from allcores.loop.sharding import shards, shuffled
+from allcores_study.analysis import collect, measures, products
+from allcores_study.analysis import metrics as analysis_metrics
+from allcores_study.config import checks, fit, registry
+from allcores_study.config.run import Choice
+from allcores_study.data import preparation, storage
+from allcores_study.data.batches import Batches
+from allcores_study.datasets import image_masks, npz
+from allcores_study.planning import trials
+from allcores_study.records import run_files
+from allcores_study.records.run_files import RunFolder
+from allcores_study.serving import ensemble, output, samples
+from allcores_study.serving.predictor import Predictor
+from allcores_study.tasks import base as tasks
+from allcores_study.tasks._pixel_losses import DiceLoss, cross_entropy
+from allcores_study.tasks.base import WITHOUT_CLASS
+from allcores_study.training import models
 
 COUNT, SIZE = 24, 8
 RANDOM = np.random.default_rng(0)
@@ -384,6 +386,6 @@ def test_a_crop_as_large_as_an_image_is_refused():
 @pytest.mark.parametrize("option", ["smooth", "cross_entropy"])
 def test_a_loss_has_no_negative_parts(option):
     loss = registry.losses()["DiceLoss"]
-    assert not list(component.check_options((), {option: 0.5}, loss))
-    ((place, problem),) = component.check_options((), {option: -1}, loss)
+    assert not list(loss.problems((), {option: 0.5}))
+    ((place, problem),) = loss.problems((), {option: -1})
     assert place == (option,) and "found -1; expected a number from 0" in problem

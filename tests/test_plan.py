@@ -20,15 +20,15 @@ from project import MINIATURE, RUNS, copy
 from test_strategies import alive
 
 from allcores.machine import costs, lifetime
-from allcores.planning import choose, measuring, packing, plan, prediction, summary
-from allcores.planning.prediction import Measurement, Prediction
-from allcores.planning.workload import Sizes, Workload
-from allcores.study import grid, sweeps
-from allcores.study.identity import Record
-from allcores.study.results_folder import ResultsFolder
-from allcores.study.run import AUTO
-from allcores.tasks.base import usual
-from allcores.training import recipes
+from allcores_study.config import grid, sweeps
+from allcores_study.config.run import AUTO
+from allcores_study.planning import choose, measuring, packing, plan, prediction, summary
+from allcores_study.planning.prediction import Measurement, Prediction
+from allcores_study.planning.workload import Sizes, Workload
+from allcores_study.records.identity import Record
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.tasks.base import usual
+from allcores_study.training import recipes
 
 SIZES = Sizes((3, 8, 8), usual(3), 100, 20)
 MEASUREMENT = Measurement(

@@ -8,11 +8,11 @@ import yaml
 from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, vary
 from project import copy
 
-from allcores.planning import trials
-from allcores.planning.trials import UnfitPartError
-from allcores.study import component
-from allcores.study.run import Choice, digest
-from allcores.tasks.base import usual
+from allcores_study.config import component
+from allcores_study.config.run import Choice, digest
+from allcores_study.planning import trials
+from allcores_study.planning.trials import UnfitPartError
+from allcores_study.tasks.base import usual
 
 # A model that fits, but for what it holds besides and what it returns.
 NET = """

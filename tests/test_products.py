@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from project import copy
 
-from allcores.analysis import products, study
+from allcores_study.analysis import products, study
 
 FACTS = products.Facts(study="s", baseline="serial", target=0.5, references=())
 
@@ -45,7 +45,7 @@ def test_their_places_in_the_report_are_different():
 
 
 MINE = """
-from allcores.analysis import style
+from allcores_study.analysis import style
 
 TITLE = "memory"
 SECTION = "training"
@@ -68,13 +68,13 @@ def test_adding_a_figure_is_adding_a_file(tmp_path):
     project = copy(tmp_path / "project", linked=())
     asked = {"models": ["mlp"], "strategies": ["serial"]}
     project.configure(lambda config: config["studies"]["first"].update(asked))
-    (project.folder / "scripts/allcores/analysis/figures/memory.py").write_text(MINE)
+    (project.folder / "scripts/allcores_study/analysis/figures/memory.py").write_text(MINE)
     study = "results/mine/studies/first"
     project.call("report_first")
     assert (project.folder / study / "memory_figure.svg").stat().st_size > 1000
     assert "MB; against serial" in (project.folder / study / "report.html").read_text()
     assert project.planned("report_first") == {}
-    project.edit("scripts/allcores/analysis/figures/memory.py", '"o"', '"x"')
+    project.edit("scripts/allcores_study/analysis/figures/memory.py", '"o"', '"x"')
     assert project.planned("report_first") == {"report_first": 1, "total": 1}
 
 
@@ -82,7 +82,7 @@ def test_what_a_figure_imports_counts_and_a_killed_process_that_draws_is_named(t
     project = copy(tmp_path / "project", linked=())
     asked = {"models": ["mlp"], "strategies": ["serial"]}
     project.configure(lambda config: config["studies"]["first"].update(asked))
-    figure = "scripts/allcores/analysis/figures/memory.py"
+    figure = "scripts/allcores_study/analysis/figures/memory.py"
     text, _, _ = MINE.partition("def sentences")  # by which it would be imported anyway
     (project.folder / figure).write_text("import looks\n" + text.replace('"o"', "looks.MARKER"))
     (project.folder / "looks.py").write_text('MARKER = "o"')

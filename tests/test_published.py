@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 from test_tables import FACTS
 
-from allcores.analysis import products
-from allcores.analysis.tables import published
-from allcores.study import checks
+from allcores_study.analysis import products
+from allcores_study.analysis.tables import published
+from allcores_study.config import checks
 
 THERE = {"model": "mlp", "label": "somebody", "score": 0.9}
 TIMED = {"model": "mlp", "label": "a cluster", "seconds": 2, "images": 1000}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from project import copy
 from test_sweeps import expanded
 
-from allcores.study import checks, ranges, schema, sweeps
+from allcores_study.config import checks, ranges, schema, sweeps
 
 ENTRY = """
 mlp: {hidden: [16], batch_size: {log: [8, 128]}, epochs: 1, sample: %s,

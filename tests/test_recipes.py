@@ -10,10 +10,10 @@ from conftest import LENET, vary
 from project import copy
 
 from allcores.parallel import failures
-from allcores.study import checks, grid, sweeps
-from allcores.study.identity import Record
-from allcores.study.run import AUTO
-from allcores.training import models, recipes
+from allcores_study.config import checks, grid, sweeps
+from allcores_study.config.run import AUTO
+from allcores_study.records.identity import Record
+from allcores_study.training import models, recipes
 
 OPEN = vary(precision=AUTO, memory_format=AUTO, threads_per_worker=AUTO)
 

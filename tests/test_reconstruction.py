@@ -7,15 +7,16 @@ import torch
 from conftest import DDP, using, vary
 from test_own_parts import module  # noqa: F401
 
-from allcores.analysis import collect, products
-from allcores.data.batches import shards, shuffled
-from allcores.planning import trials
-from allcores.serving import output, samples
-from allcores.serving.predictor import Predictor
-from allcores.study import registry, run_files
-from allcores.study.run import Choice
-from allcores.study.run_files import RunFolder
-from allcores.training import models
+from allcores.loop.sharding import shards, shuffled
+from allcores_study.analysis import collect, products
+from allcores_study.config import registry
+from allcores_study.config.run import Choice
+from allcores_study.planning import trials
+from allcores_study.records import run_files
+from allcores_study.records.run_files import RunFolder
+from allcores_study.serving import output, samples
+from allcores_study.serving.predictor import Predictor
+from allcores_study.training import models
 
 ROWS = 30
 INPUTS = np.random.default_rng(0).normal(3, 2, (ROWS, 5)).astype(np.float32)

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from allcores.analysis import products, style, tidy
-from allcores.analysis.figures import probabilities
+from allcores_study.analysis import products, style, tidy
+from allcores_study.analysis.figures import probabilities
 
 
 def predictions(sure, right, **columns):

@@ -9,8 +9,9 @@ import pytest
 import yaml
 from project import MINIATURE, RUNS
 
-from allcores import programs
-from allcores.study import fingerprint, grid, identity, registry
+from allcores_study import programs
+from allcores_study.config import grid, registry
+from allcores_study.records import fingerprint, identity
 
 NONE, HALF, ALL = 0, RUNS // 2, RUNS
 STACKING = ("data", "loop", "losses", "networks", "optimizers", "stacks")
@@ -18,12 +19,15 @@ STACKING = ("data", "loop", "losses", "networks", "optimizers", "stacks")
 # edit of everything that it defines trains again. Half of the runs are lenet's, half are ddp's.
 MODULES = {
     "files": NONE,
-    **dict.fromkeys(("backend", "worker", "shared_model", "data/parts"), NONE),  # what users import
+    "backend": NONE,
+    "options": NONE,
     "version": NONE,
+    "loop": NONE,  # what users import
+    **dict.fromkeys(("loop/sharding", "loop/optimizers"), ALL),
     "programs": NONE,
     "yaml_files": NONE,
-    "study": NONE,
-    "study/run": ALL,
+    "config": NONE,
+    "config/run": ALL,
     "machine": NONE,
     "analysis": NONE,
     "tasks": NONE,
@@ -51,6 +55,7 @@ MODULES = {
     "stacking": NONE,  # see below
     "planning": NONE,
     "campaign": NONE,
+    "watching": NONE,
     "records": NONE,
     "serving": NONE,
 }
@@ -58,7 +63,8 @@ CONFIG = yaml.safe_load(MINIATURE)
 
 
 def modules():
-    files = (f.relative_to(registry.LIBRARY) for f in registry.LIBRARY.rglob("*.py"))
+    packages = registry.ENGINE, registry.LIBRARY
+    files = {f.relative_to(package) for package in packages for f in package.rglob("*.py")}
     return sorted(file.with_suffix("").as_posix() for file in files)
 
 
@@ -69,11 +75,14 @@ def identities(config=CONFIG):
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """A copy of the library that a test may edit; call it to read the files anew."""
-    folder = tmp_path / "scripts" / "allcores"
-    shutil.copytree(registry.LIBRARY, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(registry, "LIBRARY", folder)
-    monkeypatch.setattr(programs, "PROGRAMS", folder.parent)
+    """A copy of both packages that a test may edit; call it to read the files anew: it gives their
+    folder."""
+    folder = tmp_path / "scripts"
+    for name in ("ENGINE", "LIBRARY"):
+        package, ignored = getattr(registry, name), shutil.ignore_patterns("__pycache__")
+        shutil.copytree(package, folder / package.name, ignore=ignored)
+        monkeypatch.setattr(registry, name, folder / package.name)
+    monkeypatch.setattr(programs, "PROGRAMS", folder)
 
     def forget():
         for cached in (
@@ -95,9 +104,7 @@ def reached():
     covered_modules = []
     for run in grid.expand(CONFIG).runs.values():
         covered = fingerprint.files_of_run(run)
-        covered_modules.append(
-            {module.removeprefix("allcores.").replace(".", "/") for module in covered}
-        )
+        covered_modules.append({module.partition(".")[2].replace(".", "/") for module in covered})
     return covered_modules
 
 
@@ -121,9 +128,10 @@ class Edit(ast.NodeTransformer):
     visit_ClassDef = visit_FunctionDef  # noqa: N815
 
 
-@pytest.mark.parametrize("module", ["data/folds", "models/mlp", "parallel/flat", "study/run"])
+@pytest.mark.parametrize("module", ["data/folds", "models/mlp", "parallel/flat", "config/run"])
 def test_an_edit_changes_the_identity_of_runs_that_reach_it(library, module):
-    before, file = identities(), library() / f"{module}.py"
+    (file,) = library().glob(f"*/{module}.py")
+    before = identities()
     file.write_text(ast.unparse(Edit().visit(ast.parse(file.read_text()))))
     library()
     after = identities()
@@ -136,10 +144,10 @@ def test_an_edit_of_what_stacks_trains_runs_that_may_be_stacked():
     config["studies"]["first"] |= {"strategies": ["serial"]}
     for run in grid.expand(config).runs.values():
         covered = fingerprint.files_of_run(run)
-        assert {f"allcores.stacking.{name}" for name in STACKING} <= covered.keys()
+        assert {f"allcores_study.stacking.{name}" for name in STACKING} <= covered.keys()
     config["studies"]["first"] |= {"exclusive": True}
     for run in grid.expand(config).runs.values():
-        assert "allcores.stacking.networks" not in fingerprint.files_of_run(run)
+        assert "allcores_study.stacking.networks" not in fingerprint.files_of_run(run)
 
 
 def test_no_module_is_listed_that_is_gone():
@@ -162,7 +170,7 @@ def test_no_module_is_listed_that_is_gone():
 )
 def test_what_is_added_counts_if_it_is_run(library, module, addition, trains):
     before = identities()
-    file = library() / f"{module}.py"
+    file, *_ = sorted(library().glob(f"*/{module}.py"))
     file.write_text(file.read_text() + "\n\n" + addition)
     library()
     assert sum(identities()[path] != before[path] for path in before) == trains

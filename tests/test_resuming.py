@@ -18,11 +18,11 @@ from slurm_lab import slow_model
 
 from allcores.files import read_json
 from allcores.machine import costs, lifetime
-from allcores.study import identity
-from allcores.study.results_folder import RUN_FILES, ResultsFolder
-from allcores.study.run import Choice
-from allcores.training import checkpoints, experiment, results
-from allcores.training.checkpoints import Checkpoints
+from allcores_study.config.run import Choice
+from allcores_study.records import identity
+from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
+from allcores_study.training import checkpoints, experiment, results
+from allcores_study.training.checkpoints import Checkpoints
 
 
 def number_of(file):

@@ -13,8 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_stack import stack
 
-from allcores.data.folds import Assignable
-from allcores.study.run import Choice
+from allcores_study.config.run import Choice
+from allcores_study.data.folds import Assignable
 
 FOLDS, HIDDEN, BATCH, LR = 5, 32, 32, 0.005
 # Name -> (epochs, how far apart the means may be: a point of accuracy, 0.02 of R2; whether the

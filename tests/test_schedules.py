@@ -6,15 +6,16 @@ import torch
 import torch.nn.functional as F
 from conftest import vary
 
-from allcores.data import storage
-from allcores.data.batches import Batches, shards, shuffled
-from allcores.data.scaling import channel_statistics
-from allcores.study import registry
-from allcores.study.run import Choice
-from allcores.tasks import classification
-from allcores.tasks.base import usual
-from allcores.training import losses, models
-from allcores.training.schedules import Schedule
+from allcores.loop.sharding import shards, shuffled
+from allcores_study.config import registry
+from allcores_study.config.run import Choice
+from allcores_study.data import storage
+from allcores_study.data.batches import Batches
+from allcores_study.data.scaling import channel_statistics
+from allcores_study.tasks import classification
+from allcores_study.tasks.base import usual
+from allcores_study.training import losses, models
+from allcores_study.training.schedules import Schedule
 
 
 def rates(name, steps=20, losses_per_epoch=None, **options):

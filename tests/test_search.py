@@ -17,12 +17,13 @@ from project import copy, unexplained_columns
 from test_ranges import axis as any_axis
 from test_several import status
 
-from allcores.analysis import metrics, selection, suggestions
 from allcores.files import read_json, write_json
-from allcores.serving import ensemble
-from allcores.study import candidates, checks, grid, ranges, run_files, schema, sweeps
-from allcores.study.results_folder import ResultsFolder
-from allcores.study.run_files import RunFolder
+from allcores_study.analysis import metrics, selection, suggestions
+from allcores_study.config import candidates, checks, grid, ranges, schema, sweeps
+from allcores_study.records import run_files
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.records.run_files import RunFolder
+from allcores_study.serving import ensemble
 
 FIRST = candidates.FIRST
 SPACE = {"lr": {"log": [0.0001, 1.0]}, "width": {"range": [8, 64], "step": 8}, "kind": ["a", "b"]}

@@ -9,10 +9,10 @@ import pytest
 from conftest import ENVIRONMENT, LENET, RUN, Laboratory, program, vary
 from PIL import Image
 
-from allcores.data import storage
-from allcores.serving import ensemble, output, samples
-from allcores.serving.predictor import Predictor
-from allcores.study.run import Choice
+from allcores_study.config.run import Choice
+from allcores_study.data import storage
+from allcores_study.serving import ensemble, output, samples
+from allcores_study.serving.predictor import Predictor
 
 CHANNELS_LAST = {"memory_format": "channels_last"}
 

@@ -16,13 +16,14 @@ import yaml
 from conftest import ENVIRONMENT, ROOT
 from project import copy
 
-from allcores.campaign import journal
 from allcores.files import read_json, write_json
 from allcores.machine import costs, lifetime
-from allcores.stacking import several
-from allcores.stacking.several import SharedJob
-from allcores.study import grid, run_files, schema, sweeps
-from allcores.study.results_folder import ResultsFolder
+from allcores_study.config import grid, schema, sweeps
+from allcores_study.records import run_files
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.stacking import several
+from allcores_study.stacking.several import SharedJob
+from allcores_study.watching import journal
 
 CONFIG = """
 models:

@@ -10,14 +10,14 @@ from sklearn import metrics
 from test_any_data import PLAIN
 from test_stack import difference, stack
 
-from allcores.analysis import metrics as own_metrics
-from allcores.data.batches import shards, shuffled
-from allcores.datasets import npz, table
-from allcores.serving import output, samples
-from allcores.serving.predictor import Predictor
-from allcores.study import fit
-from allcores.study.run import Choice
-from allcores.training import models
+from allcores.loop.sharding import shards, shuffled
+from allcores_study.analysis import metrics as own_metrics
+from allcores_study.config import fit
+from allcores_study.config.run import Choice
+from allcores_study.datasets import npz, table
+from allcores_study.serving import output, samples
+from allcores_study.serving.predictor import Predictor
+from allcores_study.training import models
 
 ROWS = 90
 RANDOM = np.random.default_rng(0)

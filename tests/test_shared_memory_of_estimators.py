@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from test_estimators import estimator_run
 
-from allcores.study.run import Choice
-from allcores.training import estimators, experiment
+from allcores_study.config.run import Choice
+from allcores_study.training import estimators, experiment
 
 
 def left_by(*processes):

@@ -11,7 +11,7 @@ from test_worker import close, loss_of, momentum, plain
 from torch.utils.data import IterableDataset
 
 import allcores
-from allcores import shared_model
+from allcores.loop import shared_model
 
 
 def by_optimizer(worker, strategy, options):

@@ -22,7 +22,7 @@ from slurm_lab import (
     small,
 )
 
-from allcores.study import run_files
+from allcores_study.records import run_files
 
 pytestmark = pytest.mark.slurm
 slurm = reached()

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 import snakemake_executor_plugin_allcores_slurm as plugin
 
-from allcores.campaign import call, journal, slurm_jobs
-from allcores.campaign import snakemake_internals as internals
-from allcores.machine import slurm
-from allcores.study.results_folder import ResultsFolder
+from allcores_study.campaign import call, slurm_jobs
+from allcores_study.campaign import snakemake_internals as internals
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.watching import journal, slurm
 
 
 class Executor:

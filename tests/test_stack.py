@@ -11,12 +11,11 @@ from conftest import vary
 
 from allcores.files import read_json
 from allcores.machine import costs
-from allcores.stacking import loop, networks
-from allcores.stacking import stacks as stacking
-from allcores.study.identity import Conditions
-from allcores.study.run import Choice
-from allcores.training import experiment, models
-from allcores.training.prepared import PreparedRun
+from allcores_study.config.run import Choice, Conditions
+from allcores_study.stacking import loop, networks
+from allcores_study.stacking import stacks as stacking
+from allcores_study.training import experiment, models
+from allcores_study.training.prepared import PreparedRun
 
 TABLE = Choice("wine", "wine", {})
 NUMBERS = Choice("diabetes", "diabetes", {})

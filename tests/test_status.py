@@ -17,18 +17,18 @@ from conftest import ENVIRONMENT, program, vary
 from patience import wait_for
 from project import RUNS, copy
 
-from allcores.campaign import closing, journal, state
-from allcores.campaign.progress_line import CallProgress
-from allcores.campaign.state import DONE, FAILED, RUNNING, WAITING
 from allcores.files import write_json
-from allcores.machine import cores, slurm
-from allcores.planning.estimate import Estimates
-from allcores.study import grid
-from allcores.study.grid import Table
-from allcores.study.identity import Conditions
-from allcores.study.results_folder import RUN_FILES, ResultsFolder
-from allcores.training import progress
-from allcores.training.progress import RunProgress
+from allcores.machine import cores
+from allcores_study.config import grid
+from allcores_study.config.grid import Table
+from allcores_study.config.run import Conditions
+from allcores_study.planning.estimate import Estimates
+from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
+from allcores_study.training import progress
+from allcores_study.training.progress import RunProgress
+from allcores_study.watching import closing, journal, slurm, state
+from allcores_study.watching.progress_line import CallProgress
+from allcores_study.watching.state import DONE, FAILED, RUNNING, WAITING
 
 # Fails until there is a file `mended`.
 FAILS = """
@@ -130,7 +130,9 @@ def test_why_a_run_would_run_again(tmp_path):
 
 def test_a_run_that_is_going_on_is_seen_from_outside_whatever_its_log_says(tmp_path):
     project = copy(tmp_path)
-    project.edit("scripts/allcores/training/progress.py", 'f"epoch {done}/', 'f"Epoche {done} von ')
+    project.edit(
+        "scripts/allcores_study/training/progress.py", 'f"epoch {done}/', 'f"Epoche {done} von '
+    )
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
     project.configure(lambda config: config["models"]["mlp"].update(epochs=100_000))
     process = project.snakemake()

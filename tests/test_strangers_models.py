@@ -7,12 +7,13 @@ import torch
 from conftest import vary
 from project import copy
 
-from allcores.data.batches import Batches
-from allcores.planning import trials
-from allcores.study import component, run_files
-from allcores.study.run import Choice
-from allcores.tasks.base import usual
-from allcores.training.evaluation import scores_of
+from allcores_study.config import component
+from allcores_study.config.run import Choice
+from allcores_study.data.batches import Batches
+from allcores_study.planning import trials
+from allcores_study.records import run_files
+from allcores_study.tasks.base import usual
+from allcores_study.training.evaluation import scores_of
 
 KEPT_OUTSIDE = """
 import random

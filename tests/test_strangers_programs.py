@@ -14,11 +14,11 @@ from test_backend import ranks
 import allcores
 from allcores.machine import cores
 from allcores.parallel import supervision
-from allcores.planning import trials
-from allcores.study import component, grid
-from allcores.study.run import Choice
-from allcores.tasks.base import named, usual
-from allcores.training import estimators
+from allcores_study.config import component, grid
+from allcores_study.config.run import Choice
+from allcores_study.planning import trials
+from allcores_study.tasks.base import named, usual
+from allcores_study.training import estimators
 
 NETS = """
 import torch
@@ -76,7 +76,7 @@ def answer(name):
 SHADOWED = """
 import sys
 sys.path.insert(0, sys.argv[1])  # as Python does for the program that it is told to run
-from allcores.study import component
+from allcores_study.config import component
 print(component.source_of("train"), component.source_of("plan"))
 import train
 print(train.MINE)
@@ -104,7 +104,7 @@ class Editable:
             return spec_from_file_location(name, sys.argv[1])
 
 sys.meta_path.append(Editable)
-from allcores.study import component
+from allcores_study.config import component
 print(component.imported("installed_by_link:Net").options)
 """
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from allcores.datasets import npz, table, text
+from allcores_study.datasets import npz, table, text
 
 INPUTS = Path(__file__).parent / "inputs"
 

@@ -26,9 +26,9 @@ from patience import wait_for
 
 from allcores.parallel import launch
 from allcores.parallel.failures import RankFailedError
-from allcores.study import registry
-from allcores.study.run import Choice
-from allcores.training.checkpoints import Checkpoints
+from allcores_study.config import registry
+from allcores_study.config.run import Choice
+from allcores_study.training.checkpoints import Checkpoints
 
 ALL = {name: Choice(name, name, {}) for name in registry.strategies()}
 # There is no GPU where the tests run; the way there and back is the same.

@@ -5,10 +5,11 @@ import json
 import pytest
 import yaml
 
-from allcores.analysis import products
-from allcores.analysis.study import Study
-from allcores.study import grid, registry, results_folder, schema, sweeps
-from allcores.study.run import Run
+from allcores_study.analysis import products
+from allcores_study.analysis.study import Study
+from allcores_study.config import grid, registry, schema, sweeps
+from allcores_study.config.run import Run
+from allcores_study.records import results_folder
 
 CONFIG = yaml.safe_load("""
 models:

@@ -21,15 +21,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
-from allcores.analysis import selection, writing
-from allcores.analysis.study import Study, log_of_failure
-from allcores.data import folds
-from allcores.data.batches import shards, shuffled
-from allcores.datasets import digits
 from allcores.files import read_json, write_json
-from allcores.study import candidates, grid, ranges, run_files, schema, sweeps
-from allcores.study.results_folder import ResultsFolder
-from allcores.study.run_files import RunFolder
+from allcores.loop.sharding import shards, shuffled
+from allcores_study.analysis import selection, writing
+from allcores_study.analysis.study import Study, log_of_failure
+from allcores_study.config import candidates, grid, ranges, schema, sweeps
+from allcores_study.data import folds
+from allcores_study.datasets import digits
+from allcores_study.records import run_files
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.records.run_files import RunFolder
 
 CONFIG = """
 models:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_any_data import PEOPLE, saved
 
-from allcores.data import precision, storage
-from allcores.datasets import _table_files, _table_notes, npz, table
-from allcores.study import fit
+from allcores_study.config import fit
+from allcores_study.data import precision, storage
+from allcores_study.datasets import _table_files, _table_notes, npz, table
 
 
 def seconds(step):

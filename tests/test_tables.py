@@ -11,11 +11,11 @@ import pytest
 from conftest import vary
 from scipy import special
 
-from allcores.analysis import methods, products, tidy, wording, writing
-from allcores.analysis.figures import utilisation
-from allcores.analysis.metrics import Metric
-from allcores.study.run import Choice
-from allcores.tasks.base import usual
+from allcores_study.analysis import methods, products, tidy, wording, writing
+from allcores_study.analysis.figures import utilisation
+from allcores_study.analysis.metrics import Metric
+from allcores_study.config.run import Choice
+from allcores_study.tasks.base import usual
 
 ALONE = ("serial", "ddp", "ring")
 FACTS = products.Facts(

@@ -9,15 +9,15 @@ import torch
 from conftest import DDP, same_weights, using, vary
 from test_any_data import PLAIN
 
-from allcores.data import storage, tokens
-from allcores.data.tokens import Vocabulary
-from allcores.datasets import npz, text
-from allcores.planning import preflight, trials
-from allcores.serving import ensemble, samples
-from allcores.serving.predictor import Predictor
-from allcores.study import checks, registry
-from allcores.study.run import AUTO, Choice
-from allcores.training import models, recipes
+from allcores_study.config import checks, registry
+from allcores_study.config.run import AUTO, Choice
+from allcores_study.data import storage, tokens
+from allcores_study.data.tokens import Vocabulary
+from allcores_study.datasets import npz, text
+from allcores_study.planning import preflight, trials
+from allcores_study.serving import ensemble, samples
+from allcores_study.serving.predictor import Predictor
+from allcores_study.training import models, recipes
 
 RANDOM = np.random.default_rng(0)
 WORDS = {"yes": ["good", "great", "fine"], "no": ["bad", "poor", "dull"]}

@@ -8,10 +8,10 @@ import patience
 import pytest
 from conftest import ENVIRONMENT, ROOT, train_program
 
-from allcores.data import storage
 from allcores.files import read_json
-from allcores.study import registry
-from allcores.training import commandline, recipes
+from allcores_study.config import registry
+from allcores_study.data import storage
+from allcores_study.training import commandline, recipes
 
 
 def train(*flags, cwd):
@@ -100,7 +100,7 @@ def test_a_dataset_is_prepared_once(tmp_path):
 LOADED_BY_TORCH = """
 import runpy, sys
 sys.path.insert(0, {scripts!r})
-from allcores.datasets import digits
+from allcores_study.datasets import digits
 load = digits.load
 def load_and_compute(folder):
     import torch

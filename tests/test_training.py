@@ -12,13 +12,13 @@ import pytest
 import torch
 from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
-from allcores.data import folds, storage
-from allcores.data.folds import Assignable
-from allcores.data.scaling import channel_statistics
 from allcores.files import read_json, sha256
-from allcores.study.results_folder import RUN_FILES
-from allcores.study.run import Choice, Run
-from allcores.training import experiment
+from allcores_study.config.run import Choice, Run
+from allcores_study.data import folds, storage
+from allcores_study.data.folds import Assignable
+from allcores_study.data.scaling import channel_statistics
+from allcores_study.records.results_folder import RUN_FILES
+from allcores_study.training import experiment
 
 SLOW = vary(epochs=3, model=MOBILENET)
 
@@ -99,7 +99,7 @@ def test_scoring_is_exact_and_without_augmentation(laboratory):
     opened = storage.open_dataset(laboratory.data())
     mean, std = channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
-    from allcores.training import models
+    from allcores_study.training import models
 
     model = models.build(run, opened.shape, opened.task.outputs)
     model.load_state_dict(weights)

@@ -10,14 +10,15 @@ import torch
 from conftest import same_weights, using, vary
 from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 
-from allcores.analysis import methods, products, tidy
-from allcores.data.folds import Assignable, hold_back
-from allcores.study import checks, component
-from allcores.study.run import Choice
-from allcores.training import progress
-from allcores.training.evaluation import is_over, shipped
-from allcores.training.optimizers import OptimizerMaker, make_chosen
-from allcores.training.progress import EpochsFile
+from allcores.loop.optimizers import OptimizerMaker
+from allcores_study.analysis import methods, products, tidy
+from allcores_study.config import checks, component
+from allcores_study.config.run import Choice
+from allcores_study.data.folds import Assignable, hold_back
+from allcores_study.training import progress
+from allcores_study.training.evaluation import is_over, shipped
+from allcores_study.training.optimizers import make_chosen
+from allcores_study.training.progress import EpochsFile
 
 SGD = Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
 # Most of the gradients of RUN have a norm above it.

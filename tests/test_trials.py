@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from conftest import ENVIRONMENT, ROOT, RUN, vary
 
-from allcores.planning import trials
-from allcores.study import component
-from allcores.study.run import Choice, digest
-from allcores.tasks.base import usual
+from allcores_study.config import component
+from allcores_study.config.run import Choice, digest
+from allcores_study.planning import trials
+from allcores_study.tasks.base import usual
 
 KEEPING = """
 class Net(nn.Module):

@@ -7,9 +7,9 @@ import pytest
 import yaml
 from project import Project, copy
 
-from allcores.campaign import journal, status
-from allcores.study import grid
-from allcores.study.results_folder import ResultsFolder
+from allcores_study.config import grid
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.watching import journal, status
 
 CONFIG = """
 models:

@@ -13,11 +13,11 @@ import yaml
 from project import MINIATURE
 from test_tables import FACTS, RUNS, made, runs_of
 
-from allcores.analysis import comparison, products, tidy, verdict
-from allcores.analysis.study import log_of_failure
 from allcores.files import write_json
-from allcores.study import grid
-from allcores.study.results_folder import ResultsFolder
+from allcores_study.analysis import comparison, products, tidy, verdict
+from allcores_study.analysis.study import log_of_failure
+from allcores_study.config import grid
+from allcores_study.records.results_folder import ResultsFolder
 
 
 def p_of_4_degrees(t):

@@ -16,8 +16,8 @@ from project import copy
 from test_strategies import alive, children
 from test_warm_start import warm_process
 
-from allcores.machine import warm_start
-from allcores.machine.warm_start import TORCH
+from allcores_study.campaign import warm_start
+from allcores_study.campaign.warm_start import TORCH
 
 
 def test_a_warm_process_ends_whatever_it_is_just_importing(tmp_path, monkeypatch):

@@ -20,9 +20,9 @@ from project import copy
 from slurm_lab import slow_model
 from test_strategies import alive, children, program_of
 
-from allcores.machine import warm_start
-from allcores.machine.warm_start import TORCH
-from allcores.study.run import Choice
+from allcores_study.campaign import warm_start
+from allcores_study.campaign.warm_start import TORCH
+from allcores_study.config.run import Choice
 
 TRAIN = ROOT / "scripts" / "train.py"
 RING, SHARED_MEMORY = (Choice(name, name, {}) for name in ("ring", "shared_memory"))
@@ -299,8 +299,8 @@ def copied(tmp_path, monkeypatch):
 def test_other_code_than_was_imported_is_not_run(copied, private_fork, tmp_path):
     """Not even if it has the same length; another link to it changes nothing."""
     program = tmp_path / "program.py"
-    program.write_text("from allcores.training import progress; print(progress.HOW)")
-    file = copied / "allcores" / "training" / "progress.py"
+    program.write_text("from allcores_study.training import progress; print(progress.HOW)")
+    file = copied / "allcores_study" / "training" / "progress.py"
     environment = ENVIRONMENT | {"PYTHONPATH": str(copied)}
     with file.open("a") as text:
         text.write('HOW = "as before"')

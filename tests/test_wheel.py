@@ -10,7 +10,7 @@ import yaml
 from conftest import ENVIRONMENT, ROOT
 
 from allcores import __version__ as allcores_version
-from allcores.analysis import methods
+from allcores_study.analysis import methods
 
 STUDY = """
 models:
@@ -28,7 +28,7 @@ import sys
 for name in ("snakemake", "pandas", "matplotlib", "yaml", "sklearn", "jsonschema"):
     sys.modules[name] = None
 import allcores, torch
-from allcores.study import registry
+from allcores_study.config import registry
 for component in registry.strategies().values():
     component.load()
 

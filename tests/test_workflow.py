@@ -93,17 +93,17 @@ def test_a_hyperparameter_reruns_that_model_and_the_aggregates(project):
     assert "prepare_dataset" not in planned
 
 
-LIBRARY = "scripts/allcores"
+PACKAGES = "scripts/"
 
 
 @pytest.mark.parametrize(
     ("path", "old", "new", "runs"),
     [
-        (f"{LIBRARY}/strategies/ddp.py", "bucket_mb=25", "bucket_mb=26", RUNS / 2),
-        (f"{LIBRARY}/training/loop.py", "The training loop", "The loop", 0),
+        (f"{PACKAGES}allcores/strategies/ddp.py", "bucket_mb=25", "bucket_mb=26", RUNS / 2),
+        (f"{PACKAGES}allcores_study/training/loop.py", "The training loop", "The loop", 0),
         ("workflow/rules/train.smk", "exec {CALL.launcher}", "exec  {CALL.launcher}", 0),
     ],
-    ids=lambda value: value.removeprefix(LIBRARY) if isinstance(value, str) else None,
+    ids=lambda value: value.removeprefix(PACKAGES) if isinstance(value, str) else None,
 )
 def test_an_edit_reruns_what_it_can_change(project, path, old, new, runs):
     project.edit(path, old, new)
@@ -111,7 +111,7 @@ def test_an_edit_reruns_what_it_can_change(project, path, old, new, runs):
 
 
 def test_an_edited_plot_is_plotted_again(project):
-    project.edit("scripts/allcores/analysis/figures/loss.py", "ms=4", "ms=5")
+    project.edit("scripts/allcores_study/analysis/figures/loss.py", "ms=4", "ms=5")
     assert project.planned() == {"report_first": 1, "all": 1, "total": 2}
 
 

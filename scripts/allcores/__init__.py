@@ -13,4 +13,4 @@ def __getattr__(name):
     if name not in __all__:
         raise AttributeError(f"module 'allcores' has no attribute {name!r}")
     # Not an import statement: runs do not depend on it.
-    return getattr(importlib.import_module("allcores.worker"), name)
+    return getattr(importlib.import_module("allcores.loop.worker"), name)

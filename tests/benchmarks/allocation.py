@@ -20,7 +20,7 @@ import conftest
 import pandas as pd
 from slurm_lab import Allocation, cluster, slow_model
 
-from allcores.analysis import tidy
+from allcores_study.analysis import tidy
 
 SEEDS = sized(100, 2)  # of two folds
 STUDY = {"models": ["mlp"], "strategies": ["serial"], "seeds": list(range(SEEDS))}

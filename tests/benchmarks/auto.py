@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 from measure import IS_SMOKE, ROOT, SNAKEMAKE, sized
 
-from allcores.analysis import tidy
+from allcores_study.analysis import tidy
 
 MODELS = sized(
     """

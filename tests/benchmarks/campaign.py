@@ -16,8 +16,8 @@ from pathlib import Path
 import pandas as pd
 from measure import IS_SMOKE, PYTHON, ROOT, SNAKEMAKE, in_turn, ratios, report, sized
 
-from allcores.analysis import tidy
 from allcores.machine import cores
+from allcores_study.analysis import tidy
 
 REPEATS = sized(3, 1)
 CONFIG = f"""

@@ -3,9 +3,9 @@
 import dataclasses
 from pathlib import Path
 
-from allcores.data import preparation
-from allcores.study.run import Choice
-from allcores.training import commandline, experiment, recipes
+from allcores_study.config.run import Choice
+from allcores_study.data import preparation
+from allcores_study.training import commandline, experiment, recipes
 
 
 def images(count, size):

@@ -21,9 +21,9 @@ lean_torch.import_torch()
 import usual  # noqa: E402
 from conduct import conduct, images, run_of, samples_per_second  # noqa: E402
 
-from allcores.data import preparation, storage  # noqa: E402
-from allcores.data.scaling import channel_statistics  # noqa: E402
-from allcores.study import registry  # noqa: E402
+from allcores_study.config import registry  # noqa: E402
+from allcores_study.data import preparation, storage  # noqa: E402
+from allcores_study.data.scaling import channel_statistics  # noqa: E402
 
 # Model: what it is called, images of that size, images per step, how often.
 CASES = {

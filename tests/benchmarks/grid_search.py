@@ -12,9 +12,9 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from skorch import NeuralNetClassifier
 from skorch.callbacks import LRScheduler
 
-from allcores.datasets.digits import load
 from allcores.machine import cores
-from allcores.models.lenet import lenet
+from allcores_study.datasets.digits import load
+from allcores_study.models.lenet import lenet
 
 
 class LeNet(torch.nn.Module):

@@ -17,8 +17,9 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import usual  # noqa: E402
 
-from allcores.data.batches import Batches, shards, shuffled  # noqa: E402
-from allcores.models.lenet import lenet  # noqa: E402
+from allcores.loop.sharding import shards, shuffled  # noqa: E402
+from allcores_study.data.batches import Batches  # noqa: E402
+from allcores_study.models.lenet import lenet  # noqa: E402
 
 BATCH_SIZE, IMAGES, REPEATS = 32, sized(1600, 64), 7
 MEAN, STD = np.array([0.49, 0.48, 0.45]), np.array([0.25, 0.24, 0.26])

@@ -22,8 +22,8 @@ from project import copy
 
 from allcores.files import write_json
 from allcores.machine import cores
-from allcores.study import grid, schema
-from allcores.study.results_folder import RUN_FILES
+from allcores_study.config import grid, schema
+from allcores_study.records.results_folder import RUN_FILES
 
 CORES = 48
 RUNS = sized((2000, 20_000), (4,))

@@ -12,9 +12,9 @@ lean_torch.import_torch()
 
 from conduct import images, run_of  # noqa: E402
 
-from allcores.data import preparation  # noqa: E402
 from allcores.files import read_json  # noqa: E402
-from allcores.training import recipes  # noqa: E402
+from allcores_study.data import preparation  # noqa: E402
+from allcores_study.training import recipes  # noqa: E402
 
 # What it is called, model, size of the images, images per step.
 CASES = [

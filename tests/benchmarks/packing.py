@@ -12,7 +12,7 @@ from pathlib import Path
 from measure import ROOT, SNAKEMAKE, report, sized
 
 from allcores.machine import cores
-from allcores.study import run_files
+from allcores_study.records import run_files
 
 MODELS = """
 models:

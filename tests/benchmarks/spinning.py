@@ -22,7 +22,7 @@ STEPS = f"""
 import sys, time
 sys.path.insert(0, {str(ROOT / "scripts")!r})
 import torch
-from allcores.study import registry
+from allcores_study.config import registry
 
 name, batch, steps, threads = sys.argv[1], *map(int, sys.argv[2:])
 torch.set_num_threads(threads)

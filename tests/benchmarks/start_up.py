@@ -12,12 +12,12 @@ from pathlib import Path
 
 from measure import ROOT, in_turn, report
 
-from allcores.data import preparation, storage
-from allcores.data.folds import Assignable, write
 from allcores.files import read_json
-from allcores.machine import warm_start
-from allcores.machine.warm_start import TORCH
-from allcores.training import commandline
+from allcores_study.campaign import warm_start
+from allcores_study.campaign.warm_start import TORCH
+from allcores_study.data import preparation, storage
+from allcores_study.data.folds import Assignable, write
+from allcores_study.training import commandline
 
 REPEATS = 7
 

@@ -20,11 +20,11 @@ import dataclasses  # noqa: E402
 import torch  # noqa: E402
 from conduct import conduct, run_of  # noqa: E402
 
-from allcores.data import preparation  # noqa: E402
-from allcores.stacking import loop  # noqa: E402
-from allcores.study.run import Choice  # noqa: E402
-from allcores.training import models  # noqa: E402
-from allcores.training.prepared import PreparedRun  # noqa: E402
+from allcores_study.config.run import Choice  # noqa: E402
+from allcores_study.data import preparation  # noqa: E402
+from allcores_study.stacking import loop  # noqa: E402
+from allcores_study.training import models  # noqa: E402
+from allcores_study.training.prepared import PreparedRun  # noqa: E402
 
 REPEATS = 5
 EPOCHS, BATCH = sized(300, 2), 32

@@ -6,11 +6,12 @@ import torch
 from measure import sized
 from side_by_side import compare
 
+from allcores.loop.optimizers import OptimizerMaker
 from allcores.machine import allocator, cores
-from allcores.study import registry
-from allcores.study.run import Choice
-from allcores.training import models
-from allcores.training.optimizers import OptimizerMaker, make_chosen
+from allcores_study.config import registry
+from allcores_study.config.run import Choice
+from allcores_study.training import models
+from allcores_study.training.optimizers import make_chosen
 
 SGD = Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9})
 # What it is called, model, images per worker (3 x 32 x 32), memory format.

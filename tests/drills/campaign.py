@@ -7,7 +7,7 @@ import pandas as pd
 import torch
 import yaml
 
-from allcores.study import run_files
+from allcores_study.records import run_files
 
 CONFIG = """
 models:

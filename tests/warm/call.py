@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 # The process that this one is forked from has imported parts of another.
-for name in [name for name in sys.modules if name.partition(".")[0] == "allcores"]:
+for name in [name for name in sys.modules if name.partition(".")[0].startswith("allcores")]:
     del sys.modules[name]
 sys.path[:] = [path for path in sys.path if not path.endswith(("/scripts", "/tests/warm"))]
 
@@ -14,7 +14,7 @@ sys.path[:] = [path for path in sys.path if not path.endswith(("/scripts", "/tes
 def share(folder, snakefile):
     """Let the call's programs be forked from the warm processes in a folder, which are there."""
     sys.path.insert(0, str(Path(snakefile).parents[1] / "scripts"))
-    from allcores.machine import warm_start
+    from allcores_study.campaign import warm_start
 
     def start(name, log, at_once=False):
         place = warm_start.folder(name)

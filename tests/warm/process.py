@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from allcores.machine import warm_start
+from allcores_study.campaign import warm_start
 
 
 def warm_up():

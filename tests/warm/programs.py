@@ -8,7 +8,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 sys.path.append("")
 
 import warm_process
-from allcores.machine import cores, warm_start
+from allcores.machine import cores
+from allcores_study.campaign import warm_start
 
 
 def torch():

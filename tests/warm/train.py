@@ -12,7 +12,7 @@ if str(SCRIPTS) not in sys.path:  # in a process that starts by itself
 sys.path.append(os.getcwd())  # noqa: PTH109
 
 if __name__ == "__main__":
-    from allcores.training import progress, resuming
+    from allcores_study.training import progress, resuming
 
     # As of epochs that take long: tests wait for what is written after each.
     resuming.INTERVAL, resuming.SHARE, progress.INTERVAL = 0.0, float("inf"), 0.0

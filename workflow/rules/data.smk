@@ -1,5 +1,5 @@
 # Data and folds. The output of a rule is a mark, a file whose name has a digest of all that the
-# result is made of, see scripts/allcores/records/marks.py. So content decides what is made again,
+# result is made of, see scripts/allcores_study/records/marks.py. So content decides what is made again,
 # and neither the times of files nor Snakemake's records.
 
 

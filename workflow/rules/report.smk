@@ -1,5 +1,5 @@
 # The results of each study: tidy CSVs, tables, figures and a report, made in one process. Each file in
-# scripts/allcores/analysis/tables/ and figures/ declares one of them, and what it is made from.
+# scripts/allcores_study/analysis/tables/ and figures/ declares one of them, and what it is made from.
 
 
 rule select_candidate:

@@ -36,7 +36,7 @@ class Strategy:
 
     Constructor: Strategy(model, make_optimizer, world, *, options...), called on every rank with
     equal weights; make_optimizer(parameters) gives the optimizer that the config asks for, which
-    clips gradients if the config says so: training/optimizers.py says how if a process has only a
+    clips gradients if the config says so: loop/optimizers.py says how if a process has only a
     part of the gradient. The loss of each worker is weighted by its share of the batch, so
     that the *average* of the workers' gradients is the gradient of the global batch.
 

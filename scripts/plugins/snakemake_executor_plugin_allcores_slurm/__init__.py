@@ -3,7 +3,7 @@
 It is the executor of snakemake-executor-plugin-slurm, with methods of its own where that one loses
 jobs: it never stops waiting for those that squeue has forgotten, gives all up in an outage of five
 minutes, asks a database that there may not be, and calls a submission failed at a limit that
-passes. What depends on the call is told by follow(): see allcores/campaign/slurm_jobs.py.
+passes. What depends on the call is told by follow(): see allcores_study/campaign/slurm_jobs.py.
 
 Snakemake finds a plugin by the name of its module, among all that Python can import. `make` and
 environment.yml have Python look into this folder; a wheel puts it beside the other packages. It

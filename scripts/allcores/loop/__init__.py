@@ -1,0 +1,1 @@
+"""Strategies in anybody's training loop."""

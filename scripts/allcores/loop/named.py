@@ -1,0 +1,39 @@
+"""Strategies by their names, with their options. No torch until one is loaded."""
+
+import importlib
+import inspect
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "strategies"
+# The arguments of a strategy that are no options.
+GIVEN = ("model", "make_optimizer", "world")
+# Optimizers that need a closure, weights that are matrices, sparse gradients.
+UNUSABLE_OPTIMIZERS = frozenset({"LBFGS", "Muon", "SparseAdam"})
+# These look at a tensor as a whole, not at each of its elements alone.
+WHOLE_TENSOR_OPTIMIZERS = frozenset({"Adafactor"})
+
+
+def names():
+    """The names of the strategies."""
+    files = sorted(FOLDER.glob("[!_]*.py"))
+    return [file.stem for file in files if file.stem != "base"]
+
+
+def load(name):
+    """The class of a strategy: the last one of its file."""
+    module = importlib.import_module(f"allcores.strategies.{name}")
+    classes = [one for one in vars(module).values() if isinstance(one, type)]
+    own = [one for one in classes if one.__module__ == module.__name__]
+    return [one for one in own if not one.__name__.startswith("_")][-1]
+
+
+def options(cls):
+    """(name -> default of each option of a strategy's class, ... if it has none; name -> what is
+    allowed, as its file says)."""
+    parameters = inspect.signature(cls).parameters.items()
+    defaults = {
+        name: ... if parameter.default is parameter.empty else parameter.default
+        for name, parameter in parameters
+        if name not in GIVEN
+    }
+    return defaults, getattr(inspect.getmodule(cls), "ALLOWED", {})

@@ -1,0 +1,61 @@
+"""Which samples each worker gets of each batch.
+
+Batch t of an epoch is a slice of one permutation of the training samples, drawn from (seed, epoch);
+worker r takes every W-th sample of it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.random  # at the first use, numpy would import it in each rank
+
+# Second word of the seed of the permutation.
+ORDER = 1
+
+
+class Shard(NamedTuple):
+    """One worker's part of one global batch.
+
+    Attributes:
+        samples: positions in the dataset, (n,) int64.
+        weight: workers * n / batch; the average over the workers of weight * mean loss is the mean
+            loss of the global batch, however unevenly it divides.
+        batch: samples in the global batch.
+    """
+
+    samples: np.ndarray
+    weight: float
+    batch: int
+
+
+def count_batches(samples, batch_size):
+    """How many batches an epoch has; the last one may be short."""
+    return -(-samples // batch_size)
+
+
+def shuffled(indices, seed, epoch):
+    """The permutation of `indices`, (n,) int64, by which an epoch goes through them."""
+    return np.random.default_rng([seed, ORDER, epoch]).permutation(indices)
+
+
+def shards(order, batch_size, rank, workers, done=0):
+    """Yield this worker's Shard of every batch of an epoch but the first `done`.
+
+    Args:
+        order: the samples of the epoch, (n,) int64; over all workers each comes exactly once, but
+            for those that shard() repeats.
+    """
+    for start in range(done * batch_size, len(order), batch_size):
+        yield shard(order[start : start + batch_size], rank, workers)
+
+
+def shard(batch, rank, workers):
+    """This worker's Shard of a batch, (n,) int64, n > 0.
+
+    A worker without a sample in it gets the first one with weight 0, since every rank has to take
+    part in every step.
+    """
+    mine = batch[rank::workers]
+    if len(mine):
+        return Shard(mine, workers * len(mine) / len(batch), len(batch))
+    return Shard(batch[:1], 0.0, len(batch))

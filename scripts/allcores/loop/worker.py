@@ -1,0 +1,374 @@
+"""The strategies in anybody's training loop: run() forks workers, each calls one function.
+
+    import allcores, torch
+
+    def adamw(parameters):
+        return torch.optim.AdamW(parameters, lr=1e-3)
+
+    def train(worker, strategy):
+        model = Net()
+        shared = worker.share(model, adamw, strategy)
+        for epoch in range(10):
+            for (inputs, targets), weight in worker.batches(dataset, batch_size=256, epoch=epoch):
+                loss = weight * criterion(shared.model(inputs), targets)
+                loss.backward()
+                shared.step()
+            shared.synchronize()
+        return loss.item()
+
+    losses = allcores.run(train, strategy, workers=8)
+
+It uses what the workflow trains with: parallel/launch.py, data/batches.py, strategies/. The
+workflow's own loop, training/loop.py, does besides what needs a Run: resuming in the middle of an
+epoch, early stopping, averages of weights, times per phase.
+"""
+
+import importlib
+import os
+import pickle
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from multiprocessing import current_process, get_context
+
+import torch
+import torch.distributed as dist
+
+from allcores.loop import named
+from allcores.loop.optimizers import OptimizerMaker
+from allcores.loop.parts import parts
+from allcores.loop.shared_model import SharedModel, pickled, restored
+from allcores.machine import cores, leases
+from allcores.options import check
+from allcores.parallel import launch, nodes
+from allcores.parallel.combining import is_moved_here
+from allcores.parallel.failures import RankFailedError
+from allcores.strategies.base import Strategy
+
+__all__ = ["RankFailedError", "SharedModel", "Worker", "run"]
+
+# As long as a collective of gloo's waits for others.
+TIMEOUT = 1800.0
+# Seconds for which a forked process may compute for a millisecond.
+PROBE = 5.0
+
+
+class _ServedError(Exception):
+    """A server has done its work; the rest of the function is for workers."""
+
+
+def run(
+    function,
+    *arguments,
+    workers=None,
+    servers=0,
+    threads=1,
+    pinning=True,
+    timeout=TIMEOUT,
+    count_nodes=1,
+    node=0,
+    rendezvous=None,
+    **options,
+):
+    """Call function(worker, *arguments, **options) in processes forked from this one, a Worker
+    each.
+
+    Args:
+        workers: how many, on all nodes together; None: one for every `threads` cores.
+        servers: how many more processes, for strategies that have servers; in them the function
+            ends where it calls share().
+        threads: of torch in each process.
+        pinning: keep each process to cores of its own, if the machine has enough free ones.
+        timeout: seconds without progress of any process after which the run is ended.
+        count_nodes, node: number of machines, each of which calls run(), and which of them this is.
+        rendezvous: file by which they find each other, on a file system that all share.
+
+    Returns:
+        What the function returned on each worker of this node, in their order; whatever can be
+        pickled.
+
+    Raises:
+        ValueError: the number of workers, servers or nodes is impossible, or threads > 1 where
+            torch has already used threads in this process.
+        failures.RankFailedError: a process raised, was killed or hangs; the text names it, with its
+            traceback. The others have been killed by then.
+    """
+    if not 0 <= node < count_nodes or (count_nodes > 1 and rendezvous is None):
+        raise ValueError(
+            "expected a node from 0 to count_nodes - 1, and, of several, rendezvous=FILE on a file "
+            f"system that they share; found node {node} of {count_nodes}, {rendezvous}"
+        )
+    if current_process().daemon:
+        raise ValueError(
+            "a daemonic process, as of multiprocessing.Pool, cannot have workers; call run() in "
+            "the main process, or in a multiprocessing.Process or ProcessPoolExecutor"
+        )
+    if dist.is_initialized():
+        raise ValueError("expected a process outside of torch.distributed and of another run()")
+    if not _is_seconds(timeout):
+        raise ValueError(f"expected a timeout of more than 0 seconds; found {timeout!r}")
+    if workers is None:
+        workers = max(1, cores.allowed() // threads) * count_nodes
+    counts = workers, servers, threads
+    are_whole = all(isinstance(count, int) for count in counts)
+    if not are_whole or workers < 1 or servers < 0 or threads < 1 or workers % count_nodes:
+        raise ValueError(
+            f"expected workers >= 1 that {count_nodes} nodes share evenly, servers >= 0 and "
+            f"threads >= 1, whole numbers; found {workers!r}, {servers!r} and {threads!r}"
+        )
+    if threads > 1:
+        _check_threads_after_fork()
+    target = partial(_call, partial(function, **options), arguments)
+    # Every optimizer imports it when it is made: 1.2 s, here once and not in each worker.
+    importlib.import_module("torch._dynamo")
+    with nodes.meet(count_nodes, node, rendezvous) as met:
+        here = len(launch.ranks_of(met, workers, servers)) * threads
+        with leases.leased(here) if pinning else nullcontext() as pins:
+            values = launch.run_ranks(
+                target, workers, servers, threads, pins=pins, timeout=timeout, nodes=met
+            )
+    return [pickle.loads(value) for value in values if value is not None]
+
+
+def _is_seconds(value):
+    """Whether a value is a number above 0, which NaN is not."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _check_threads_after_fork():
+    """Some OpenMP libraries (GNU's) wait forever in a process that was forked from one in which
+    they have used threads."""
+    probe = get_context("fork").Process(target=_use_threads)
+    probe.start()
+    probe.join(PROBE)
+    if probe.exitcode is None:
+        probe.kill()
+        raise ValueError(
+            "torch has computed with threads in this process, and those forked from it can have "
+            "one thread only: call run() before, in a fresh process, or with threads=1"
+        )
+
+
+def _use_threads():
+    torch.set_num_threads(2)
+    torch.zeros(1 << 20).add_(1)
+    os._exit(0)
+
+
+def _call(function, arguments, world):
+    worker = Worker(world)
+    try:
+        value = function(worker, *arguments)
+    except _ServedError:
+        return None
+    if world.is_server:
+        raise ValueError("expected that the function calls share(), which a server serves")
+    worker.close()
+    # By value: a tensor that is sent as one lies in memory of a process that ends.
+    return pickled(value)
+
+
+class Worker:
+    """This process among those of a run().
+
+    torch.distributed's default group is there, too: gloo, of all processes.
+
+    Attributes:
+        rank: its number, from 0.
+        workers: how many there are.
+    """
+
+    def __init__(self, world):
+        self._world, self._shared = world, []
+        self.rank, self.workers = world.rank, world.workers
+
+    def share(
+        self,
+        model,
+        make_optimizer,
+        strategy,
+        *,
+        clip_norm=None,
+        resume=None,
+        **options,
+    ):
+        """Have all workers train one model; called by every worker, with equal models.
+
+        Args:
+            model: a Module; its weights become those of rank 0.
+            make_optimizer: function of a list of parameters that returns one of torch's optimizers,
+                with one group. Where a strategy updates all weights as one vector, it gets parts
+                of that: right for optimizers that treat every weight by itself.
+            strategy: the name of one, or a class with the contract of strategies/base.py.
+            clip_norm: gradients of a larger Euclidean norm are scaled down to it.
+            resume: file that SharedModel.save() wrote, with any number of workers.
+            options: of the strategy.
+
+        Raises:
+            ValueError: there is no such strategy or option, or it cannot train this model.
+        """
+        cls = _strategy(strategy, options, self._world)
+        if self._shared and self._world.servers:
+            raise ValueError("expected one share() in a run with servers, which serve one model")
+        mine, of_shared = set(model.parameters()), [one.strategy.module for one in self._shared]
+        if mine & {parameter for module in of_shared for parameter in module.parameters()}:
+            raise ValueError("expected another model: parameters of this one are shared")
+        _refuse_unusual_memory(model)
+        sparse = [name for name, part in model.named_modules() if getattr(part, "sparse", False)]
+        if sparse and self.workers > 1:
+            found = f"{sparse[0] or type(model).__name__} with sparse=True"
+            raise ValueError(f"strategies exchange dense gradients; found {found}")
+        if self._world.size > 1:
+            _take_first(model)
+        made = cls.create(model, OptimizerMaker(make_optimizer, clip_norm), self._world, **options)
+        _check_optimizer(made)
+        saved = restored(made, resume, self._world.servers) if resume else {}
+        if self._world.is_server:
+            made.serve()
+            raise _ServedError
+        self._shared.append(SharedModel(made, self._world, saved))
+        return self._shared[-1]
+
+    def batches(self, data, batch_size=None, *, epoch=0, seed=0, shuffle=True):
+        """Go through data once, with the other workers; yields (batch, weight).
+
+        The batches are the same for any number of workers; each gets its part of every one.
+        `weight` times the mean loss of the part, averaged over the workers, is the mean loss of the
+        batch; it is 1 unless the batch does not divide evenly, and 0 where a worker would have had
+        no sample and got another one's.
+
+        Args:
+            data: a tensor or array, or a tuple of some of one length; a Dataset; or a DataLoader,
+                whose sampler and batch size count. Of an IterableDataset each worker reads all, and
+                keeps its part.
+            batch_size: samples of all workers together.
+            epoch, seed: from which the order is drawn, of tensors, arrays and Datasets.
+
+        Raises:
+            ValueError: the batch size is missing, or given twice.
+        """
+        clock = self._world.clock
+        clock.enter("data")
+        for batch in parts(data, batch_size, epoch, seed, shuffle, self):
+            clock.enter("compute")
+            yield batch
+            clock.enter("data")
+
+    def sum(self, number):
+        """The sum of a number over the workers."""
+        total = torch.tensor([0.0 if self._world.is_server else number], dtype=torch.float64)
+        with self._waiting("sum"):
+            dist.all_reduce(total, group=self._group)
+        return float(total)
+
+    def mean(self, number):
+        """The mean of a number over the workers."""
+        return self.sum(number) / self.workers
+
+    def broadcast(self, value):
+        """The `value` of rank 0, on every worker."""
+        box = [pickled(value) if self.rank == 0 else None]
+        with self._waiting("broadcast"):
+            dist.broadcast_object_list(box, src=0, group=self._group)
+        return pickle.loads(box[0])
+
+    def barrier(self):
+        """Wait for all workers."""
+        with self._waiting("barrier"):
+            dist.barrier(self._group)
+
+    @contextmanager
+    def _waiting(self, phase):
+        """Context in which this worker waits for others: if one hangs, another one is to blame.
+
+        Args:
+            phase: one of supervision.TOGETHER.
+        """
+        self._world.clock.enter(phase)
+        yield
+        self._world.clock.enter("compute")
+
+    @property
+    def _group(self):
+        """The process group of the workers, and until they share a model of the servers, too, which
+        go through the same lines until then."""
+        return self._world.worker_group if self._shared else dist.group.WORLD
+
+    def close(self):
+        """End the servers once no worker needs them; run() calls it."""
+        with self._waiting("end"):
+            dist.barrier(self._group)
+        for shared in self._shared:
+            shared.strategy.close()
+
+
+def _strategy(strategy, options, world):
+    """The class of a strategy, once its options are known to be right."""
+    known = named.names()
+    if isinstance(strategy, type) and issubclass(strategy, Strategy):
+        _check_numbers(strategy, strategy.__name__, world)
+        return strategy
+    if strategy not in known:
+        raise ValueError(f"expected a strategy of {', '.join(known)}; found {strategy!r}")
+    cls = named.load(strategy)
+    defaults, allowed = named.options(cls)
+    if "servers" in options:
+        raise ValueError(f"expected run(..., servers={options['servers']}), not an option here")
+    for (*_, option), problem in check((strategy,), options, defaults, allowed):
+        raise ValueError(f"{option} of {strategy}: {problem}")
+    has_servers = "servers" in defaults
+    if has_servers != bool(world.servers):
+        expected = "run(..., servers=1) or more" if has_servers else "no servers"
+        raise ValueError(f"{strategy} expects {expected}; found {world.servers}")
+    if has_servers:
+        options["servers"] = world.servers
+    _check_numbers(cls, strategy, world)
+    return cls
+
+
+def _check_numbers(cls, name, world):
+    if cls.one_worker and world.workers > 1:
+        raise ValueError(f"{name} uses one worker; found {world.workers}")
+    if cls.one_node and world.nodes > 1:
+        raise ValueError(f"{name} uses one machine; found {world.nodes}")
+
+
+def _check_optimizer(strategy):
+    name = type(strategy.optimizer).__name__
+    if len(strategy.optimizer.param_groups) != 1:
+        raise ValueError("expected an optimizer with one group of parameters")
+    if name in named.UNUSABLE_OPTIMIZERS:
+        raise ValueError(f"{name} needs more than gradients: a closure, or one kind of weights")
+    if strategy.flat and name in named.WHOLE_TENSOR_OPTIMIZERS:
+        raise ValueError(f"{name} looks at whole tensors; this strategy updates all as one vector")
+
+
+def _refuse_unusual_memory(model):
+    """Raise a ValueError if a weight or buffer has no memory of its own on the CPU."""
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        found = None
+        if tensor.device.type != "cpu":
+            found = f"on the device {tensor.device}"
+        elif not is_moved_here(tensor):
+            found = "sparse, quantized, or a conjugate or negative view"
+        elif any(
+            n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+        ):
+            found = "expanded: several of its elements lie in one place"
+        if found:
+            raise ValueError(f"{name} is {found}; expected a plain tensor, such as clone() gives")
+
+
+def _take_first(model):
+    """Give a model the weights and buffers that it has on rank 0."""
+    tensors = [*model.parameters(), *model.buffers()]
+    found = [f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors]
+    box = [found]
+    dist.broadcast_object_list(box, src=0)
+    if found != box[0]:
+        raise ValueError(f"expected one model; rank 0 has {box[0]}, this one {found}"[:1000])
+    with torch.no_grad():
+        for tensor in tensors:
+            whole = tensor.contiguous()  # the strides of a tensor need not be those of all
+            # As bytes, since gloo does not know every dtype.
+            dist.broadcast(whole.view(-1).view(torch.uint8), src=0)
+            tensor.copy_(whole)

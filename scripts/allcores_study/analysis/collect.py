@@ -1,0 +1,131 @@
+"""Gather the results of a study's runs, and refuse those of other runs."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from allcores_study.analysis import metrics, selection, tidy
+from allcores_study.data import folds, storage
+from allcores_study.records import fingerprint, identity, run_files
+
+# Datasets and folds of samples, which many runs share, by the folder that they come from.
+_datasets, _folds = {}, {}
+
+
+def of_study(study):
+    """Name -> frame of each tidy CSV of a study, made from the results of its runs, and
+    `predictions`: a frame of what they have predicted."""
+    all_metrics, all_files, missing = [], [], list(study.missing)
+    for run in study.runs:
+        files = study.folder.run_files(run.path)
+        try:
+            conditions = study.table.conditions[run.path]
+            all_metrics.append(read(files, run, study.data, conditions))
+            all_files.append(files)
+        except ValueError as error:
+            if not study.missing:
+                raise
+            print(error)
+            missing.append(run.path)
+    pairs = list(zip(all_metrics, all_files, strict=True))
+    measured = [metrics.measured(run, files, study.facts.metrics) for run, files in pairs]
+    names = ("epochs", "staleness", "classes", "outputs", "confusion")
+    frames = {name: getattr(tidy, name)(all_metrics) for name in names} | {
+        "runs": tidy.runs(all_metrics, measured),
+        "utilisation": of_all(pairs, utilisation),
+        "candidates": selection.candidates(study, all_metrics, measured),
+        "missing": pd.DataFrame({"run": missing, "log": [study.log(path) for path in missing]}),
+    }
+    frames["predictions"] = predictions_of_all(pairs)
+    return selection.by_family(study, frames)
+
+
+def read(files, run, data_folder, conditions):
+    """The metrics of a run.
+
+    Args:
+        files: run_files.RunFolder or StoredRun.
+        run: the Run to which they should belong.
+        data_folder: where the prepared datasets are.
+        conditions: the Conditions required by the study.
+
+    Raises:
+        ValueError: they were edited, or belong to another run than the config's. A call has trained
+            such runs again; this guards a report that is made by hand, of copied results.
+    """
+    metrics = run_files.metrics(files)
+    actual = metrics["identity"]
+    different = identity.differences(actual, wanted_identity(run, data_folder, actual))
+    different += fingerprint.changed(metrics["loaded"])
+    if conditions.curves and not metrics["conditions"]["curves"]:
+        different += [] if metrics["diverged"] else ["curves"]
+    if conditions.exclusive and not metrics["conditions"]["exclusive"]:
+        different.append("exclusive")
+    if different:
+        raise ValueError(
+            f"{files} is of another run than the config's; different: {', '.join(different)}. "
+            "Delete it to train again"
+        )
+    return metrics
+
+
+def wanted_identity(run, data_folder, actual):
+    """The identity that a run should have on the prepared data, or, if these are gone, on the data
+    that it had.
+
+    Args:
+        actual: the identity in the run's metrics.json.
+
+    Raises:
+        ValueError: the prepared data are damaged, or the folds are of other data.
+    """
+    folder = Path(data_folder) / run.dataset.label
+    if not (folder / "dataset.json").exists():
+        return actual | identity.before_data(run)
+    dataset, fold_of = _dataset_and_folds(run, folder)
+    return identity.of_run(run, dataset.record, fold_of)
+
+
+def _dataset_and_folds(run, folder):
+    """The storage.Dataset in a folder, and the fold of each sample."""
+    if folder not in _datasets:
+        _datasets[folder] = storage.open_dataset(folder)
+    dataset = _datasets[folder]
+    key = folder, run.folds_file, run.fold if run.inner_folds else None
+    if key not in _folds:
+        file = folder / str(run.folds_file)
+        assigned = file if file.exists() else None  # without it, the same folds are assigned
+        _folds[key] = folds.of_run(run, folds.Assignable.of(dataset), assigned)
+    return dataset, _folds[key]
+
+
+def of_all(runs, read):
+    """What read(run, files) gives of all runs, a frame, with columns that name the run.
+
+    Args:
+        runs: [(metrics, files), ...], as of read().
+    """
+    return pd.concat(
+        pd.DataFrame(tidy.identify(run), index=[0]).merge(read(run, files), how="cross")
+        for run, files in runs
+    )
+
+
+def predictions_of_all(runs):
+    """The metrics.predictions() of all runs, probabilities as float64.
+
+    Args:
+        runs: see of_all().
+    """
+    frame = of_all(runs, metrics.predictions)
+    if "probabilities" in frame:  # a Parquet column has one type, and each estimator its own
+        given = frame["probabilities"]
+        frame["probabilities"] = given.map(lambda row: np.asarray(row, float), na_action="ignore")
+    return frame
+
+
+def utilisation(run, files):
+    """CPU seconds over time of a run."""
+    return pd.read_csv(io.BytesIO(run_files.checked(files, run, "utilisation.csv")))

@@ -1,0 +1,170 @@
+"""Do scores differ? A paired test that is right for cross-validation. No torch."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from allcores_study.analysis import tidy
+
+SIGNIFICANT = 0.05
+# What is trained, however it is done.
+TRAINED = ["dataset", "model", "schedule", "train_size"]
+# Scores are equal if they differ by a smaller share of their scale: the order of additions alone
+# makes them differ by as much.
+ROUNDING = 1e-6
+LARGEST = 300.0  # exponent, whose power can still be multiplied
+DIFFERS, NOT_SIGNIFICANT = "differs", "no significant difference"
+IDENTICAL, UNKNOWN = "identical in every pair", "cannot be tested: no spread"
+
+
+def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
+    """Nadeau and Bengio's corrected resampled t-test of paired differences.
+
+    The folds of a cross-validation share most of their training samples, so that an ordinary
+    paired t-test finds differences where there are none. The correction adds the share of
+    held-out to training samples to the variance of the mean: (1/J + n_test/n_train) s^2.
+
+    Nadeau, Bengio: Inference for the generalization error. Machine Learning 52, 2003. For
+    several seeds: Bouckaert, Frank: Evaluating the replicability of significance tests, 2004.
+
+    Args:
+        differences: of J pairs of runs that differ in one thing only, (J,).
+        held_out_per_trained: n_test / n_train; 0 where the runs do not resample the data.
+
+    Returns:
+        (mean, low, high, p): the interval of the mean, and the two-sided p value. All but the mean
+        are NaN without spread, which is so for one pair, or if all differences are the same.
+    """
+    count, mean = len(differences), float(np.mean(differences))
+    if np.ptp(differences) <= ROUNDING * np.max(np.abs(differences)):
+        return mean, math.nan, math.nan, math.nan
+    error = math.sqrt((1 / count + held_out_per_trained) * np.var(differences, ddof=1))
+    reach = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error
+    p = 2 * float(stats.t.sf(abs(mean) / error, count - 1))
+    return mean, mean - reach, mean + reach, p
+
+
+def interval(runs, metric):
+    """(low, high), the 95 % interval of the mean score of repeated runs; NaN for one run.
+
+    The same correction as for differences: folds share training samples.
+    """
+    scored = runs[runs["score"].notna()]
+    if len(scored) < 2:
+        return math.nan, math.nan
+    mean, _, high, _ = corrected_t_test(scored["score"], held_out_per_trained(scored))
+    if math.isnan(high):  # without spread
+        return math.nan, math.nan
+    return within(mean, high - mean, *metric.bounds)
+
+
+def within(mean, reach, least, most):
+    """(low, high), about mean -+ reach, between bounds; each may be None.
+
+    The interval is one of the logit of the mean, or of its logarithm where there is one bound, by
+    the delta method: the logit interval in Brown, Cai, DasGupta: Interval estimation for a
+    binomial proportion. Statistical Science 16, 2001.
+    """
+    if least is None and most is None:
+        return mean - reach, mean + reach
+    if most is None:
+        above = mean - least
+        factor = math.exp(min(reach / above, LARGEST))
+        return least + above / factor, least + above * factor
+    if least is None:
+        low, high = within(-mean, reach, -most, None)
+        return -high, -low
+    share = (mean - least) / (most - least)
+    odds = share / (1 - share)
+    factor = math.exp(min(reach / (most - least) / (share * (1 - share)), LARGEST))
+    shares = [value / (1 + value) for value in (odds / factor, odds * factor)]
+    return tuple(least + (most - least) * share for share in shares)
+
+
+def held_out_per_trained(runs):
+    """n_test / n_train of runs; 0 where a fixed test set is held out."""
+    resampled = runs["split"].iloc[0].startswith("fold")
+    return runs["held_out_samples"].sum() / runs["train_samples"].sum() if resampled else 0.0
+
+
+def holm(p_values):
+    """p values corrected for multiple comparisons (Holm: A simple sequentially rejective multiple
+    test procedure, 1979); NaN stays NaN and does not count."""
+    p_values = np.asarray(p_values, dtype=float)
+    corrected = np.full(len(p_values), np.nan)
+    order = [i for i in np.argsort(p_values) if not np.isnan(p_values[i])]
+    least = 0.0
+    for position, index in enumerate(order):
+        least = max(least, min(1.0, (len(order) - position) * p_values[index]))
+        corrected[index] = least
+    return corrected
+
+
+def of_baseline(runs, baseline):
+    """The runs of the baseline strategy on its fewest cores, of each dataset, model, schedule and
+    training-set size; of several setups with as many, the one with most runs."""
+    candidates = runs[runs["strategy"] == baseline]
+    fewest = candidates.groupby(TRAINED)["cores"].transform("min")
+    candidates = candidates[candidates["cores"] == fewest]
+    setups = candidates.groupby(tidy.SETTINGS, sort=False).size().rename("count").reset_index()
+    setups = setups.sort_values("count", ascending=False, kind="stable").drop_duplicates(TRAINED)
+    chosen = pd.MultiIndex.from_frame(setups[tidy.SETTINGS])
+    return candidates[pd.MultiIndex.from_frame(candidates[tidy.SETTINGS]).isin(chosen)]
+
+
+def compare(runs, base, same, metric):
+    """How scores differ from those of a baseline.
+
+    Args:
+        runs, base: one row per run, as in runs.csv.
+        same: the columns in which runs and baseline agree; runs are paired by fold and seed.
+        metric: metrics.Metric of the scores.
+
+    Returns:
+        One row per combination of tidy.SETTINGS: pairs; difference: score minus the baseline's;
+        low, high: its 95 % interval; at_most: the larger of their distances from 0; p, p_corrected;
+        finding: in words.
+    """
+    # Runs that diverged have no score to compare.
+    runs, base = runs[runs["score"].notna()], base[base["score"].notna()]
+    paired = runs.merge(base, on=[*same, *tidy.REPEAT], suffixes=("", "_base"))
+    rows = []
+    for settings, pairs in paired.groupby(tidy.SETTINGS, sort=False):
+        differences = without_rounding(pairs["score"], pairs["score_base"], metric)
+        mean, low, high, p = corrected_t_test(differences, held_out_per_trained(pairs))
+        rows.append(
+            dict(zip(tidy.SETTINGS, settings, strict=True))
+            | {
+                "pairs": len(pairs),
+                "difference": mean,
+                "low": low,
+                "high": high,
+                "at_most": max(abs(low), abs(high)),
+                "p": p,
+            }
+        )
+    names = [*tidy.SETTINGS, "pairs", "difference", "low", "high", "at_most", "p"]
+    table = pd.DataFrame(rows, columns=names)
+    table["p_corrected"] = holm(table["p"])
+    table["finding"] = [finding(row) for _, row in table.iterrows()]
+    return table
+
+
+def without_rounding(scores, base, metric):
+    """The differences of scores; 0 where they are equal up to rounding.
+
+    The scale of an error is its own size, since it has the unit of the targets, or is near 0 where
+    a model is good. Metrics that are 1 at best have the scale 1.
+    """
+    differences = scores - base
+    scale = 1.0 if metric.sign > 0 else np.maximum(scores.abs(), abs(base))
+    return differences.where(differences.abs() > ROUNDING * scale, 0.0)
+
+
+def finding(row):
+    """In words, whether the difference in a row is significant."""
+    if not np.isnan(row["p_corrected"]):
+        return DIFFERS if row["p_corrected"] < SIGNIFICANT else NOT_SIGNIFICANT
+    return IDENTICAL if row["pairs"] > 1 and row["difference"] == 0 else UNKNOWN

@@ -1,0 +1,54 @@
+"""Plot which classes are mistaken for which, pooled over folds, seeds and schedules."""
+
+import numpy as np
+
+from allcores_study.analysis import style
+
+TITLE = "confusion matrix"
+SECTION = "{metric}"
+WHEN = "classes"
+ORDER = 64
+CAPTION = """
+Confusion matrices on the held-out samples: each row shows, in per cent, what the samples of one
+class were predicted to be. Pooled over folds, seeds and schedules of the strategy ``{baseline}``.
+Of more than 24 models the first are shown.
+"""
+
+MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their boxes
+MOST_LABELS = 25  # per axis; of more classes, every second or third has its name there
+
+
+def figure(confusion, facts):
+    """One panel per dataset and model, of the baseline's runs; each row sums to 100 %."""
+    pooled = confusion[confusion["strategy"] == facts.baseline]
+    letters = pooled["true"].astype(str).str.len().max()
+    size = {"width": 4.1 + 0.06 * letters, "height": 3.4 + 0.04 * letters, "columns": 3}
+    figure, panels = style.panels_of(pooled, most=style.MOST_PANELS, **size)
+    for panel, group in panels:
+        counts = group.pivot_table(
+            index="true", columns="predicted", values="samples", aggfunc="sum", sort=False
+        )
+        order = list(dict.fromkeys(group["true"]))
+        counts = counts.reindex(index=order, columns=order).fillna(0)
+        percent = 100 * counts.div(counts.sum(axis=1), axis=0)
+        # seaborn's heatmap draws the whole figure again for each panel, to see what overlaps.
+        panel.grid(visible=False)
+        image = panel.imshow(percent, cmap="Greys", vmin=0, vmax=100)
+        shown = range(0, len(order), -(-len(order) // MOST_LABELS))
+        labels = [order[place] for place in shown]
+        panel.set_xticks(shown, labels, rotation=90 if letters > 3 else 0)
+        panel.set_yticks(shown, labels)
+        if len(order) <= MOST_NUMBERS:
+            _write_numbers(panel, percent.to_numpy())
+        if panel is panels[-1][0]:
+            figure.colorbar(image, ax=panel, label="% of the true class")
+        panel.set(xlabel="predicted class", ylabel="")
+    figure.axes[0].set_ylabel("true class")
+    return figure
+
+
+def _write_numbers(panel, percent):
+    size = min(13, max(7, 84 / len(percent)))
+    for (row, column), value in np.ndenumerate(percent):
+        colour = "white" if value > 50 else "black"
+        panel.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=size)

@@ -1,0 +1,64 @@
+"""Plot elapsed training time against the number of cores, with published times."""
+
+from allcores_study.analysis import style
+from allcores_study.analysis.tables.elapsed import of_times
+
+TITLE = "elapsed time"
+SECTION = "speed"
+WHEN = "references"
+ORDER = 31
+LEADING = 2
+CAPTION = """
+Training time per 1,000 samples against the number of cores, both axes logarithmic. The dashed line
+is ideal scaling from the run with the fewest cores. Hollow squares and dotted lines are published
+times per 1,000 samples; in a short run, start-up and first batches weigh more.
+"""
+
+
+def figure(speed_table, facts):
+    """One panel per model, both axes logarithmic; hollow grey marks are published times."""
+    speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["samples"])
+    colours = style.strategies(speeds["strategy"])
+    figure, panels = style.panels_of(speeds, width=4.6, height=3.8)
+    for panel, group in panels:
+        model = group["model"].iloc[0]
+        for strategy, line in group.groupby("strategy", sort=False):
+            line = line.sort_values("cores")
+            colour, marker = colours[strategy]
+            panel.plot(line["cores"], line["per_1000"], color=colour, marker=marker, label=strategy)
+        references = of_times(facts.references)
+        published = [reference for reference in references if reference["model"] == model]
+        _references(panel, published)
+        counts = sorted({*group["cores"], *(r["cores"] for r in published if "cores" in r)})
+        first = group.sort_values(["cores", "per_1000"]).iloc[0]
+        ends = [first["cores"], group["cores"].max()]
+        ideal = [first["per_1000"] * first["cores"] / cores for cores in ends]
+        panel.plot(ends, ideal, color="0.6", lw=1, ls="--", label="ideal")
+        panel.set(xscale="log", xlabel="cores")
+        panel.set_xticks(counts, labels=map(str, counts))
+        panel.minorticks_off()
+        style.plain_logarithmic(panel.yaxis)
+    figure.axes[0].set_ylabel("training time per 1,000 samples (s)")
+    style.legend_below(figure)
+    return figure
+
+
+def _references(panel, references):
+    """Draw published times: a hollow mark, or a line where the number of cores is unknown."""
+    for reference in references:
+        seconds = 1000 * reference["seconds"] / reference["images"]
+        cores = reference.get("cores")
+        name = f"published: {reference['label']}"
+        if cores:
+            panel.plot(cores, seconds, "s", mfc="none", mec="0.4", label=name)
+        else:
+            panel.axhline(seconds, color="0.7", lw=1, ls=":")
+            panel.annotate(
+                name,
+                (1, seconds),
+                xycoords=("axes fraction", "data"),
+                ha="right",
+                va="bottom",
+                fontsize=8,
+                color="0.4",
+            )

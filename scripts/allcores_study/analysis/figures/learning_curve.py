@@ -1,0 +1,43 @@
+"""Plot held-out accuracy against epochs and against training time."""
+
+from allcores_study.analysis import style, tidy
+
+TITLE = "{curve} by epoch and time"
+SECTION = "{metric}"
+WHEN = "curves"
+ORDER = 61
+CAPTION = """
+Held-out {curve} against epochs and against training time (without evaluation): the mean over folds
+and seeds, and their range as a band. Colour is the strategy, line style the number of workers.
+"""
+
+AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
+
+
+def figure(epochs, facts):
+    """Two panels per dataset, model and schedule: mean over folds and seeds, range as a band."""
+    epochs = tidy.with_elapsed(epochs)
+    colours = style.strategies(epochs["strategy"])
+    workers = sorted(epochs["workers"].unique())
+    more = ["dataset", "schedule", "train_size"]
+    figure, pairs = style.panels_of(epochs, more, each=2, width=4.8, columns=2)
+    for pair, group in pairs:
+        for _, repeats in group.groupby(tidy.SETTINGS, sort=False):
+            first = repeats.iloc[0]
+            colour, marker = colours[first["strategy"]]
+            line = tidy.learning_curve(repeats, facts.curve.name)
+            for panel, x in zip(pair, AXES, strict=True):
+                style.band(
+                    *(panel, line[x], line, facts.curve.scale),
+                    color=colour,
+                    marker=marker,
+                    ms=4,
+                    ls=style.dash(first["workers"], workers),
+                    label=style.setup_text(first),
+                )
+        for panel, label in zip(pair, AXES.values(), strict=True):
+            panel.set_xlabel(label)
+        pair[0].xaxis.get_major_locator().set_params(integer=True)
+        pair[0].set_ylabel(f"held-out {facts.curve.axis}")
+    style.legend_below(figure)
+    return figure

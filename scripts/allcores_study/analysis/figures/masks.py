@@ -1,0 +1,69 @@
+"""Draw some masks, predicted and true: those that were predicted best and worst."""
+
+import numpy as np
+from matplotlib import colormaps
+
+from allcores_study.analysis import style
+from allcores_study.tasks.base import WITHOUT_CLASS
+from allcores_study.tasks.segmentation import Segmentation
+
+TITLE = "the best and the worst masks"
+SECTION = "{metric}"
+WHEN = "pixels"
+ORDER = 53
+LEADING = 6
+CAPTION = """
+Masks of held-out images, true above and predicted below: of each model, trained with
+``{baseline}``, the two that were predicted best and the two worst, by the mean IoU of the classes
+of the image. Each colour is a class; white has none.
+"""
+COLOURS = 20
+
+
+def figure(predictions, facts):
+    """A panel for each shown image of a dataset and model, its two masks above each other."""
+    figure, panels = style.panels_of_samples(predictions, facts.baseline, height=4.4)
+    for own, group in panels:
+        style.draw_best_and_worst(own, _best_first(group), _draw)
+    of_datasets = dict.fromkeys(map(tuple, predictions["output"]))
+    for number, names in enumerate(zip(*of_datasets, strict=True)):
+        colour, name = (
+            colormaps["tab20"].colors[number % COLOURS],
+            " or ".join(dict.fromkeys(names)),
+        )
+        figure.axes[0].plot([], [], "s", color=colour, label=name)
+    style.legend_below(figure)
+    return figure
+
+
+def _draw(panel, scored):
+    iou, row = scored
+    panel.imshow(_picture(row), interpolation="nearest")
+    panel.set_axis_off()
+    return f"mean IoU {iou:.1%}"
+
+
+def _best_first(group):
+    """[(mean IoU, row of the predictions), ...] of the images that have one."""
+    classes = 1 + max(_largest(row) for row in group.itertuples())
+    scored = [
+        (Segmentation(classes).measured(row.true[None], row.predicted[None])["mean_iou"], row)
+        for row in group.itertuples()
+    ]
+    return sorted((pair for pair in scored if pair[0] is not None), key=lambda pair: -pair[0])
+
+
+def _largest(row):
+    """The largest class number in the masks of a row."""
+    true = row.true[row.true != WITHOUT_CLASS]
+    return int(max(true.max(initial=0), row.predicted.max(initial=0)))
+
+
+def _picture(row):
+    """The true mask above the predicted one, (2 H + gap, W, 3)."""
+    height, width = row.shape
+    masks = [np.reshape(mask, (height, width)) for mask in (row.true, row.predicted)]
+    colours = np.array(colormaps["tab20"].colors[:COLOURS])
+    gap = np.ones((max(1, height // 16), width, 3))
+    parts = [np.where((m == WITHOUT_CLASS)[..., None], 1.0, colours[m % COLOURS]) for m in masks]
+    return np.concatenate([parts[0], gap, parts[1]])

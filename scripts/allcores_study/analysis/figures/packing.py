@@ -1,0 +1,33 @@
+"""Plot how busy the cores were: one run after the other, and packed."""
+
+from allcores_study.analysis import style
+from allcores_study.analysis.figures.utilisation import draw
+
+TITLE = "packed or one after the other"
+SECTION = "speed"
+WHEN = "against"
+ORDER = 11
+LEADING = 1
+CAPTION = """
+Cores in use over time: in the upper panel one run after the other, in the lower panel the same runs
+packed onto the cores. CPU time of all runs, with start-up and evaluation; pauses between calls of
+snakemake are cut out.
+"""
+
+
+def figure(runs, utilisation, against_runs, against_utilisation):
+    """Two panels with the same time axis."""
+    studies = {
+        "one after the other": (against_runs, against_utilisation),
+        "packed": (runs, utilisation),
+    }
+    figure, axes = style.panels(2, width=8.5, height=2.4, columns=1, sharex=True)
+    minutes = []
+    for panel, (title, (study_runs, busy)) in zip(axes, studies.items(), strict=True):
+        minutes.append(draw(panel, study_runs, busy))
+        setups = dict.fromkeys(style.setup_text(row) for _, row in study_runs.iterrows())
+        panel.set_title(f"{title}: {' / '.join(setups)}", loc="left")
+    axes[0].set_xlim(0, max(minutes))
+    axes[1].set_xlabel("time since the first run began (min)")
+    style.legend_below(figure)
+    return figure

@@ -1,0 +1,52 @@
+"""Plot where the time of an epoch goes: the phases of every setup, stacked."""
+
+import numpy as np
+from matplotlib import ticker
+
+from allcores_study.analysis import style, tidy
+
+TITLE = "where the time goes"
+SECTION = "speed"
+WHEN = "networks"
+ORDER = 22
+CAPTION = """
+Where the time of an epoch goes, on the first worker: median seconds per phase, without the first
+epoch (warm-up). Where a strategy hides part of its communication behind the computation, only the
+rest is shown as *communicate*. *wait* is time spent until other workers are ready.
+"""
+
+# In the order of a step; phases with other names, which strategies define, come after them.
+IN_A_STEP = ["data", "compute", "wait", "update"]
+
+
+def figure(epochs):
+    """One panel per dataset and model; a bar per setup: median seconds per epoch but the first."""
+    phases = [name for name in epochs if name.endswith("_seconds")]
+    others = [name for name in phases if name.removesuffix("_seconds") not in IN_A_STEP]
+    phases = [f"{name}_seconds" for name in IN_A_STEP if f"{name}_seconds" in phases] + others
+    measured = tidy.without_warm_up(epochs)
+    setups = measured.drop_duplicates(tidy.SPEED_SETTINGS)
+    rows = setups.groupby(["model", "dataset", "train_size"]).size().max()
+    figure, panels = style.panels_of(measured, width=5, height=1 + 0.32 * rows, columns=2)
+    for panel, group in panels:
+        medians = group.groupby(tidy.SPEED_SETTINGS, sort=False)[phases].median()
+        medians = medians.fillna(0).reset_index()
+        start = np.zeros(len(medians))
+        for phase, (colour, hatch) in style.phases(phases).items():
+            panel.barh(
+                range(len(medians)),
+                medians[phase],
+                left=start,
+                color=colour,
+                hatch=hatch,
+                edgecolor="white",
+                lw=0.3,
+                label=phase.removesuffix("_seconds").replace("_", "-"),
+            )
+            start = start + medians[phase].to_numpy()
+        style.name_rows(panel, [style.setup_text(row) for _, row in medians.iterrows()])
+        panel.set_xlabel("time per epoch (s)")
+        panel.grid(visible=False, axis="y")
+        panel.xaxis.set_major_locator(ticker.MaxNLocator(5))
+    style.legend_below(figure)
+    return figure

@@ -1,0 +1,120 @@
+"""Plot how well predicted probabilities separate classes, and how often they are right."""
+
+import numpy as np
+import pandas as pd
+from sklearn import metrics as sklearn_metrics
+
+from allcores_study.analysis import metrics, style, tidy
+
+TITLE = "how good are the probabilities?"
+SECTION = "{metric}"
+WHEN = "classes"
+ORDER = 65
+CAPTION = """
+Held-out samples of the strategy ``{baseline}``. Of each model the ROC curve and the
+precision-recall curve: a thin line for each run, since models of other folds have other scores,
+and their mean at each rate. Of two classes the positive one is the last; of more, each class is
+held against all others, a line for each. *area*: the mean over runs of the area under the curve, in
+the second panel the average precision. Dashed: guessing, in the second panel of two classes only.
+The third panel is the reliability: samples of all runs, sorted by the probability of the predicted
+class into ten parts of equal size; for each part the share of correct predictions. On the diagonal
+the two agree; below it the model is too sure. *error*: the mean distance from the diagonal
+(expected calibration error; Guo et al.: On calibration of modern neural networks, ICML 2017). Of
+more than 24 models the first are shown.
+"""
+
+GRID = np.linspace(0, 1, 101)
+MOST_CLASSES = 6  # with more, a panel has the mean over classes only
+PARTS = 10
+
+
+def figure(predictions, classes, facts):
+    """Three panels per dataset and model: ROC, precision against recall, reliability."""
+    pooled = predictions[predictions["strategy"] == facts.baseline]
+    names_of = classes.groupby("dataset", sort=False)["class"].unique()
+    figure, panels = style.panels_of(pooled, each=3, most=style.MOST_PANELS, columns=3)
+    for (left, middle, right), group in panels:
+        names = names_of[group["dataset"].iloc[0]]
+        runs = [run for _, run in group.groupby(tidy.RUN, sort=False)]
+        _draw(left, runs, names, roc)
+        left.plot([0, 1], [0, 1], color="0.7", lw=1, ls="--")
+        left.set(xlabel="false positive rate", ylabel="true positive rate")
+        _draw(middle, runs, names, precision_recall)
+        middle.set(xlabel="recall", ylabel="precision", ylim=(0, 1.03))
+        if len(names) == 2:
+            share = (group["true"] == 1).mean()
+            middle.axhline(share, color="0.7", lw=1, ls="--")
+        parts = reliability(group)
+        least = 100 * min(parts["sure"].min(), parts["right"].min())
+        right.plot([least, 100], [least, 100], color="0.7", lw=1)
+        right.plot(100 * parts["sure"], 100 * parts["right"], "o-", color="0.2", ms=5)
+        right.set_title(f"{right.get_title()}\nerror {error(parts):.1%}")
+        right.set(xlabel="probability of the predicted class (%)", ylabel="right (%)")
+    return figure
+
+
+def _draw(panel, runs, names, curve):
+    """The curves of each positive class: of each run, and their mean."""
+    positives = [1] if len(names) == 2 else range(len(names))
+    curves = {k: [found for run in runs if (found := curve(run, k))] for k in positives}
+    if len(curves) > MOST_CLASSES:
+        curves = {None: [pair for found in curves.values() for pair in found]}
+    colours = style.phases(curves)
+    for k, found in curves.items():
+        if not found:  # no held-out part has this class
+            continue
+        colour, _ = colours[k]
+        for values, _ in found if len(curves) == 1 and k is not None else ():
+            panel.plot(GRID, values, color=colour, lw=0.5, alpha=0.5)
+        area = np.mean([area for _, area in found])
+        name = "mean of all classes" if k is None else names[k]
+        mean = np.mean([values for values, _ in found], axis=0)
+        panel.plot(GRID, mean, color=colour, lw=1.8, label=f"{name}: area {area:.3f}")
+    panel.legend(loc="lower center")
+
+
+def roc(run, positive):
+    """(true positive rate at each false positive rate of GRID, area); None: one class is absent."""
+    true, scores = _of_class(run, positive)
+    if true.all() or not true.any():
+        return None
+    false_rate, true_rate, _ = sklearn_metrics.roc_curve(true, scores)
+    area = sklearn_metrics.roc_auc_score(true, scores)
+    return np.interp(GRID, false_rate, true_rate), area
+
+
+def precision_recall(run, positive):
+    """(precision at each recall of GRID, average precision); None: the class is absent."""
+    true, scores = _of_class(run, positive)
+    if not true.any():
+        return None
+    precision, recall, _ = sklearn_metrics.precision_recall_curve(true, scores)
+    # By rising recall; the last point, of no sample at all, has no precision.
+    values = np.interp(GRID, recall[-2::-1], precision[-2::-1])
+    return values, sklearn_metrics.average_precision_score(true, scores)
+
+
+def _of_class(run, positive):
+    """Which samples of a run are of a class, and how probable that is to the network."""
+    return (run["true"] == positive).to_numpy(), metrics.probabilities(run)[:, positive]
+
+
+def reliability(predictions):
+    """In ten parts of equal size, by rising certainty: how sure, and how often right.
+
+    Args:
+        predictions: see metrics.predictions().
+
+    Returns:
+        pandas.DataFrame of sure, right, samples.
+    """
+    sure = metrics.probabilities(predictions).max(axis=1)
+    right = (predictions["true"] == predictions["predicted"]).to_numpy()
+    parts = np.array_split(np.argsort(sure, kind="stable"), min(PARTS, len(sure)))
+    rows = [(sure[part].mean(), right[part].mean(), len(part)) for part in parts]
+    return pd.DataFrame(rows, columns=["sure", "right", "samples"])
+
+
+def error(parts):
+    """The expected calibration error, 0..1."""
+    return np.average(np.abs(parts["sure"] - parts["right"]), weights=parts["samples"])

@@ -1,0 +1,35 @@
+"""Plot predicted against true values, where these are numbers."""
+
+import numpy as np
+
+from allcores_study.analysis import style
+
+TITLE = "predicted and true"
+SECTION = "{metric}"
+WHEN = "numbers"
+ORDER = 66
+CAPTION = """
+Predicted against true values of the held-out samples, from all folds, seeds and schedules of the
+strategy ``{baseline}``. On the diagonal the two are equal. *RMSE*: root of the mean squared
+residual of all of them.
+"""
+
+
+def figure(predictions, facts):
+    """One panel per dataset, model and, of several, number that is predicted."""
+    pooled = predictions[predictions["strategy"] == facts.baseline]
+    if "output" in pooled:
+        pooled = pooled.explode(["true", "predicted", "output"]).astype(
+            {"true": float, "predicted": float}
+        )
+        pooled["model"] = pooled["model"] + ": " + pooled["output"].astype(str)
+    figure, panels = style.panels_of(pooled, width=4.2, height=3.8, columns=3)
+    for panel, group in panels:
+        true, predicted = group["true"], group["predicted"]
+        rmse = np.sqrt(np.mean((true - predicted) ** 2))
+        ends = [true.min(), true.max()]
+        panel.plot(ends, ends, color="0.7", lw=1)
+        panel.plot(true, predicted, ".", color="0.2", alpha=0.4, ms=4)
+        panel.set_title(f"{panel.get_title()}\nRMSE {rmse:.4g}")
+        panel.set(xlabel="true", ylabel="predicted")
+    return figure

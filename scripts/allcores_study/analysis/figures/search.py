@@ -1,0 +1,44 @@
+"""Plot the score of each trial of a search in turn, and the best one so far."""
+
+from allcores_study.analysis import style, tidy
+
+TITLE = "{metric} in the course of the search"
+SECTION = "{metric}"
+WHEN = "searched"
+ORDER = 79
+CAPTION = """
+Mean {metric} on the inner folds of each candidate, in the order in which candidates were drawn and
+then suggested by the scores of earlier ones: a dot for each candidate and fold. Lines: the best one
+so far, of each fold and seed. A line that still rises at the end asks for more trials. Hollow:
+candidates that were eliminated before they were trained to the end, which no line takes in. Scores
+many times as far from the median as most others are left out of the picture.
+"""
+
+
+def figure(candidates, facts):
+    """A panel for each model and dataset."""
+    groups = list(
+        candidates.dropna(subset=["score", "trial"]).groupby(["model", "dataset"], sort=False)
+    )
+    if not groups:
+        return style.empty("no candidate has a score")
+    figure, axes = style.panels(len(groups), sharey=True)
+    for panel, ((model, dataset), group) in zip(axes, groups, strict=True):
+        for _, choice in group.groupby(tidy.RUN, sort=False, dropna=False):
+            _draw(panel, choice.sort_values("trial"), facts.metric)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.set_xlabel("trial")
+        panel.set_ylabel(facts.metric.axis)
+        panel.set_title(f"{model}, {dataset}", loc="left")
+    style.leave_out_farthest(axes[0], facts.metric.scale * candidates["score"])
+    return figure
+
+
+def _draw(panel, choice, metric):
+    """The candidates of one choice."""
+    pruned = choice["pruned"].astype(bool)
+    scores = metric.scale * choice["score"]
+    panel.plot(choice["trial"][pruned], scores[pruned], "o", mfc="none", ms=4, color="0.6")
+    (dots,) = panel.plot(choice["trial"][~pruned], scores[~pruned], ".", alpha=0.5)
+    best = metric.sign * (metric.sign * scores[~pruned]).cummax()
+    panel.step(choice["trial"][~pruned], best, where="post", color=dots.get_color())

@@ -1,0 +1,137 @@
+"""Plot the speedup of every setup."""
+
+import pandas as pd
+
+from allcores_study.analysis import style
+
+TITLE = "speedup"
+SECTION = "speed"
+WHEN = "several_setups"
+ORDER = 21
+LEADING = 3
+CAPTION = """
+Speedup of each setup, by samples per second after the first epoch. **Baseline: {base}.** Bars reach
+from the slowest to the fastest run of a setup; the dashed line is ideal scaling, or, where setups
+are rows, the baseline. Hollow marks have a note: more processes than cores, cores shared with
+others, or other conditions.
+"""
+
+LABELLED = 6  # with more points in a panel, labels would overlap
+
+
+def figure(speed_table, facts):
+    """One panel per dataset and model; bars from the slowest to the fastest run.
+
+    A few strategies on several numbers of cores are lines; otherwise each setup is a row.
+    """
+    counts = speed_table.groupby("strategy")["cores"].nunique()
+    draw = _lines if counts.max() > 1 and len(counts) <= LABELLED else _rows
+    figure = draw(speed_table, f"speedup over {facts.baseline}")
+    if speed_table["note"].notna().any():
+        style.explain_hollow(figure.axes[0])
+    style.legend_below(figure)
+    style.keep_apart(figure)
+    return figure
+
+
+def _lines(table, quantity):
+    """Speedup against cores, and ideal scaling."""
+    colours = style.strategies(table["strategy"])
+    figure, panels = style.panels_of(table, sharex=True, sharey=True)
+    most = table["cores"].max()
+    for panel, group in panels:
+        base_cores = (group["cores"] * group["efficiency"] / group["speedup"]).dropna()
+        for least in base_cores[:1]:
+            panel.plot([least, most], [1, most / least], color="0.6", lw=1, ls="--", label="ideal")
+        # Runs on several nodes are lines of their own, and so are workers with several threads.
+        split = ["nodes"] if group["nodes"].nunique() > 1 else []
+        if group.duplicated(["strategy", "cores", *split]).any():
+            split.append("threads")
+        for names, line in group.groupby(["strategy", *split], sort=False):
+            line = line.sort_values("cores")
+            colour, marker = colours[names[0]]
+            values = dict(zip(split, names[1:], strict=True))
+            label = names[0]
+            if values.get("nodes", 1) > 1:
+                label += f" on {values['nodes']} nodes"
+            if "threads" in values:
+                label += f", {values['threads']} threads per worker"
+            panel.errorbar(
+                *(line["cores"], line["speedup"], _reach(line)),
+                color=colour,
+                marker=marker,
+                ls=style.dash(
+                    values.get("nodes", line["nodes"].iloc[0]), sorted(group["nodes"].unique())
+                ),
+                capsize=3,
+                label=label,
+            )
+            noted = line[line["note"].notna()]
+            panel.plot(
+                *(noted["cores"], noted["speedup"], marker),
+                mfc="white",
+                mec=colour,
+                zorder=3,
+            )
+            if len(group) <= LABELLED and pd.notna(line["speedup"].iloc[-1]):
+                _label(panel, line.iloc[-1], colour)
+        panel.set_xlabel("cores")
+        panel.set_xticks(sorted(table["cores"].unique()))
+        panel.margins(x=0.3)
+    # After all panels are drawn: they share the axis, and setting one end fixes the other.
+    figure.axes[0].set_ylim(bottom=0)
+    figure.axes[0].set_ylabel(quantity)
+    return figure
+
+
+def _rows(table, quantity):
+    """A row per setup, with its number."""
+    colours = style.strategies(table["strategy"])
+    rows = table.groupby(["model", "dataset", "train_size"]).size().max()
+    options = {"width": 5, "height": 1 + 0.28 * rows, "columns": 2, "sharex": True}
+    figure, panels = style.panels_of(table, **options)
+    for panel, group in panels:
+        panel.axvline(1, color="0.6", lw=1, ls="--")
+        for row, (_, setup) in enumerate(group.iterrows()):
+            colour, marker = colours[setup["strategy"]]
+            panel.errorbar(
+                *(setup["speedup"], row),
+                xerr=[[reach] for reach in _reach(setup)],
+                color=colour,
+                marker=marker,
+                mfc=colour if pd.isna(setup["note"]) else "white",
+                capsize=3,
+            )
+            panel.annotate(
+                setup["note"] if pd.isna(setup["speedup"]) else f"{setup['speedup']:.2f} x",
+                (1, row),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                fontsize=9,
+            )
+        style.name_rows(panel, [style.setup_text(setup) for _, setup in group.iterrows()])
+        panel.set_xlabel(quantity)
+    fastest = table["fastest"] * table["speedup"] / table["samples_per_second"]
+    figure.axes[0].set_xlim(0, 1.05 * fastest.max() if fastest.notna().any() else 1)
+    return figure
+
+
+def _reach(rows):
+    """Distances from the median down to the slowest and up to the fastest run."""
+    speed = rows["samples_per_second"]
+    return [
+        rows["speedup"] * (1 - rows["slowest"] / speed),
+        rows["speedup"] * (rows["fastest"] / speed - 1),
+    ]
+
+
+def _label(panel, point, colour):
+    panel.annotate(
+        f"{point['speedup']:.2f} x",
+        (point["cores"], point["speedup"]),
+        xytext=(7, 0),
+        textcoords="offset points",
+        va="center",
+        color=colour,
+        fontsize=9,
+    )

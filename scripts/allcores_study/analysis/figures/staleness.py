@@ -1,0 +1,54 @@
+"""Plot the staleness of asynchronous updates."""
+
+from allcores_study.analysis import style, tidy
+from allcores_study.analysis.wording import by_model, count
+
+TITLE = "staleness"
+SECTION = "training"
+WHEN = "asynchronous"
+ORDER = 70
+CAPTION = """
+Staleness of an update: how many updates others made after the weights were read and before the
+update computed from them was applied. Shown is the share of each staleness among all updates of a
+strategy with that many workers, over all runs and epochs. The vertical axis is logarithmic; a
+staleness that never occurred has no mark.
+"""
+
+
+def figure(staleness):
+    """One panel per dataset and model: share of the updates by staleness, a line per setup."""
+    colours = style.strategies(staleness["strategy"])
+    figure, panels = style.panels_of(staleness, width=4.6)
+    for panel, group in panels:
+        for _, repeats in group.groupby(tidy.SPEED_SETTINGS, sort=False):
+            first = repeats.iloc[0]
+            colour, marker = colours[first["strategy"]]
+            share = repeats[repeats["updates"] > 0].groupby("staleness")["updates"].sum()
+            panel.plot(
+                share.index,
+                share / share.sum(),
+                color=colour,
+                marker=marker,
+                ms=5,
+                label=style.setup_text(first),
+            )
+        panel.set_xlabel("staleness (updates)")
+        style.plain_logarithmic(panel.yaxis)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+    figure.axes[0].set_ylabel("share of the updates")
+    style.legend_below(figure)
+    return figure
+
+
+def sentences(staleness):
+    """The staleness of the updates of each asynchronous setup."""
+    for names, group in by_model(staleness):
+        for (strategy, workers), rows in group.groupby(["strategy", "workers"], sort=False):
+            updates = rows.groupby("staleness")["updates"].sum()
+            mean = (updates.index * updates).sum() / updates.sum()
+            yield (
+                f"{names}, {strategy} with {count(workers, 'worker')}: "
+                f"{updates.get(0, 0) / updates.sum():.0%} of the updates were computed from "
+                f"weights that no other update had changed meanwhile; the mean staleness was "
+                f"{mean:.2f} updates, the largest {updates.index.max()}."
+            )

@@ -1,0 +1,91 @@
+"""Plot scores against each swept value."""
+
+import re
+from itertools import pairwise
+from numbers import Real
+
+import pandas as pd
+
+from allcores_study.analysis import style, tidy
+from allcores_study.analysis.selection import SWEPT_COLUMN
+
+TITLE = "{metric} against swept values"
+SECTION = "{metric}"
+WHEN = "swept"
+ORDER = 58
+LEADING = 2
+# Values of which the largest is so many times the smallest are shown on a logarithmic axis.
+WIDE = 20
+MOST_TICKS, MOST_LETTERS = 5, 30  # of labels beside each other
+CAPTION = """
+Each candidate's {metric} against each swept value: a dot for each candidate and fold, and, where
+candidates have values in common, a line through the means for each schedule. If the study selects,
+it is measured on the inner folds of the training part, else on the held-out part. Hollow, and not
+in the means: candidates that successive halving eliminated before they were trained to the end.
+Scores many times as far from the median as most others are left out of the picture.
+"""
+
+
+def figure(candidates, facts):
+    """A panel for each model and key."""
+    keys = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
+    panels = [
+        (model, key, group.dropna(subset=[key, "score"]))
+        for model, group in candidates.groupby("model", sort=False)
+        for key in keys
+    ]
+    panels = [(model, key, group) for model, key, group in panels if group[key].nunique() > 1]
+    if not panels:
+        return style.empty("no swept value differs, or no candidate has a score")
+    figure, axes = style.panels(len(panels), sharey=True)
+    for panel, (model, key, group) in zip(axes, panels, strict=True):
+        x = _positions(panel, group[key])
+        whole = ~group["pruned"].astype(bool)
+        eliminated = facts.metric.scale * group["score"][~whole]
+        panel.plot(x[~whole], eliminated, "o", mfc="none", ms=4, color="0.6")
+        for schedule, of_schedule in group[whole].groupby("schedule", sort=False):
+            places, scores = x[of_schedule.index], facts.metric.scale * of_schedule["score"]
+            (dots,) = panel.plot(places, scores, ".", alpha=0.5, label=str(schedule))
+            means = scores.groupby(places).mean()
+            others = [of_schedule[other].nunique() for other in keys if other != key]
+            # Of values drawn from a range each is of one candidate, and its other values.
+            if max(others, default=0) <= 1 or 2 * len(means) <= of_schedule["candidate"].nunique():
+                panel.plot(means.index, means, "-", color=dots.get_color())
+        panel.set_xlabel(key.removeprefix(SWEPT_COLUMN).replace("_", " "))
+        panel.set_title(str(model), loc="left")
+        panel.set_ylabel(facts.metric.axis)
+    style.leave_out_farthest(axes[0], facts.metric.scale * candidates["score"])
+    if tidy.varying(candidates, ["schedule"]):
+        style.legend_below(figure)
+    return figure
+
+
+def _positions(panel, values):
+    """Where values are on the horizontal axis of a panel: numbers where they belong, if need be
+    on a logarithmic axis; others side by side."""
+    distinct = sorted(values.unique(), key=in_order)
+    labels = [_text(value) for value in distinct]
+    if all(isinstance(value, Real) and not isinstance(value, bool) for value in distinct):
+        least_gap = min(b - a for a, b in pairwise(distinct))
+        if distinct[0] > 0 and distinct[-1] / distinct[0] >= WIDE:
+            style.plain_logarithmic(panel.xaxis, digits=(1,))
+        elif least_gap * MOST_TICKS >= distinct[-1] - distinct[0]:
+            panel.set_xticks(distinct, labels)
+        return values.astype(float)
+    is_crowded = sum(map(len, labels)) > MOST_LETTERS
+    panel.set_xticks(range(len(labels)), labels)
+    panel.tick_params(axis="x", rotation=90 if is_crowded else 0)
+    return values.map({value: place for place, value in enumerate(distinct)}).astype(float)
+
+
+def in_order(value):
+    """A key to sort by: numbers by size, and before texts, which are in the order of the numbers in
+    them."""
+    text = str(value)
+    found = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
+    numbers = [value] if isinstance(value, Real) else list(map(float, found))
+    return not isinstance(value, Real), numbers, text
+
+
+def _text(value):
+    return f"{value:g}" if isinstance(value, float) and not pd.isna(value) else str(value)

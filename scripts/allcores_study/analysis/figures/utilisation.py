@@ -1,0 +1,78 @@
+"""Plot how busy the cores were while a study was running."""
+
+import numpy as np
+
+from allcores_study.analysis import style, tidy
+
+TITLE = "CPU utilisation"
+SECTION = "training"
+ORDER = 24
+CAPTION = """
+Cores in use over time while the study was running, coloured by strategy: CPU time of its runs,
+without those of inner folds, with start-up and evaluation. Pauses between calls of snakemake are
+cut out. The solid line is the mean, the dashed line the number of cores that could be used.
+"""
+
+BINS = 240
+
+
+def figure(runs, utilisation):
+    """Busy cores over time, stacked by strategy, and their mean."""
+    figure, (panel,) = style.panels(1, width=8.5, height=3)
+    draw(panel, runs, utilisation)
+    panel.set_xlabel("time since the first run began (min)")
+    style.legend_below(figure)
+    return figure
+
+
+def draw(panel, runs, utilisation):
+    """Draw busy cores over time into a panel; returns its length in minutes."""
+    edges, busy = busy_cores(utilisation)
+    colours = style.strategies(runs["strategy"])
+    cores = tidy.cores_available(runs)
+    below = np.zeros(len(edges) - 1)
+    for strategy, values in busy.items():
+        panel.stairs(
+            below + values,
+            edges / 60,
+            baseline=below,
+            fill=True,
+            color=colours[strategy][0],
+            alpha=0.6,
+            label=strategy,
+        )
+        below = below + values
+    panel.axhline(cores, color="0.3", lw=1, ls="--")
+    panel.annotate(f"{cores} cores", (edges[-1] / 60, cores), va="bottom", ha="right", fontsize=9)
+    panel.axhline(below.mean(), color="black", lw=1.5)
+    panel.annotate(
+        f"mean {below.mean():.2f} cores ({below.mean() / cores:.0%})",
+        (0, below.mean()),
+        xytext=(4, -4),
+        textcoords="offset points",
+        va="top",
+        fontsize=9,
+        bbox={"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8},
+    )
+    panel.set(ylabel="busy cores", xlim=(0, edges[-1] / 60), ylim=(0, cores * 1.14))
+    return edges[-1] / 60
+
+
+def busy_cores(utilisation):
+    """Cores in use over time, by strategy.
+
+    Args:
+        utilisation: time (seconds since 1970) and cpu_seconds used so far, per run.
+
+    Returns:
+        (edges, busy): (BINS + 1,) seconds since the start, pauses cut out; and strategy -> (BINS,)
+        cores that its runs kept busy.
+    """
+    runs = [run for _, run in utilisation.groupby([*tidy.RUN, "session"])]
+    clock = tidy.without_pauses([(run["time"].iloc[0], run["time"].iloc[-1]) for run in runs])
+    edges = np.linspace(0, max(clock(run["time"].iloc[-1]) for run in runs), BINS + 1)
+    busy = {name: np.zeros(BINS) for name in dict.fromkeys(utilisation["strategy"])}
+    for run in runs:
+        used = np.interp(edges, clock(run["time"]), run["cpu_seconds"])
+        busy[run["strategy"].iloc[0]] += np.diff(used) / np.diff(edges)
+    return edges, busy

@@ -1,0 +1,337 @@
+"""How a study was made, as a table of facts. No torch."""
+
+import shutil
+import subprocess
+import time
+
+import numpy as np
+import pandas as pd
+
+import allcores
+from allcores_study import programs
+from allcores_study.analysis import tidy
+from allcores_study.analysis.selection import SWEPT_COLUMN
+from allcores_study.analysis.wording import comma_separated, count
+from allcores_study.config import grid, registry
+
+MOST_CLASSES = 12  # that are listed
+STANDARDISED = "standardised by mean and standard deviation of the training part"
+REFERENCE = "corrected resampled t-test (Nadeau and Bengio, Machine Learning 52, 2003)"
+# As CITATION.cff has it.
+BIBTEX = f"""@misc{{allcores,
+  author = {{{{The allcores authors}}}},
+  title  = {{allcores: train neural networks on every CPU core,
+            and see which way of using them is fastest}},
+  year   = {{2026}},
+  note   = {{Version {allcores.__version__}}}
+}}"""
+
+
+def table(frames, runs, facts, infos):
+    """[(name of a fact, the fact), ...]: what was trained on what, how it was compared and timed,
+    with what and when.
+
+    Args:
+        frames: name of a tidy CSV or table -> its frame.
+        runs: the study.run.Run objects of the study.
+        infos: label of a dataset -> content of its dataset.json.
+    """
+    rows = frames["runs"]
+    networks = [run for run in runs if not run.is_estimator]
+    return [
+        *((f"data: {label}", _of_data(info)) for label, info in infos.items()),
+        *_splits(rows, runs, facts),
+        *_models(rows, runs),
+        *_of_networks(networks),
+        ("seeds", f"{comma_separated(map(str, sorted(rows['seed'].unique())))}"),
+        ("runs", f"{len(rows):,}"),
+        *_selections(frames["candidates"], rows, runs, facts),
+        ("metrics", comma_separated(facts.metrics)),
+        *_comparison(frames, facts),
+        *_timing(rows),
+        *_machines(rows),
+    ]
+
+
+def _splits(rows, runs, facts):
+    """How the samples of each dataset are divided."""
+    choices = {run.dataset.label: run.dataset for run in runs}
+    for label, of_dataset in rows.groupby("dataset", sort=False):
+        options = choices[label].options if label in choices else {}
+        facts_of_one = [_split(of_dataset, facts, options.get("groups"))]
+        if options.get("missing") == "mean":
+            facts_of_one.append("missing numbers: mean of the training part")
+            facts_of_one.append("missing texts: no category")
+        yield f"split: {label}", "; ".join(facts_of_one)
+
+
+def _models(rows, runs):
+    """Each model with its parameters and how it is trained."""
+    by_label = {run.model.label: run for run in runs}
+    # The rows of chosen candidates have the name of the sweep; each has a row, unless some failed.
+    is_whole = len(rows) == len(runs)
+    labels = [run.model.label for run in runs] if is_whole else rows["model"]
+    counts = rows["parameters"].groupby(np.array(labels)).agg(["min", "max"])
+    for label, run in by_label.items():
+        yield f"model: {label}", of_model(run) + _of_parameters(counts, label)
+
+
+def _of_networks(networks):
+    """Schedules and setups, if there are networks."""
+    schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in networks)
+    setups = dict.fromkeys(map(_setup, networks))
+    if networks:
+        yield "learning-rate schedules", "; ".join(schedules)
+        yield "setups", "; ".join(setups)
+    if len(setups) > 1:
+        yield "equal in all setups", "initial weights, samples and their order, global batches"
+
+
+def _of_parameters(counts, label):
+    """How many parameters a model has, in words; "": that is not known.
+
+    Args:
+        counts: model -> "min" and "max" of its runs.
+    """
+    if label not in counts.index or pd.isna(counts["max"][label]):
+        return ""
+    return f", {_range(counts.loc[label].astype(int))} parameters"
+
+
+def _of_data(info):
+    """The samples of a dataset and how networks get them, in words."""
+    samples, *shape = info["shape"]
+    kinds = [column["category"] is not None for column in info["columns"] or []]
+    names = {column["name"] for column in info["columns"] or [] if column["category"] is not None}
+    if kinds:
+        parts = [count(kinds.count(False), "number")] if False in kinds else []
+        parts += [f"{count(len(names), 'column')} of categories, one-hot encoded"] if names else []
+        inputs = f"{samples:,} rows of {' and '.join(parts)}"
+    elif vocabulary := info["vocabulary"]:
+        inputs = f"{samples:,} sequences of up to {shape[0]:,} {vocabulary['kind']}"
+        if vocabulary["words"]:
+            known = "the most frequent of the training part are known"
+            inputs += f", of which {known}, {vocabulary['most']:,} at most"
+    else:
+        inputs = f"{samples:,} samples of {' x '.join(map(str, shape))} {info['dtype']} values"
+    how = ", not scaled"
+    if info["scale"]:
+        how = f", {'channels' if len(shape) > 1 else 'numbers'} {STANDARDISED}"
+    if info["vocabulary"] or (kinds and False not in kinds):
+        how = ""  # there are no numbers
+    return inputs + how + _of_targets(info)
+
+
+def _of_targets(info):
+    """The targets of a dataset, in words."""
+    if not info["classes"]:
+        is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
+        names, task = info["output_names"], registry.tasks()[info["task"]].constants
+        predicted = task.get("PREDICTED", "{names} are predicted")
+        is_told = bool(names) or "{names}" not in predicted
+        said = f"; {predicted.format(names=comma_separated(names or []))}" * is_told
+        return said + f"; targets {STANDARDISED} for training" * is_scaled
+    pairs = zip(info["classes"], info["class_counts"], strict=True)
+    listed = [f"{name}: {number:,}" for name, number in pairs]
+    if len(listed) > MOST_CLASSES:
+        least, most = min(info["class_counts"]), max(info["class_counts"])
+        listed = [f"{least:,} to {most:,} samples each"]
+    return f"; {len(info['classes'])} classes ({comma_separated(listed)})"
+
+
+def of_model(run):
+    """What the model of a Run is and how it is trained, in words."""
+    augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
+    augmentation += ["random flips"] if run.flip else []
+    if run.augmentation:
+        own = _named(run.augmentation.name.replace(":", "."), run.augmentation.options)
+        augmentation.append(f"samples augmented by {own}")
+    options = [f"{key} {value}" for key, value in run.model.options.items()]
+    name = run.model.name.replace(":", ".")
+    if run.is_estimator:
+        return ", ".join([name, *options])
+    parts = [
+        name,
+        *options,
+        _named(run.optimizer.name, run.optimizer.options),
+        f"batches of {run.batch_size}",
+        count(run.epochs, "epoch"),
+        _named(run.loss.name, run.loss.options),
+        *augmentation,
+        *_additions(run),
+    ]
+    return ", ".join(parts)
+
+
+def _named(name, options):
+    """Something and its options, in words."""
+    words = {"lr": "learning rate", "weight": "class weights"}
+    options = [f"{words.get(key, key.replace('_', ' '))} {value}" for key, value in options.items()]
+    return f"{name} with {comma_separated(options)}" if options else name
+
+
+def _additions(run):
+    if run.clip_norm is not None:
+        yield f"gradients clipped at a norm of {run.clip_norm:g}"
+    if run.ema is not None:
+        yield f"an exponential moving average of the weights with decay {run.ema:g}"
+    if run.validation is not None:
+        part = f"{100 * run.validation:g} % of the training part, held back for this"
+        yield f"the weights after the epoch with the lowest loss on {part}"
+    if run.patience is not None:
+        yield f"stopped after {count(run.patience, 'epoch')} without improvement"
+
+
+def _setup(run):
+    threads = run.threads_per_worker
+    return (
+        f"{run.strategy.label} with {count(run.workers, 'worker')}"
+        + (f" on {run.nodes} nodes" if run.nodes > 1 else "")
+        + (f" and {count(run.servers, 'server')}" if run.servers else "")
+        + ("" if threads == 1 else f" of {threads} threads each")
+    )
+
+
+def _split(rows, facts, groups=None):
+    """How the samples are divided, in words.
+
+    Args:
+        rows: a row per run.
+        groups: the name of the column of groups.
+    """
+    trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
+    split = rows["split"].iloc[0]
+    folds = split.rpartition(" ")[2]
+    if split == "test":
+        how = "the dataset's own test set"
+    elif rows["ordered"].any():
+        how = f"{folds} folds, each scored after training on the earlier ones"
+    else:
+        how = f"{facts.stratified}{folds}-fold cross-validation"
+        if rows["grouped"].any():
+            how += f", groups{f' ({groups})' if groups else ''} held out as a whole"
+    return f"{how}; {trained} samples to train on, {scored} held out"
+
+
+def _range(values):
+    least, most = values.min(), values.max()
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
+
+
+def _selections(candidates, rows, runs, facts):
+    """How candidates were chosen within each fold.
+
+    Args:
+        rows: a row per run.
+        runs: the study.run.Run objects of the study.
+    """
+    chosen = candidates[candidates["chosen"].notna()]
+    for (model, dataset), of_model in chosen.groupby(["model", "dataset"], sort=False):
+        swept = [name for name in of_model if name.startswith(SWEPT_COLUMN)]
+        keys = [
+            name.removeprefix(SWEPT_COLUMN)
+            for name in swept
+            if of_model[name].nunique(dropna=False) > 1
+        ]
+        folds = f"{of_model['inner_folds'].iloc[0]:.0f}"
+        is_ordered = rows.loc[rows["dataset"] == dataset, "ordered"].any()
+        inner = f"{folds} inner folds" if is_ordered else f"{folds}-fold cross-validation"
+        inner += ", each scored after training on the earlier ones" * bool(is_ordered)
+        of_candidates = [run for run in runs if run.model.label in {*of_model["candidate"]}]
+        is_held_back = any(run.validation for run in of_candidates)
+        number = of_model.groupby(list(tidy.RUN), dropna=False).size().max()
+        drawn = dict(facts.drawn).get(model, "")
+        parts = [
+            f"{comma_separated(keys)}: {count(number, 'candidate')}{drawn}",
+            f"the best mean {facts.metric} in {inner} of the training part",
+            f"then trained on all of it{' but its validation part' * is_held_back}",
+        ]
+        if of_model["rung"].max() > 1:
+            of_whole = of_model.loc[~of_model["pruned"].astype(bool), "rung"]
+            most = "up to " if of_whole.nunique() > 1 else ""  # rounds of a search differ in size
+            parts.append(f"successive halving with {most}{of_model['rung'].max():.0f} rungs")
+        where = f" on {dataset}" if chosen["dataset"].nunique() > 1 else ""
+        yield f"choice: {model}{where}", "; ".join(parts)
+
+
+def _comparison(frames, facts):
+    compared = []
+    if "models_table" in frames and frames["models_table"]["pairs"].notna().any():
+        compared.append("each model and schedule with the best one")
+    if len(frames.get("comparison_table", ())):
+        compared.append(f"each setup with {facts.baseline}")
+    if compared:
+        yield f"{facts.metric} compared", "; ".join(compared)
+        yield "test", f"{REFERENCE}, of runs paired by fold and seed, J - 1 degrees of freedom"
+        yield "correction", "Holm's, for p values; not for intervals"
+        yield "intervals", f"95 %, which allow for shared training samples{_scale(facts.metric)}"
+
+
+def _scale(metric):
+    """On which scale the interval of a score is symmetric: see comparison.within()."""
+    if metric.bounds == (None, None):
+        return ""
+    return f", on a {'logit' if None not in metric.bounds else 'logarithmic'} scale"
+
+
+def _timing(rows):
+    alone = rows["exclusive"].astype(bool)
+    yield "times", "training only, without start-up, evaluation and checkpoints"
+    yield "speeds", "median of the epochs after the first, and over runs"
+    beside = "each run alone" if alone.all() else "runs packed onto the cores, side by side"
+    parts = ["some runs alone, the others side by side" if 0 < alone.sum() < len(rows) else beside]
+    disturbed = rows["contended"].astype(bool).sum()
+    if disturbed:
+        parts.append(f"other processes competed for cores in {disturbed} of {len(rows)}")
+    if rows["pinned"].astype(bool).all():
+        parts.append("each process pinned to its own cores")
+    yield "machine's use", "; ".join(parts)
+    networks = rows[rows["schedule"] != grid.NO_SCHEDULE.label]
+    recipes = networks[["model", "precision", "memory_format", "threads_used"]].drop_duplicates()
+    if len(recipes):
+        listed = "; ".join(map(_recipe, recipes.groupby("model", sort=False)))
+        yield "precision, memory format", listed
+
+
+def _machines(rows):
+    """Machines, software and dates."""
+    machines = rows.drop_duplicates(["machine_host", "machine_processor"])
+    for _, row in machines.iterrows():
+        yield (
+            "machine",
+            f"{row['machine_processor']}, {count(row['machine_cores_allowed'], 'core')}, "
+            f"{row['machine_memory_bytes'] / 2**30:.0f} GiB, {row['machine_vector_instructions']}; "
+            f"{row['machine_system']}",
+        )
+    versions = rows.drop_duplicates(["machine_python", "machine_torch", "machine_numpy"])
+    for _, row in versions.iterrows():
+        yield (
+            "software",
+            f"Python {row['machine_python']}, torch {row['machine_torch']}, "
+            f"numpy {row['machine_numpy']}, allcores {version()}",
+        )
+    days = [
+        time.strftime("%Y-%m-%d", time.gmtime(rows["started"].agg(end))) for end in ("min", "max")
+    ]
+    yield "trained", " to ".join(dict.fromkeys(days))
+
+
+def _recipe(group):
+    model, rows = group
+    pairs = zip(rows["precision"], rows["memory_format"].str.replace("_", " "), strict=True)
+    formats = dict.fromkeys(map(comma_separated, pairs))
+    return f"{' or '.join(formats)} ({model})"
+
+
+def version():
+    """The version, and the commit where this is a clone: "0.1.0 (commit 1a2b3c4)"."""
+    commit = _commit()
+    return f"{allcores.__version__} (commit {commit})" if commit else allcores.__version__
+
+
+def _commit():
+    """With -dirty if files have changed since; "": this is no clone, or there is no git."""
+    if not (programs.PROJECT / ".git").exists() or shutil.which("git") is None:
+        return ""
+    command = ["git", "-C", programs.PROJECT, "describe", "--always", "--dirty"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()

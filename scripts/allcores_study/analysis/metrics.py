@@ -1,0 +1,166 @@
+"""How good predictions are, by the metrics in measures.py or a user's."""
+
+import io
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from allcores_study.config import fit, registry
+from allcores_study.records.run_files import checked
+
+
+def metric(
+    title, targets=("classes",), in_percent=False, less_is_better=False, bounds=(None, None)
+):
+    """Decorate the function of a metric with its traits, which Metric.of() reads from the file.
+
+    Args:
+        title: its name in sentences, tables and axes.
+        targets: what it judges, the TARGETS of tasks.
+        in_percent: whether values are shown in per cent.
+        less_is_better: true of an error.
+        bounds: the least and the largest value that it can have; None: it has no such bound.
+    """
+    return lambda function: function
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a study.
+
+    Attributes:
+        name: in a config and as a column: a function of measures.py, or the path of a user's,
+            my_metrics:top2.
+        title, targets, in_percent, less_is_better, bounds: see metric().
+    """
+
+    name: str
+    title: str
+    targets: tuple = ("classes",)
+    in_percent: bool = False
+    less_is_better: bool = False
+    bounds: tuple = (None, None)
+
+    @classmethod
+    def of(cls, name):
+        """The Metric with a name; its module is not imported.
+
+        Raises:
+            KeyError, ValueError: there is none, see registry.metric().
+        """
+        function = registry.metric(name)
+        names = [field.name for field in fields(cls)][1:]
+        traits = {key: function.constants[key] for key in names if key in function.constants}
+        return cls(name, **{"title": function.attribute} | traits)
+
+    def __str__(self):
+        return self.title
+
+    def measure(self, *predictions):
+        """Its value for predictions, a number; see measures.py for the arguments."""
+        return float(registry.metric(self.name).load()(*predictions))
+
+    @property
+    def scale(self):
+        """The factor by which values are multiplied to be shown."""
+        return 100.0 if self.in_percent else 1.0
+
+    @property
+    def unit(self):
+        return "%" if self.in_percent else ""
+
+    @property
+    def sign(self):
+        """1 where more is better, else -1."""
+        return -1 if self.less_is_better else 1
+
+    @property
+    def axis(self):
+        """The label of an axis."""
+        return f"{self} (%)" if self.unit else str(self)
+
+    def text(self, value, digits=2):
+        """A value in words: "96.33%", "0.4821"."""
+        return f"{value:.{digits}%}" if self.unit else f"{value:.4g}"
+
+    def points(self, difference, digits=2):
+        """A difference in words: "1.20 points", "0.012"."""
+        return f"{100 * difference:.{digits}f} points" if self.unit else f"{difference:.3g}"
+
+    def interval(self, low, high):
+        """The ends of an interval in words: "91.2 to 97.5", "0.41 to 0.523"."""
+        digits = ".1f" if self.unit else ".3g"
+        return f"{self.scale * low:{digits}} to {self.scale * high:{digits}}"
+
+
+ACCURACY = Metric.of("accuracy")
+
+
+def of_study(config, study):
+    """The Metrics that a config's study is about, the leading one first."""
+    settings = config["studies"][study]
+    task = fit.task_of_study(config, settings).constants
+    usual = task["METRICS"]
+    if task["IS_SCALED"] and fit.count_numbers(config, settings["datasets"][0]) > 1:
+        usual = usual[:1]  # the others have units, of which no mean can be taken
+    return tuple(map(Metric.of, settings.get("metrics", usual)))
+
+
+def predictions(run, files):
+    """The predictions of a run: a frame of sample, true, predicted, and scores or probabilities of
+    classes and labels; of several numbers lists in true and predicted, and their names in `output`.
+
+    Args:
+        run: its metrics.json.
+        files: its run_files.RunFolder or StoredRun.
+
+    Raises:
+        ValueError: the file was changed since it was written.
+    """
+    import pandas as pd  # here, since the workflow only asks for names
+
+    frame = pd.read_parquet(io.BytesIO(checked(files, run, "predictions.parquet")))
+    names = run["output_names"]
+    return frame.assign(output=[names] * len(frame)) if names else frame
+
+
+def measured(run, files, metrics):
+    """Name -> value of each Metric of a run; NaN where it diverged or the value is undefined.
+
+    Args:
+        run: its metrics.json.
+        files: see predictions(); read only for metrics that are not in its record.
+        metrics: Metrics, the leading one first, as in the result.
+    """
+    names = [metric.name for metric in metrics]
+    if run["diverged"]:
+        return dict.fromkeys(names, math.nan)
+    values = {name: run[name] for name in names if name in run}
+    missing = [metric for metric in metrics if metric.name not in values]
+    if missing:
+        frame = predictions(run, files)
+        answers = [frame[name].to_numpy() for name in ("true", "predicted")]
+        if answers[0].dtype == object:  # lists of several numbers
+            answers = map(np.stack, answers)
+        arguments = *answers, probabilities(frame)
+        values |= {metric.name: metric.measure(*arguments) for metric in missing}
+    return {name: math.nan if values[name] is None else values[name] for name in names}
+
+
+def probabilities(frame):
+    """The probabilities of the classes or labels, (n, outputs), as an estimator gave them; of a
+    network the softmax of its scores, or the sigmoid for labels, float64. None: there are none.
+
+    Args:
+        frame: predictions() of one model.
+    """
+    if "probabilities" in frame and frame["probabilities"].notna().all():
+        return np.stack(frame["probabilities"])
+    if "scores" not in frame:
+        return None
+    scores = np.stack(frame["scores"]).astype(np.float64)
+    if frame["predicted"].dtype == object:  # lists of labels
+        return 1 / (1 + np.exp(-scores))
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)

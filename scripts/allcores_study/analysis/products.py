@@ -1,0 +1,299 @@
+"""The products of a study: tables and figures, each defined by one file in tables/ or figures/.
+
+A file says everything about its product in literals, so that adding one changes no other file:
+
+* TITLE, SECTION ({metric}, speed or training) and CAPTION, for the report. {study}, {baseline},
+  {target}, {metric} and {curve} in them are filled in.
+* WHEN: a name in CONDITIONS, if only some studies have it.
+* ORDER: a number that no other has, its position in the report, and in the verdict if it has
+  sentences.
+* LEADING: its rank among those that may open the report; the first three do.
+* table(...) -> DataFrame, or figure(...) -> Figure.
+* of a table: COMPARED, the columns that are shown at first, with the settings that differ; and, for
+  columns that are not in wording.NUMBERS, NUMBERS and OTHERS, how their numbers are written. All
+  three are optional.
+* sentences(...) -> iterable of str for the verdict; optional.
+
+The arguments of these functions are named after their data: a tidy CSV (TIDY in config.py), a table
+(`speed_table`), either of them of the study that this one is compared with (`against_runs`),
+`predictions` of the runs, or `facts`. A figure whose first argument, a
+frame, is empty is drawn without content. A table that is made from another one has the larger
+ORDER. A figure is shown above the table of the same name.
+
+The files are read and not imported: the workflow asks for all of this without pandas.
+"""
+
+import dataclasses
+import functools
+import importlib
+from collections import Counter
+from dataclasses import dataclass
+
+from allcores_study.analysis import metrics
+from allcores_study.analysis.metrics import ACCURACY, Metric
+from allcores_study.config import component, fit, grid, registry, schema, sweeps
+from allcores_study.config.run import AUTO
+
+FOLDERS = {"tables": "table", "figures": "figure"}
+LEAST_CANDIDATES = 8  # of which it can be told which of their keys mattered
+
+
+@dataclass(frozen=True)
+class Product:
+    """A table or a figure.
+
+    Attributes:
+        name: of the table or figure, "speed_table"; its files have this name.
+        kind: "table" or "figure".
+        module: the dotted name of its module.
+        title, caption, section, order: TITLE, CAPTION, SECTION and ORDER of the file.
+        leading: its LEADING, if any.
+        when: a key of CONDITIONS; None: every study has it.
+        inputs: names of the arguments of table() or figure().
+        inputs_of_sentences: names of the arguments of sentences(); None: it has none.
+    """
+
+    name: str
+    kind: str
+    module: str
+    title: str
+    caption: str
+    section: str
+    leading: int | None
+    when: str | None
+    order: int
+    inputs: tuple
+    inputs_of_sentences: tuple | None
+
+    @property
+    def files(self):
+        """The names of its files; the first is shown in a report."""
+        suffixes = ("html", "csv") if self.kind == "table" else ("png", "svg")
+        return [f"{self.name}.{suffix}" for suffix in suffixes]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts from the config about a study, for its tables, figures and sentences.
+
+    Attributes:
+        study: its name.
+        baseline: the strategy that speeds and accuracies refer to.
+        target: the accuracy to be reached; None: there is none.
+        references: what others have published: [{model, label, seconds, images, cores if known,
+            score}, ...], times or scores or both.
+        metrics: the metrics.Metric objects of the study, the leading one first.
+        curve: the Metric whose value is known for every epoch.
+        stratified: see tasks/base.py.
+        drawn: (label, how its candidates were drawn, in words) of each swept model that has a
+            `sample` or a `search`.
+        base: the baseline with the cores on which it is one: "serial on 1 core".
+        alone: the strategies that compute just what serial does where there is one worker.
+    """
+
+    study: str
+    baseline: str
+    target: float | None
+    references: tuple
+    metrics: tuple = (ACCURACY,)
+    curve: Metric = ACCURACY
+    stratified: str = "stratified "
+    drawn: tuple = ()
+    base: str = ""
+    alone: tuple = ()
+
+    @property
+    def metric(self):
+        """The leading metric: that of the scores."""
+        return self.metrics[0]
+
+    def filled(self, text):
+        """A caption or a title with these facts filled in."""
+        return text.format(**vars(self), metric=self.metric)
+
+
+@functools.cache
+def by_name():
+    """Name -> Product, in the order of the report."""
+    products = []
+    for folder, kind in FOLDERS.items():
+        for file in registry.files(registry.LIBRARY / "analysis" / folder):
+            constants, arguments = component.literals_of(file), component.arguments_of(file)
+            names = arguments.get("sentences")
+            products.append(
+                Product(
+                    name=f"{file.stem}_{kind}",
+                    kind=kind,
+                    module=f"allcores_study.analysis.{folder}.{file.stem}",
+                    title=constants["TITLE"],
+                    caption=" ".join(constants["CAPTION"].split()),
+                    section=constants["SECTION"],
+                    leading=constants.get("LEADING"),
+                    when=constants.get("WHEN"),
+                    order=constants["ORDER"],
+                    inputs=tuple(arguments[kind]),
+                    inputs_of_sentences=names and tuple(names),
+                )
+            )
+    products.sort(key=lambda product: product.order)
+    return {product.name: product for product in products}
+
+
+def load(name):
+    """The module of a product."""
+    return importlib.import_module(by_name()[name].module)
+
+
+def of_study(config, study):
+    """The products of a study."""
+    settings = config["studies"][study]
+    is_met = {name: condition(config, settings) for name, condition in CONDITIONS.items()}
+    is_met[None] = True
+    filled = facts_of(config, study).filled
+    return [
+        dataclasses.replace(product, title=filled(product.title), section=filled(product.section))
+        for product in by_name().values()
+        if is_met[product.when]
+    ]
+
+
+def facts_of(config, study):
+    """The Facts of a study."""
+    settings = schema.defaults("studies") | config["studies"][study]
+    study_metrics, task = metrics.of_study(config, study), fit.task_of_study(config, settings)
+    baseline = settings.get("baseline") or grid.strategies(config, settings)[0].label
+    return Facts(
+        study=study,
+        baseline=baseline,
+        base=f"{baseline} on {_fewest_cores(config, settings, baseline)}",
+        target=settings.get("target_accuracy"),
+        references=tuple(settings.get("references", [])),
+        metrics=study_metrics,
+        curve=Metric.of(task.constants["METRICS"][0]),
+        stratified=task.constants["STRATIFIED"],
+        drawn=tuple(
+            (label, sweeps.how_drawn(entry))
+            for label, entry in config.get(schema.WRITTEN, {}).items()
+            if {sweeps.SAMPLE, sweeps.SEARCH} & set(entry)
+        ),
+        alone=tuple(
+            choice.label for choice in grid.strategies(config, settings) if _is_serial_alone(choice)
+        ),
+    )
+
+
+def _fewest_cores(config, settings, baseline):
+    """The least cores of a strategy's setups, in words."""
+    cores = [
+        (workers + servers) * threads
+        for strategy, _, workers, servers, threads in grid.layouts(config, settings)
+        if strategy.label == baseline and threads != AUTO
+    ]
+    if not cores:
+        return "its fewest cores"
+    return "1 core" if min(cores) == 1 else f"{min(cores)} cores"
+
+
+def _is_serial_alone(choice):
+    """Whether a lone worker of a strategy does nothing but serial training; see
+    strategies.base.Strategy.is_alone()."""
+    constants = registry.strategies()[choice.name].constants
+    is_other = constants.get("asynchronous") or constants.get("reference") or choice.options
+    return bool(constants.get("equals_serial")) and not is_other
+
+
+def _is_asynchronous(config, settings):
+    """Whether workers of one of its strategies do not wait for each other."""
+    choices, components = grid.strategies(config, settings), registry.strategies()
+    return any(_constant(components, choice, "asynchronous", False) for choice in choices)
+
+
+def _is_learnable(config, settings):
+    """Whether the labels of its datasets have to do with the images."""
+    choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
+    components = registry.datasets()
+    return any(_constant(components, choice, "LEARNABLE", True) for choice in choices)
+
+
+def _is_of_classes(config, settings):
+    """Whether classes are predicted, which have to do with the images."""
+    return _is_learnable(config, settings) and _targets(config, settings) == "classes"
+
+
+def _is_of_several_numbers(config, settings):
+    choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
+    known = [registry.metadata(choice) for choice in choices]
+    return _targets(config, settings) == "numbers" and any(
+        isinstance(choice.options.get("target"), list) or (metadata and metadata.numbers > 1)
+        for choice, metadata in zip(choices, known, strict=True)
+    )
+
+
+def _targets(config, settings):
+    return fit.task_of_study(config, settings).constants["TARGETS"]
+
+
+def _constant(components, choice, constant, default):
+    return components[choice.name].constants.get(constant, default)
+
+
+def _has_several_setups(config, settings):
+    """Whether there are speeds to compare."""
+    return len(list(grid.layouts(config, schema.defaults("studies") | settings))) > 1
+
+
+def _has_several_models(config, settings):
+    """Whether there are models or schedules whose scores can be compared."""
+    schedules = (schema.defaults("studies") | settings)["schedules"]
+    models = settings["models"]
+    if "select" in settings:  # the candidates of a sweep are one model
+        models = {sweeps.family_of(config, label) for label in models}
+    return _is_learnable(config, settings) and len(models) * len(schedules) > 1
+
+
+def _has_networks(config, settings):
+    """Whether anything is trained in epochs."""
+    entries = (config["models"][label] for label in settings["models"])
+    return not all(map(component.is_estimator, entries))
+
+
+def _has_references(settings, key):
+    return any(key in reference for reference in settings.get("references", []))
+
+
+def _is_swept_widely(config, settings):
+    """Whether enough candidates of a model differ in several keys to tell which mattered."""
+    swept = config.get(schema.SWEPT, {})
+    entries = [swept[model] for model in settings["models"] if model in swept]
+    counts = Counter(entry["family"] for entry in entries if len(entry["values"]) > 1)
+    return max(counts.values(), default=0) >= LEAST_CANDIDATES
+
+
+# Name of a condition -> function of a config and the settings of a study: whether it is met.
+CONDITIONS = {
+    "learnable": _is_learnable,
+    "networks": _has_networks,
+    "classes": _is_of_classes,
+    "labels": lambda config, settings: _targets(config, settings) == "labels",
+    "pixels": lambda config, settings: _targets(config, settings) == "pixels",
+    "inputs": lambda config, settings: _targets(config, settings) == "inputs",
+    "several_numbers": _is_of_several_numbers,
+    "numbers": lambda config, settings: _targets(config, settings) == "numbers",
+    "asynchronous": _is_asynchronous,
+    "several_setups": _has_several_setups,
+    "several_models": _has_several_models,
+    "several_sizes": lambda config, settings: len(settings.get("train_sizes", [])) > 1,
+    "curves": lambda config, settings: settings.get("curves", False),
+    "target_accuracy": lambda config, settings: "target_accuracy" in settings,
+    "swept": lambda config, settings: any(
+        model in config.get(schema.SWEPT, {}) for model in settings["models"]
+    ),
+    "searched": lambda config, settings: any(
+        "search" in config.get(schema.SWEPT, {}).get(model, {}) for model in settings["models"]
+    ),
+    "swept_widely": _is_swept_widely,
+    "selects": lambda config, settings: "select" in settings,
+    "references": lambda config, settings: _has_references(settings, "seconds"),
+    "published_scores": lambda config, settings: _has_references(settings, "score"),
+    "against": lambda config, settings: "against" in settings,
+}

@@ -1,0 +1,184 @@
+"""Nested cross-validation: choose candidates by scores on the training part only."""
+
+import json
+import math
+import statistics
+
+import pandas as pd
+
+from allcores_study.analysis import metrics, suggestions, tidy
+from allcores_study.config import ranges, schema, sweeps
+from allcores_study.records import run_files
+from allcores_study.records.identity import Record
+
+# Prefix of the name of each swept key where those are columns.
+SWEPT_COLUMN = "swept_"
+
+
+def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
+    """The candidates with the best mean score over inner folds, the first of equal ones.
+
+    As in scikit-learn's GridSearchCV, inside each outer fold: the held-out part is not used.
+
+    Args:
+        inner: candidate -> run_files.RunFolder or StoredRun of each of its inner runs.
+        keeps: how many to choose; candidates that diverged are never chosen.
+        rung: of successive halving, from 1.
+        metric: metrics.Metric of the scores.
+
+    Returns:
+        {"kept": candidates, the best one first, "candidates": {candidate: {"scores": [...],
+        "mean": their mean, or None if a run diverged, "epochs": how many its runs trained, "rung",
+        "core_seconds": CPU time of its inner runs, with what they have resumed}}}
+
+    Raises:
+        ValueError: every candidate diverged.
+    """
+    if len(inner) == 1:  # nothing to choose from
+        (only,) = inner
+        return {"kept": [only], "candidates": {}}
+    candidates = scored(inner, rung, metric)
+    return {"kept": _best(candidates, metric, keeps), "candidates": candidates}
+
+
+def choose_in_search(choice, inner, values, earlier, metric):
+    """What a candidates.Selection of a search keeps, or suggests at the end of a round.
+
+    Args:
+        inner: as of choose().
+        values: label of each candidate of the round -> {name: value}.
+        earlier: label -> entry of the candidates of all Selections before.
+        metric: metrics.Metric of the scores.
+
+    Returns:
+        as choose(), with "values" of each candidate, and whether it was "pruned": not trained to
+        the end. At the end of a round, "suggested" is label -> values of those of the next, which
+        are "kept".
+
+    Raises:
+        ValueError: every candidate diverged, or was pruned, and no round is left.
+    """
+    of_round = scored(inner, choice.rung, metric)
+    is_end_of_round = choice.next_inner is None or bool(choice.suggests)
+    best = best_first(of_round, metric)[: choice.keeps]
+    for label, entry in of_round.items():
+        entry["values"] = values[label]
+        entry["pruned"] = not is_end_of_round and label not in best
+    candidates = earlier | of_round
+    if not is_end_of_round:
+        return {"kept": best, "candidates": candidates}
+    if choice.suggests:
+        new = suggestions.suggest(
+            choice.search, candidates.values(), metric.sign, len(choice.suggests)
+        )
+        suggested = dict(zip(choice.suggests, new, strict=True))
+        return {"kept": list(suggested), "suggested": suggested, "candidates": candidates}
+    whole = {label: entry for label, entry in candidates.items() if not entry["pruned"]}
+    return {"kept": _best(whole, metric, 1), "candidates": candidates}
+
+
+def scored(inner, rung, metric):
+    """Candidate -> its entry, as of choose()."""
+    candidates = {}
+    for label, all_files in inner.items():
+        runs = [run_files.metrics(files) for files in all_files]
+        pairs = zip(runs, all_files, strict=True)
+        scores = [metrics.measured(run, files, [metric])[metric.name] for run, files in pairs]
+        candidates[label] = {
+            "scores": [None if math.isnan(score) else score for score in scores],
+            "mean": None if any(map(math.isnan, scores)) else statistics.fmean(scores),
+            "epochs": max(len(run["epochs"]) for run in runs),
+            "rung": rung,
+            "core_seconds": math.fsum(run["cpu_seconds"] for run in runs),
+        }
+    return candidates
+
+
+def _best(candidates, metric, count):
+    best = best_first(candidates, metric)[:count]
+    if not best:
+        raise ValueError(f"all candidates diverged, or have no {metric}: {', '.join(candidates)}")
+    return best
+
+
+def best_first(candidates, metric):
+    """The candidates that have a score, the best one first; of equal ones the first."""
+    means = {label: entry["mean"] for label, entry in candidates.items()}
+    finite = [label for label, mean in means.items() if mean is not None]
+    return sorted(finite, key=lambda label: -metric.sign * means[label])
+
+
+def candidates(study, all_metrics, measured):
+    """One row per run, or per choice, and candidate of a sweep: its values and its score.
+
+    score: where the study selects, the mean over the inner folds; else the held-out score. chosen:
+    whether it was chosen; empty if the study does not select. pruned: whether it was not trained to
+    the end. trial: of a search, its number within a choice, in the order in which candidates were
+    drawn or suggested. A column swept_KEY holds the values of each key.
+
+    Args:
+        study: a study.Study.
+        measured: see tidy.runs().
+    """
+    swept = study.config.get(schema.SWEPT, {})
+    rows = []
+    for selection in study.selections:
+        choice = Record.read(study.folder.selection(selection.path)).content
+        last_rung = max((entry["rung"] for entry in choice["candidates"].values()), default=1)
+        identity = tidy.identify(
+            {
+                "settings": json.loads(
+                    study.table.runs[study.folder.chosen_path(selection)].to_json()
+                )
+            }
+        )
+        for trial, (label, entry) in enumerate(choice["candidates"].items(), 1):
+            candidate, values = label, swept[label]["values"]
+            if selection.search:  # a label has other values in each fold
+                values = entry["values"]
+                candidate, _ = sweeps.candidate(study.config, selection.family, values)
+                keys = ranges.short_names(list(values))
+                values = dict(zip(keys, values.values(), strict=True))
+            rows.append(
+                identity
+                | {"model": selection.family, "candidate": candidate, "score": entry["mean"]}
+                | {key: entry[key] for key in ("core_seconds", "epochs", "rung")}
+                | {"pruned": entry.get("pruned", entry["rung"] < last_rung)}
+                | {"trial": trial if selection.search else None}
+                | {"chosen": label == choice["kept"][0], "inner_folds": len(entry["scores"])}
+                | _values(values)
+            )
+    for run, measures in [] if study.selections else zip(all_metrics, measured, strict=True):
+        identity = tidy.identify(run)
+        label = identity["model"]
+        if label in swept:
+            score = next(iter(measures.values()))
+            rows.append(
+                identity
+                | {"model": swept[label]["family"], "candidate": label, "score": score}
+                | {"core_seconds": run["cpu_seconds"], "chosen": None, "pruned": False}
+                | {"epochs": len(run["epochs"]), "rung": 1}
+                | _values(swept[label]["values"])
+            )
+    names = [*tidy.RUN, "candidate", "score", "core_seconds", "epochs", "rung", "pruned", "chosen"]
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
+
+
+def _values(values):
+    """The columns of swept values; an empty one is of a model that lacks the key."""
+    return {
+        f"{SWEPT_COLUMN}{key}": str(value) if isinstance(value, list | None) else value
+        for key, value in values.items()
+    }
+
+
+def by_family(study, frames):
+    """The frames of a study, with the family in place of the candidate if it selects."""
+    if not study.selections:
+        return frames
+    swept = study.config.get(schema.SWEPT, {})
+    family = {label: entry["family"] for label, entry in swept.items()}
+    return {
+        name: frame.assign(model=frame["model"].replace(family)) if "model" in frame else frame
+        for name, frame in frames.items()
+    }

@@ -1,0 +1,274 @@
+"""The results of a study: from which runs, in which files, and what the config says of it."""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from allcores.files import read_json, sha256
+from allcores_study.analysis import products
+from allcores_study.config import fit, registry, schema, sweeps
+from allcores_study.config.run import digest
+from allcores_study.data import storage
+from allcores_study.records import fingerprint
+from allcores_study.records.identity import Record
+
+# The file in which a study notes what the others were made of.
+MADE = "made.json"
+# Prefix of the name of a CSV of the study that this one is compared with.
+OTHER = "against_"
+TIDY = (
+    "runs",
+    "epochs",
+    "staleness",
+    "classes",
+    "outputs",
+    "confusion",
+    "utilisation",
+    "candidates",
+    "missing",
+)
+
+
+@functools.cache
+def _templates():
+    """The SHA-256 of the pages' templates."""
+    files = sorted((registry.LIBRARY / "analysis" / "templates").iterdir())
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+
+
+class Study:
+    """A study of a config, with its results.
+
+    Args:
+        config: the whole config.
+        table: its grid.Table.
+        folder: its ResultsFolder.
+        name: the study's.
+
+    Attributes:
+        products: its tables and figures, products.Product.
+        facts: products.Facts.
+    """
+
+    def __init__(self, config, table, folder, name):
+        self.config, self.table, self.folder, self.name = config, table, folder, name
+        self.products = products.of_study(config, name)
+        self.facts = products.facts_of(config, name)
+
+    @property
+    def place(self):
+        return self.folder.study(self.name)
+
+    @property
+    def data(self):
+        """The folder of the prepared datasets."""
+        return self.folder.dataset("")
+
+    @property
+    def selections(self):
+        return self.table.selections_of(self.name)
+
+    @property
+    def paths(self):
+        """Paths of the runs of the study; where it selects, of the final ones known so far."""
+        if self.selections:
+            return [path for path in map(self.folder.chosen_path, self.selections) if path]
+        return self.table.studies[self.name]
+
+    @property
+    def runs(self):
+        return [self.table.runs[path] for path in self.paths]
+
+    @property
+    def missing(self):
+        """Paths of failed runs, in a call that continues without them."""
+        return self.table.missing.get(self.name, [])
+
+    @property
+    def named_runs(self):
+        """As `runs`; the label of a candidate that was searched for says its values, no number."""
+        labels = {}
+        for selection in (one for one in self.selections if one.search):
+            (kept,), entries = map(self.folder.choice_made(selection).get, ("kept", "candidates"))
+            values = entries[kept]["values"]
+            path = selection.final[kept]
+            labels[path], _ = sweeps.candidate(self.config, selection.family, values)
+        return [_relabelled(run, labels.get(run.path, run.model.label)) for run in self.runs]
+
+    @property
+    def config_part(self):
+        """The part of the config that it is about: enough to train it again."""
+        written = self.config | {
+            "models": self.config["models"] | self.config.get(schema.WRITTEN, {})
+        }
+        names = filter(None, (self.config["studies"][self.name].get("against"), self.name))
+        studies = {name: self._as_written(self.config["studies"][name]) for name in names}
+        parts = {
+            section: {
+                label: written[section][label]
+                for study in studies.values()
+                for label in study.get(section, ())
+                if label in written.get(section, {})
+            }
+            for section in ("datasets", "models", "schedules", "strategies")
+        }
+        parts |= {"studies": studies}
+        parts |= {
+            key: self.config[key]
+            for key, default in schema.defaults().items()
+            if self.config.get(key, default) != default
+        }
+        return {key: value for key, value in parts.items() if value != {}}
+
+    def _as_written(self, study):
+        """The entry of a study, with the swept models instead of their candidates."""
+        models = dict.fromkeys(sweeps.family_of(self.config, label) for label in study["models"])
+        return study | {"models": list(models)}
+
+    @property
+    def notes(self):
+        """Sentences on what may be wrong with its data or the way they are split."""
+        notes = list(fit.notes(self.config, self.name))
+        for label, info in self.infos.items():
+            notes += [f"{label}: {note}" for note in info["notes"]]
+        return list(dict.fromkeys(notes))
+
+    @property
+    def infos(self):
+        """Label -> content of dataset.json, for its datasets that are prepared."""
+        infos = {}
+        for label in self.config["studies"][self.name]["datasets"]:
+            with contextlib.suppress(ValueError):  # not prepared yet
+                infos[label] = storage.read_record(self.folder.dataset(label)).content
+        return infos
+
+    def log(self, path):
+        """The log of a run, or of the choice between candidates that was not made; None: it does
+        not exist."""
+        if run := self.table.runs.get(path):
+            return log_of_failure(self.folder, run)
+        return self.folder.log("select_candidate", path)
+
+    @property
+    def predictions(self):
+        """The file of the predictions of all its runs."""
+        return f"{self.place}/predictions.parquet"
+
+    @property
+    def csvs_of_other(self):
+        """Argument -> CSV of the study that this one is compared with."""
+        other = self.config["studies"][self.name].get("against")
+        names = {name for product in self.products for name in product.inputs}
+        return {
+            name: self.folder.csv(other, name.removeprefix(OTHER))
+            for name in sorted(names)
+            if name.startswith(OTHER)
+        }
+
+    @property
+    def tidy(self):
+        """Name -> file of each tidy CSV."""
+        return {name: self.folder.csv(self.name, name) for name in TIDY}
+
+    @property
+    def page(self):
+        return f"{self.place}/report.html"
+
+    @property
+    def report_items(self):
+        """(file, file of its caption, labels) of each item of Snakemake's report."""
+        for product in self.products:
+            caption = Path.cwd() / self.place / "captions" / f"{product.name}.rst"
+            labels = {"what": product.title, "kind": product.kind}
+            yield f"{self.place}/{product.files[0]}", caption, labels
+
+    @property
+    def files(self):
+        """All files of the study."""
+        names = ["verdict.rst", "predictions.parquet", MADE]
+        for product in self.products:
+            names += [*product.files, f"captions/{product.name}.rst"]
+        return [*self.tidy.values(), self.page, *(f"{self.place}/{name}" for name in names)]
+
+    @property
+    def made_of(self):
+        """A digest of all that decides the content of these files."""
+        choices = [self.folder.selection(selection.path) for selection in self.selections]
+        read = [*choices, *self.csvs_of_other.values()]
+        results = self.folder.digests_of_results(self.paths)
+        parts = [self.known, results, {file: self._digest(file) for file in read}]
+        return digest(json.dumps(parts, sort_keys=True))
+
+    @property
+    def known(self):
+        """A digest of what of it is known before anything is trained."""
+        metric_modules = {registry.metric(metric.name).module for metric in self.facts.metrics}
+        modules = (*(product.module for product in self.products), *sorted(metric_modules))
+        code = fingerprint.of_script("report", *modules)
+        names = [product.name for product in self.products]
+        runs = self.table.studies.get(self.name, [])
+        parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
+        return digest(json.dumps(parts, sort_keys=True))
+
+    def _digest(self, file):
+        """The digest of a file; None: there is none."""
+        return self.folder.digests.of(file) if Path(file).is_file() else None
+
+    def write_made(self, made_of):
+        """Record what the files were made of, and their digests.
+
+        Args:
+            made_of: self.made_of, before the metrics were loaded.
+        """
+        names = [os.path.relpath(file, self.place) for file in self.files]
+        digests = {name: sha256(Path(self.place, name)) for name in names if name != MADE}
+        Record(made_of, digests, fingerprint.loaded()).write(f"{self.place}/{MADE}")
+
+    @property
+    def is_outdated(self):
+        """Whether a file is gone, has changed, or was made of something else."""
+        try:
+            record = Record.read(f"{self.place}/{MADE}")
+        except (OSError, ValueError):
+            return True
+        names = {os.path.relpath(file, self.place) for file in self.files}
+        return (
+            not record.is_current(self.made_of)
+            or set(record.files) | {MADE} != names
+            or record.damaged_file(self.place, self.folder.digests.of) is not None
+        )
+
+
+def _relabelled(run, label):
+    return dataclasses.replace(run, model=dataclasses.replace(run.model, label=label))
+
+
+def log_of_failure(folder, run):
+    """The log that says why a Run has no results; None: there is none.
+
+    Its own, or that of the job that it shared, or that of its dataset if that was not prepared.
+
+    Args:
+        folder: results_folder.ResultsFolder.
+    """
+    jobs = Path(folder.call_file("")).glob("*/[0-9]*.json")
+    shared = [job.with_suffix(".log") for job in jobs if _is_among(run.path, job)]
+    logs = [
+        folder.log("train", run.path),
+        *sorted(map(str, filter(Path.exists, shared)), reverse=True),
+    ]
+    if not Path(folder.data(run)).exists():
+        logs.append(folder.log("prepare_dataset", run.dataset.label))
+    return next(filter(None, logs), None)
+
+
+def _is_among(path, job):
+    """Whether a job that several runs share, by its file, has the one with a path."""
+    try:
+        return path in read_json(job)["runs"]
+    except (OSError, ValueError, KeyError):  # another call forgets it
+        return False

@@ -1,0 +1,266 @@
+"""Style of the figures: one colour and marker per strategy everywhere, readable in greyscale."""
+
+import itertools
+
+import matplotlib
+import numpy as np
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import seaborn as sns
+from matplotlib import ticker
+from scipy.optimize import isotonic_regression
+
+from allcores_study.analysis import tidy
+from allcores_study.config import registry
+
+PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
+# Of labels that are not the name of a strategy with a look of its own.
+MARKERS = "<sD^vP*Xpo>"
+DASHES = ["-", "--", ":", "-."]
+# Of a figure with a panel for each model: a hundred take minutes to draw, and nobody reads them.
+MOST_PANELS = 24
+SHOWN = 2  # samples of a model that are drawn: so many of the best, and of the worst
+MOST_TICKS = 6  # intervals of an axis in numbers
+FAR = 10  # times the distance between the quartiles of what is drawn
+HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
+LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
+
+sns.set_theme(
+    context="notebook",
+    style="ticks",
+    rc={
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": "0.92",
+        "legend.frameon": False,
+        "figure.constrained_layout.use": True,
+        "savefig.dpi": 160,
+        "svg.fonttype": "none",
+        "font.size": 10,
+        "axes.titlesize": 11,
+        "axes.labelsize": 10,
+        "xtick.labelsize": 9,
+        "ytick.labelsize": 9,
+        "legend.fontsize": 9,
+    },
+)
+
+
+def strategies(names):
+    """Strategy -> (colour, marker): in every figure of every study those that its file gives.
+
+    Other labels follow in the order in which the study lists them.
+    """
+    free = zip(
+        itertools.cycle(sns.color_palette("dark").as_hex()),
+        itertools.cycle(MARKERS),
+        strict=False,
+    )
+    known = {name: entry.constants.get("look") for name, entry in registry.strategies().items()}
+    return {name: known.get(name) or next(free) for name in dict.fromkeys(names)}
+
+
+def phases(names):
+    """Phase -> (colour, hatch)."""
+    pairs = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)
+    return dict(zip(names, pairs, strict=False))
+
+
+def dash(value, values):
+    """The line style of one of several values."""
+    return DASHES[list(values).index(value) % len(DASHES)]
+
+
+def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
+    """A figure with count panels in rows of at most `columns`; returns it and the list of axes.
+
+    Args:
+        width, height: of one panel, in inches.
+        options: of plt.subplots().
+    """
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width * columns, height * rows), squeeze=False, **options
+    )
+    for unused in axes.flat[count:]:
+        unused.set_visible(False)
+    for panel in axes.flat:  # also where neighbours have the same axis
+        panel.tick_params(labelbottom=True, labelleft=True)
+        # matplotlib's own choice takes a label to be three letters wide: 0.0250 and 0.0275 touch.
+        panel.xaxis.set_major_locator(ticker.MaxNLocator(MOST_TICKS))
+    return figure, list(axes.flat[:count])
+
+
+def leave_out_farthest(panel, values):
+    """Have the vertical axis of a panel leave out values that are very far from most others: one
+    of a run that nearly diverged would make all others look alike.
+
+    Args:
+        values: Series of all that is drawn along the axis, in panels that share it.
+    """
+    low, high = values.quantile(0.25), values.quantile(0.75)
+    near = values[values.between(low - FAR * (high - low), high + FAR * (high - low))]
+    if len(near) < values.notna().sum() and near.max() > near.min():
+        margin = 0.05 * (near.max() - near.min())
+        panel.set_ylim(near.min() - margin, near.max() + margin)
+
+
+def panels_of(frame, more=("dataset", "train_size"), each=1, most=None, **options):
+    """A figure with panels for each model, and each value of other columns where these vary.
+
+    Args:
+        frame: with the columns model, and those in `more`.
+        each: how many panels for each of them.
+        most: of so many models only; None: of all.
+        options: of panels().
+
+    Returns:
+        (figure, [(panel, or the list of them if each > 1, its rows of frame), ...])
+    """
+    shown = ["model", *tidy.varying(frame, more)]
+    groups = list(frame.groupby(shown, sort=False))[:most]
+    figure, axes = panels(each * len(groups), **options)
+    for number, panel in enumerate(axes):
+        panel.set_title(title(shown, groups[number // each][0]))
+    of_each = [axes[start : start + each] for start in range(0, len(axes), each)]
+    pairs = zip(of_each, groups, strict=True)
+    return figure, [(own if each > 1 else own[0], rows) for own, (_, rows) in pairs]
+
+
+def panels_of_samples(predictions, baseline, height):
+    """The same with panels of a height for the best and the worst samples of the baseline's runs.
+
+    Args:
+        predictions: as of metrics.predictions(), below each other.
+    """
+    pooled = predictions[predictions["strategy"] == baseline]
+    size = {"width": 2.4, "height": height, "columns": 2 * SHOWN}
+    return panels_of(pooled, each=2 * SHOWN, most=MOST_PANELS // 2, **size)
+
+
+def draw_best_and_worst(panels, ranked, draw):
+    """Draw the first and the last of ranked samples, each on a panel; the others stay empty.
+
+    Args:
+        ranked: list of samples, the best first.
+        draw: function of a panel and a sample that returns what its title says of it.
+    """
+    shown = ranked if len(ranked) <= 2 * SHOWN else [*ranked[:SHOWN], *ranked[-SHOWN:]]
+    for panel, sample in zip(panels, shown, strict=False):
+        panel.set_title(f"{panel.get_title()}\n{draw(panel, sample)}")
+    for panel in panels[len(shown) :]:
+        panel.set_axis_off()
+        panel.set_title("")
+
+
+def band(panel, x, curve, scale=1.0, **look):
+    """Draw the mean of repeats, and their range as a band.
+
+    Args:
+        curve: mean, low and high, as of tidy.learning_curve().
+        scale: by which they are multiplied.
+        look: options of panel.plot().
+    """
+    panel.plot(x, scale * curve["mean"], **look)
+    panel.fill_between(
+        x, scale * curve["low"], scale * curve["high"], color=look["color"], alpha=0.1
+    )
+
+
+def legend_below(figure):
+    """One legend for all panels, below them, each label once."""
+    entries = {}
+    for panel in figure.axes:
+        entries |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
+    if entries:
+        width = LEGEND_HANDLE + LEGEND_LETTER * max(map(len, entries))
+        columns = max(1, min(len(entries), int(figure.get_figwidth() / width)))
+        rows = -(-len(entries) // columns)
+        figure.set_figheight(figure.get_figheight() + LEGEND_ROW * rows)
+        figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
+
+
+def keep_apart(figure):
+    """Move the texts of each panel up or down, as little as needed, until none covers another.
+
+    They are annotations with offsets in points; to be called when the layout is final.
+    """
+    figure.draw_without_rendering()
+    for panel in figure.axes:
+        columns = []  # texts that share some horizontal extent
+        for text in sorted(panel.texts, key=lambda text: text.get_window_extent().x0):
+            box = text.get_window_extent()
+            if columns and box.x0 < max(other.get_window_extent().x1 for other in columns[-1]):
+                columns[-1].append(text)
+            else:
+                columns.append([text])
+        for texts in columns:
+            texts.sort(key=lambda text: text.get_window_extent().y0)
+            boxes = [text.get_window_extent() for text in texts]
+            height = 1.1 * max(box.height for box in boxes)
+            middles = np.array([(box.y0 + box.y1) / 2 for box in boxes])
+            steps = height * np.arange(len(texts))
+            moved = isotonic_regression(middles - steps).x + steps - middles
+            for text, pixels in zip(texts, moved, strict=True):
+                x, y = text.get_position()
+                text.set_position((x, y + pixels * 72 / figure.dpi))
+
+
+def name_rows(panel, labels):
+    """Name the rows 0, 1, ... of a panel, the first at the top."""
+    panel.set_yticks(range(len(labels)), labels=labels)
+    panel.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def explain_hollow(panel):
+    """Add a legend entry for hollow marks, which have a note."""
+    panel.plot([], [], "o", mfc="white", mec="0.3", ls="", label="hollow: see the note")
+
+
+def plain_logarithmic(axis, digits=(1, 2, 5)):
+    """A logarithmic axis with plain numbers, 0.02 and not 2 x 10^-2, that begin with these."""
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(ticker.LogLocator(subs=digits))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+def empty(reason="no run came to an end without diverging"):
+    """A figure that says why there is nothing to draw."""
+    figure, (panel,) = panels(1)
+    panel.set_axis_off()
+    panel.text(0.5, 0.5, reason, ha="center", va="center")
+    return figure
+
+
+def save(figure, stem):
+    """Write a figure as PNG and SVG, with the same layout."""
+    figure.savefig(f"{stem}.png")
+    # None, not "none": an engine that does nothing would have the figure drawn once more.
+    with plt.rc_context({"figure.constrained_layout.use": False}):
+        figure.set_layout_engine(None)
+    figure.savefig(f"{stem}.svg")
+    plt.close(figure)
+
+
+def setup_text(row):
+    """A strategy with its workers and threads in words: "ddp, 2 workers"."""
+    text = row["strategy"]
+    if row["workers"] > 1:
+        text += f", {row['workers']} workers"
+    if row["nodes"] > 1:
+        text += f" on {row['nodes']} nodes"
+    if str(row["threads"]) != "1":
+        text += f", {row['threads']} threads{' each' if row['workers'] > 1 else ''}"
+    return text
+
+
+def title(columns, values):
+    """The title of a panel: "lenet" or "lenet, 1000 samples"."""
+    return ", ".join(
+        f"{value} samples" if column == "train_size" and value != "all" else str(value)
+        for column, value in zip(columns, values, strict=True)
+    )

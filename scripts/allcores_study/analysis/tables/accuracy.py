@@ -1,0 +1,51 @@
+"""Scores of every combination of settings: mean, spread and 95 % interval over repeats."""
+
+from allcores_study.analysis import comparison, tidy
+from allcores_study.analysis.wording import count
+
+TITLE = "{metric}"
+SECTION = "{metric}"
+WHEN = "learnable"
+ORDER = 55
+CAPTION = """
+Held-out {metric} for each combination of settings in the study ``{study}``. *runs*: folds times
+seeds. *diverged*: runs whose loss became infinite or NaN; they do not count in the {metric}. *low
+95*, *high 95*: the 95 % interval of the mean, with Nadeau and Bengio's correction for folds that
+share training samples. *seconds*: mean training time of a run, without evaluation and start-up.
+*core seconds*: training time multiplied by the cores of the run.
+"""
+# Columns to compare, with the metrics; the others are shown on request.
+COMPARED = ("low_95", "high_95", "runs", "seconds")
+
+
+def table(runs, facts):
+    """One row per combination of settings, from one row per run; a column for each metric, of the
+    runs that did not diverge. Spread and interval are of the leading one."""
+    runs = runs.assign(core_seconds=runs["training_seconds"] * runs["cores"])
+    groups = runs.groupby(tidy.SETTINGS, sort=False)
+    table = groups.agg(
+        runs=("seed", "size"),
+        diverged=("diverged", "count"),
+        **{facts.metric.name: ("score", "mean")},
+        standard_deviation=("score", "std"),
+        **{metric.name: (metric.name, "mean") for metric in facts.metrics[1:]},
+        seconds=("training_seconds", "mean"),
+        core_seconds=("core_seconds", "mean"),
+    ).reset_index()
+    intervals = [comparison.interval(repeats, facts.metric) for _, repeats in groups]
+    place = table.columns.get_loc("standard_deviation")
+    for end, name in enumerate(("low_95", "high_95"), 1):
+        table.insert(place + end, name, [interval[end - 1] for interval in intervals])
+    return table
+
+
+def sentences(runs, facts):
+    """Metrics that some runs lack, such as the ROC AUC of samples that are all of one class."""
+    runs = runs[runs["diverged"].isna()]
+    for metric in facts.metrics:
+        undefined = runs[metric.name].isna().sum()
+        if undefined:
+            yield (
+                f"{metric} is undefined for the held-out samples of {undefined} of "
+                f"{count(len(runs), 'run')}; sentences on it refer to the other runs."
+            )

@@ -1,0 +1,58 @@
+"""Elapsed training time by number of cores, and times that others have published."""
+
+import pandas as pd
+
+from allcores_study.analysis import style, tidy
+
+TITLE = "elapsed time"
+SECTION = "speed"
+WHEN = "references"
+ORDER = 30
+CAPTION = """
+Training time of whole runs by number of cores; *per 1000*: seconds per 1,000 samples, by which runs
+of different sizes can be compared. **speedup**: samples per second relative to the baseline
+strategy on its fewest cores; *efficiency*: the speedup divided by the ratio of cores. **over
+best**: relative to the fastest baseline with at most as many cores. Rows noted *published
+elsewhere* are measurements of others as they were published; only *per 1000* is computed from them.
+"""
+# Columns to compare, shown at first; the others are shown on request.
+COMPARED = ("setup", "cores", "per_1000", "speedup", "note")
+
+MEASURED = [
+    "cores",
+    "seconds",
+    "samples",
+    "per_1000",
+    "samples_per_second",
+    "speedup",
+    "efficiency",
+    "over_best",
+    "note",
+]
+
+
+def table(speed_table, facts):
+    """One row per setup and one per reference; see CAPTION.
+
+    Args:
+        facts: its references are [{model, label, seconds, images, cores if known}, ...].
+    """
+    setups = [style.setup_text(row) for _, row in speed_table.iterrows()]
+    measured = speed_table.assign(setup=setups)
+    columns = {"label": "setup", "images": "samples"}
+    published = pd.DataFrame(of_times(facts.references)).rename(columns=columns)
+    for frame in (measured, published):
+        frame["per_1000"] = 1000 * frame["seconds"] / frame["samples"]
+    published["note"] = tidy.PUBLISHED
+    table = pd.concat([measured[["model", "setup", *MEASURED]], published], ignore_index=True)
+    table["cores"] = table["cores"].astype("Int64")
+    return table
+
+
+def of_times(references):
+    """Those of facts.references that are of times, without their scores."""
+    return [
+        {key: value for key, value in reference.items() if key != "score"}
+        for reference in references
+        if "seconds" in reference
+    ]

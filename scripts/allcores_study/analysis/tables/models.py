@@ -1,0 +1,68 @@
+"""Which model and schedule scores best, and which others differ from it?"""
+
+import numpy as np
+import pandas as pd
+
+from allcores_study.analysis import comparison, tidy
+
+TITLE = "which model and schedule is best?"
+SECTION = "{metric}"
+WHEN = "several_models"
+ORDER = 54
+LEADING = 4
+CAPTION = """
+Held-out {metric} of each model and schedule, trained with **{base}**; *low 95*, *high 95*: the 95 %
+interval of the mean. *difference*: to the best one, in pairs of runs with the same fold and seed;
+*low*, *high*: its 95 % interval, not corrected for the number of comparisons. *p*: Nadeau and
+Bengio's corrected resampled t-test, which allows for folds that share training samples; *p
+corrected*: by Holm's method for as many comparisons as there are pairs of rows, because the best
+one was found by the same runs. The difference is significant where *p corrected* is below 0.05. A
+row with runs that are missing or diverged, or in which {metric} is not defined, is not ranked.
+"""
+COMPARED = ("score", "low_95", "high_95", "difference", "finding")
+
+PLACE, COMPETITOR = ["dataset", "train_size"], ["model", "schedule"]
+BEST, NOT_RANKED = "best", "not ranked: some of its runs diverged"
+MISSING = "not ranked: some of its runs are missing"
+UNDEFINED = "not ranked: not defined in some of its runs"
+COMPARISON = ["pairs", "difference", "low", "high", "at_most", "p", "p_corrected", "finding"]
+
+
+def table(runs, facts):
+    """One row per dataset, training-set size, model and schedule, the best first."""
+    runs = comparison.of_baseline(runs, facts.baseline)
+    ranked = [_ranked(group, facts.metric) for _, group in runs.groupby(PLACE, sort=False)]
+    columns = [*PLACE, *COMPETITOR, "score", "low_95", "high_95", *COMPARISON]
+    return pd.concat(ranked)[columns] if ranked else pd.DataFrame(columns=columns)
+
+
+def _ranked(runs, metric):
+    """The rows of one dataset and training-set size."""
+    groups = runs.groupby(COMPETITOR, sort=False)
+    scores = {"score": ("score", "mean"), "scored": ("score", "count"), "runs": ("score", "size")}
+    rows = groups.agg(**scores, diverged=("diverged", "count")).reset_index()
+    rows[["low_95", "high_95"]] = [comparison.interval(group, metric) for _, group in groups]
+    # Means over unequal sets of folds and seeds do not compare.
+    expected = len(runs[tidy.REPEAT].drop_duplicates())
+    rows["is_whole"] = rows["scored"] == expected
+    order = {"by": ["is_whole", "score"], "ascending": [False, metric.sign < 0]}
+    rows = rows.sort_values(**order, kind="stable")
+    rows = rows.merge(_compared(runs, rows[rows["is_whole"]], metric), "left", COMPETITOR)
+    conditions = [rows["is_whole"], rows["diverged"] > 0, rows["runs"] < expected]
+    otherwise = np.select(conditions, [BEST, NOT_RANKED, MISSING], UNDEFINED)
+    rows["finding"] = rows["finding"].astype(object).fillna(pd.Series(otherwise))
+    return rows.assign(**runs[PLACE].iloc[0])
+
+
+def _compared(runs, whole, metric):
+    """Of these models, all but the first compared with the first: see comparison.compare()."""
+    if whole.empty:
+        return pd.DataFrame(columns=[*COMPETITOR, *COMPARISON])
+    is_best = (runs[COMPETITOR] == whole[COMPETITOR].iloc[0]).all(axis=1)
+    others = runs[~is_best].merge(whole[COMPETITOR], on=COMPETITOR)
+    compared = comparison.compare(others, runs[is_best], PLACE, metric)
+    untold = len(whole) * (len(whole) - 1) // 2 - len(compared)  # pairs of two others
+    corrected = comparison.holm([*compared["p"], *[1.0] * untold])
+    compared["p_corrected"] = corrected[: len(compared)]
+    compared["finding"] = [comparison.finding(row) for _, row in compared.iterrows()]
+    return compared[[*COMPETITOR, *COMPARISON]]

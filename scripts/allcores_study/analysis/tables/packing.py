@@ -1,0 +1,93 @@
+"""A study with runs packed onto the cores against one with runs one after the other."""
+
+import pandas as pd
+
+from allcores_study.analysis import comparison, style, tidy
+
+TITLE = "packed or one after the other"
+SECTION = "speed"
+WHEN = "against"
+ORDER = 10
+CAPTION = """
+The runs of ``{study}``, packed onto the cores, against the same runs one after the other, with the
+strategy, workers and threads in the column *one by one*; runs without a counterpart do not count,
+except in *over bound*. *one by one seconds*: the sum of the runs' durations. *packed seconds*: in
+the last row the makespan, from the first start to the last end, without the share of runs that have
+no counterpart; in the other rows the share of each group, by core-seconds, as the groups ran at the
+same time. *one by one training*, *packed training* and *training speedup*: the same for training
+only, without start-up, evaluation and waiting: the sum of the training times one after the other,
+and the packed runs' core-seconds of training divided by the cores. *over bound*: makespan of all
+packed runs divided by the shortest possible, which is their core-seconds divided by the cores;
+start-up and evaluation count. *difference* and the columns after it: {metric} when packed minus
+{metric} when run one after the other, paired by fold and seed, with Nadeau and Bengio's corrected
+interval and p values corrected by Holm's method.
+"""
+# Columns to compare, shown at first; the others are shown on request.
+COMPARED = ("one_by_one_seconds", "packed_seconds", "speedup", "training_speedup", "finding")
+
+SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
+ALL = "all together"
+
+
+def table(runs, against_runs, facts):
+    """One row per dataset, model, schedule, training-set size and strategy, and one for all.
+
+    The columns are explained in CAPTION.
+
+    Args:
+        runs, against_runs: one row per run; the latter ran one after the other.
+    """
+    packed, single = _with_durations(runs), _with_durations(against_runs)
+    makespan, core_seconds = tidy.makespan(packed), packed["core_seconds"].sum()
+    cores = tidy.cores_available(packed)
+    over_bound = makespan / (core_seconds / cores)
+    keys = [*SAME, *tidy.REPEAT]
+    single, packed = single.merge(packed[keys]), packed.merge(single[keys])
+    # Runs without a counterpart: their part of the time, by core-seconds, is left out.
+    packed_seconds = packed["core_seconds"].sum() / core_seconds * makespan
+    single_groups = single.groupby(SAME, sort=False)
+    packed_groups = packed.groupby(SAME, sort=False)
+    table = pd.DataFrame(
+        {
+            "runs": packed_groups.size(),
+            "one_by_one_seconds": single_groups["duration"].sum(),
+            "packed_seconds": packed_groups["core_seconds"].sum() / core_seconds * makespan,
+            "one_by_one_training": single_groups["training_seconds"].sum(),
+            "packed_training": packed_groups["training_core_seconds"].sum() / cores,
+            f"one_by_one_{facts.metric.name}": single_groups["score"].mean(),
+            f"packed_{facts.metric.name}": packed_groups["score"].mean(),
+        }
+    ).reset_index()
+    compared = comparison.compare(packed, single, SAME, facts.metric)
+    columns = ["pairs", "difference", "low", "high", "at_most", "p_corrected", "finding"]
+    table = table.merge(compared[[*SAME, *columns]], on=SAME, how="left")
+    training = ["one_by_one_training", "packed_training"]
+    total = [ALL, len(packed), single["duration"].sum(), packed_seconds, *table[training].sum()]
+    table.loc[len(table), ["model", "runs", "one_by_one_seconds", "packed_seconds", *training]] = (
+        total
+    )
+    table["runs"] = table["runs"].astype(int)
+    table["speedup"] = table["one_by_one_seconds"] / table["packed_seconds"]
+    table["training_speedup"] = table["one_by_one_training"] / table["packed_training"]
+    table.loc[table["model"] == ALL, "over_bound"] = over_bound
+    setups = dict.fromkeys(style.setup_text(row) for _, row in single.iterrows())
+    return table.assign(one_by_one=" / ".join(setups))
+
+
+def _with_durations(runs):
+    duration = runs["lasted_seconds"]
+    return runs.assign(
+        duration=duration,
+        core_seconds=duration * runs["cores"],
+        training_core_seconds=runs["training_seconds"] * runs["cores"],
+    )
+
+
+def sentences(packing_table):
+    """Packed against one after the other."""
+    total = packing_table[packing_table["over_bound"].notna()].iloc[0]
+    yield (
+        f"Packing {total['runs']:.0f} runs onto the cores is {total['speedup']:.2f} x as fast as "
+        f"running them one after the other with {total['one_by_one']}: "
+        f"{total['packed_seconds']:,.0f} s against {total['one_by_one_seconds']:,.0f} s."
+    )

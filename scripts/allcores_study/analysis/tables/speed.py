@@ -1,0 +1,140 @@
+"""Samples per second, speedup and efficiency of every setup."""
+
+import numpy as np
+import pandas as pd
+
+from allcores_study.analysis import tidy
+from allcores_study.analysis.wording import percent
+
+TITLE = "speed of every setup"
+SECTION = "speed"
+ORDER = 20
+CAPTION = """
+Training speed of each setup; runs that differ in schedule, fold or seed are repeats of one another.
+*seconds*: median training time of a whole run; *epoch seconds*: of an epoch after the first.
+*samples per second*: the median over runs, of the median epoch after the first, which is warm-up;
+*slowest* and *fastest*: their range. **Two baselines**: *speedup* is relative to **{base}**, for
+the same dataset, model and training-set size, and *efficiency* is the speedup divided by the ratio
+of cores; *over best* is relative to **the fastest {baseline} with at most as many cores**, used as
+threads. *utilisation*: share of its cores that a run kept busy from its start to its end. *note*:
+rows with more processes than cores (oversubscribed), rows of which a run was stopped and continued,
+as by Ctrl-Z (stopped), rows whose cores were used by others for more than a tenth of the time
+(contended), and rows that were timed under other *conditions* than the baseline (alone or packed,
+processor, torch), for which no speedup is given. *sent mb*: megabytes sent between nodes per epoch.
+The last columns are the shares of each phase in the training time of the first worker; where a
+strategy hides part of its communication behind the computation, only the rest counts as
+*communicate*. Unless the study is ``exclusive``, other runs were at work on other cores of the
+machine at the same time.
+"""
+# Columns to compare, shown at first; the others are shown on request.
+COMPARED = ("cores", "samples_per_second", "speedup", "efficiency", "note")
+
+PHASE = "_seconds"
+# Bytes that the workers and servers of an epoch sent from node to node.
+SENT = "sent_between_nodes"
+# How other numbers than those of wording.NUMBERS are written: the shares of the phases.
+OTHERS = percent(0)
+
+
+def table(runs, epochs, facts):
+    """One row per dataset, model, strategy, nodes, workers, threads and training-set size.
+
+    The columns are explained in CAPTION; samples is their number in a whole run, and shares
+    are in 0..1. speedup and efficiency are empty where the conditions differ from the baseline's.
+    """
+    speeds = tidy.timed(runs, epochs)
+    allowed = speeds["machine_cores_allowed"] * speeds["nodes"]
+    available = speeds["lasted_seconds"] * np.minimum(speeds["cores"], allowed)
+    table = (
+        speeds.assign(
+            utilisation=speeds["cpu_seconds"] / available,
+            samples=speeds["train_samples"] * speeds["epochs"],
+            conditions=tidy.conditions(speeds),
+            allowed=allowed,
+        )
+        .groupby([*tidy.SPEED_SETTINGS, "cores"], sort=False)
+        .agg(
+            runs=("seed", "size"),
+            seconds=("training_seconds", "median"),
+            samples=("samples", "median"),
+            epoch_seconds=("epoch_seconds", "median"),
+            samples_per_second=("samples_per_second", "median"),
+            slowest=("samples_per_second", "min"),
+            fastest=("samples_per_second", "max"),
+            utilisation=("utilisation", "median"),
+            contended=("contended", "any"),
+            allowed=("allowed", "min"),
+            conditions=("conditions", lambda texts: " / ".join(sorted(set(texts)))),
+            mixed=("conditions", lambda texts: texts.nunique() > 1),
+            stopped=("stopped_seconds", "sum"),
+        )
+        .reset_index()
+    )
+    if SENT in epochs:
+        sent = epochs.groupby(tidy.SPEED_SETTINGS)[SENT].mean().div(1e6).rename("sent_mb")
+        table = table.merge(sent.reset_index(), on=tidy.SPEED_SETTINGS)
+    table = against_baseline(table, facts.baseline)
+    crowded = table["cores"] > table["allowed"]
+    table["note"] = np.select(
+        [table["other_conditions"], crowded, table["stopped"] > 0, table["contended"]],
+        [tidy.OTHER_CONDITIONS, "oversubscribed", "stopped", tidy.CONTENDED],
+        default="",
+    )
+    table = table.drop(columns=["contended", "allowed", "other_conditions", "stopped"])
+    return table.merge(phase_shares(epochs), on=tidy.SPEED_SETTINGS)
+
+
+def against_baseline(table, baseline):
+    """The table with the columns speedup, efficiency, over_best and other_conditions.
+
+    other_conditions: whether speedup and efficiency are empty, since the conditions differ from
+    the baseline's, or between the runs of either.
+    """
+    group = ["dataset", "model", "train_size"]
+    baselines = table[table["strategy"] == baseline].sort_values("cores", kind="stable")
+    kept = ["cores", "samples_per_second", "conditions", "mixed"]
+    base = baselines.drop_duplicates(group)[[*group, *kept]]
+    comparable = baselines.groupby([*group, "conditions"])["samples_per_second"]
+    best = baselines.assign(best=comparable.cummax())
+    table = table.merge(base, on=group, how="left", suffixes=("", "_base"))
+    # The baseline's best under the same conditions with at most as many cores.
+    table = pd.merge_asof(
+        table.reset_index().sort_values("cores"),
+        best[[*group, "conditions", "cores", "best"]],
+        on="cores",
+        by=[*group, "conditions"],
+    ).sort_values("index", ignore_index=True)
+    speed = table["samples_per_second"]
+    table["speedup"] = speed / table["samples_per_second_base"]
+    table["efficiency"] = table["speedup"] * table["cores_base"] / table["cores"]
+    table["over_best"] = speed / table["best"]
+    has_base = table["conditions_base"].notna()
+    is_mixed = table["mixed"] | (table["mixed_base"] == True)  # noqa: E712 - NaN without a baseline
+    is_other = is_mixed | (table["conditions"] != table["conditions_base"])
+    table["other_conditions"] = has_base & is_other
+    table.loc[table["other_conditions"], ["speedup", "efficiency"]] = np.nan
+    table.loc[table["mixed"], "over_best"] = np.nan
+    return table.drop(columns=["index", *(f"{name}_base" for name in kept), "best", "mixed"])
+
+
+def phase_shares(epochs):
+    """Share of each phase in the training time per SPEED_SETTINGS, in 0..1, warm-up included."""
+    phases = [name for name in epochs if name.endswith(PHASE)]
+    sums = epochs.groupby(tidy.SPEED_SETTINGS, sort=False)[[*phases, "seconds"]].sum(min_count=1)
+    shares = sums[phases].div(sums["seconds"], axis=0)
+    return shares.rename(columns=lambda name: name.removesuffix(PHASE)).reset_index()
+
+
+def sentences(speed_table):
+    """What disturbed the timings."""
+    if (speed_table["note"] == tidy.CONTENDED).any():
+        yield (
+            "Contended: for more than a tenth of the time, other processes used a run's cores, or "
+            "its threads waited for a core; its measured speed is too low."
+        )
+    if any("packed" in conditions for conditions in speed_table["conditions"]):
+        yield (
+            "Runs were packed: a run on few cores was slowed down by its neighbours on the other "
+            "cores, a run on all cores was not. This favours setups with many cores; `exclusive: "
+            "true` times each run alone."
+        )

@@ -1,0 +1,98 @@
+"""How good each candidate of a sweep is, and how often it was chosen."""
+
+from allcores_study.analysis import style, tidy
+from allcores_study.analysis.selection import SWEPT_COLUMN
+from allcores_study.analysis.wording import Number, count, number
+
+TITLE = "candidates of the sweep"
+SECTION = "{metric}"
+WHEN = "swept"
+ORDER = 57
+CAPTION = """
+Every candidate of each sweep. *score*: if the study selects, the mean {metric} over folds, seeds
+and the inner folds of the training part; else the held-out {metric}. *low* and *high*: its range
+over folds and seeds. *chosen*: in how many folds it was the best, and was trained on the whole
+training part; the {metric} of the chosen ones is in the table of scores. *epochs*: after how many
+it was last scored, a mean over folds. *core hours*: spent on it.
+"""
+COMPARED = ("candidate", "score", "chosen", "core_hours")
+
+# Candidates are compared if these columns are equal.
+SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
+# Columns of this table that are written otherwise than those of wording.NUMBERS.
+NUMBERS = dict.fromkeys(("low", "high"), number)
+OTHERS = Number("{:g}")  # swept values
+MOST_TOLD = 6  # sweeps, each in a sentence of its own
+WITHOUT_INNER = (
+    "The other tables and figures show the runs of the chosen candidates, without the inner runs."
+)
+
+
+def table(candidates, facts):
+    """One row per candidate and combination of settings; see CAPTION."""
+    values = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
+    groups = candidates.groupby([*SAME, "candidate"], sort=False)
+    table = groups.agg(
+        **{name: (name, "first") for name in values},
+        folds=("score", "size"),
+        score=("score", lambda scores: scores.mean(skipna=False)),
+        low=("score", "min"),
+        high=("score", "max"),
+        chosen=("chosen", lambda flags: flags.astype(bool).sum() if flags.notna().all() else None),
+        epochs=("epochs", "mean"),
+        core_hours=("core_seconds", lambda seconds: seconds.sum() / 3600),
+    )
+    return table.reset_index()
+
+
+def chosen(sweep_table):
+    """What was chosen, for each model and other settings, where the study selects; of many, where
+    to look."""
+    groups = list(_groups(sweep_table[sweep_table["chosen"].notna()]))
+    if len(groups) > MOST_TOLD:
+        yield (
+            f"In each of {len(groups)} sweeps, a candidate was chosen for each fold and seed on "
+            "the training part alone: the table of candidates says which."
+        )
+        return
+    for title, group in groups:
+        times = group["chosen"].sum()
+        # A search compares other candidates in each fold.
+        compared = round(group["folds"].sum() / times)
+        rows = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
+        names = [f"{row['candidate']} ({row['chosen']:.0f})" for _, row in rows.iterrows()]
+        always = f"always {rows['candidate'].iloc[0]}" if len(names) == 1 else ", ".join(names)
+        yield (
+            f"{title}: chosen on the training part alone, of {count(compared, 'candidate')} in "
+            f"{count(round(times), 'choice')} (one for each fold and seed): {always}."
+        )
+
+
+def sentences(sweep_table, facts):
+    """The best candidate where the study does not select, and the cost."""
+    groups = list(_groups(sweep_table))
+    if len(groups) > MOST_TOLD and sweep_table["chosen"].notna().all():
+        cost = f"{sweep_table['core_hours'].sum():.2g} core-hours"
+        yield f"Choosing took {cost}. {WITHOUT_INNER}"
+        return
+    for title, group in groups:
+        cost = f"{group['core_hours'].sum():.2g} core-hours"
+        whole = group[group["folds"] == group["folds"].max()]  # others lack runs
+        if whole["score"].isna().all():
+            yield f"{title}: no candidate has a score in all of its runs."
+        elif group["chosen"].isna().all():
+            best = whole.loc[(facts.metric.sign * whole["score"]).idxmax()]
+            yield (
+                f"{title}: of {count(len(group), 'candidate')}, {best['candidate']} has the best "
+                f"{facts.metric}, {facts.metric.text(best['score'])}. The best of several scores "
+                f"is an optimistic estimate; with `select` it is a fair one. {cost}."
+            )
+        else:
+            yield f"{title}: choosing took {cost}. {WITHOUT_INNER}"
+
+
+def _groups(sweep_table):
+    """(title, rows) of each model and other settings."""
+    shown = ["model", *tidy.varying(sweep_table, SAME[:1] + SAME[2:])]
+    for names, group in sweep_table.groupby(shown, sort=False):
+        yield style.title(shown, names), group

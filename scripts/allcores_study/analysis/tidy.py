@@ -1,0 +1,296 @@
+"""Tidy tables of a study's runs: a row per run, epoch or class; and what is often asked of them."""
+
+import numpy as np
+import pandas as pd
+
+from allcores_study.config import grid
+
+# The columns of a combination of settings; its runs in folds and seeds are repeats.
+SETTINGS = ["dataset", "model", "schedule", "strategy", "nodes", "workers", "threads", "train_size"]
+REPEAT = ["split", "seed"]
+RUN = [*SETTINGS, *REPEAT]
+# Columns of labels from the config or the dataset, which are read as texts.
+LABELS = [
+    *("dataset", "model", "schedule", "strategy", "train_size", "split"),
+    *("class", "true", "predicted"),
+]
+# Prefix of the name of each class where classes are columns.
+CLASS = "class "
+# Those that decide the speed: runs that differ in their schedule only are repeats, too.
+SPEED_SETTINGS = [column for column in SETTINGS if column != "schedule"]
+# Columns of each epoch, in addition to its phases.
+EPOCH = ["epoch", "loss", "lr", "seconds", "accuracy", "held_out_loss"]
+# Notes of the speed tables.
+OTHER_CONDITIONS, PUBLISHED = "other conditions", "published elsewhere"
+CONTENDED = "contended"
+# A dataset, a model and a setup: a strategy with its nodes, workers and threads.
+SETUP = [column for column in SPEED_SETTINGS if column != "train_size"]
+PAUSE = 30  # seconds without any run: a pause between two calls of snakemake, cut out
+
+
+def read(path):
+    """A CSV that this workflow wrote; labels are texts, also those that look like numbers."""
+    labels = dict.fromkeys(LABELS, str)
+    frame = pd.read_csv(path, dtype=labels, keep_default_na=False, na_values=[""])
+    if frame.empty:  # without rows pandas cannot infer that the other columns are numbers
+        frame = frame.astype(dict.fromkeys(frame.columns.difference(LABELS), float))
+    return frame
+
+
+def identify(metrics):
+    """The columns that say which run a row is of."""
+    settings = metrics["settings"]
+    folds = settings["folds"]
+    return {
+        "dataset": settings["dataset"]["label"],
+        "model": settings["model"]["label"],
+        "schedule": settings["schedule"]["label"],
+        "strategy": settings["strategy"]["label"],
+        "nodes": settings["nodes"],
+        "workers": settings["workers"],
+        "threads": settings["threads_per_worker"],
+        "train_size": str(settings["train_size"] or "all"),
+        "split": "test" if folds is None else f"fold {settings['fold']} of {folds}",
+        "seed": settings["seed"],
+    }
+
+
+def runs(all_metrics, measured):
+    """One row per run, identify() first; times in seconds, started and ended since 1970.
+
+    Args:
+        measured: {name of a metric: value} of each run; the first one is the score.
+    """
+    return pd.DataFrame(
+        identify(metrics)
+        | {"score": next(iter(measures.values()))}
+        | measures
+        | {
+            "cores": _cores(metrics),
+            "threads_used": metrics["recipe"]["threads_per_worker"],
+            "precision": metrics["recipe"]["precision"],
+            "memory_format": metrics["recipe"]["memory_format"],
+            "stacked": metrics["stacked"],
+            "loss": metrics["loss"],
+            "train_samples": metrics["train_samples"],
+            "held_out_samples": metrics["held_out_samples"],
+            "held_out_unknown": metrics["held_out_unknown"],
+            "ordered": metrics["ordered"],
+            "grouped": metrics["grouped"],
+            "batch_size": metrics["settings"]["batch_size"],
+            "epochs": len(metrics["epochs"]),
+            "diverged": _diverged(metrics),
+            "parameters": metrics["parameters"],
+            "training_seconds": metrics["training_seconds"],
+            "start_up_seconds": metrics["start_up_seconds"],
+            "cpu_seconds": metrics["cpu_seconds"],
+            "peak_memory_mb": metrics["peak_memory_bytes"] / 1e6,
+            "pinned": metrics["cores"]["pinned"] is not None,
+            "pinned_to": " ".join(map(str, metrics["cores"]["pinned"] or [])),
+            "waited_seconds": metrics["cores"]["waited_seconds"],
+            "contended": metrics["cores"]["contended"],
+            "stopped_seconds": metrics["cores"]["stopped_seconds"],
+            "exclusive": metrics["conditions"]["exclusive"],
+            "cores_of_call": metrics["conditions"]["cores_of_call"],
+            "resumed": metrics["resumed"],
+            "started": metrics["started"],
+            "ended": metrics["ended"],
+            # A run that was resumed has several.
+            "sessions": " ".join(f"{s['started']}-{s['ended']}" for s in metrics["sessions"]),
+            "lasted_seconds": sum(s["ended"] - s["started"] for s in metrics["sessions"])
+            - metrics["cores"]["stopped_seconds"],
+        }
+        | {f"machine_{key}": value for key, value in metrics["machine"].items()}
+        for metrics, measures in zip(all_metrics, measured, strict=True)
+    )
+
+
+def _diverged(metrics):
+    """Where a run diverged, in words; None: it did not."""
+    where = metrics["diverged"]
+    if where is None:
+        return None
+    step = "" if where["step"] is None else f", step {where['step']}"
+    return f"epoch {where['epoch']}{step}, learning rate {where['lr']:.3g}"
+
+
+def epochs(all_metrics):
+    """One row per epoch of each run that did not diverge, of networks; a column of seconds per
+    phase."""
+    rows = [
+        identify(metrics)
+        | {key: value for key, value in epoch.items() if key not in ("phases", "staleness")}
+        | {f"{phase}_seconds": seconds for phase, seconds in epoch["phases"].items()}
+        for metrics in all_metrics
+        if metrics["diverged"] is None and metrics["settings"]["optimizer"]
+        for epoch in metrics["epochs"]
+    ]
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*RUN, *EPOCH])
+
+
+def staleness(all_metrics):
+    """One row per run and staleness: how many updates of an asynchronous strategy had it.
+
+    With several servers, each of them counts its part of an update.
+    """
+    rows = [
+        identify(metrics) | {"staleness": staleness, "updates": updates}
+        for metrics in all_metrics
+        for epoch in metrics["epochs"]
+        for staleness, updates in enumerate(epoch.get("staleness", []))
+    ]
+    names = [*SETTINGS, *REPEAT, "staleness"]
+    return pd.DataFrame(rows, columns=[*names, "updates"]).groupby(names).sum().reset_index()
+
+
+def classes(all_metrics):
+    """One row per class of each run that ended well."""
+    parts = [
+        _of_run(
+            metrics,
+            {
+                "class": metrics["classes"],
+                "samples": np.sum(metrics["confusion"], axis=1),
+                "correct": np.diag(metrics["confusion"]),
+            },
+        )
+        for metrics in all_metrics
+        if metrics["diverged"] is None and metrics["classes"]
+    ]
+    return _below_each_other(parts, ["class", "samples", "correct"])
+
+
+def outputs(all_metrics):
+    """One row per number or label of each run that predicts several and ended well."""
+    parts = [
+        _of_run(metrics, {"output": metrics["output_names"], **_columns(metrics["of_each"])})
+        for metrics in all_metrics
+        if metrics["diverged"] is None and metrics["output_names"]
+    ]
+    return _below_each_other(parts, ["output"])
+
+
+def _columns(records):
+    return {name: [record[name] for record in records] for name in records[0]}
+
+
+def confusion(all_metrics):
+    """One row per run, true and predicted class; pairs without samples only where they agree."""
+    parts = []
+    for metrics in all_metrics:
+        if metrics["diverged"] is None and metrics["classes"]:
+            counts = np.array(metrics["confusion"])
+            names = np.array(metrics["classes"], dtype=object)
+            true, predicted = np.nonzero(counts + np.eye(len(counts)))
+            pairs = {"true": names[true], "predicted": names[predicted]}
+            parts.append(_of_run(metrics, pairs | {"samples": counts[true, predicted]}))
+    return _below_each_other(parts, ["true", "predicted", "samples"])
+
+
+def _of_run(metrics, columns):
+    return pd.DataFrame(identify(metrics) | columns)
+
+
+def _below_each_other(parts, columns):
+    return pd.concat(parts) if parts else pd.DataFrame(columns=[*RUN, *columns])
+
+
+def conditions(runs):
+    """The conditions under which each run was timed, in words; only equal ones compare."""
+    alone = np.where(runs["exclusive"].astype(bool), "alone", "packed")
+    alone = np.where(runs["stacked"].astype(bool), "stacked", alone)
+    return [
+        f"{how}, {processor}, torch {torch}"
+        for how, processor, torch in zip(
+            alone, runs["machine_processor"], runs["machine_torch"], strict=True
+        )
+    ]
+
+
+def without_warm_up(epochs):
+    """The epochs of each run without the first one, unless that is the only one."""
+    return epochs[(epochs["epoch"] > 1) | (epochs.groupby(RUN)["epoch"].transform("max") == 1)]
+
+
+def timed(runs, epochs):
+    """runs with the columns epoch_seconds and samples_per_second, warm-up left out.
+
+    Of the epochs the median: one in which the process was stopped, or disturbed, does not count.
+    """
+    per_epoch = without_warm_up(epochs).groupby(RUN, sort=False)["seconds"].median()
+    merged = runs.merge(per_epoch.rename("epoch_seconds"), on=RUN)
+    return merged.assign(samples_per_second=merged["train_samples"] / merged["epoch_seconds"])
+
+
+def with_elapsed(epochs):
+    """epochs with the column elapsed: seconds of training of the run until the epoch's end."""
+    return epochs.assign(elapsed=epochs.groupby(RUN)["seconds"].cumsum())
+
+
+def learning_curve(epochs, column):
+    """A row per epoch: mean elapsed seconds; mean, low and high of a column over repeated runs.
+
+    Args:
+        epochs: of runs that are repeats of one another, from with_elapsed().
+    """
+    per_epoch = epochs.groupby("epoch")
+    return per_epoch.agg(
+        elapsed=("elapsed", "mean"),
+        mean=(column, "mean"),
+        low=(column, "min"),
+        high=(column, "max"),
+    ).reset_index()
+
+
+def without_pauses(intervals):
+    """A function from seconds since 1970 to seconds since the start, with the pauses cut out.
+
+    Args:
+        intervals: (start, end) of each run, in seconds since 1970; gaps of more than PAUSE between
+            them are cut out.
+    """
+    real, shown = [], []
+    for start, stop in sorted(intervals):
+        if not real:
+            real, shown = [start, start], [0.0, 0.0]
+        if start - real[-1] > PAUSE:
+            real += [start, start]
+            shown += [shown[-1], shown[-1]]
+        if stop > real[-1]:
+            shown[-1] += stop - real[-1]
+            real[-1] = stop
+    return lambda time: np.interp(time, real, shown)
+
+
+def makespan(runs):
+    """Seconds from the start of the first run to the end of the last, pauses cut out."""
+    intervals = [
+        tuple(map(float, session.split("-")))
+        for sessions in runs["sessions"]
+        for session in sessions.split()
+    ]
+    return float(without_pauses(intervals)(runs["ended"].max()))
+
+
+def cores_available(runs):
+    """How many cores the call could use, added up over the machines."""
+    return int(runs.groupby("machine_host")["cores_of_call"].max().sum())
+
+
+def ordered(frame):
+    """The combinations of settings, in the order in which they first appear: the config's."""
+    return frame.drop_duplicates(SETTINGS)[SETTINGS].reset_index(drop=True)
+
+
+def varying(frame, columns=SETTINGS):
+    """The columns with more than one value; the others need not be shown. That an estimator has no
+    schedule is no other one."""
+    values = {column: frame[column] for column in columns}
+    if "schedule" in values:
+        values["schedule"] = values["schedule"].replace(grid.NO_SCHEDULE.label, None)
+    return [column for column, of_column in values.items() if of_column.nunique() > 1]
+
+
+def _cores(metrics):
+    processes = metrics["settings"]["workers"] + metrics["settings"]["servers"]
+    return processes * metrics["recipe"]["threads_per_worker"]

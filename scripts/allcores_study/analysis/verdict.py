@@ -1,0 +1,344 @@
+"""The findings of a study in sentences made from its tables, the bottom line first. No torch."""
+
+import pandas as pd
+
+from allcores_study.analysis import comparison, products, style, tidy
+from allcores_study.analysis.tables import sweep
+from allcores_study.analysis.tables.models import BEST, MISSING, NOT_RANKED, UNDEFINED
+from allcores_study.analysis.wording import (
+    WIDEST,
+    base_of,
+    by_model,
+    comma_separated,
+    comparable,
+    count,
+    left_out,
+    mark,
+    one_of,
+    p_value,
+    possible,
+)
+from allcores_study.config import grid
+
+# Columns of runs.csv that make timings incomparable where they differ -> in words.
+MIXED = {
+    "machine_host": "the machine",
+    "machine_processor": "the processor",
+    "machine_torch": "the version of torch",
+    "exclusive": "whether they were alone on the machine",
+    "pinned": "whether their processes were pinned to cores",
+}
+OPTIMISTIC = "The best of several held-out scores is an optimistic estimate."
+# Findings on models that are not the best, in the order in which they are told.
+OF_OTHERS = {
+    comparison.DIFFERS: "Significantly worse",
+    comparison.NOT_SIGNIFICANT: "No significant difference",
+    comparison.IDENTICAL: "The same in every pair of runs",
+    comparison.UNKNOWN: "Not tested, because the pairs of runs show no spread",
+    NOT_RANKED: "Not ranked, because runs diverged",
+    MISSING: "Not ranked, because runs are missing",
+    UNDEFINED: "Not ranked, because it is not defined in all runs",
+}
+MOST_NAMES = 6  # for each finding
+DISTURBED = "the runs were disturbed"
+
+
+def of_conditions(runs):
+    """Sentences on conditions that differ between runs."""
+    for column, condition in MIXED.items():
+        counts = runs[column].value_counts(sort=False)
+        if len(counts) > 1:
+            words = {True: "yes", False: "no"}
+            values = comma_separated(f"{words.get(v, v)} ({n})" for v, n in counts.items())
+            yield f"The runs differ in {condition}, which affects timings: {values}."
+    if runs["precision"].nunique() > 1:
+        pairs = runs[["model", "precision"]].drop_duplicates().groupby("precision", sort=False)
+        listed = "; ".join(f"{name}: {comma_separated(rows['model'])}" for name, rows in pairs)
+        yield (
+            f"The models were trained in different precisions ({listed}). bf16 rounds, which may "
+            "cost accuracy; `precision: fp32` trains all in it."
+        )
+    unknown = runs[runs["held_out_unknown"] > 0]
+    if len(unknown):
+        yield (
+            f"In {count(len(unknown), 'run')}, held-out samples have a category that no training "
+            f"sample has, {unknown['held_out_unknown'].max():,.0f} at most; it counted as none."
+        )
+    resumed = (runs["sessions"].str.count(" ") > 0).sum()
+    if resumed:
+        yield f"{count(resumed, 'run')} had been interrupted and resumed; their times are sums."
+    stopped = runs.loc[runs["stopped_seconds"] > 0, "stopped_seconds"]
+    if len(stopped):
+        yield (
+            f"{count(len(stopped), 'run')} stood still for up to {stopped.max():.0f} s, as by "
+            "Ctrl-Z or a suspended machine, and went on; whole times contain that, speeds do not."
+        )
+
+
+def of_missing(missing, runs):
+    """Sentences on the runs that failed and on those that diverged."""
+    if len(missing):
+        yield (
+            f"INCOMPLETE: {count(len(missing), 'run')} of {len(missing) + len(runs)} failed and "
+            f"{'is' if len(missing) == 1 else 'are'} missing here, for instance "
+            f"{missing['run'].iloc[0]}; {_why_missing(missing.iloc[0])}."
+        )
+    diverged = runs[runs["diverged"].notna()]
+    if len(diverged):
+        groups = diverged.groupby(["model", "schedule", "strategy"], sort=False)["diverged"]
+        listed = "; ".join(
+            f"{model} ({schedule}) with {strategy}: {count(len(places), 'run')}, the first in "
+            f"{places.iloc[0]}"
+            for (model, schedule, strategy), places in groups
+        )
+        yield f"DIVERGED (the loss became infinite or NaN) and left out below: {listed}."
+
+
+def _why_missing(row):
+    if isinstance(row["log"], str):
+        return f"its log says why: {row['log']}"
+    return "it was not started, because something that it needs had failed"
+
+
+def lead(frames, facts):
+    """What is missing or diverged, and the bottom line."""
+    missing = of_missing(frames["missing"], frames["runs"])
+    return [*missing, *bottom_line(frames, facts)]
+
+
+def sentences(frames, names, facts, notes=()):
+    """The sentences, those of lead() first.
+
+    Args:
+        frames: name of a tidy CSV or table -> its frame.
+        names: of the products that have sentences, in the order of these.
+        facts: products.Facts.
+        notes: on the data.
+    """
+    lines = [
+        *lead(frames, facts),
+        *(f"Please check: {note}." for note in notes),
+        *of_conditions(frames["runs"]),
+    ]
+    for name in names:
+        inputs = frames | {"facts": facts}
+        arguments = {key: inputs[key] for key in products.by_name()[name].inputs_of_sentences}
+        lines += products.load(name).sentences(**arguments)
+    return lines
+
+
+def as_rst(study, lines):
+    """For the report's first page."""
+    # A backslash before characters that reStructuredText would take for markup.
+    plain = [sentence.translate({ord(c): f"\\{c}" for c in "\\*`|_"}) for sentence in lines]
+    return f"**{study}**\n\n" + "\n".join(f"* {sentence}" for sentence in plain) + "\n"
+
+
+def bottom_line(frames, facts):
+    """What was chosen; per model the fastest setups for one run and for many, and what that costs;
+    best scores.
+
+    Where there are no speeds to compare, scores come first.
+    """
+    if "sweep_table" in frames:
+        yield from sweep.chosen(frames["sweep_table"])
+    yield from _speeds(frames, facts)
+    if "models_table" in frames:
+        yield from _best_models(frames["models_table"], facts.metric)
+    elif "accuracy_table" in frames:
+        yield from _best_scores(frames["runs"], facts.metric)
+
+
+def _speeds(frames, facts):
+    differences = frames.get("comparison_table")
+    for names, rows in by_model(frames["speed_table"]):
+        base = base_of(rows, facts)
+        if base is None:
+            yield f"{names}: no comparison of speed: the baseline {facts.baseline} is missing."
+            continue
+        group = comparable(rows, base, facts)
+        if len(group) < 2:
+            if (rows["note"] == tidy.OTHER_CONDITIONS).any():
+                yield (
+                    f"{names}: no comparison of speed: the setups were timed under different "
+                    "conditions."
+                )
+            continue
+        fastest = group.loc[group["samples_per_second"].idxmax()]
+        efficient = group.loc[(group["samples_per_second"] / group["cores"]).idxmax()]
+        cost = ""
+        if fastest.name != base.name and differences is not None:
+            cost = _cost(differences, fastest, facts)
+        for_one = _for_one_run(fastest, base, group, left_out(rows, base, facts, fastest))
+        yield f"{names}: {for_one}{cost} {_for_many_runs(efficient, base, group)}"
+
+
+def _best_models(table, metric):
+    """The best model and schedule on each dataset, and which others differ from it."""
+    shown = tidy.varying(table, ["dataset", "train_size"])
+    named = ["model", *tidy.varying(table, ["schedule"])]  # as "lenet with cosine"
+    for _, group in table.groupby(["dataset", "train_size"], sort=False):
+        first = group.iloc[0]
+        where = f", {style.title(shown, first[shown])}" if shown else ""
+        is_chosen = first["finding"] == BEST and len(group) > 1
+        if first["finding"] != BEST and len(group) > 1:
+            yield f"Held-out {metric}{where}: no model is ranked, since each lacks some scores."
+            continue
+        parts = [f"{'Best held-out' if is_chosen else 'Held-out'} {metric}{where}: "]
+        parts[0] += f"{_title(first[named])}, {_score(first, metric)}."
+        for finding, title in OF_OTHERS.items():
+            rows = group[group["finding"] == finding]
+            names = [
+                f"{_title(row[named])}{_difference(row, metric)}" for _, row in rows.iterrows()
+            ]
+            if names and len(group) > 1:
+                if len(names) > MOST_NAMES:
+                    names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
+                parts.append(f"{title}: {'; '.join(names)}.")
+        yield " ".join([*parts, *([OPTIMISTIC] if is_chosen else [])])
+
+
+def _title(names):
+    """A model, with its schedule where it is named: an estimator has none."""
+    return " with ".join(name for name in names if name != grid.NO_SCHEDULE.label)
+
+
+def _score(row, metric):
+    if pd.isna(row["score"]):
+        is_diverged = row["finding"] == NOT_RANKED
+        return "none: all runs diverged" if is_diverged else "none: not defined in any run"
+    return metric.text(row["score"], 1) + _interval(row["low_95"], row["high_95"], metric)
+
+
+def _interval(low, high, metric):
+    """In brackets; "": there is none, or it says nothing."""
+    if pd.isna(low) or (metric.unit and high - low > WIDEST):
+        return ""
+    return f" (95 % interval: {metric.interval(low, high)})"
+
+
+def _difference(row, metric):
+    """How far a model is from the best one, in brackets; "": that was not tested."""
+    if pd.isna(row["p_corrected"]):
+        return ""
+    text = f"{metric.points(abs(row['difference']), 1)}, corrected {p_value(row['p_corrected'])}"
+    if row["finding"] == comparison.NOT_SIGNIFICANT:
+        text += f"; {possible(row['at_most'], metric)}"
+    return f" ({text})"
+
+
+def _best_scores(runs, metric):
+    """The best score of each model, and the schedules and setups that reach it."""
+    models = ["dataset", "model", "train_size"]
+    groups = runs[runs["score"].notna()].groupby(tidy.SETTINGS, sort=False)
+    rows = [
+        dict(zip(tidy.SETTINGS, settings, strict=True))
+        | {"score": group["score"].mean(), "interval": comparison.interval(group, metric)}
+        | {"repeats": frozenset(zip(group["split"], group["seed"], strict=True))}
+        for settings, group in groups
+    ]
+    if not rows:
+        return
+    table = pd.DataFrame(rows)
+    # Means over unequal sets of folds and seeds do not compare: of each model, those count that are
+    # over as many as any, and over the same ones as the first of these.
+    sizes = table["repeats"].map(len)
+    table = table[sizes == sizes.groupby([table[name] for name in models]).transform("max")]
+    table = table[table["repeats"] == table.groupby(models)["repeats"].transform("first")]
+    shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
+    listed = []
+    for _, group in table.groupby(models, sort=False):
+        best = group["score"].max() if metric.sign > 0 else group["score"].min()
+        ties = group[comparison.without_rounding(group["score"], best, metric) == 0]
+        first = ties.iloc[0]
+        setups = [_setup(row) for _, row in ties.iterrows()]
+        title, interval = style.title(shown, first[shown]), _interval(*first["interval"], metric)
+        listed.append(f"{title} {metric.text(best, 1)}{interval} with {one_of(setups)}")
+    if len(table) == 1:
+        yield f"Held-out {metric}: {listed[0]}."
+        return
+    caution = f" {OPTIMISTIC}" if len(table) > len(listed) else ""
+    yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
+
+
+def _setup(row):
+    is_estimator = row["schedule"] == grid.NO_SCHEDULE.label
+    return style.setup_text(row) if is_estimator else f"{row['schedule']}, {style.setup_text(row)}"
+
+
+def _for_one_run(fastest, base, group, others):
+    """The fastest setup for a single run.
+
+    Args:
+        others: of wording.left_out().
+    """
+    if fastest.name == base.name:
+        if (group["note"] == tidy.CONTENDED).any():
+            return f"which setup is fastest for a single run cannot be said: {DISTURBED}{others}."
+        return f"for a single run, nothing is faster than {_named(base)}{others}."
+    return (
+        f"a single run is fastest with {_named(fastest)}: {fastest['speedup']:.2f} x the speed of "
+        f"{_named(base)}{_doubt(fastest, base, 1, 1)}{others}."
+    )
+
+
+def _named(row):
+    return f"{style.setup_text(row)}{mark(row)}"
+
+
+def _doubt(better, base, divisor, base_divisor):
+    """Why it is uncertain that a setup beats the baseline in samples/s per divisor; or ""."""
+    if min(better["runs"], base["runs"]) == 1:
+        return " (uncertain: too few runs)"
+    if tidy.CONTENDED in (better["note"], base["note"]):
+        return f" (uncertain: {DISTURBED})"
+    is_apart = better["slowest"] / divisor > base["fastest"] / base_divisor
+    return "" if is_apart else " (uncertain: the ranges of the runs overlap)"
+
+
+def _for_many_runs(efficient, base, group):
+    doubt = _doubt_of_many(group)
+    if efficient.name == base.name:
+        return (
+            f"For many runs, {style.setup_text(base)} on {count(base['cores'], 'core')} per run "
+            f"gives the most throughput: run folds and seeds side by side{doubt}."
+        )
+    return (
+        f"For many runs, {style.setup_text(efficient)} gives the most throughput: "
+        f"{efficient['samples_per_second'] / efficient['cores']:,.1f} samples/s per core against "
+        f"{base['samples_per_second'] / base['cores']:,.1f} with {style.setup_text(base)}"
+        f"{_doubt(efficient, base, efficient['cores'], base['cores']) or doubt}."
+    )
+
+
+def _doubt_of_many(group):
+    """Why it is uncertain what holds of many runs side by side; or ""."""
+    if (group["note"] == tidy.CONTENDED).any():
+        return f" (uncertain: {DISTURBED})"
+    if group["conditions"].str.startswith("alone").all():
+        return " (uncertain: each was timed alone; side by side, runs slow one another down)"
+    return ""
+
+
+def _cost(differences, fastest, facts):
+    """How the leading metric of the fastest setup differs from the baseline's."""
+    metric = facts.metric
+    columns = tidy.SPEED_SETTINGS
+    rows = differences[(differences[columns] == fastest[columns].to_numpy()).all(axis=1)]
+    if rows.empty:
+        return ""
+    significant = rows[rows["finding"] == comparison.DIFFERS]
+    if len(significant):
+        row = significant.loc[significant["difference"].abs().idxmax()]
+        direction = "better" if metric.sign * row["difference"] > 0 else "worse"
+        points = metric.points(abs(row["difference"]))
+        return f" Its {metric} is {points} {direction} than with {facts.baseline}."
+    if (rows["finding"] == comparison.IDENTICAL).all():
+        return f" Its {metric} is the same as with {facts.baseline} in every pair of runs."
+    uncertain = rows[rows["finding"] == comparison.NOT_SIGNIFICANT]
+    if len(uncertain):
+        limit = possible(uncertain["at_most"].max(), metric)
+        return (
+            f" Its {metric} does not differ significantly from that with {facts.baseline}; {limit}."
+        )
+    return f" Whether its {metric} differs cannot be tested: the pairs of runs show no spread."

@@ -1,0 +1,178 @@
+"""How names and numbers are written, in sentences and in tables. No torch."""
+
+import functools
+import re
+from dataclasses import dataclass
+
+import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+from allcores_study.analysis import style, tidy
+
+# A possible difference, or an interval, that covers more of all scores than this says nothing.
+WIDEST = 0.5
+
+
+@dataclass(frozen=True)
+class Number:
+    """How the numbers of a column are written: {pattern} of value times factor, and a unit.
+
+    With z in a pattern a zero that is one by rounding has no sign.
+    """
+
+    pattern: str
+    unit: str = ""
+    factor: float = 1.0
+
+    def write(self, value):
+        return self.pattern.format(self.factor * value)
+
+
+def percent(digits, sign=""):
+    return Number(f"{{:{sign}z.{digits}f}}", "points" if sign else "%", 100.0)
+
+
+def number(metric, sign=""):
+    """How values of a metrics.Metric are written, or, with a sign, differences of them.
+
+    Args:
+        sign: of numbers: "+" for all, "-" for negative ones only.
+    """
+    if not metric.unit:
+        return Number(f"{{:{sign}z.4g}}")
+    return Number(f"{{:{sign}z.2f}}", "points" if sign else "%", metric.scale)
+
+
+def seconds(digits):
+    return Number(f"{{:,.{digits}f}}", "s")
+
+
+WHOLE = Number("{:,.0f}")
+TIMES = Number("{:.2f}", "×")  # noqa: RUF001 - a multiplication sign
+RATE = Number("{:,.1f}", "samples/s")
+DIFFERENCE = functools.partial(number, sign="+")
+# Beginnings of columns that are written as without them: "packed_seconds" as "seconds".
+SIDES = re.compile("^(one_by_one|packed|predicted|measured|training|core)_")
+# How the numbers of columns without a kind of their own are written.
+OTHERS = Number("{:.4g}")
+# Column -> how its numbers are written, in all tables, or a function of the leading Metric.
+NUMBERS = {
+    **dict.fromkeys(("nodes", "workers", "cores", "runs", "pairs", "samples"), WHOLE),
+    **dict.fromkeys(("folds", "chosen", "diverged", "reached"), WHOLE),
+    **dict.fromkeys(("score", "standard_deviation", "low_95", "high_95"), number),
+    **dict.fromkeys(("difference", "low", "high"), DIFFERENCE),
+    "at_most": functools.partial(number, sign="-"),
+    **dict.fromkeys(("p", "p_corrected"), Number("{:.3g}")),
+    **dict.fromkeys(("samples_per_second", "slowest", "fastest"), RATE),
+    **dict.fromkeys(("speedup", "over_best", "over_bound"), TIMES),
+    **dict.fromkeys(("efficiency", "utilisation"), percent(0)),
+    **dict.fromkeys(("seconds", "training", "per_1000"), seconds(2)),
+    "epoch_seconds": seconds(3),
+    "core_hours": Number("{:,.3g}", "h"),
+    "epochs": Number("{:.3g}"),
+    "memory": Number("{:,.0f}", "MB"),
+    "sent_mb": Number("{:,.2f}", "MB"),
+    "error": Number("{:+.0f}", "%", 100.0),
+}
+
+
+def formats(table, metrics, own=None, others=OTHERS):
+    """How the numbers of a table are written: {column: Number}; other columns are texts.
+
+    Args:
+        metrics: the metrics.Metric objects of the study, the leading one first.
+        own: the columns that this table writes otherwise than NUMBERS.
+        others: of columns that neither names.
+    """
+    known = NUMBERS | {metric.name: number(metric) for metric in metrics} | (own or {})
+    found = {}
+    for name in table.columns.difference([*tidy.LABELS, "threads"], sort=False):
+        kind = known.get(name, known.get(SIDES.sub("", name)))
+        if kind:
+            found[name] = kind(metrics[0]) if callable(kind) else kind
+        elif _is_of_numbers(table[name]):
+            found[name] = others
+    return found
+
+
+def _is_of_numbers(values):
+    """Whether a column has numbers; an empty one is taken for one of texts."""
+    return is_numeric_dtype(values) and not is_bool_dtype(values) and values.notna().any()
+
+
+def p_value(value):
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
+
+
+def comma_separated(values):
+    return ", ".join(map(str, values))
+
+
+def one_of(values, most=3):
+    """Equally good alternatives in words: "a, or b, or 3 others"."""
+    others = [f"{len(values) - most} others"] if len(values) > most + 1 else values[most:]
+    return ", or ".join([*values[:most], *others])
+
+
+def count(number, noun):
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def by_model(table):
+    """(what is trained, its rows) for each model, dataset, schedule and size in the table."""
+    columns = [c for c in ("model", "dataset", "schedule", "train_size") if c in table]
+    shown = ["model", *tidy.varying(table, [c for c in columns if c != "model"])]
+    for names, group in table.groupby(shown, sort=False):
+        yield style.title(shown, names), group
+
+
+def mark(row):
+    return "" if pd.isna(row["note"]) else f" ({row['note']})"
+
+
+def base_of(group, facts):
+    """The row of the baseline with the fewest cores; None: it is missing."""
+    base = group[group["strategy"] == facts.baseline].sort_values("cores", kind="stable")
+    return None if base.empty else base.iloc[0]
+
+
+def possible(limit, metric):
+    """How large a difference is possible, in words: they say nothing of one that no score has."""
+    least, most = (0, 1) if metric.unit else metric.bounds
+    if None not in (least, most) and limit > WIDEST * (most - least):
+        return "the runs are too few to say how much it may differ"
+    return f"the 95 % interval reaches {metric.points(limit, 1)}"
+
+
+def comparable(group, base, facts):
+    """The rows of a model that compare with a baseline: timed under the same conditions, and other
+    than those that compute just what the baseline does."""
+    return group[(group["note"] != tidy.OTHER_CONDITIONS) & ~_repeats(group, base, facts)]
+
+
+def _repeats(group, base, facts):
+    """Which rows compute just what the baseline does: a lone worker of a strategy that then has
+    nobody to exchange with, with as many threads."""
+    if base["strategy"] not in facts.alone or base["workers"] > 1:
+        return pd.Series(False, group.index)
+    is_lone = group["strategy"].isin(facts.alone) & (group["workers"] == 1)
+    return is_lone & (group["threads"] == base["threads"]) & (group.index != base.name)
+
+
+def left_out(group, base, facts, fastest):
+    """A sentence on rows that were timed to be faster than the fastest of comparable(); or ""."""
+    faster = group[group["samples_per_second"] > fastest["samples_per_second"]]
+    is_other = faster["note"] == tidy.OTHER_CONDITIONS
+    repeats, others = faster[_repeats(faster, base, facts) & ~is_other], faster[is_other]
+    parts = []
+    if len(repeats):
+        most = repeats.loc[repeats["samples_per_second"].idxmax()]
+        ratio = most["samples_per_second"] / base["samples_per_second"]
+        parts.append(
+            f"{style.setup_text(most)} computes the same as {style.setup_text(base)} and was timed "
+            f"at {ratio:.2f} x: so much do runs vary"
+        )
+    if len(others):
+        names = comma_separated(style.setup_text(row) for _, row in others.iterrows())
+        parts.append(f"timed under other conditions and left out: {names}")
+    return f" ({'; '.join(parts)})" if parts else ""

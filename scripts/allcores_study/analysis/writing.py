@@ -1,0 +1,271 @@
+"""Write the files of a study: tidy CSVs, tables and figures, and pages, each self-contained."""
+
+import functools
+import os
+import re
+import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from html import escape
+from multiprocessing import get_context
+from pathlib import Path
+
+import jinja2
+import pandas as pd
+import yaml
+
+from allcores.machine import lifetime
+from allcores_study.analysis import collect, methods, products, style, tidy, verdict, wording
+from allcores_study.analysis.selection import SWEPT_COLUMN
+
+TEMPLATES = Path(__file__).parent / "templates"
+# The page opens with at most so many sentences and figures.
+LEAD, LEADING = 4, 3
+# Markup of reStructuredText in captions -> HTML.
+MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
+
+
+def write(study, again, cores=1):
+    """Write all files of a Study: tidy CSVs, tables, figures, and a page that shows them.
+
+    Args:
+        study: a study.Study.
+        again: the command that makes all of this again, to be shown.
+        cores: how many figures are drawn at once.
+
+    Raises:
+        ValueError: a result is damaged, or belongs to another run than the config's.
+        OSError: a file cannot be read or written.
+    """
+    folder = Path(study.place)
+    folder.mkdir(parents=True, exist_ok=True)
+    made_of = study.made_of  # before a metric of the user's is loaded, which may change sys.path
+    frames = collect.of_study(study)
+    predictions = frames.pop("predictions")
+    predictions.to_parquet(study.predictions, index=False)
+    for name, frame in frames.items():
+        frame.to_csv(study.tidy[name], index=False)
+    frames = {name: tidy.read(path) for name, path in (study.tidy | study.csvs_of_other).items()}
+    frames |= {"predictions": predictions, "facts": study.facts}
+    (folder / "captions").mkdir(exist_ok=True)
+    for product in study.products:
+        caption = study.facts.filled(product.caption)
+        (folder / "captions" / f"{product.name}.rst").write_text(caption + "\n")
+    for product in study.products:
+        if product.kind == "table":
+            frames[product.name] = _write_table(product, frames, folder)
+    figures = [product for product in study.products if product.kind == "figure"]
+    _write_figures(figures, frames, folder, cores)
+    sentences = _write_report(study, frames, again)
+    print(*sentences, sep="\n")
+    (folder / "verdict.rst").write_text(verdict.as_rst(study.name, sentences))
+    study.write_made(made_of)
+
+
+def _write_table(product, frames, folder):
+    """Write a table as CSV and HTML; returns it as it is read."""
+    table = products.load(product.name).table(**{name: frames[name] for name in product.inputs})
+    stem = folder / product.name
+    table.to_csv(f"{stem}.csv", index=False)
+    Path(f"{stem}.html").write_text(of_table(product, table, frames["facts"]))
+    return tidy.read(f"{stem}.csv")
+
+
+def _write_figures(figures, frames, folder, cores):
+    """Write figures as PNG and SVG, in as many processes forked from this one as there are cores.
+
+    Raises:
+        ValueError: such a process was killed.
+    """
+    for product in figures:  # here, so that fingerprint.loaded() sees what they import
+        products.load(product.name)
+    # Forked processes inherit the frames; the arguments of each task would be pickled.
+    forked = get_context("fork"), _keep, (frames, folder, os.getpid())
+    figures = figures[::-1]  # the last ones take longest
+    try:
+        with ProcessPoolExecutor(cores, *forked) as pool:
+            for product, seconds in zip(figures, pool.map(_write_figure, figures), strict=True):
+                print(f"{seconds:5.2f} s  {product.name}", flush=True)
+    except BrokenProcessPool:
+        raise ValueError("a process that drew figures was killed; is memory short?") from None
+
+
+DRAWN = {}  # the frames and the folder, in a process that draws
+
+
+def _keep(frames, folder, parent):
+    """Begin a process that draws figures from these frames."""
+    lifetime.die_with_parent(parent)
+    DRAWN.update(frames=frames, folder=folder)
+
+
+def _write_figure(product):
+    """Write a figure as PNG and SVG; returns the seconds that it took."""
+    began = time.perf_counter()
+    inputs = {name: DRAWN["frames"][name] for name in product.inputs}
+    is_empty = next(iter(inputs.values())).empty
+    figure = style.empty() if is_empty else products.load(product.name).figure(**inputs)
+    style.save(figure, DRAWN["folder"] / product.name)
+    return time.perf_counter() - began
+
+
+def _write_report(study, frames, again):
+    """Write the page of a study.Study; its figures must already be there as SVG.
+
+    Args:
+        frames: name of a tidy CSV or table -> its frame.
+        again: the command that makes all of this again.
+
+    Returns:
+        The sentences of the verdict.
+    """
+    facts = study.facts
+    names = [product.name for product in study.products if product.inputs_of_sentences]
+    sentences = verdict.sentences(frames, names, facts, study.notes)
+    lead = verdict.lead(frames, facts)[:LEAD]
+    blocks = _blocks(Path(study.place), frames, study.products, facts)
+    candidates = [block for block in blocks if block["leading"]]
+    leading = sorted(candidates, key=lambda block: block["leading"])[:LEADING]
+    others = [block for block in blocks if block not in leading]
+    page = _page(
+        "report",
+        title=facts.study,
+        lead=list(map(_in_html, lead)),
+        details=list(map(_in_html, sentences[len(lead) :])),
+        leading=leading,
+        opens_with_figure=bool(leading) and leading[0]["section"] == "speed",
+        sections=[
+            {"name": name, "blocks": [block for block in others if block["section"] == name]}
+            for name in _section_names(leading, others)
+        ],
+        methods=methods.table(frames, study.named_runs, facts, study.infos),
+        config=yaml.safe_dump(study.config_part, sort_keys=False),
+        citation=methods.BIBTEX,
+        again=again,
+    )
+    Path(study.page).write_text(page)
+    return sentences
+
+
+def _section_names(leading, others):
+    """The sections of the other blocks, that of the first leading block before the others."""
+    names = {block["section"] for block in others}
+    first = [block["section"] for block in leading[:1] if block["section"] in names]
+    return list(dict.fromkeys([*first, *sorted(names)]))
+
+
+def _in_html(sentence):
+    return re.sub("`(.+?)`", r"<code>\1</code>", escape(sentence, quote=False))
+
+
+def _blocks(folder, frames, study_products, facts):
+    """The blocks of the page: figures with the tables they show, and tables without a figure."""
+    sheets = {
+        product.name: sheet(product, frames[product.name], facts)
+        for product in study_products
+        if product.kind == "table" and len(frames[product.name])
+    }
+    blocks, shown = [], set()
+    for product in study_products:
+        if product.kind == "figure":
+            names = {product.name.replace("_figure", "_table"), *product.inputs} & sheets.keys()
+            drawing = _inline((folder / f"{product.name}.svg").read_text(), product.name)
+            tables = [sheets[name] for name in sorted(names)]
+            blocks.append(described(product, facts) | {"svg": drawing, "tables": tables})
+            shown |= names
+    alone = [sheet for name, sheet in sheets.items() if name not in shown]
+    return sorted([*blocks, *alone], key=lambda block: block["order"])
+
+
+def described(product, facts):
+    """What a page says of a product: its title, section and caption; for a paper also a label that
+    no other study has, and the first sentence of the caption."""
+    plain = facts.filled(product.caption)
+    caption, paper = escape(plain, quote=False), re.split(r"[.;:] ", plain, maxsplit=1)[0]
+    for markup, tag in MARKUP.items():
+        caption = re.sub(markup, rf"<{tag}>\1</{tag}>", caption)
+        paper = re.sub(markup, r"\1", paper)
+    label = re.sub(r"[^\w-]+", "-", f"{facts.study}-{product.name.replace('_', '-')}")
+    keys = ("name", "title", "section", "order", "leading")
+    described = {key: getattr(product, key) for key in keys}
+    return described | {"caption": caption, "label": label, "paper": paper.rstrip(".")}
+
+
+def sheet(product, frame, facts, is_whole=False):
+    """The argument of the templates' macro `sheet`: a table with its title and caption.
+
+    Args:
+        is_whole: whether all columns are shown at once, not those first in which rows are compared.
+    """
+    module = products.load(product.name)
+    compared = getattr(module, "COMPARED", None)
+    if compared and not is_whole:
+        compared += tuple(metric.name for metric in facts.metrics)
+        swept = [name for name in frame if name.startswith(SWEPT_COLUMN)]
+        compared += tuple(tidy.varying(frame, swept))
+    own, others = getattr(module, "NUMBERS", {}), getattr(module, "OTHERS", wording.OTHERS)
+    formats = wording.formats(frame, facts.metrics, own, others)
+    return described(product, facts) | cells(frame, formats, None if is_whole else compared)
+
+
+def cells(frame, formats, compared=None):
+    """Heads and rows of a table in HTML.
+
+    Args:
+        formats: column -> wording.Number; other columns are texts. Missing values are left empty.
+        compared: the columns to show at first, with those settings in which the rows differ; None:
+            all.
+    """
+    same = [name for name in tidy.SETTINGS if name in frame and frame[name].nunique() == 1]
+    shared = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
+    shown = frame.drop(columns=same)
+    first = [*shown] if compared is None else [*tidy.SETTINGS, *compared]
+    heads = [
+        {
+            "name": name.removeprefix("swept_").replace("_", " "),
+            "unit": formats[name].unit if name in formats else "",
+            "classes": " ".join(
+                [*(["number"] if name in formats else []), *([] if name in first else ["more"])]
+            ),
+        }
+        for name in shown
+    ]
+    columns = [_cells(shown[name], formats.get(name)) for name in shown]
+    return {
+        "shared": shared,
+        "heads": heads,
+        "rows": [list(zip(cells, heads, strict=True)) for cells in zip(*columns, strict=True)],
+        "has_more": any("more" in head["classes"] for head in heads),
+    }
+
+
+def _cells(values, number):
+    """The text of each value, and the value to sort by."""
+    return [
+        {"text": "", "value": ""}
+        if pd.isna(value)
+        else {"text": number.write(value) if number else str(value), "value": value}
+        for value in values
+    ]
+
+
+@functools.cache
+def _templates():
+    return jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True)
+
+
+def _page(template, **values):
+    """A self-contained page made from one of the templates."""
+    return _templates().get_template(f"{template}.html").render(**values)
+
+
+def of_table(product, frame, facts):
+    """The page of one table."""
+    return _page("page", title=product.title, table=sheet(product, frame, facts, is_whole=True))
+
+
+def _inline(svg, name):
+    """An SVG file as part of a page with others: its ids get the name as a prefix."""
+    svg = re.sub("<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{name}-', svg)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)

@@ -1,0 +1,106 @@
+"""Commands: calls of snakemake, and the flags of programs that take a config as it does."""
+
+import argparse
+import os
+import shlex
+from pathlib import Path
+
+from allcores_study import programs, yaml_files
+from allcores_study.campaign import warm_start
+from allcores_study.config import registry
+
+# Set by profiles/allocation.sh: how many CPUs SLURM counts in a core, its hardware threads.
+CORE_CPUS = "ALLCORES_CORE_CPUS"
+
+
+def again(files, pairs, snakefile):
+    """The command that makes all of this again, from this folder.
+
+    Args:
+        files: the files that --configfile gave.
+        pairs: the KEY=VALUE texts that --config gave.
+        snakefile: that was called.
+    """
+    words = programs.snakemake().split()
+    is_found = any(Path(place, "Snakefile").exists() for place in (".", "workflow"))
+    if not is_found and programs.RUN not in os.environ:
+        words += ["-s", os.path.relpath(snakefile)]
+    words += ["--cores", "all"]
+    for file in files:
+        words += ["--configfile", os.path.relpath(file)]
+    for pair in pairs:
+        words += ["--config", pair]
+    return shlex.join(words)
+
+
+def cores_flag(cores):
+    """The flag of this call, or of the batch job that it is in, that asks for so many cores."""
+    if "SLURM_JOB_ID" in os.environ:
+        return f"--cpus-per-task {cores * int(os.environ.get(CORE_CPUS, '1'))}"
+    return f"--cores {cores}"
+
+
+def quoted(*words):
+    """The command of these words, for the shell."""
+    return shlex.join(map(str, words))
+
+
+def of_program(name, warm, *arguments):
+    """The call of scripts/NAME, for the shell; see warm_start.command()."""
+    return quoted(*warm_start.command(programs.PROGRAMS / name, warm), *arguments)
+
+
+def srun(run, memory_mb):
+    """What calls a program once on each node of a SLURM job, before the program."""
+    limits = [f"--cpus-per-task={run.cores_on_node}", f"--mem={memory_mb}"]
+    ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
+    nodes = [f"--nodes={run.nodes}", f"--ntasks={run.nodes}", "--ntasks-per-node=1"]
+    return ["srun", *nodes, *limits, *ends]
+
+
+def config_parser(description):
+    """An argparse.ArgumentParser with the config flags of snakemake."""
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add(
+        "--configfile",
+        nargs="+",
+        type=Path,
+        default=[registry.CONFIG],
+        metavar="FILE",
+        help="as for snakemake (default: config/config.yaml)",
+    )
+    add("--config", nargs="+", default=[], metavar="KEY=VALUE", help="as for snakemake")
+    return parser
+
+
+def read_config(files, cores=None, pairs=()):
+    """The config in YAML files, merged as Snakemake does, its sweeps expanded.
+
+    Args:
+        files: later ones override earlier ones.
+        cores: number of cores that the runs will share; None: unknown.
+        pairs: the KEY=VALUE texts that --config gave.
+
+    Raises:
+        ValueError: it cannot be run; a line per finding.
+        OSError: a file cannot be read.
+    """
+    from snakemake.utils import update_config  # here, as --help does without
+
+    from allcores_study.campaign import snakemake_internals
+    from allcores_study.config import checks, schema, sweeps
+
+    config = dict(schema.defaults())
+    for file in files:
+        update_config(config, yaml_files.read(file))
+    if pairs:
+        update_config(config, yaml_files.typed(snakemake_internals.parsed_pairs(pairs)))
+    problems = checks.findings(config, files, cores)
+    if problems:
+        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
+    return sweeps.expanded(config)

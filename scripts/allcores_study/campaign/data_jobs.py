@@ -1,0 +1,50 @@
+"""What the rules of data.smk call: datasets and folds."""
+
+from snakemake.io import ancient
+
+from allcores_study.campaign import commands
+from allcores_study.campaign.warm_start import PANDAS
+from allcores_study.config import grid
+from allcores_study.config.run import folds_file
+
+
+class DataJobs:
+    """The datasets and folds of a config as jobs, looked up by the wildcards of their marks.
+
+    Args:
+        call: call.Call.
+    """
+
+    def __init__(self, call):
+        self.call, self.config, self.folder = call, call.merged_config, call.folder
+
+    def inputs_of_folds(self, wildcards):
+        """The dataset; a job of a cluster finds it there."""
+        mark = self.call.ledger.dataset(wildcards.dataset) if self.call.is_main else None
+        return [ancient(mark)] if mark else []
+
+    def prepare_command(self, wildcards, output):
+        """The call of scripts/prepare_dataset.py, for the shell."""
+        return commands.of_program(
+            "prepare_dataset.py",
+            self.call.warm(PANDAS),
+            *["--settings", grid.choice(self.config, "datasets", wildcards.dataset).to_json()],
+            *["--downloads", self.config["downloads"]],
+            *["--output", self.folder.dataset(wildcards.dataset)],
+            *["--mark", output[0]],
+        )
+
+    def assign_command(self, wildcards, output):
+        """The call of scripts/assign_folds.py, for the shell."""
+        count, seed = int(wildcards.folds), int(wildcards.seed)
+        inner, place = int(getattr(wildcards, "inner", 0)), self.folder.dataset(wildcards.dataset)
+        return commands.of_program(
+            "assign_folds.py",
+            self.call.warm(PANDAS),
+            *["--data", place],
+            *["--folds", count],
+            *["--seed", seed],
+            *(["--inner", inner] if inner else []),
+            *["--output", f"{place}/{folds_file(count, seed, inner)}"],
+            *["--mark", output[0]],
+        )

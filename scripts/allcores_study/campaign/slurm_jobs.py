@@ -1,0 +1,188 @@
+"""The jobs that are submitted to SLURM: what stands in their way, and how each has ended."""
+
+import contextlib
+import sys
+from collections import Counter
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from allcores_study.campaign import snakemake_internals as internals
+from allcores_study.watching import slurm
+from allcores_study.watching.closing import stop_at
+
+# Looks at which SLURM knew nothing of a job before it is judged by its results.
+LOOKS = 2
+DONE = "(100%) done"  # what the snakemake in a job says last
+MORE, MOST = 10, 60  # seconds by which looks become rarer as long as no job ends, up to so many
+
+
+def take_over(workflow, jobs, logs, logger, has_results):
+    """Before the first job: end the call if jobs cannot be submitted; else submit and watch them
+    in a way that outlives outages, limits and a short memory of SLURM's.
+
+    Args:
+        jobs: those that will be submitted.
+        logs: the folder for the files that SLURM writes.
+        logger: Snakemake's.
+        has_results: see Watch.
+    """
+    stop_at(list(slurm.unusable()), "Jobs cannot be submitted from here")
+    executor = internals.executor(workflow)
+    if not hasattr(executor, "follow"):
+        stop_at(["executor: found slurm; expected allcores-slurm, as in profiles/slurm"])
+    watch = Watch(logger, executor.first_pause, has_results)
+    executor.follow(logs, watch, Submission(workflow, logger))
+    earlier = list(slurm.still_there(jobs, logs))
+    stop_at(earlier, "SLURM still has jobs of an earlier call")
+
+
+def cancel(workflow):
+    """Cancel the jobs that SLURM has, and say which it may still have where it does not answer.
+
+    Snakemake itself overlooks those whose state it is just asking for.
+    """
+    executor = internals.executor(workflow)
+    try:
+        executor.cancel_jobs(executor.active_jobs)
+    except WorkflowError:
+        numbers = " ".join(_numbers(executor))
+        print(f"SLURM does not answer; it may still have jobs: scancel {numbers}", file=sys.stderr)
+
+
+def cancel_pending(workflow):
+    """Cancel those of a call's jobs that SLURM has not begun."""
+    if numbers := _numbers(internals.executor(workflow)):
+        slurm.cancel_pending(numbers)
+
+
+def _numbers(executor):
+    """The numbers, as texts, that SLURM has given to jobs that have not ended."""
+    return [job.external_jobid for job in executor.active_jobs]
+
+
+class Submission:
+    """What the executor asks where a job is not submitted; says why jobs wait when that changes.
+
+    Args:
+        workflow: Snakemake's.
+        logger: Snakemake's.
+    """
+
+    is_transient = staticmethod(slurm.is_transient)
+
+    def __init__(self, workflow, logger):
+        self.workflow, self.logger, self.told = workflow, logger, None
+
+    def is_told_to_end(self):
+        is_finishing = internals.is_told_to_finish(self.workflow)
+        return is_finishing or internals.is_told_to_leave(self.workflow)
+
+    def tell(self, text):
+        """Say what sbatch said, unless it was the same the last time."""
+        reason = text.strip().splitlines()[-1] if text.strip() else "no reason was given"
+        if reason != self.told:
+            self.told = reason
+            self.logger.warning(f"SLURM takes no more jobs for now; they wait: {reason}")
+
+
+class Watch:
+    """Looks at the jobs of a call, as the executor's follow() has it.
+
+    A job that SLURM does not know any more has ended: squeue forgets jobs after MinJobAge, which
+    may be while this process was stopped. It, and one that SLURM says has ended badly, is judged by
+    its results, then by its log.
+
+    Args:
+        logger: Snakemake's.
+        pause: seconds between two looks at first.
+        has_results: function of a job of Snakemake: whether its results are there and right.
+    """
+
+    def __init__(self, logger, pause, has_results):
+        self.logger, self.pause, self.has_results = logger, pause, has_results
+        self.answers, self.reasons = True, set()  # why jobs were pending when that was last told
+        self.longest = max(1, min(MOST, slurm.seconds_remembered() // 3))
+        self.unknown = {}  # number of a job -> looks at which SLURM did not know it
+
+    async def __call__(self, executor, jobs):
+        """Yield those of the executor's jobs that have not ended, and report the others."""
+        async with executor.status_rate_limiter:
+            states = slurm.all_states() if jobs else {}
+        if (states is not None) != self.answers:
+            self.answers = states is not None
+            self.logger.warning(
+                "SLURM answers again"
+                if self.answers
+                else "SLURM does not answer; it is asked again"
+            )
+        self._tell_reasons(jobs, states or {})
+        have_ended = False
+        for job in jobs:
+            if self._has_ended(executor, job, states):
+                have_ended = True
+            else:
+                yield job
+        pause = self.pause if have_ended else executor.next_seconds_between_status_checks + MORE
+        executor.next_seconds_between_status_checks = min(pause, self.longest)
+
+    def _tell_reasons(self, jobs, states):
+        """Say why jobs are pending, each time the reasons change."""
+        found = [_state(job, states) for job in jobs]
+        counts = Counter(reason for state, reason in found if state == "PENDING")
+        del counts["None"]  # SLURM has not looked at it yet
+        if counts.keys() - self.reasons:
+            listed = ", ".join(f"{count} for {reason}" for reason, count in counts.items())
+            self.logger.warning(f"Jobs pending in SLURM: {listed}")
+        self.reasons = set(counts)
+
+    def _has_ended(self, executor, job, states):
+        """Whether a job has ended; if so, it is reported.
+
+        Args:
+            states: of slurm.all_states().
+        """
+        if states is None:
+            return False
+        number, log = job.external_jobid, job.aux.get("slurm_logfile")
+        state, _ = _state(job, states)
+        self.unknown[number] = 0 if state else self.unknown.get(number, 0) + 1
+        is_forgotten = self.unknown[number] == LOOKS
+        # A job may be ended, as at its time limit, after its runs: their results count.
+        if (is_forgotten or state in slurm.ENDED_BADLY) and self._has_ended_well(job):
+            state = "COMPLETED"
+        if state == "COMPLETED":
+            executor.report_job_success(job)
+            with contextlib.suppress(OSError):
+                log.unlink()
+                log.parent.rmdir()
+                log.parent.parent.rmdir()
+        elif is_forgotten or state in slurm.ENDED_BADLY:
+            state = state or "forgotten by SLURM"
+            text = f"SLURM's job {number} ended with the state {state}{_said(log)}. "
+            executor.report_job_error(job, msg=text, aux_logs=[str(log)])
+        else:
+            return False
+        return True
+
+    def _has_ended_well(self, job):
+        if self.has_results(job.job):
+            return True
+        with contextlib.suppress(OSError):
+            return DONE in job.aux["slurm_logfile"].read_text(errors="replace")
+        return False
+
+
+def _said(log):
+    """What SLURM itself says in the log of a job, such as that it took too much memory."""
+    lines = []
+    with contextlib.suppress(OSError, TypeError):  # there is none
+        lines = Path(log).read_text(errors="replace").splitlines()
+    errors = [line for line in lines if line.startswith(("slurmstepd: error: ", "srun: error: "))]
+    return f": {errors[-1]} ({log})" if errors else ""
+
+
+def _state(job, states):
+    """(state, reason for it) of a job by slurm.all_states(); (None, ""): it is not there."""
+    number = job.external_jobid
+    return states.get(number) or states.get(number.partition("_")[0]) or (None, "")

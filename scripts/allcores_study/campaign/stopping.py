@@ -1,0 +1,68 @@
+"""How a call is told to stop: by Ctrl-C, by SIGTERM, by a terminal that is closed."""
+
+import os
+import queue
+import signal
+import sys
+import threading
+
+from allcores_study.campaign import snakemake_internals as internals
+
+
+def exit_by_interrupt():
+    """From now on, before any job runs, SIGINT and SIGHUP end this process without a traceback or
+    a lock that stays."""
+    for number in (signal.SIGINT, *_unless_ignored(signal.SIGHUP)):
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
+
+
+def finish_by_signals(workflow, notice, tell, cancel_pending=None):
+    """From now on, SIGTERM, SIGINT and SIGHUP let running jobs end and start no other.
+
+    A terminal sends Ctrl-C to the jobs, too, and SIGHUP when it is closed: they save and stop.
+    Those on a cluster hear nothing of it, so that SIGINT, or a second signal, cancels them.
+
+    Snakemake's handlers may hang: that of SIGTERM takes a lock that the interrupted main thread
+    may hold, and a KeyboardInterrupt may leave one locked for good. So a thread does it; it gets
+    the signals by a queue whose put() is reentrant.
+
+    Args:
+        workflow: Snakemake's.
+        notice: is called at once when such a signal comes.
+        tell: logs a text; is called by a thread.
+        cancel_pending: cancels the jobs that a cluster has not begun; None: there is no cluster.
+    """
+    numbers = queue.SimpleQueue()
+
+    def end():
+        while True:
+            number = numbers.get()
+            is_again = internals.is_told_to_finish(workflow)
+            if cancel_pending and (number == signal.SIGINT or is_again):
+                tell("Stopping: the jobs that SLURM has are cancelled")
+                internals.leave_running_jobs(workflow)
+            elif cancel_pending:
+                tell("Stopping: jobs that run end, no other begins; Ctrl-C cancels them")
+                internals.finish_running_jobs(workflow)
+                cancel_pending()
+            else:
+                how = "end" if number == signal.SIGTERM else "save and end"
+                tell(f"Stopping: running jobs {how}, no other begins")
+                internals.finish_running_jobs(workflow)
+
+    def handle(number, frame):
+        notice()
+        if number == signal.SIGHUP and os.getsid(0) == os.getpid():
+            # When a terminal is closed, only the leader of its session gets the signal.
+            signal.signal(number, signal.SIG_IGN)
+            os.killpg(0, number)
+        numbers.put(number)
+
+    threading.Thread(target=end, daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM, *_unless_ignored(signal.SIGHUP)):
+        signal.signal(number, handle)
+
+
+def _unless_ignored(number):
+    """[a signal], or [] where it is ignored, as under nohup."""
+    return [] if signal.getsignal(number) == signal.SIG_IGN else [number]

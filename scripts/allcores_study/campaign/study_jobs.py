@@ -1,0 +1,181 @@
+"""What the rules of report.smk call: choices between candidates, and the reports of studies."""
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from allcores.machine import lifetime
+from allcores_study import programs
+from allcores_study.analysis import suggestions
+from allcores_study.analysis.study import Study
+from allcores_study.campaign import commands
+from allcores_study.campaign.warm_start import PANDAS
+from allcores_study.watching import closing
+
+
+class StudyJob(Study):
+    """The job that makes all results of a study: tables, figures, report.
+
+    Args:
+        call: call.Call.
+        name: the study's.
+        table: the grid.Table, without the runs that it does without.
+    """
+
+    def __init__(self, call, name, table):
+        super().__init__(call.config, table, call.folder, name)
+        self.call = call
+
+    def inputs(self, wildcards):
+        """The marks of what is made first: other studies, data, choices and runs."""
+        marks = [job.mark for job in self._others]
+        marks += map(self.call.ledger.dataset, self.config["studies"][self.name]["datasets"])
+        marks += map(self.call.ledger.choice, self.selections)
+        paths = [] if self.selections else self.paths
+        marks += self.call.runs.request([*paths, *self.call.selections.members(self.selections)])
+        return self.call.runs.as_inputs(marks)
+
+    @property
+    def _others(self):
+        """The job of the study that this one is compared with, if there is one."""
+        other = self.config["studies"][self.name].get("against")
+        return [job for job in self.call.studies if job.name == other]
+
+    @functools.cached_property
+    def mark(self):
+        """The mark of its results."""
+        return self.call.ledger.report(self, [job.mark for job in self._others])
+
+    @property
+    def other_formats(self):
+        """The files of tables and figures that Snakemake's report does not show."""
+        names = [name for product in self.products for name in product.files[1:]]
+        return [f"{self.place}/{name}" for name in names] + [self.predictions]
+
+    @property
+    def marks(self):
+        """{"mark": the mark}, for the outputs of a rule; jobs of a cluster make no report."""
+        return {"mark": self.mark} if self.call.is_main and self.mark else {}
+
+    def command(self, again, mark):
+        """The call of scripts/report.py, for the shell.
+
+        Args:
+            again: the command that makes all of this again.
+            mark: of its results; None: they are valid without one.
+        """
+        arguments = [*self.arguments(again), *(["--mark", mark] if mark else [])]
+        return commands.of_program("report.py", self.call.warm(PANDAS), *arguments)
+
+    def arguments(self, again):
+        """Those of scripts/report.py."""
+        return [
+            *["--config", self.folder.config(self.config)],
+            *["--study", self.name],
+            *["--again", again],
+            *(["--without-missing"] if self.table.missing else []),
+        ]
+
+
+class SelectionJobs:
+    """The choices between candidates as jobs, looked up by the paths of their Selections.
+
+    Args:
+        call: call.Call.
+    """
+
+    def __init__(self, call):
+        self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
+
+    def inputs(self, wildcards):
+        """The mark of the choice before, and those of the runs that are compared."""
+        selection = self.table.choices[wildcards.selection]
+        earlier = [self.call.ledger.choice(selection.previous)] if selection.previous else []
+        marks = [*earlier, *self.call.runs.request(self._compared(selection))]
+        return self.call.runs.as_inputs(marks)
+
+    def members(self, selections):
+        """Paths of all runs that Selections on the last rung need, or Slots where a choice is made
+        first."""
+        for selection in selections:
+            for rung in selection.rungs:
+                yield from self._compared(rung)
+            is_known = self._is_known(selection)
+            yield from [self.folder.chosen_path(selection)] if is_known else selection.slots
+
+    def _is_known(self, selection):
+        """Whether a choice need not be made, nor made again."""
+        return self.call.ledger.is_valid(selection) and not self.call.runs.is_forced
+
+    def _compared(self, selection):
+        """Paths, or Slots, of the runs that a Selection compares."""
+        if selection.previous and not self._is_known(selection.previous):
+            return selection.previous.slots
+        return self.call.ledger.compared(selection)
+
+    def path_in(self, slot):
+        """The path of the run in a Slot of a choice that is made, with its suggested values if it
+        has any; None: there is none, as so many candidates were not kept.
+
+        Raises:
+            ValueError: the choice cannot be read.
+        """
+        choice = self.table.choices[slot.choice]
+        following = self.following.get(slot.choice)
+        for rung in [following] if following else choice.rungs:
+            suggestions.fill_in(self.config, self.table, rung, self.folder)
+        labels = self.folder.kept_labels(choice)
+        if labels is None:
+            raise ValueError(f"{self.folder.selection(choice.path)} cannot be read")
+        return choice.path_in(slot, labels)
+
+    @functools.cached_property
+    def following(self):
+        """Path of a Selection -> the one on the next rung."""
+        choices = self.table.choices.values()
+        return {choice.previous.path: choice for choice in choices if choice.previous}
+
+    def command(self, path, mark):
+        """The call of scripts/select_candidate.py, for the shell."""
+        selection = self.table.choices[path]
+        return commands.of_program(
+            "select_candidate.py",
+            self.call.warm(PANDAS),
+            *["--config", self.folder.config(self.config)],
+            *["--selection", path],
+            *["--metric", self.call.ledger.metric(selection)],
+            *["--output", self.folder.selection(path)],
+            *["--mark", mark],
+        )
+
+
+def make_without_missing(call):
+    """Make the tables and figures of the runs that have results, in which the others are marked.
+
+    Args:
+        call: call.Call, of which some jobs have failed.
+    """
+    call.folder.store.read_again()
+    if not any(map(call.folder.has, call.table.runs)):
+        return
+    table = call.folder.without_missing(call.table)
+    jobs = [StudyJob(call, name, table) for name in table.studies]
+    outdated = [job for job in jobs if job.is_outdated]
+    if outdated:
+        print("Tables and figures of the runs that have results are made", file=sys.stderr)
+    for job in sorted(outdated, key=lambda job: bool(job.csvs_of_other)):
+        log = Path(call.folder.report_log(job.name))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        given = [*job.arguments(commands.again(*call.given)), "--cores", call.cores_of_a_report]
+        arguments = map(str, given)
+        with log.open("w") as output:
+            made = subprocess.run(
+                [sys.executable, programs.PROGRAMS / "report.py", *arguments],
+                preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        if made.returncode:
+            print(*closing.last_lines(log), sep="\n", file=sys.stderr)

@@ -1,0 +1,304 @@
+"""Warm start: programs forked from a process that has imported what they need.
+
+To understand training you may skip this. It saves each job of a call of snakemake a second or two
+and changes nothing else; a program that cannot be forked starts by itself.
+
+    snakemake ─┬─ start.py, one per job: passes on signals, and the exit status
+               └─ warm process, serve() ── keeper, one per start.py, _keep() ── program ── ranks
+
+There are two warm processes, with what scripts/warm_process.py imports for TORCH and for PANDAS. In
+an allocation of several nodes of a cluster each node has one for TORCH, scripts/warm_node.py.
+
+Whatever ends one of them ends all to the right of it, and a keeper ends with its start.py. A batch
+system may send SIGTERM to all of them at once, though: then each program saves and stops, and its
+keeper and warm process wait for it.
+multiprocessing's forkserver serves only the process that started it, and hands over neither the
+environment nor signals.
+"""
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import runpy
+import select
+import shutil
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT, Popen
+
+from allcores.machine.lifetime import (
+    CLIENT,
+    adopt_orphans,
+    die_with_parent,
+    end_descendants,
+)
+from allcores_study.programs import PROGRAMS
+
+SOCKET = "socket"
+BACKLOG = 1000  # how many connections may wait to be accepted
+# The warm processes, by the library that takes longest to import.
+TORCH, PANDAS = "torch", "pandas"
+# The owner of a warm process on a node of an allocation; start.py fills in the variables there.
+OF_NODE = "${SLURM_JOB_ID}_${SLURMD_NODENAME}"
+
+
+def command(program, warm, owner=None):
+    """The command by which this process calls a program that ends with it; arguments may follow.
+
+    Args:
+        warm: TORCH or PANDAS, a warm process that exists by the time of the call; None: the program
+            starts by itself.
+        owner: see folder().
+    """
+    if warm is None:
+        return [sys.executable, program, "--die-with-parent", os.getpid()]
+    return [*_client(folder(warm, owner)), os.getpid(), program]
+
+
+def command_on_a_node(program):
+    """The command of a program for a launcher, which calls it on a node of this allocation."""
+    return [*_client(folder(TORCH, OF_NODE)), 0, program]
+
+
+def _client(place):
+    # Without site-packages Python itself starts in 10 ms.
+    return [sys.executable, "-I", "-S", PROGRAMS / "start.py", place / SOCKET]
+
+
+def folder(name, owner=None):
+    """Where a warm process has its socket.
+
+    Args:
+        owner: of the warm process; None: this process.
+    """
+    return Path(f".snakemake/warm_process_{owner or os.getpid()}_{name}").absolute()
+
+
+def start(name, log, at_once=False, program=None, owner=None):
+    """Start a warm process of this one, with which it ends.
+
+    Args:
+        name: TORCH or PANDAS.
+        log: file for its output.
+        at_once: import at once, and not when the first program is asked for.
+        program: the program to start, which calls serve(); None: scripts/warm_process.py.
+        owner: see folder().
+
+    Returns:
+        A function that ends it.
+    """
+    place = folder(name, owner)
+
+    def stop():
+        process.terminate()
+        process.wait()
+        shutil.rmtree(place, ignore_errors=True)
+
+    try:
+        process = _launch(place, log, [program or PROGRAMS / "warm_process.py", name], at_once)
+    except OSError as error:  # a file system without sockets, say
+        shutil.rmtree(place, ignore_errors=True)
+        print(f"There is no warm process of {name}: {error}", file=sys.stderr)
+        return lambda: None
+    return atexit.register(stop)
+
+
+def _launch(place, log, command, at_once):
+    """Start the warm process; its socket exists when this returns."""
+    shutil.rmtree(place, ignore_errors=True)  # left by a process that had the same number
+    place.parent.mkdir(exist_ok=True)
+    place.mkdir(mode=0o700)  # nobody else may enter
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener, Path(log).open("w") as output:
+        descriptor = os.open(place, os.O_PATH)
+        # The path of a socket has at most 108 characters.
+        listener.bind(f"/proc/self/fd/{descriptor}/{SOCKET}")
+        os.close(descriptor)
+        listener.listen(BACKLOG)
+        return Popen(
+            [sys.executable, *command, place, *map(str, (listener.fileno(), os.getpid(), at_once))],
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=STDOUT,
+            pass_fds=[listener.fileno()],
+            start_new_session=True,  # Ctrl-C reaches start.py and, through it, the programs
+        )
+
+
+def serve(folder, listener, caller, at_once, warm_up):
+    """Fork a program for each client that asks, until the caller of the warm process ends.
+
+    Args:
+        folder: of the socket; deleted at the end.
+        listener: file descriptor of the socket, to which the programs' clients connect.
+        caller: process id of the caller.
+        at_once: "True": import at once; "False": when the first program is asked for.
+        warm_up: imports what the programs need.
+    """
+    signal.signal(signal.SIGTERM, partial(_stop, folder, int(caller)))
+    try:
+        die_with_parent(int(caller), signal.SIGTERM)
+        adopt_orphans()
+        listener = socket.socket(fileno=int(listener))
+        imported = _ImportedFiles(warm_up) if at_once == "True" else None
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                client, user, _ = struct.unpack("3i", _credentials(connection))
+                if user == os.getuid():
+                    imported = imported or _ImportedFiles(warm_up)
+                    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
+                    _fork(_keep, listener, connection, client, imported)
+    except Exception:
+        traceback.print_exc()
+    finally:
+        _end(folder)
+
+
+def _stop(folder, caller, number, frame):
+    """SIGTERM: end at once if the caller is dead, else when the programs have ended.
+
+    All of it is done here: an exception would be dropped in a callback, of which importing has
+    many.
+    """
+    if os.getppid() == caller:
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.waitpid(-1, 0)
+    _end(folder)
+
+
+def _end(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    end_descendants()
+    os._exit(0)  # tearing down torch's modules would take another 0.7 s
+
+
+def _credentials(connection):
+    """Process id, user and group of the other side, as the kernel knows them (unix(7))."""
+    return connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+
+
+class _ImportedFiles:
+    """The files of the modules that warm_up() imports, to notice when they change."""
+
+    def __init__(self, warm_up):
+        self.begun = time.time_ns()
+        warm_up()
+        # A collection in a program would write to, and so copy, every page of what is imported.
+        gc.freeze()
+        files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
+        states = {file: _state(file) for file in files if file}
+        self.states = {file: state for file, state in states.items() if state}
+
+    def changed(self):
+        """The name of a file that has changed since it was imported, or None."""
+        for file, state in self.states.items():
+            if state != _state(file) or state[-1] > self.begun:
+                return file
+        return None
+
+
+def _state(file):
+    try:
+        stat = Path(file).stat()
+        # Not the time of its last change of status: uv links packages out of its cache, so that
+        # removing another environment changes that.
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+    except OSError:
+        return None
+
+
+def _fork(target, *arguments):
+    """Call target(*arguments) in a process that ends when this one does; return its id."""
+    parent, handled = os.getpid(), (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+    signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+    child = os.fork()
+    if child:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
+        return child
+    try:
+        die_with_parent(parent)
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
+        target(*arguments)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _keep(listener, connection, client, imported):
+    """Run a program: pass on signals to it and its exit status; end it if its client ends."""
+    listener.close()
+    adopt_orphans()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _name(f"keep {client}")
+    length, files, _, _ = socket.recv_fds(connection, 8, 3)
+    request = json.loads(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
+    changed = imported.changed()
+    if changed:
+        connection.sendall(f"{changed} has changed since it was imported\n".encode())
+        os._exit(0)
+    program = _fork(_become, request, files, client)
+    connection.sendall(b"started\n")
+    end = os.pidfd_open(program)
+    while end not in select.select([connection, end], [], [])[0]:
+        number = connection.recv(1)
+        if not number:
+            end_descendants()
+            os._exit(0)
+        kill = os.killpg if number[0] in (signal.SIGSTOP, signal.SIGCONT) else os.kill
+        kill(program, number[0])
+    status = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
+    end_descendants()
+    connection.sendall(f"{status}\n".encode())
+    os._exit(0)
+
+
+def _name(text):
+    """Set the name of this process that ps and top show, 15 characters."""
+    Path("/proc/self/comm").write_text(text)
+
+
+def _become(request, files, client):
+    """Run a program as if it had been started by the client.
+
+    It keeps the connection open, as its ranks do: the client sees it closed when all have ended.
+    """
+    os.setpgid(0, 0)
+    for descriptor, file in enumerate(files):
+        os.dup2(file, descriptor)
+    os.chdir(request["folder"])
+    os.sched_setaffinity(0, request["cores"])
+    os.environ.clear()
+    os.environ.update(request["environment"], **{CLIENT: str(client)})
+    program, *arguments = request["command"]
+    sys.argv = [program, *arguments, "--die-with-parent", str(os.getppid())]
+    _name(Path(program).name)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    status = 1
+    try:
+        runpy.run_path(program, run_name="__main__")
+        status = 0
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        else:
+            status = error.code or 0
+    except KeyboardInterrupt:  # before the program handles it itself
+        print(f"{sys.argv[0]}: stopped by SIGINT; the same call goes on", file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,306 @@
+"""Choices between the candidates of a sweep, by inner folds, perhaps on several rungs.
+
+Where candidates are searched for, they come in rounds: those of a round are suggested by the scores
+of all before. Their labels are known from the start, and so are the paths of their runs; their
+values are written down when they are suggested.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from dataclasses import dataclass
+
+from allcores_study.config.schema import listed, mapping
+
+# The candidates of a search that are drawn before any is suggested, as many as Optuna's TPE draws.
+FIRST = 10
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the suggestions of candidates depend on beside the scores of earlier ones.
+
+    Attributes:
+        space: name of each key that is searched, "optimizer.lr" -> the list or range in the config.
+        first: label of each candidate of the first round -> {name: value}.
+        at_once: how many are suggested in each later round.
+        seed: of the sampler.
+    """
+
+    space: dict
+    first: dict
+    at_once: int
+    seed: int
+
+    @classmethod
+    def of(cls, swept, labels):
+        """The Search of candidates by their labels; None: they are all known from the start."""
+        settings = swept.get(labels[0], {}).get("search")
+        if settings is None:
+            return None
+        first = labels[: max(FIRST, settings["at_once"])]
+        return cls(
+            settings["space"],
+            {label: swept[label]["search"]["values"] for label in first},
+            settings["at_once"],
+            settings["seed"],
+        )
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a run that goes on from a choice, known before it is known which one that is.
+
+    Attributes:
+        choice: path of the Selection.
+        place: of its candidate among those that are kept, from 0.
+        fold: of its inner run in the next Selection; None: it is the final run.
+    """
+
+    choice: str
+    place: int
+    fold: int | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A choice between the candidates of a sweep, for one fold.
+
+    With successive halving there is one on each rung, between the candidates that the previous
+    one has kept; with a Search, one on each rung of each round.
+
+    Attributes:
+        study: the study that makes it.
+        family: the label of the swept model in the config.
+        inner: label of each candidate -> paths of its inner runs, by whose scores it is judged.
+        final: label of each candidate -> path of the run that is trained if it is chosen.
+        previous: the Selection on the previous rung; None: this is the first.
+        keeps: how many candidates go on; on the last rung, 1: its final run is trained.
+        next_inner: the inner runs on the next rung, as `inner`; None: this is the last.
+        search: the Search that the candidates are of; None: all are known from the start.
+        suggests: labels of the candidates that are suggested by the scores on this rung, the last
+            one of a round.
+    """
+
+    study: str
+    family: str
+    inner: dict
+    final: dict
+    previous: "Selection | None" = None
+    keeps: int = 1
+    next_inner: dict | None = None
+    search: "Search | None" = None
+    suggests: tuple = ()
+
+    @functools.cached_property
+    def path(self):
+        """The study and the path of a final run, with the family instead of the candidate."""
+        candidate, path = next(iter(self.final.items()))
+        rung = f"_rung{len(self.rungs)}" if self.next_inner else ""
+        return f"{self.study}/{path.replace(f'/{candidate}/', f'/{self.family}/', 1)}{rung}"
+
+    @property
+    def rungs(self):
+        """The Selections up to this one, the first rung first."""
+        rungs = [self]
+        while rungs[-1].previous:  # a search may have hundreds
+            rungs.append(rungs[-1].previous)
+        return rungs[::-1]
+
+    @property
+    def rung(self):
+        """The number of its rung, in its round of a search, from 1."""
+        return 1 if self.is_first_of_round else self.previous.rung + 1
+
+    @property
+    def is_first_of_round(self):
+        return self.previous is None or bool(self.previous.suggests)
+
+    @property
+    def suggested_by(self):
+        """The Selection that suggests its candidates; None: they are known from the start."""
+        return self.previous if self.is_first_of_round else self.previous.suggested_by
+
+    @functools.cached_property
+    def slots(self):
+        """The Slots of the runs that go on from this choice."""
+        if self.next_inner is None:
+            return [Slot(self.path, 0, None)]
+        folds = range(len(next(iter(self.next_inner.values()))))
+        return [Slot(self.path, place, fold) for place in range(self.keeps) for fold in folds]
+
+    def paths_possible(self, slot):
+        """Label -> path of the run that is in a Slot if that candidate is kept there."""
+        if slot.fold is None:
+            return self.final
+        return {label: paths[slot.fold] for label, paths in self.next_inner.items()}
+
+    def path_in(self, slot, labels=None):
+        """The path of the run in a Slot of this choice; None: so many were not kept.
+
+        Args:
+            labels: those that are kept; None: it is not known yet, the first candidates stand for
+                them.
+        """
+        paths = self.paths_possible(slot)
+        labels = list(paths) if labels is None else labels
+        return paths[labels[slot.place]] if slot.place < len(labels) else None
+
+    def paths_after(self, labels=None):
+        """Paths of the runs in all Slots of this choice; labels: as of path_in()."""
+        paths = (self.path_in(slot, labels) for slot in self.slots)
+        return [path for path in paths if path]
+
+
+def by_rung(slots, selections, runs):
+    """Group Slots by how long their runs train. Only those of a group may share jobs.
+
+    Along a chain of choices runs train longer and longer. Rungs of one chain that train equally
+    long, as with few epochs, are numbered. So no choice waits for a job that waits for it, and runs
+    that two studies train meet in a group, whatever their `halving` is.
+
+    Args:
+        selections: path -> Selection on the last rung.
+        runs: path -> Run.
+
+    Returns:
+        Lists of Slots.
+    """
+    place = {}  # path of a choice -> what its Slots are grouped by; it rises along the chain
+    for last in selections.values():
+        search_round, taken = 0, set()
+        for choice in last.rungs:
+            search_round += bool(choice.suggests)
+            first = choice.path_in(choice.slots[0])
+            length = search_round, choice.next_inner is None, runs[first].stop_after or math.inf
+            number = next(n for n in itertools.count() if (length, n) not in taken)
+            taken.add((length, number))
+            place[choice.path] = length, number
+    groups = {}
+    for slot in slots:
+        groups.setdefault(place[slot.choice], []).append(slot)
+    return groups.values()
+
+
+def overlapping(slots, choices):
+    """Group Slots that may hold the same run, directly or through others.
+
+    Args:
+        choices: path -> Selection.
+
+    Returns:
+        Lists of Slots; a Slot that shares no run with others is alone in its list.
+    """
+    group_of = {}  # path of a run -> (paths, Slots) of its group
+    for slot in slots:
+        paths, together = set(choices[slot.choice].paths_possible(slot).values()), [slot]
+        joined = {id(group): group for group in map(group_of.get, paths) if group}
+        for paths_of_group, members in joined.values():
+            paths, together = paths | paths_of_group, members + together
+        group_of |= dict.fromkeys(paths, (paths, together))
+    return list({id(together): together for _, together in group_of.values()}.values())
+
+
+def of_study(name, study, final, swept):
+    """The Selections of a study, and the inner runs that they compare.
+
+    Args:
+        name: of the study.
+        study: its entry in the config, with `select` and perhaps `halving`.
+        final: path -> Run of every candidate, on the whole training part of every fold.
+        swept: as in a config with its sweeps expanded, see schema.SWEPT.
+
+    Returns:
+        ({path: Selection on the last rung}, paths of the inner runs on the first rungs, {path: Run}
+        of all inner runs).
+    """
+    groups = {}
+    for run in final.values():
+        family = swept.get(run.model.label, {"family": run.model.label})["family"]
+        groups.setdefault((family, *(run.wildcards | {"model": family}).values()), []).append(run)
+    selections, first_paths, inner_runs, factor = {}, [], {}, study.get("halving", math.inf)
+    for (family, *_), candidates in groups.items():
+        # A model that is not swept over leaves nothing to choose.
+        folds = study["select"] if candidates[0].model.label != family else 0
+        search = Search.of(swept, [run.model.label for run in candidates])
+        selection, paths = None, {run.model.label: run.path for run in candidates}
+        rungs = list(_rungs(_rounds(candidates, search), folds, factor))
+        for (inner, keeps, suggests), after in itertools.zip_longest(rungs, rungs[1:]):
+            inner_runs |= {run.path: run for runs in inner.values() for run in runs}
+            selection = Selection(
+                *(name, family, _paths(inner), paths, selection, keeps),
+                next_inner=_paths(after[0]) if after else None,
+                search=search,
+                suggests=suggests,
+            )
+        first_paths += itertools.chain(*selection.rungs[0].inner.values())
+        selections[selection.path] = selection
+    return selections, list(dict.fromkeys(first_paths)), inner_runs
+
+
+def _paths(inner):
+    return {label: [run.path for run in runs] for label, runs in inner.items()}
+
+
+def _rounds(candidates, search):
+    """Lists of the candidates that are scored before others are suggested by their scores."""
+    if not search:
+        return [candidates]
+    first = len(search.first)
+    later = range(first, len(candidates), search.at_once)
+    return [candidates[:first], *(candidates[at : at + search.at_once] for at in later)]
+
+
+def _rungs(rounds, folds, factor):
+    """Yield (label -> inner runs, how many go on, labels suggested next) for each rung in turn."""
+    for candidates, next_round in itertools.pairwise([*rounds, []]):
+        counts = rung_counts(len(candidates), factor)
+        for remaining in reversed(range(len(counts))):
+            inner = {run.model.label: _inner(run, folds, factor**remaining) for run in candidates}
+            if remaining:
+                yield inner, counts[-remaining], ()
+            else:
+                yield inner, len(next_round) or 1, tuple(run.model.label for run in next_round)
+
+
+def _inner(run, folds, divisor):
+    """The inner runs of a candidate, which stop after 1 / divisor of its epochs."""
+    stop_after = max(1, run.epochs // divisor) if divisor > 1 else None
+    return [
+        dataclasses.replace(run, inner_folds=folds, inner_fold=fold, stop_after=stop_after)
+        for fold in range(folds)
+    ]
+
+
+def rung_counts(candidates, factor):
+    """How many candidates there are on each rung of successive halving.
+
+    One in `factor` goes on to the next rung, until there are at most `factor`.
+
+    Jamieson and Talwalkar: Non-stochastic Best Arm Identification and Hyperparameter Optimization,
+    AISTATS 2016.
+    """
+    counts = [candidates]
+    while counts[-1] > factor:
+        counts.append(-(-counts[-1] // factor))
+    return counts
+
+
+def trials_named(config):
+    """(path, text) for each trial of a search that a study names."""
+    searches = [
+        label
+        for label, entry in mapping(config.get("models")).items()
+        if "search" in mapping(entry)
+    ]
+    trials = {f"{label}-trial": label for label in searches}
+    for study, settings in mapping(config.get("studies")).items():
+        for position, name in enumerate(listed(mapping(settings).get("models"))):
+            stem = str(name).rstrip("0123456789")
+            if stem in trials and stem != name:
+                yield (
+                    ("studies", study, "models", position),
+                    f"{name} is a trial of a search, whose values are found while it goes on; "
+                    f"expected {trials[stem]}",
+                )

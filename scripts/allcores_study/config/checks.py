@@ -1,0 +1,207 @@
+"""Check a config before anything starts: a line per finding, with place and remedy."""
+
+import re
+from collections import Counter
+from itertools import chain
+
+from allcores.options import choices
+from allcores_study import yaml_files
+from allcores_study.config import component, grid, registry, schema, study_checks, sweeps
+from allcores_study.config.schema import mapping
+from allcores_study.config.study_checks import SECTIONS, SINGULAR
+
+NUMBER, MOST_ALIKE = re.compile(r"-?\d[\d.e+-]*"), 3
+
+
+def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format):
+    """Everything that is wrong with a config, a line per finding; [] if it can be run.
+
+    Args:
+        config: the merged config.
+        files: the YAML files it was read from, later ones overriding earlier ones; findings give
+            file and line.
+        cores: number of cores that the runs will share, on each node; None: unknown.
+        nodes: number of nodes; None: unknown.
+        flag: function of a number of cores, the command-line flag that asks for them.
+    """
+    lines, problems = yaml_files.places(files)
+    config, sweep_problems = sweeps.resolved(config)
+    problems = problems + sweep_problems
+    # What is reported already would be reported twice, in other words.
+    told = {path for path, _ in problems}
+    of_schema = schema.violations(config)
+    problems += [found for found in of_schema if sweeps.original(config, found[0]) not in told]
+    reported, failures, config = {path for path, _ in problems}, [], mapping(config)
+    for check in chain(_of_entries(config), study_checks.of_studies(config, cores, nodes, flag)):
+        try:
+            problems += [problem for problem in check if problem[0] not in reported]
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
+            failures.append(error)
+    # A config that violates the schema may fail anywhere; its problems are reported already.
+    if failures and not problems:
+        raise failures[0]
+    return located([(sweeps.original(config, path), text) for path, text in problems], lines)
+
+
+def located(problems, lines):
+    """A line for each (path, text), with file and line where they are known; of those that differ
+    in a number alone, such as the candidates that were drawn from a range, the first few."""
+    placed = sorted(
+        (
+            yaml_files.place(path, lines),
+            ".".join(map(str, path)) or "the config",
+            _as_one_line(text),
+        )
+        for path, text in problems
+    )
+    told, alike = [], Counter()
+    for place, where, text in dict.fromkeys(placed):
+        kind = place, where, NUMBER.sub("", text)
+        alike[kind] += 1
+        if alike[kind] <= MOST_ALIKE:
+            file, line = place
+            told.append(f"{file}:{line}: {where}: {text}" if file else f"{where}: {text}")
+    return told
+
+
+def _as_one_line(text):
+    """The text with unprintable characters, such as line breaks, replaced by spaces."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
+def _of_entries(config):
+    """Yield a check for each entry of datasets, schedules, strategies and models."""
+    for section in SECTIONS:
+        for label, entry in mapping(config.get(section)).items():
+            yield _check_entry(section, label, dict(mapping(entry)))
+    for label, entry in mapping(config.get("models")).items():
+        yield _check_model(("models", label), label, mapping(entry))
+
+
+def _check_entry(section, label, entry):
+    """The name and the options of an entry."""
+    components, name = SECTIONS[section](), grid.component_name(label, entry)
+    entry.pop("name", None)
+    if name not in [*components]:
+        yield (section, label), f"unknown {SINGULAR[section]} {name!r}; {choices(name, components)}"
+    else:
+        yield from components[name].problems((section, label), entry)
+
+
+def _check_model(path, label, entry):
+    name = grid.model_name(label, entry)
+    try:
+        model = registry.model(str(name))
+    except KeyError:
+        if "import" in entry:
+            yield (*path, "import"), f"found {name!r}; expected package.module:Name"
+        else:
+            yield path, f"unknown model {name!r}; {choices(name, registry.models())}"
+    except ValueError as error:
+        yield (*path, "import"), str(error)
+    else:
+        if model.is_estimator:
+            if "name" in entry:
+                yield (*path, "name"), "conflicts with `import`; expected one of them"
+            yield from _check_estimator(path, entry, model.options)
+            return
+        known = [*sorted(grid.HYPERPARAMETERS), grid.OPTIONS, *sweeps.KEYS]
+        nested = mapping(entry.get(grid.OPTIONS))
+        for where, problem in model.problems(path, grid.model_options(entry), known):
+            if where == path:  # what it lacks
+                problem += _of_same_name(model, nested)
+            elif where[2] in nested:
+                where = (*path, grid.OPTIONS, *where[2:])
+                if problem.startswith("unknown key"):
+                    problem = f"unknown key; {choices(where[3], model.options)}"
+            elif problem.startswith("unknown key"):
+                problem += _of_optimizer(where[2], entry)
+            yield where, problem
+    if "import" in entry and "name" in entry:
+        yield (*path, "name"), "conflicts with `import`; expected one of them"
+    if "patience" in entry and "validation" not in entry:
+        yield (*path, "patience"), "needs `validation`, by which epochs are judged"
+    yield from _check_own(path, entry)
+    for key, components in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
+        settings = dict(mapping(entry.get(key)))
+        if "name" not in settings:
+            continue
+        spelling = settings.pop("name")
+        name = registry.canonical(spelling, components)
+        if name is None:
+            problem = f"unknown {key} {spelling!r}; {choices(spelling, components)}"
+            yield (*path, key, "name"), problem
+        else:
+            yield from components[name].problems((*path, key), settings)
+            yield from _check_lengths((*path, key), settings, components[name])
+
+
+def _check_lengths(path, settings, component):
+    """Lists of an optimizer, such as Adam's betas, have as many elements as their defaults."""
+    for key, value in settings.items():
+        default = (component.options or {}).get(key)
+        if isinstance(default, tuple) and isinstance(value, list) and len(value) != len(default):
+            yield (*path, key), f"found {value!r}; expected {len(default)} like {list(default)}"
+
+
+def _of_optimizer(key, entry):
+    """Where a key belongs that is unknown in an entry but is an option of its optimizer."""
+    key = {"learning_rate": "lr"}.get(key, key)
+    name = registry.canonical(mapping(entry.get("optimizer")).get("name"), registry.optimizers())
+    is_option = name is not None and key in (registry.optimizers()[name].options or ())
+    return f"; of the optimizer: write `optimizer: {{{key}: ...}}`" if is_option else ""
+
+
+def _of_same_name(model, nested):
+    """How to give a model arguments that have the names of other keys of its entry."""
+    needed = [key for key, default in model.options.items() if default is ... and key not in nested]
+    names = sorted(grid.HYPERPARAMETERS & {*needed})
+    if not names:
+        return ""
+    return f"; write `{grid.OPTIONS}: {{{names[0]}: ...}}`: outside of it the key is about training"
+
+
+def _check_own(path, entry):
+    """Loss and augmentation of the user's own, by import path, with their options."""
+    for key, kind, others in (
+        ("loss", "losses", ("name",)),
+        ("augmentation", "augmentations", grid.BUILT_IN_AUGMENTATION),
+    ):
+        settings = dict(mapping(entry.get(key)))
+        found = settings.pop("import", None)
+        if found is None:
+            if key == "loss" and "loss" in entry and "name" not in settings:
+                yield (*path, key), "lacks name, or import"
+            for name in sorted(set(settings) - set(others)) if key == "augmentation" else ():
+                yield (*path, key, name), f"unknown key; {choices(name, ['import', *others])}"
+            continue
+        if "name" in settings:
+            yield (*path, key, "name"), "conflicts with `import`; expected one of them"
+        own = {name: value for name, value in settings.items() if name not in others}
+        try:
+            own_component = component.imported(str(found), kind)
+        except ValueError as error:
+            yield (*path, key, "import"), str(error)
+        else:
+            yield from own_component.problems((*path, key), own, ("import", *others))
+
+
+def _check_estimator(path, entry, known):
+    """The options of an estimator of scikit-learn's interface, which checks their values itself.
+
+    Args:
+        known: option -> default; None: unclear.
+    """
+    given = {"n_jobs": "threads_per_worker", "random_state": "seeds"}
+    options = [key for key in entry if key not in grid.ESTIMATOR_KEYS]
+    for key in options:
+        if key in given:
+            yield (*path, key), f"is decided by `{given[key]}` of a study; expected no such key"
+        elif known is not None and key not in known:
+            problem = f"unknown key; {choices(key, known)}"
+            if key in grid.HYPERPARAMETERS:
+                problem = "has no meaning for an estimator, which trains itself"
+            yield (*path, key), problem
+    missing = [key for key, default in (known or {}).items() if default is ... and key not in entry]
+    if missing:
+        yield path, f"lacks {', '.join(missing)}"

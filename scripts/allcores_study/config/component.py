@@ -1,0 +1,323 @@
+"""Components, what a config may name: what their files say of them, read without importing them.
+
+Reading syntax trees instead of importing keeps torch out of the Snakefile: a dry run starts fast.
+"""
+
+import ast
+import contextlib
+import dataclasses
+import functools
+import importlib
+import sys
+import sysconfig
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from allcores.options import check, choices
+from allcores_study.programs import PROGRAMS, users_module
+
+# The arguments of a model that are passed according to the data.
+DECIDED_BY_DATA = frozenset({"shape", "channels", "image_size", "classes", "vocabulary"})
+# The arguments that the project itself passes to each kind of component; all others are options.
+SUPPLIED = {
+    "strategies": {"self", "model", "make_optimizer", "world"},
+    "datasets": {"folder"},
+    "models": {"self", *DECIDED_BY_DATA},
+    "estimators": {"self", "n_jobs", "random_state"},
+    "metrics": {"true", "predicted", "probabilities"},
+    "augmentations": {"inputs", "generator"},
+    "tasks": {"self", "outputs"},
+    "schedules": {"optimizer", "total_steps"},
+    "optimizers": {"self", "params"},
+    # Samples with ignore_index would count in the batch sizes that weigh the workers' means.
+    "losses": {"self", "reduction", "reduce", "size_average", "ignore_index", "pos_weight"}
+    | {"scores", "targets"},
+}
+# The methods of scikit-learn's estimators, and the one of networks, which may have those, too.
+FIT, FORWARD = {"fit", "predict"}, "forward"
+# The arguments of a class without an __init__; of others any option is accepted.
+INHERITED = {"strategies": "self, model, make_optimizer, world", "tasks": "self, outputs"}
+
+
+@dataclass(frozen=True)
+class Component:
+    """A model, dataset, schedule, strategy, optimizer or loss that a config can name.
+
+    Attributes:
+        module, attribute: where load() imports it from.
+        options: option -> its default, or ... if it has none; None: any option is accepted.
+        arguments: names of all its parameters; None: unknown without importing it.
+        constants: name -> value of the literals assigned in its file and class, and of the keyword
+            arguments of its decorators.
+        is_estimator: whether it is no network but an estimator of scikit-learn's interface.
+        supplied: arguments of a model that the data decide, unless its entry has a key of the name.
+    """
+
+    name: str
+    module: str
+    attribute: str
+    file: Path
+    options: dict | None
+    arguments: frozenset | None
+    constants: dict
+    is_estimator: bool = False
+    supplied: frozenset = frozenset()
+
+    def problems(self, path, options, other_keys=()):
+        """What does not suit its signature: see allcores.options.check()."""
+        if self.options is None:
+            return ()
+        given = {key: value for key, value in options.items() if key not in self.supplied}
+        return check(path, given, self.options, self.constants.get("ALLOWED", {}), other_keys)
+
+    def load(self):
+        """The function or class itself."""
+        with users_module(self.module):
+            return getattr(importlib.import_module(self.module), self.attribute)
+
+
+@functools.cache
+def parse(file):
+    """The syntax tree of a file."""
+    return ast.parse(file.read_bytes(), str(file))
+
+
+def _literals(body):
+    constants = {}
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        is_assigned = isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        if is_assigned and isinstance(targets[0], ast.Name):
+            with contextlib.suppress(ValueError):
+                constants[targets[0].id] = ast.literal_eval(node.value)
+    return constants
+
+
+def _decorations(node):
+    """Name -> value of the literal keyword arguments of a function's decorators."""
+    calls = [item for item in node.decorator_list if isinstance(item, ast.Call)]
+    keywords = [keyword for call in calls for keyword in call.keywords]
+    literals = ast.Constant | ast.Tuple
+    return {k.arg: ast.literal_eval(k.value) for k in keywords if isinstance(k.value, literals)}
+
+
+def _signature(kind, node):
+    """The arguments of a function or of a class's __init__, which may be inherited."""
+    if isinstance(node, ast.FunctionDef):
+        return node.args
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return item.args
+    return ast.parse(f"def __init__({INHERITED.get(kind, '**anything')}): pass").body[0].args
+
+
+def _default(node):
+    try:
+        return ast.literal_eval(node) if node is not None else ...
+    except ValueError:
+        return ast.unparse(node)
+
+
+def read(kind, name, module, file, node):
+    """The Component that a node of a file's syntax tree defines.
+
+    Args:
+        kind: key of SUPPLIED.
+        node: ast.FunctionDef or ast.ClassDef.
+    """
+    args = _signature(kind, node)
+    positional = args.posonlyargs + args.args
+    defaults = [None] * (len(positional) - len(args.defaults)) + args.defaults
+    if isinstance(node, ast.ClassDef):
+        positional, defaults = positional[1:], defaults[1:]  # self, whatever it is called
+    defaults_of = dict(
+        zip([a.arg for a in positional + args.kwonlyargs], defaults + args.kw_defaults, strict=True)
+    )
+    return Component(
+        name=name,
+        module=module,
+        attribute=node.name,
+        file=file,
+        options=None
+        if args.kwarg
+        else {k: _default(v) for k, v in defaults_of.items() if k not in SUPPLIED[kind]},
+        arguments=frozenset(defaults_of),
+        constants=_literals(parse(file).body)
+        | (_literals(node.body) if isinstance(node, ast.ClassDef) else {})
+        | _decorations(node),
+        supplied=frozenset(defaults_of) & DECIDED_BY_DATA if kind == "models" else frozenset(),
+    )
+
+
+def public(file, kind):
+    """The public definitions of a file, nodes of a kind."""
+    return [
+        node
+        for node in parse(file).body
+        if isinstance(node, kind) and not node.name.startswith("_")
+    ]
+
+
+def literals_of(file):
+    """Name -> value of the constants in a file that are literals."""
+    return _literals(parse(file).body)
+
+
+def arguments_of(file):
+    """Name of each public function in a file -> the names of its arguments."""
+    return {
+        node.name: [argument.arg for argument in node.args.args]
+        for node in public(file, ast.FunctionDef)
+    }
+
+
+@functools.cache
+def source_of(module):
+    """The file of a module that can be imported, found without importing anything; None: none."""
+    importlib.invalidate_caches()
+    name, spec = "", None
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        places = spec.submodule_search_locations if spec else None
+        if spec and places is None:
+            return None
+        spec = _spec(name, places)
+        if spec is None:
+            return None
+    file = Path(spec.origin) if spec.has_location else None
+    is_source = file is not None and file.suffix == ".py" and file.is_file()
+    # Our programs are in a folder of sys.path, and no modules.
+    return file if is_source and file.parent != PROGRAMS else None
+
+
+def _spec(name, places):
+    """The importlib.machinery.ModuleSpec of a module, by the finders that `import` asks; None."""
+    # The one for sys.path comes first: others may do more than to look.
+    for finder in (PathFinder, *sys.meta_path):
+        if spec := finder.find_spec(name, places):
+            return spec
+    return None
+
+
+@functools.cache
+def imported(path, kind="models"):
+    """The Component at an import path such as "my_package.nets:Net".
+
+    Args:
+        kind: key of SUPPLIED.
+
+    Where the files do not show what a name is (a star import, an inherited __init__), its options
+    are None: any option is accepted until it is called.
+
+    Raises:
+        ValueError: there is no such module, it cannot be read, or it has no such name.
+    """
+    module, _, attribute = path.partition(":")
+    if not attribute.isidentifier() or not all(map(str.isidentifier, module.split("."))):
+        raise ValueError(f"{path} is no import path; expected package.module:Name")
+    file = source_of(module)
+    if file is None:
+        raise ValueError(
+            f"{path} cannot be imported; expected package.module:Name, without .py, the package in "
+            f"{Path.cwd()} or on PYTHONPATH"
+        )
+    defined_in, node = _definition(module, attribute)
+    methods = set(_methods(defined_in, node)) if isinstance(node, ast.ClassDef) else set()
+    is_estimator = methods >= FIT and FORWARD not in methods
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        is_estimator |= literals_of(source_of(defined_in)).get("IS_ESTIMATOR", False)
+    if isinstance(node, ast.FunctionDef) or (node and _has_init(node)):
+        found = read("estimators" if is_estimator else kind, path, module, file, node)
+        return dataclasses.replace(found, attribute=attribute, is_estimator=is_estimator)
+    return Component(path, module, attribute, file, None, None, {}, is_estimator)
+
+
+def is_estimator(entry):
+    """Whether an entry of a config's models names an estimator of scikit-learn's interface: a class
+    with fit() and predict(), or a function in a file with the constant IS_ESTIMATOR."""
+    path = entry.get("import")
+    try:
+        return isinstance(path, str) and imported(path).is_estimator
+    except ValueError:  # reported where the entry is checked
+        return False
+
+
+def _methods(module, node):
+    """Yield the names of the methods of a class, and of its bases as far as files show them.
+
+    Args:
+        module: the one that defines the class.
+        node: its ast.ClassDef.
+    """
+    yield from (item.name for item in node.body if isinstance(item, ast.FunctionDef))
+    for base in node.bases:
+        if isinstance(base, ast.Name):
+            with contextlib.suppress(ValueError):  # of a builtin class, say
+                defined_in, found = _definition(module, base.id)
+                if isinstance(found, ast.ClassDef) and found is not node:
+                    yield from _methods(defined_in, found)
+
+
+def _definition(module, name, visited=frozenset()):
+    """(module, statement) that define a name, in its module or where that imports it; the statement
+    is None where that is unclear.
+
+    Raises:
+        ValueError: a file has a syntax error, or no such name.
+    """
+    file = source_of(module)
+    if file is None or (module, name) in visited:
+        return module, None
+    try:
+        tree = parse(file)
+    except (SyntaxError, ValueError) as error:  # ValueError: null bytes
+        raise ValueError(f"{module}:{name} cannot be imported: {file}: {error}") from None
+    origins, unclear = _origins(module, file.stem == "__init__", tree)
+    if name not in origins and not unclear:
+        public = [public_name for public_name in origins if not public_name.startswith("_")]
+        raise ValueError(f"{module}:{name}: {file} defines no {name}; {choices(name, public)}")
+    entry = origins.get(name)
+    if isinstance(entry, tuple):
+        return _definition(*entry, visited | {(module, name)})
+    return module, entry
+
+
+@functools.cache
+def _origins(module, is_package, tree):
+    """({name in a module: its statement, or the (module, name) that it is imported from, or None if
+    that is unclear}, whether the module may have further names)."""
+    origins, unclear = {}, False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            origins.setdefault(node.name, None)  # perhaps inside another statement
+            unclear |= node.name == "__getattr__"
+        elif isinstance(node, ast.ImportFrom):
+            unclear |= any(alias.name == "*" for alias in node.names)
+            package = module if is_package else module.rpartition(".")[0]
+            parent = package.rsplit(".", node.level - 1)[0] if node.level else ""
+            source = ".".join(filter(None, [parent, node.module]))
+            origins |= {alias.asname or alias.name: (source, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            origins[node.id] = None
+    origins |= {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)}
+    return origins, unclear
+
+
+def _has_init(node):
+    return any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
+
+
+def _arrange_path():
+    """Have the user's modules, which are in the working directory, found before installed ones, and
+    our programs, such as train.py, after all others."""
+    if str(Path.cwd()) not in sys.path:
+        packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+        places = (at for at, entry in enumerate(sys.path) if entry in packages)
+        sys.path.insert(next(places, len(sys.path)), str(Path.cwd()))
+    if str(PROGRAMS) in sys.path:
+        sys.path.remove(str(PROGRAMS))
+        sys.path.append(str(PROGRAMS))
+
+
+_arrange_path()

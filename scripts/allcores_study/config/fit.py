@@ -1,0 +1,371 @@
+"""Check that splits, losses and augmentation of a study fit its datasets."""
+
+import math
+import os
+
+from allcores.options import choices, is_integer
+from allcores_study.config import component, grid, registry, schema
+from allcores_study.config.run import AUTO
+from allcores_study.config.schema import listed, mapping
+
+
+def findings(config, path, study):
+    """(path, text) for everything that does not suit a dataset."""
+    yield from _check_tables(config, study)
+    yield from _check_metrics(config, path, study)
+    yield from _check_losses(config, study)
+    yield from _check_augmentation(config, study)
+    yield from _check_splits(config, path, study)
+    yield from _check_validation(config, study)
+    yield from _check_selection(config, path, study)
+
+
+def _check_tables(config, study):
+    """Unusable values in files that are small enough to be read now."""
+    for label in listed(study.get("datasets")):
+        if not _is_described(config, label):
+            continue  # another check reports that
+        try:
+            registry.metadata(grid.choice(config, "datasets", label))
+        except (ValueError, OSError, TypeError) as error:  # TypeError: from values such as lists
+            yield ("datasets", label), str(error)
+
+
+def task_of_study(config, study):
+    """The Component of the task of a study's datasets, of the first if they differ; None: there are
+    no datasets."""
+    components = [
+        registry.task(grid.choice(config, "datasets", label))
+        for label in listed(study.get("datasets"))
+    ]
+    return next(iter(components), None)
+
+
+def _check_metrics(config, path, study):
+    """A study has one task, whose metrics it takes."""
+    task, labels = task_of_study(config, study), listed(study.get("datasets"))
+    if task is None:
+        return
+    for label in labels[1:]:
+        other = registry.task(grid.choice(config, "datasets", label))
+        if other.name != task.name:
+            yield (
+                (*path, "datasets"),
+                f"the targets of {labels[0]!r} are {task.constants['TARGETS']}, the targets of "
+                f"{label!r} {other.constants['TARGETS']}: expected a study for each",
+            )
+            break
+        if count_numbers(config, label) != count_numbers(config, labels[0]):
+            yield (
+                (*path, "datasets"),
+                f"{label!r} has another number of targets than {labels[0]!r}: expected a study for "
+                "each",
+            )
+            break
+    targets = task.constants["TARGETS"]
+    if "target_accuracy" in study and "accuracy" not in task.constants["METRICS"]:
+        yield (*path, "target_accuracy"), f"the targets of {labels[0]!r} are {targets}"
+    suitable = [name for name, metric in registry.metrics().items() if _suits(metric, task)]
+    for position, name in enumerate(listed(study.get("metrics"))):
+        try:
+            suits = name in suitable or (":" in str(name) and _suits(registry.metric(name), task))
+        except ValueError as error:
+            yield (*path, "metrics", position), str(error)
+            continue
+        if not suits:
+            is_own = " (its `targets` say for what a metric is)" if ":" in str(name) else ""
+            yield (
+                (*path, "metrics", position),
+                f"found {name!r}; the targets are {targets}{is_own}; {choices(name, suitable)}",
+            )
+
+
+def count_numbers(config, label):
+    """How many numbers are predicted of each sample of a dataset, as far as it is known."""
+    metadata = _metadata(config, label)
+    if metadata is None:  # a large table, which is not read yet
+        target = grid.choice(config, "datasets", label).options.get("target")
+        return len(target) if isinstance(target, list) else 1
+    return metadata.numbers
+
+
+def _suits(metric, task):
+    """Whether the Component of a metric is for that of a task."""
+    return task.constants["TARGETS"] in metric.constants.get("targets", ("classes",))
+
+
+def _check_losses(config, study):
+    """Each task takes losses of its own."""
+    task = task_of_study(config, study)
+    if task is None:
+        return
+    suitable, weighted = task.constants["LOSSES"], task.constants["WEIGHTED"]
+    for label in listed(study.get("models")):
+        loss = mapping(mapping(mapping(config.get("models")).get(label)).get("loss"))
+        if "import" in loss:
+            continue
+        name = registry.canonical(loss.get("name"), registry.losses())
+        place = ("models", label, "loss")
+        if name and name not in suitable:
+            yield (
+                (*place, "name"),
+                f"the targets of {study['datasets'][0]!r} are {task.constants['TARGETS']}, which "
+                f"{name} does not take; {choices(name, suitable)}",
+            )
+        elif "weight" in loss and name not in weighted:
+            names = {
+                name for one in registry.tasks().values() for name in one.constants["WEIGHTED"]
+            }
+            yield (
+                (*place, "weight"),
+                f"is an option for classes, of {', '.join(sorted(names))}; not of {name}",
+            )
+        elif "weight" in loss and loss["weight"] != (balanced := task.constants["BALANCED"]):
+            yield (*place, "weight"), f"found {loss['weight']!r}; known: {balanced}"
+
+
+def _check_augmentation(config, study):
+    """Only images can be cropped and mirrored."""
+    for label in listed(study.get("datasets")):
+        metadata = _metadata(config, label)
+        if metadata is None:
+            continue
+        if len(metadata.shape) == 3:
+            yield from _check_crop(config, study, label, metadata.shape)
+            continue
+        for model in listed(study.get("models")):
+            entry = mapping(mapping(config.get("models")).get(model))
+            for key in set(mapping(entry.get("augmentation"))) & {*grid.BUILT_IN_AUGMENTATION}:
+                yield (
+                    ("models", model, "augmentation", key),
+                    f"is for images; the samples of {label!r} have the shape {metadata.shape}",
+                )
+
+
+def _check_crop(config, study, label, shape):
+    """A window has a pixel of the image, wherever it is cut out."""
+    for model in listed(study.get("models")):
+        entry = mapping(mapping(config.get("models")).get(model))
+        crop = mapping(entry.get("augmentation")).get("crop")
+        if is_integer(crop) and crop >= min(shape[1:]):
+            yield (
+                ("models", model, "augmentation", "crop"),
+                f"found {crop}; the images of {label!r} are {shape[1]} x {shape[2]}: a window "
+                "could have none of it",
+            )
+
+
+def _check_splits(config, path, study):
+    """There are enough samples for the folds, the test set and the training-set sizes."""
+    folds = study.get("folds")
+    for label in listed(study.get("datasets")):
+        metadata = _metadata(config, label)
+        if metadata is None:
+            continue
+        if isinstance(folds, int):
+            yield from _check_folds((*path, "folds"), label, metadata, folds)
+        if folds == "test" and metadata.test == 0:
+            yield (
+                (*path, "folds"),
+                f"{label!r} has no test set of its own; expected a number of folds",
+            )
+        available = _train_count(metadata, folds)
+        for position, size in enumerate(listed(study["train_sizes"])):
+            if isinstance(size, int) and size > available:
+                yield (
+                    (*path, "train_sizes", position),
+                    f"found {size}; {label!r} leaves {samples(available)} to train on",
+                )
+
+
+def _train_count(metadata, folds):
+    """Roughly how many samples a fold, or the first one in time, leaves to train on."""
+    if not is_integer(folds) or folds < 2:
+        return metadata.train
+    if metadata.times:
+        return metadata.train - folds * (metadata.train // (folds + 1))
+    return metadata.train * (folds - 1) // folds
+
+
+def _check_validation(config, study):
+    """The validation part of even the smallest training part has a sample of every class."""
+    for label in listed(study.get("datasets")):
+        metadata = _metadata(config, label)
+        if metadata is None or metadata.groups or metadata.times or metadata.classes is None:
+            continue
+        available = _train_count(metadata, study.get("folds"))
+        if is_integer(select := study.get("select")) and select > 1:
+            available -= -(-available // select)
+        sizes = [size for size in listed(study.get("train_sizes")) if is_integer(size)]
+        available = min([available, *sizes])
+        for model in listed(study.get("models")):
+            part = mapping(mapping(config.get("models")).get(model)).get("validation")
+            # Rounded as scikit-learn does.
+            if isinstance(part, int | float) and math.ceil(part * available) < metadata.classes:
+                yield (
+                    ("models", model, "validation"),
+                    f"found {part:g}; of the {available} samples of {label!r} to train on that "
+                    f"is less than {metadata.classes}, one of each class",
+                )
+
+
+def samples(count):
+    return f"{count} sample{'s' * (count != 1)}"
+
+
+def _check_folds(path, label, metadata, folds):
+    """Each fold has a sample of every class and a group; of ordered samples, a time."""
+    if metadata.times:
+        if folds >= metadata.times:
+            yield (
+                path,
+                (
+                    f"found {folds}; {label!r} has {metadata.times} different times, the first of "
+                    f"which are only trained on: expected {metadata.times - 1} folds at most"
+                ),
+            )
+        return
+    if metadata.smallest_class is not None and folds > metadata.smallest_class:
+        count = metadata.smallest_class
+        # Scores of a fold that lacks a class are not those of the others: scikit-learn warns.
+        fewer = f"{count} folds at most, or drop these" if count > 1 else "at least 2; drop such"
+        name = f", {metadata.rarest}," if metadata.rarest else ""
+        hint = "; if they are numbers to be predicted: `task: regression`"
+        yield (
+            path,
+            f"found {folds}; the smallest class of {label!r}{name} has "
+            f"{samples(count)}, and each fold needs one: expected {fewer} samples, or give them "
+            f"another class{hint if metadata.are_numbers else ''}",
+        )
+    most = metadata.groups or metadata.train
+    if folds > most:
+        unit = "groups" if metadata.groups else "samples"
+        yield path, f"found {folds}; {label!r} has {most} {unit}: expected that many folds at most"
+
+
+def _check_search(config, path, study):
+    """Candidates that are searched for are judged by inner folds, for this study alone."""
+    swept = config.get(schema.SWEPT, {})
+    names = [*mapping(config.get("studies"))]
+    for position, label in enumerate(listed(study.get("models"))):
+        search = mapping(swept.get(label)).get("search")
+        if search is None or label != f"{swept[label]['family']}-trial1":
+            continue
+        family, place = swept[label]["family"], (*path, "models", position)
+        others = [
+            name
+            for name in names[: names.index(path[-1])]
+            if label in listed(mapping(config["studies"][name]).get("models"))
+        ]
+        if "select" not in study:
+            yield place, f"{family} has `search`, which needs `select` in each study of it"
+        elif others:
+            yield (
+                place,
+                f"{family} is searched for the study {others[0]}, too: expected an entry of its "
+                "own in `models`, under another label",
+            )
+        elif "halving" in study and "epochs" in search["space"]:
+            yield place, f"{family} is searched over `epochs`, which conflicts with `halving`"
+
+
+def _check_selection(config, path, study):
+    """A selection has candidates to choose from, and enough samples for its inner folds."""
+    yield from _check_search(config, path, study)
+    if "select" not in study:
+        if "halving" in study:
+            yield (*path, "halving"), "needs `select`"
+        return
+    swept = config.get(schema.SWEPT, {})
+    if not any(label in swept for label in listed(study.get("models"))):
+        yield (
+            (*path, "select"),
+            "there is nothing to choose from: no model of this study has a list of values",
+        )
+    if study["train_sizes"] != ["all"]:
+        yield (*path, "select"), "conflicts with `train_sizes`"
+    if AUTO in study["strategies"] or "against" in study:
+        other = "against" if "against" in study else "strategies: [auto]"
+        yield (*path, "select"), f"conflicts with `{other}`"
+    inner, folds = study["select"], study.get("folds")
+    for label in listed(study.get("datasets")):
+        metadata = _metadata(config, label)
+        if metadata is None or not is_integer(inner):
+            continue
+        smallest = metadata.smallest_class or metadata.train
+        if isinstance(folds, int):
+            smallest -= -(-smallest // folds)
+        seeds = [seed for seed in listed(study.get("seeds")) if is_integer(seed)]
+        if metadata.groups and is_integer(folds) and 1 < folds <= metadata.groups and inner > 1:
+            for seed in seeds:
+                if problem := metadata.unassignable(folds, inner, seed):
+                    yield (
+                        (*path, "select"),
+                        f"found {inner}; of the {metadata.groups} groups of {label!r}, {folds} "
+                        f"folds leave too few for so many inner folds ({problem})",
+                    )
+                    break
+        if inner > smallest:
+            part = "the smallest class" if metadata.smallest_class else "the training part"
+            yield (
+                (*path, "select"),
+                f"found {inner}; {part} of {label!r} leaves {samples(smallest)} to "
+                "train on: expected that many inner folds at most",
+            )
+
+
+def notes(config, name):
+    """Sentences on what may be unintended in the data of a study and their split."""
+    study = config["studies"][name]
+    for label in study["models"]:
+        entry = config["models"][label]
+        if not component.is_estimator(entry) and "import" in entry:
+            given = registry.model(entry["import"]).supplied - {*grid.model_options(entry)}
+            if given:
+                yield (
+                    f"{entry['import']}: its {' and '.join(sorted(given))} will be those of the "
+                    "data, unless its entry has keys of these names"
+                )
+    for label in study["datasets"]:
+        metadata = _metadata(config, label)
+        if metadata is None:
+            continue
+        yield from (f"{label}: {note}" for note in metadata.notes)
+        folds = study["folds"]
+        if metadata.times and is_integer(folds):
+            first = metadata.train - folds * (metadata.train // (folds + 1))
+            if metadata.same_class_start >= first:
+                yield (
+                    f"{label}: the first part in time, of {first} samples, is all of one class, "
+                    "and the only one that is trained on for the first fold"
+                )
+
+
+def _is_described(config, label):
+    """Whether a dataset has all required options and no unknown ones, and its file is there."""
+    choice = grid.choice(config, "datasets", label)
+    component = registry.datasets().get(choice.name)
+    if component is None:
+        return False
+    needed = {name for name, default in component.options.items() if default is ...}
+    values = [choice.options.get(key) for key in registry.path_keys(choice.name)]
+    paths = [path for path in values if path is not None]
+    if not all(isinstance(path, str) and "\0" not in path for path in paths):
+        return False
+    is_there = all(os.access(path, os.R_OK) for path in paths)
+    lists = [name for name, default in component.options.items() if isinstance(default, tuple)]
+    if not all(isinstance(choice.options.get(name, []), list) for name in lists):
+        return False
+    if not needed <= set(choice.options) <= set(component.options):
+        return False
+    return is_there and not any(component.problems((), choice.options))
+
+
+def _metadata(config, label):
+    """The Metadata of a dataset; None: unknown, or another check reports why."""
+    if not _is_described(config, label):
+        return None
+    try:
+        return registry.metadata(grid.choice(config, "datasets", label))
+    except (ValueError, OSError, TypeError, ArithmeticError) as error:
+        return getattr(error, "metadata", None)  # what is known though features are unusable

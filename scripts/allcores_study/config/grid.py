@@ -1,0 +1,387 @@
+"""From a config to the table of runs. No torch here: the Snakefile imports this."""
+
+import dataclasses
+import functools
+import itertools
+from dataclasses import dataclass, field
+
+from allcores_study.config import candidates, component, registry, schema
+from allcores_study.config.run import ADDITIONS, AUTO, Choice, Conditions, Run
+from allcores_study.config.schema import mapping
+
+# The key of a study with `auto` for the choices made for it; not a key of config files. Dataset ->
+# model -> {strategy, workers, servers, threads}; see planning/choose.py.
+CHOSEN = "chosen"
+# The keys of a config that hold for the models whose entry lacks them.
+RECIPE = ("precision", "memory_format")
+# The keys of a model's entry about its training; other keys are options of the model itself.
+HYPERPARAMETERS = {
+    "batch_size",
+    "epochs",
+    "optimizer",
+    "loss",
+    "augmentation",
+    *ADDITIONS,
+    *RECIPE,
+}
+# The key below which an entry may give options of the model itself by any name.
+OPTIONS = "options"
+BUILT_IN_AUGMENTATION = ("crop", "flip")
+# An estimator trains itself, once: as one process, without batches and without a schedule.
+OF_ESTIMATOR = {
+    "optimizer": None,
+    "batch_size": None,
+    "epochs": 1,
+    "crop": 0,
+    "flip": False,
+    "precision": "fp32",
+    "memory_format": "contiguous",
+}
+# The keys of its entry that are no options of its own.
+ESTIMATOR_KEYS = ("name", "import")
+NO_SCHEDULE, ALONE = Choice("none", "constant", {}), Choice("serial", "serial", {})
+
+
+@dataclass(frozen=True)
+class Table:
+    """The runs and studies of a config.
+
+    Attributes:
+        runs: path -> Run; a run of several studies is here once.
+        studies: name of a study -> paths of its runs.
+        conditions: path of each run -> its Conditions, the strictest of all studies.
+        oversubscribe: paths of the runs that may have more processes than there are cores.
+        families: label of each candidate of a sweep -> that of the swept model.
+        missing: name of a study -> paths of the runs or Selections that it lacks.
+        selections: Selection.path -> the Selection, on the last rung. Of a study that selects,
+            `studies` has the inner runs of the first rung only: which others are trained is known
+            when those are scored.
+    """
+
+    runs: dict
+    studies: dict
+    conditions: dict
+    oversubscribe: frozenset = frozenset()
+    families: dict = field(default_factory=dict)
+    missing: dict = field(default_factory=dict)
+    selections: dict = field(default_factory=dict)
+
+    def family(self, run):
+        """The label of the model of a Run in the config: of a candidate, that of its sweep."""
+        return self.families.get(run.model.label, run.model.label)
+
+    def measured_for(self, run):
+        """The Run for which the recipe of a Run is measured: the first of those that share it."""
+        return self._first_of[run.dataset.label, self.family(run), run.measured]
+
+    @functools.cached_property
+    def _first_of(self):
+        first = {}
+        for run in self.runs.values():
+            if run.has_auto:
+                first.setdefault((run.dataset.label, self.family(run), run.measured), run)
+        return first
+
+    @functools.cached_property
+    def choices(self):
+        """Path -> Selection, on every rung."""
+        return {
+            rung.path: rung for selection in self.selections.values() for rung in selection.rungs
+        }
+
+    def selections_of(self, study):
+        """The Selections of a study."""
+        return [selection for selection in self.selections.values() if selection.study == study]
+
+    @property
+    def exclusive(self):
+        """Paths of the runs that need the machine to themselves."""
+        return [path for path in self.runs if self.conditions[path].exclusive]
+
+    @property
+    def required(self):
+        """Paths of the runs that are trained in any case."""
+        return list(dict.fromkeys(path for paths in self.studies.values() for path in paths))
+
+    def of(self, study):
+        return [self.runs[path] for path in self.studies[study]]
+
+    def without(self, paths, selections):
+        """The Table without some runs and Selections, and without studies that become empty.
+
+        Args:
+            paths: paths of runs; those of studies that select are ignored.
+            selections: paths of Selections.
+        """
+        excluded, undecided = set(paths), set(selections)
+        remaining = {
+            path: selection for path, selection in self.selections.items() if path not in undecided
+        }
+        selecting = {selection.study for selection in self.selections.values()}
+        studies, missing = {}, {}
+        for name, all_paths in self.studies.items():
+            if name in selecting:
+                first_rungs = [
+                    selection.rungs[0]
+                    for selection in remaining.values()
+                    if selection.study == name
+                ]
+                studies[name] = [
+                    path for rung in first_rungs for paths in rung.inner.values() for path in paths
+                ]
+                missing[name] = [path for path in undecided if self.selections[path].study == name]
+            else:
+                studies[name] = [path for path in all_paths if path not in excluded]
+                missing[name] = [path for path in all_paths if path in excluded]
+        return dataclasses.replace(
+            self,
+            studies={name: paths for name, paths in studies.items() if paths},
+            selections=remaining,
+            missing=missing,
+        )
+
+    def to_plan(self):
+        """The Table of all runs to expect: the first candidates stand for those that will be
+        chosen."""
+        studies = {name: list(paths) for name, paths in self.studies.items()}
+        for selection in self.selections.values():
+            for rung in selection.rungs:
+                studies[selection.study] += rung.paths_after()
+        expected = {path for paths in studies.values() for path in paths}
+        runs = {path: run for path, run in self.runs.items() if path in expected}
+        return dataclasses.replace(self, runs=runs, studies=studies)
+
+    def turns(self):
+        """Path of each exclusive run -> its position in the order of execution, from 0.
+
+        Seeds and folds are the outermost loops, so that repeats of the same settings are far apart
+        and a drift of the machine's speed affects all settings equally.
+        """
+        paths = sorted(
+            self.exclusive, key=lambda path: (self.runs[path].seed, self.runs[path].fold or 0)
+        )
+        return {path: turn for turn, path in enumerate(paths)}
+
+    def wildcards(self):
+        """Name of each wildcard in run.PATH -> its values, sorted."""
+        values = [run.wildcards for run in self.runs.values()]
+        allowed = {name: sorted({str(v[name]) for v in values}) for name in values[0]}
+        return allowed | {"family": sorted({self.family(run) for run in self.runs.values()})}
+
+
+def expand(config):
+    """The Table of a config without checks.findings()."""
+    runs, studies, selections = {}, {}, {}
+    conditions, oversubscribe, alone = {}, set(), set()
+    for name, study in config["studies"].items():
+        study = schema.defaults("studies") | study
+        runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
+        studies[name] = list(runs_of_study)
+        if "select" in study:
+            study_selections, first_paths, inner_runs = candidates.of_study(
+                name, study, runs_of_study, config.get(schema.SWEPT, {})
+            )
+            selections |= study_selections
+            studies[name] = first_paths
+            runs_of_study |= inner_runs
+        runs |= runs_of_study
+        alone |= set(runs_of_study) if _are_timed(study, runs_of_study) else set()
+        oversubscribe |= set(runs_of_study) if study["oversubscribe"] else set()
+        for path in runs_of_study:
+            combined = conditions.get(path, Conditions())
+            conditions[path] = Conditions(
+                combined.curves or study["curves"], combined.exclusive or study["exclusive"]
+            )
+    runs = {path: _not_stacked(run) if path in alone else run for path, run in runs.items()}
+    families = {label: entry["family"] for label, entry in config.get(schema.SWEPT, {}).items()}
+    return Table(
+        runs, studies, conditions, frozenset(oversubscribe), families, selections=selections
+    )
+
+
+def _are_timed(study, runs):
+    """Whether each run of a study has to be trained alone, not stacked with others: it compares
+    ways of using the cores, or trains in turns what goes on from earlier rungs."""
+    layouts = {(run.strategy.label, run.layout) for run in runs.values()}
+    return len(layouts) > 1 or study["exclusive"] or "halving" in study
+
+
+def _not_stacked(run):
+    return dataclasses.replace(run, stacked=False) if run.processes == 1 else run
+
+
+def _runs_of_study(config, study):
+    """The runs of one study, with folds as the innermost loop."""
+    folds = None if study["folds"] == "test" else study["folds"]
+    recipe = recipe_of(config)
+    schedules = [choice(config, "schedules", label) for label in study["schedules"]]
+    grid = (
+        (dataset, model, *rest)
+        for dataset, model in itertools.product(study["datasets"], study["models"])
+        for rest in itertools.product(
+            [NO_SCHEDULE] if component.is_estimator(config["models"][model]) else schedules,
+            layouts(config, study, dataset, model),
+            study["train_sizes"],
+            study["seeds"],
+            [None] if folds is None else range(folds),
+        )
+    )
+    for dataset, model, schedule, layout, size, seed, fold in grid:
+        strategy, nodes, workers, servers, threads = layout
+        dataset_choice = choice(config, "datasets", dataset)
+        yield Run(
+            dataset=dataset_choice,
+            schedule=schedule,
+            strategy=strategy,
+            folds=folds,
+            fold=fold,
+            train_size=None if size == "all" else size,
+            nodes=nodes,
+            workers=workers,
+            servers=servers,
+            threads_per_worker=threads,
+            seed=seed,
+            **training(model, config["models"][model], dataset_choice, recipe),
+        )
+
+
+def layouts(config, study, dataset=None, model=None):
+    """(strategy, nodes, workers, servers, threads per worker) of each layout in a study.
+
+    With `auto` it is the layout that was chosen for a dataset and a model (None: for any); there is
+    none if nothing was chosen yet.
+
+    `workers` of a study counts each node, the workers of a layout all nodes. A strategy that takes
+    only one worker is listed once for all numbers of workers and nodes. A strategy with an option
+    `servers` has as many server processes. With `cores`, a strategy gets as many workers as they
+    have room for, or, if it takes only one, as many threads. An estimator is a single process.
+    """
+    if model and component.is_estimator(mapping(mapping(config["models"]).get(model))):
+        counts = [1] if "cores" in study else study["threads_per_worker"]
+        yield from ((ALONE, 1, 1, 0, 1 if count == AUTO else count) for count in counts)
+        return
+    for label in study["strategies"]:
+        if label == AUTO:
+            yield from _chosen_layouts(config, study, dataset, model)
+            continue
+        strategy = choice(config, "strategies", label)
+        found = registry.strategies()[strategy.name]
+        servers = strategy.options.get("servers", found.options.get("servers", 0))
+        one_worker = found.constants.get("one_worker")
+        if "cores" in study:
+            for cores in [1] if found.constants.get("reference") else study["cores"]:
+                workers, threads = (1, cores) if one_worker else (cores - servers, 1)
+                yield strategy, 1, workers, servers, threads
+        else:
+            counts = [[1], [1]] if one_worker else [node_counts(study), study["workers"]]
+            grid = itertools.product(*counts, study["threads_per_worker"])
+            for nodes, workers, threads in grid:
+                yield strategy, nodes, nodes * workers, servers, threads
+
+
+def _chosen_layouts(config, study, dataset, model):
+    chosen = [
+        (
+            choice(config, "strategies", settings["strategy"]),
+            1,
+            *(settings[key] for key in ("workers", "servers", "threads")),
+        )
+        for chosen_dataset, by_model in study.get(CHOSEN, {}).items()
+        for chosen_model, settings in by_model.items()
+        if dataset in (None, chosen_dataset) and model in (None, chosen_model)
+    ]
+    yield from {repr(layout): layout for layout in chosen}.values()
+
+
+def strategies(config, study):
+    """The strategies (Choice) of a study, including those chosen for `auto`."""
+    labelled = [layout[0] for layout in layouts(config, schema.defaults("studies") | study)]
+    return list({strategy.label: strategy for strategy in labelled}.values())
+
+
+def node_counts(study):
+    """A study's numbers of nodes, as a list; the config may have a single number."""
+    return study["nodes"] if isinstance(study["nodes"], list) else [study["nodes"]]
+
+
+def choice(config, section, label):
+    """The Choice with a label in a section; a built-in needs no entry."""
+    entry = dict((config.get(section) or {}).get(label) or {})
+    name = component_name(label, entry)
+    entry.pop("name", None)
+    return Choice(label, name, entry)
+
+
+def component_name(label, entry):
+    """The component that an entry for a dataset, schedule or strategy names."""
+    return entry.get("name", label)
+
+
+def recipe_of(config):
+    """How models compute whose entry does not say so."""
+    return {key: (schema.defaults() | config)[key] for key in RECIPE}
+
+
+def training(label, entry, dataset, recipe):
+    """The fields of a Run that a model's entry decides.
+
+    Args:
+        dataset: Choice, which decides the default loss.
+        recipe: recipe_of() the config.
+    """
+    usual = schema.defaults("models")
+    loss = {"name": registry.task(dataset).constants["LOSS"]}
+    if component.is_estimator(entry):
+        options = {key: value for key, value in entry.items() if key not in ESTIMATOR_KEYS}
+        path = model_name(label, entry)
+        return OF_ESTIMATOR | {
+            "model": Choice(label, path, options),
+            "loss": _torch_choice(loss, registry.losses()),
+        }
+    entry = {"loss": loss, "augmentation": {}} | recipe | entry
+    return {
+        "model": Choice(label, model_name(label, entry), model_options(entry)),
+        "optimizer": _torch_choice(entry["optimizer"], registry.optimizers()),
+        "loss": _loss(entry["loss"]),
+        "crop": entry["augmentation"].get("crop", 0),
+        "flip": entry["augmentation"].get("flip", False),
+        "augmentation": _own_augmentation(entry["augmentation"]),
+        **{key: entry[key] for key in ("batch_size", "epochs", *RECIPE)},
+        # A Run does not say what is so anyway.
+        **{
+            key: entry[key] for key in ADDITIONS if entry.get(key, usual.get(key)) != usual.get(key)
+        },
+    }
+
+
+def model_options(entry):
+    """The options of the model itself in a model's entry; those below OPTIONS may have the names of
+    other keys of an entry."""
+    known = HYPERPARAMETERS | {"name", "import", OPTIONS}
+    own = {key: value for key, value in entry.items() if key not in known}
+    return own | mapping(entry.get(OPTIONS))
+
+
+def model_name(label, entry):
+    """The name of a built-in model, or an import path."""
+    return entry.get("import") or entry.get("name", label)
+
+
+def _loss(entry):
+    return _imported(entry) if "import" in entry else _torch_choice(entry, registry.losses())
+
+
+def _own_augmentation(entry):
+    """The Choice of a function of the user's; None: there are only built-in ones."""
+    own = {key: value for key, value in entry.items() if key not in BUILT_IN_AUGMENTATION}
+    return _imported(own) if "import" in own else None
+
+
+def _imported(entry):
+    path = entry["import"]
+    return Choice(path, path, {key: value for key, value in entry.items() if key != "import"})
+
+
+def _torch_choice(entry, known):
+    name = registry.canonical(entry["name"], known)
+    return Choice(name, name, {k: v for k, v in entry.items() if k != "name"})

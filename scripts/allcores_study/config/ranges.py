@@ -1,0 +1,285 @@
+"""Ranges of values in a model's entry, and candidates that are spread evenly over them.
+
+    lr: {log: [0.0001, 0.1]}
+    width: {range: [16, 256], step: 16}
+    dropout: {range: [0.0, 0.5]}
+
+The values of all ranges and lists of an entry are the coordinates of a scrambled Sobol sequence
+(Sobol' 1967; Owen 1998, "Scrambling Sobol' and Niederreiter-Xing points"), which leaves smaller
+gaps than independent draws do, for each key alone and for several together.
+"""
+
+import itertools
+import math
+import random
+import re
+import sys
+from dataclasses import dataclass
+
+from allcores.options import is_integer, is_number, number_hint
+
+KINDS = ("range", "log")
+# Digits of a value that is no whole number: enough to tell candidates apart, and short in labels.
+DIGITS = 4
+MOST_STEPS = 10**9  # in a range
+# The least width of a range, relative to its larger end: below, rounding errors count.
+NARROWEST = 1e-9
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values of a list."""
+
+    listed: list
+
+    is_continuous = False
+
+    @property
+    def count(self):
+        return len(self.listed)
+
+    def at(self, position):
+        """The value at a position from 0 up to, not including, 1."""
+        return self.listed[int(position * self.count)]
+
+    def all(self):
+        return self.listed
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values from `least` to `most`, both included; whole ones if both are.
+
+    Attributes:
+        step: between neighbours, from `least` on; None: of whole numbers 1, else every number.
+        is_log: whether ratios, not differences, are equally likely.
+    """
+
+    least: int | float
+    most: int | float
+    step: int | float | None = None
+    is_log: bool = False
+
+    @property
+    def is_continuous(self):
+        """Whether it has values everywhere between, rounded to DIGITS digits."""
+        return self.step is None and not self._is_whole()
+
+    @property
+    def count(self):
+        """How many values it has."""
+        if not self.is_continuous:
+            # 0.5 / 0.1 is less than 5
+            return 1 + math.floor((self.most - self.least) / (self.step or 1) + 1e-9)
+        if self.is_log:
+            return 1 + _written_up_to(self.most) - _written_up_to(self.least)
+        return 1 + math.floor((self.most - self.least) * 10 ** self._decimals())
+
+    def at(self, position):
+        """The value at a position from 0 up to, not including, 1."""
+        if self.step is not None:
+            return self.numbered(int(position * self.count))
+        end = self.most + self._is_whole()
+        if self.is_log:
+            value = self.least * (end / self.least) ** position
+        else:
+            value = self.least + position * (end - self.least)
+        return self.rounded(math.floor(value) if self._is_whole() else value)
+
+    def rounded(self, value):
+        """The value that is written for a number within a range without steps."""
+        if not self._is_whole():
+            value = float(f"{value:.{DIGITS}g}") if self.is_log else round(value, self._decimals())
+        return min(max(value, self.least), self.most)
+
+    def all(self):
+        """The values, unless it is continuous."""
+        return [self.numbered(number) for number in range(self.count)]
+
+    def numbered(self, number):
+        """The value with a number from 0, unless it is continuous."""
+        value = self.least + (self.step or 1) * number
+        return value if is_integer(value) else float(f"{value:.12g}")  # 3 * 0.1 is not 0.3
+
+    def number_of(self, value):
+        """The number of a value, see numbered()."""
+        return round((value - self.least) / (self.step or 1))
+
+    def _decimals(self):
+        """So many that a range has at least 10 ** (DIGITS - 1) values."""
+        return DIGITS - 1 - math.floor(math.log10(self.most - self.least))
+
+    def _is_whole(self):
+        return is_integer(self.least) and is_integer(self.most)
+
+
+def _written_up_to(value):
+    """The number of a positive value among those that DIGITS digits can write, from 1 on."""
+    digits, exponent = f"{value:.{DIGITS - 1}e}".split("e")
+    first = 10 ** (DIGITS - 1)
+    return int(exponent) * 9 * first + int(digits.replace(".", "")) - first
+
+
+def is_range(value):
+    """Whether a value of an entry is meant to be a range."""
+    return isinstance(value, dict) and bool(value.keys() & set(KINDS))
+
+
+def read(value):
+    """The Values or the Range that a list or dict of an entry is."""
+    if isinstance(value, list):
+        return Values(value)
+    (kind,) = value.keys() & set(KINDS)
+    return Range(*value[kind], step=value.get("step"), is_log=kind == "log")
+
+
+def problem(value):
+    """The mistake in a range, in words; None: there is none."""
+    kinds = [kind for kind in KINDS if kind in value]
+    if len(kinds) > 1 or set(value) - {kinds[0], *(["step"] if kinds == ["range"] else [])}:
+        return f"found {value}; expected range: [from, to] and perhaps a step, or log: [from, to]"
+    ends = value[kinds[0]]
+    if not isinstance(ends, list) or len(ends) != 2 or not all(map(is_number, ends)):
+        texts = [end for end in ends if isinstance(end, str)] if isinstance(ends, list) else []
+        hint = number_hint(texts[0]) if texts else ""
+        return f"found {ends!r}; expected [from, to], two numbers{hint}"
+    least, most = ends
+    if max(abs(least), abs(most)) > sys.float_info.max:  # a whole number may be so
+        return f"found {str(least)[:20]} to {str(most)[:20]}..., which no float can hold"
+    if least >= most or (kinds == ["log"] and least <= 0):
+        above = " and above 0" if kinds == ["log"] else ""
+        return f"found {ends}; expected the first to be less than the second{above}"
+    ratio = most / least if kinds == ["log"] else 1.0
+    is_finite = math.isfinite(most - least) and math.isfinite(ratio)
+    if not is_finite or most - least < NARROWEST * max(abs(least), abs(most)):
+        return f"found {ends}, too far apart or too close together to draw numbers between them"
+    step = value.get("step")
+    if "step" in value:
+        width = most - least
+        # 0.3 - 0.1 is less than 0.2
+        if not is_number(step) or not 0 < step <= width * (1 + NARROWEST):
+            return f"found step {step!r}; expected a number above 0 up to {width:g}"
+        if step < width / MOST_STEPS:
+            return f"found step {step!r}, by which {least:g} to {most:g} has too many values"
+    return None
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A list or a range in a model's entry.
+
+    Attributes:
+        path: its keys in the entry: ("optimizer", "lr").
+        found: the list, one value for each candidate; or the dict that is a range.
+    """
+
+    path: tuple
+    found: list | dict
+
+    @property
+    def axis(self):
+        """The Values or the Range of it."""
+        return read(self.found)
+
+    @property
+    def key(self):
+        return self.path[-1]
+
+    @property
+    def name(self):
+        """Its keys in one text: "optimizer.lr"."""
+        return ".".join(self.path)
+
+
+def draw(lists, sample):
+    """The values of each candidate: all combinations, or a sample of them.
+
+    Combinations of lists are numbered in the order of itertools.product(), and numbers are drawn:
+    all combinations together may not fit into memory.
+    """
+    total = math.prod(swept.axis.count for swept in lists)
+    if sample is None:
+        return list(itertools.product(*(swept.axis.all() for swept in lists)))
+    settings = sample if isinstance(sample, dict) else {"count": sample}
+    if any(isinstance(swept.found, dict) for swept in lists):
+        return spread(lists, settings["count"], settings.get("seed", 0))
+    draws = random.Random(settings.get("seed", 0))
+    if total <= sys.maxsize:  # as sample() requires
+        numbers = draws.sample(range(total), settings["count"])
+    else:
+        numbers = set()
+        while len(numbers) < settings["count"]:
+            numbers.add(draws.randrange(total))
+    return [_combination(lists, number) for number in sorted(numbers)]
+
+
+def spread(lists, count, seed):
+    """The values of the first `count` candidates of a sequence, see sobol()."""
+    # In the order of names, so that the order in which keys are written decides nothing.
+    order = sorted(range(len(lists)), key=lambda place: lists[place].path)
+    places = [order.index(place) for place in range(len(lists))]
+    drawn = sobol([lists[place].axis for place in order], count, seed)
+    return [tuple(values[place] for place in places) for values in drawn]
+
+
+def is_seed(value):
+    return is_integer(value) and value >= 0
+
+
+def text_of(value):
+    """A value as a part of a label."""
+    if isinstance(value, list):
+        return "x".join(map(text_of, value))
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", str(value))
+
+
+def ends(lists):
+    """The first values of all lists and ranges, and the last ones."""
+    return [tuple(swept.axis.at(position) for swept in lists) for position in (0, 1 - 1e-9)]
+
+
+def short_names(names):
+    """The last key of each, "lr" of "optimizer.lr"; the whole name where that is no other's."""
+    short = [name.rpartition(".")[2] for name in names]
+    return [
+        key if short.count(key) == 1 else name.replace(".", "_")
+        for key, name in zip(short, names, strict=True)
+    ]
+
+
+def _combination(lists, number):
+    """The values of the combination with that number, the last list's changing fastest."""
+    values = []
+    for swept in reversed(lists):
+        number, position = divmod(number, len(swept.found))
+        values.append(swept.found[position])
+    return tuple(reversed(values))
+
+
+def sobol(axes, count, seed):
+    """The first `count` different candidates of a sequence.
+
+    Args:
+        axes: Values or a Range for each key.
+        count: at most as many as there are.
+
+    Returns:
+        A tuple of values for each. Those of a smaller count are the first of them.
+    """
+    # Imported here, since few configs need it, and it takes as long as the rest of reading one.
+    from scipy.stats import qmc
+
+    exponent = max(count - 1, 1).bit_length()
+    while True:
+        # Whole powers of 2, of which each begins with the points of the smaller ones.
+        points = qmc.Sobol(len(axes), rng=seed).random_base2(exponent)
+        drawn = {
+            repr(candidate): candidate
+            for candidate in (
+                tuple(axis.at(position) for axis, position in zip(axes, point, strict=True))
+                for point in points.tolist()
+            )
+        }
+        if len(drawn) >= count:
+            return list(drawn.values())[:count]
+        exponent += 1

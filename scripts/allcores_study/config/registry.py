@@ -1,0 +1,193 @@
+"""Which components a config may name.
+
+A model is a public function of a file in models/, a strategy or dataset is a file in its folder, a
+schedule is a public function of training/schedules.py; optimizers and losses are torch's classes.
+component.py reads their files.
+"""
+
+import ast
+import functools
+import importlib
+import importlib.util
+import json
+from pathlib import Path
+
+from allcores.loop.named import UNUSABLE_OPTIMIZERS
+from allcores_study.config import component
+from allcores_study.programs import ENGINE, LIBRARY, PROJECT
+
+CONFIG = PROJECT / "config" / "config.yaml"
+# Options of theirs that are switches, which their defaults, None, do not show.
+SWITCHES = dict.fromkeys(("foreach", "fused"), (None, True, False))
+
+
+def files(folder):
+    """The files of a folder in which every file is a component."""
+    return [
+        file
+        for file in sorted(folder.glob("*.py"))
+        if not file.stem.startswith("_") and file.stem != "base"
+    ]
+
+
+@functools.cache
+def strategies():
+    """Name -> Component: the class in each file of strategies/."""
+    return _classes("strategies", ENGINE)
+
+
+@functools.cache
+def tasks():
+    """Name -> Component: the class in each file of tasks/."""
+    return _classes("tasks", LIBRARY)
+
+
+@functools.cache
+def datasets():
+    """Name -> Component: the function `load` in each file of datasets/."""
+    return {
+        file.stem: component.read("datasets", file.stem, _module(file), file, node)
+        for file in files(LIBRARY / "datasets")
+        for node in component.public(file, ast.FunctionDef)
+        if node.name == "load"
+    }
+
+
+@functools.cache
+def models():
+    """Name -> Component: the public functions in the files of models/."""
+    return _functions("models", files(LIBRARY / "models"))
+
+
+@functools.cache
+def schedules():
+    """Name -> Component: the public functions of schedules.py."""
+    return _functions("schedules", [LIBRARY / "training" / "schedules.py"])
+
+
+@functools.cache
+def metrics():
+    """Name -> Component: the public functions of measures.py."""
+    return _functions("metrics", [LIBRARY / "analysis" / "measures.py"])
+
+
+def _classes(kind, package):
+    """Of the folder of that name in a package; the last class of each file."""
+    return {
+        file.stem: component.read(kind, file.stem, _module(file), file, nodes[-1])
+        for file in files(package / kind)
+        if (nodes := component.public(file, ast.ClassDef))
+    }
+
+
+def _functions(kind, paths):
+    return {
+        node.name: component.read(kind, node.name, _module(file), file, node)
+        for file in paths
+        for node in component.public(file, ast.FunctionDef)
+    }
+
+
+def _module(file):
+    """The name by which a file of the library is imported."""
+    return ".".join(file.relative_to(LIBRARY.parent).with_suffix("").parts)
+
+
+@functools.cache
+def optimizers():
+    """Name -> Component: the classes of torch.optim."""
+    folder = _installed("torch") / "optim"
+    usable = {}
+    for node in component.parse(folder / "__init__.py").body:
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("torch.optim."):
+            for alias in node.names:
+                file = folder / f"{node.module.removeprefix('torch.optim.')}.py"
+                classes = {node.name: node for node in component.public(file, ast.ClassDef)}
+                if alias.name in classes and alias.name not in UNUSABLE_OPTIMIZERS | {"Optimizer"}:
+                    usable[alias.name] = component.read(
+                        "optimizers", alias.name, "torch.optim", file, classes[alias.name]
+                    )
+                    usable[alias.name].constants["ALLOWED"] = SWITCHES
+    return usable
+
+
+@functools.cache
+def losses():
+    """Name -> Component: the losses that suit a task, torch's or in a file of tasks/."""
+    names = {name for task in tasks().values() for name in task.constants["LOSSES"]}
+    own = {task.constants.get("OWN_LOSSES") for task in tasks().values()} - {None}
+    files = {_installed("torch") / "nn" / "modules" / "loss.py": "torch.nn"}
+    files |= {(file := LIBRARY / "tasks" / f"{stem}.py"): _module(file) for stem in sorted(own)}
+    return {
+        node.name: component.read("losses", node.name, module, file, node)
+        for file, module in files.items()
+        for node in component.public(file, ast.ClassDef)
+        if node.name in names
+    }
+
+
+def model(name):
+    """The Component of a model, by name or import path.
+
+    Raises:
+        KeyError: there is no such built-in model.
+        ValueError: the import path is wrong, see component.imported().
+    """
+    return component.imported(name) if ":" in name else models()[name]
+
+
+def trainer(run):
+    """The module whose train() trains a Run: of estimators another one, loaded by this name, so
+    that an edit of one retrains nothing of the other."""
+    return "allcores_study.training." + ("estimators" if run.is_estimator else "loop")
+
+
+def metric(name):
+    """The Component of a metric, by name or import path; raises as model() does."""
+    return component.imported(name, "metrics") if ":" in name else metrics()[name]
+
+
+def loss(name):
+    """The Component of a loss, by name or import path; raises as model() does."""
+    return component.imported(name, "losses") if ":" in name else losses()[name]
+
+
+def paths(dataset):
+    """The files and folders that a dataset's Choice is made from, as far as they are texts."""
+    values = {key: dataset.options.get(key) for key in path_keys(dataset.name)}
+    return {key: value for key, value in values.items() if isinstance(value, str)}
+
+
+def path_keys(name):
+    """The options of a dataset that are files or folders."""
+    return datasets()[name].constants.get("PATHS", ("path",)) if name in datasets() else ()
+
+
+def task(dataset):
+    """The Component of the task of a dataset's Choice."""
+    usual = datasets()[dataset.name].constants.get("TASK", "classification")
+    return tasks()[dataset.options.get("task", usual)]
+
+
+def metadata(dataset):
+    """The data.metadata.Metadata of a dataset's Choice, without loading images; None: unknown."""
+    return _metadata(dataset.name, json.dumps(dataset.options, sort_keys=True))
+
+
+@functools.cache
+def _metadata(name, options):
+    module = importlib.import_module(datasets()[name].module)
+    return module.metadata(**json.loads(options))
+
+
+def canonical(name, known):
+    """The key of `known` that `name` means, such as CrossEntropyLoss for cross_entropy."""
+
+    def plain(text):
+        return text.lower().replace("_", "").removesuffix("loss")
+
+    return next((key for key in known if plain(key) == plain(str(name))), None)
+
+
+def _installed(package):
+    return Path(importlib.util.find_spec(package).submodule_search_locations[0])

@@ -1,0 +1,274 @@
+"""Run: everything that decides the final weights of one training."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+# The path of a run's results below runs/, unique within a config; the workflow's wildcards.
+PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{seed}"
+# The value of a key that is to be measured, and these keys; see training/recipes.py.
+AUTO = "auto"
+RECIPE = ("precision", "memory_format", "threads_per_worker")
+# Optional keys of a model's entry, of numbers and truth values.
+ADDITIONS = ("clip_norm", "ema", "validation", "patience")
+# Fields that are left out of a run's JSON if they are None, as in older versions.
+OPTIONAL = ("inner_folds", "inner_fold", "stop_after", "augmentation", "stacked", *ADDITIONS)
+# The recipe that always works.
+PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A component as a config names it: its label there, its name and its options."""
+
+    label: str
+    name: str
+    options: dict[str, Any]
+
+    @property
+    def digest(self):
+        return digest(self.to_json())
+
+    def to_json(self):
+        return _canonical(self)
+
+    @classmethod
+    def from_json(cls, text):
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: one combination of a study's grid.
+
+    What is scored and how it is timed is in Conditions.
+
+    Attributes:
+        optimizer: None: the model is an estimator of scikit-learn's interface, which trains itself.
+        batch_size: samples per step over all workers together; None: of an estimator.
+        loss: its name is torch's, or an import path.
+        crop, flip: augmentation, see batches.Batches.
+        precision: of forward and backward: "fp32", or "bf16" under torch.autocast; weights,
+            gradients and scores are fp32 always.
+        memory_format: how images and weights lie in memory: "contiguous" or "channels_last".
+            This, precision and threads_per_worker may be "auto": whatever is fastest here.
+        folds, fold: number of folds and index of the one that is held out; both None: the dataset's
+            own test set is held out.
+        train_size: number of samples of the training part to train on; None: all.
+        workers: number of processes that train, on all nodes together.
+        servers: number of server processes beside the workers.
+        nodes: number of machines; workers are divided equally among them.
+        inner_folds, inner_fold: number of folds that the training part is cut into, and index of
+            the one that is held out instead, to choose between candidates; both None: not cut.
+        stop_after: number of epochs after which it is scored and stops, so that another run can
+            continue from there; the schedule covers all epochs. None: after all epochs.
+        augmentation: the user's own, by import path, see data/augmentation.py; None: there is none.
+        clip_norm: largest Euclidean norm of a gradient; None: any.
+        ema: decay of the moving average of the weights, which is shipped; None: no such average.
+        validation: part of the training samples, in 0..1, that is held back; the weights after the
+            epoch with the smallest loss on it are shipped; None: the final weights.
+        patience: number of epochs without a smaller validation loss after which it ends; None: all
+            epochs are trained.
+        stacked: False: it is not trained in a stack of networks; None: it is, if it can be.
+        seed: decides folds, initial weights, order of samples and augmentation.
+    """
+
+    dataset: Choice
+    model: Choice
+    optimizer: Choice | None
+    loss: Choice
+    schedule: Choice
+    strategy: Choice
+    batch_size: int | None
+    epochs: int
+    crop: int
+    flip: bool
+    precision: str
+    memory_format: str
+    folds: int | None
+    fold: int | None
+    train_size: int | None
+    workers: int
+    servers: int
+    threads_per_worker: int | str
+    seed: int
+    nodes: int = 1
+    inner_folds: int | None = None
+    inner_fold: int | None = None
+    stop_after: int | None = None
+    augmentation: Choice | None = None
+    clip_norm: float | None = None
+    ema: float | None = None
+    validation: float | None = None
+    patience: int | None = None
+    stacked: bool | None = None
+
+    @property
+    def trained_epochs(self):
+        return self.stop_after or self.epochs
+
+    @property
+    def processes(self):
+        return self.workers + self.servers
+
+    @property
+    def workers_on_node(self):
+        return self.workers // self.nodes
+
+    @property
+    def cores(self):
+        """Processes times threads: the cores that the run needs at least."""
+        return self.processes * self._threads
+
+    @property
+    def cores_on_node(self):
+        """The same on the node with the most processes; servers are spread over the nodes."""
+        return -(-self.processes // self.nodes) * self._threads
+
+    @property
+    def _threads(self):
+        return 1 if self.threads_per_worker == AUTO else self.threads_per_worker
+
+    @property
+    def is_estimator(self):
+        """Whether its model is an estimator of scikit-learn's interface and no network."""
+        return self.optimizer is None
+
+    @property
+    def may_be_stacked(self):
+        """Whether it is trained in a stack if its network can be: see stacking/stacks.py."""
+        return self.processes == 1 and self.stacked is None and not self.is_estimator
+
+    @property
+    def layout(self):
+        """Workers, threads and nodes, for its path."""
+        return f"w{self.workers}t{self.threads_per_worker}{self._on_nodes}"
+
+    @property
+    def _on_nodes(self):
+        return f"_nodes{self.nodes}" if self.nodes > 1 else ""
+
+    @property
+    def recipe(self):
+        """How it computes: the keys and values of RECIPE."""
+        return {key: getattr(self, key) for key in RECIPE}
+
+    @property
+    def has_auto(self):
+        """Whether part of the recipe is to be measured first."""
+        return AUTO in self.recipe.values()
+
+    @property
+    def plain(self):
+        """The run with the plainest recipe where something is to be measured."""
+        open_keys = [key for key, value in self.recipe.items() if value == AUTO]
+        return dataclasses.replace(self, **{key: PLAINEST[key] for key in open_keys})
+
+    @property
+    def measured(self):
+        """Which runs share a measured recipe: those with as many workers, if it includes the number
+        of threads, else all, so that all strategies compute in the same precision and format."""
+        by_workers = self.threads_per_worker == AUTO
+        return f"w{self.workers}{self._on_nodes}" if by_workers else "all"
+
+    @property
+    def wildcards(self):
+        """The values that PATH is filled with."""
+        return {
+            "dataset": self.dataset.label,
+            "model": self.model.label,
+            "schedule": self.schedule.label,
+            "strategy": self.strategy.label,
+            "layout": self.layout,
+            "split": self.split,
+            "size": "all" if self.train_size is None else self.train_size,
+            "seed": self.seed,
+        }
+
+    @property
+    def split(self):
+        """What is held out, for its path."""
+        outer = "test" if self.folds is None else f"fold{self.fold}of{self.folds}"
+        inner = f"_inner{self.inner_fold}of{self.inner_folds}" if self.inner_folds else ""
+        return outer + inner + (f"_after{self.stop_after}" if self.stop_after else "")
+
+    @property
+    def folds_file(self):
+        """The name of the file with the fold of each sample, in the folder of its dataset; None: it
+        needs none."""
+        if self.folds is None and not self.inner_folds:
+            return None
+        return folds_file(self.folds or 0, self.seed, self.inner_folds)
+
+    @property
+    def held_out_fold(self):
+        """The fold that it is scored on; None: the dataset's own test set."""
+        return self.inner_fold if self.inner_folds else self.fold
+
+    @functools.cached_property
+    def path(self):
+        return PATH.format(**self.wildcards)
+
+    @property
+    def digest(self):
+        return digest(self.to_json())
+
+    def to_json(self):
+        """One canonical line: equal runs give equal lines."""
+        return self._json
+
+    @functools.cached_property
+    def _json(self):
+        return _canonical(self)
+
+    @classmethod
+    def from_json(cls, text):
+        values = json.loads(text)
+        choices = {
+            name: Choice(**value) for name, value in values.items() if isinstance(value, dict)
+        }
+        return cls(**values | choices)
+
+
+def _canonical(value):
+    """A dataclass as one line; vars() costs a dry run less than dataclasses.asdict()."""
+    fields = {field.name for field in dataclasses.fields(value)}
+    values = {key: entry for key, entry in vars(value).items() if key in fields}
+    for key in OPTIONAL:
+        if values.get(key, ...) is None:
+            del values[key]
+    return json.dumps(values, default=vars, sort_keys=True, separators=(",", ":"))
+
+
+def folds_file(folds, seed, inner_folds):
+    """The name of the file with the fold of each sample; inner_folds: None, if it is of none."""
+    return f"{folds}folds_seed{seed}{f'_inner{inner_folds}' if inner_folds else ''}.json"
+
+
+def digest(text):
+    """The first eight hexadecimal digits of a text's SHA-256."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """How a run is to be scored and timed, which changes no weights.
+
+    Attributes:
+        curves: whether the weights after every epoch are scored, not only the last ones.
+        exclusive: whether nothing else runs on the machine at the same time.
+    """
+
+    curves: bool = False
+    exclusive: bool = False
+
+    def are_met_by(self, recorded):
+        """Whether results of a run suffice: asking for less retrains nothing.
+
+        Args:
+            recorded: the Conditions of the results, as a dict.
+        """
+        return self.curves <= recorded["curves"] and self.exclusive <= recorded["exclusive"]

@@ -1,0 +1,166 @@
+"""The schema of a config: its defaults, and checks with messages in the terms of the config."""
+
+import functools
+
+import yaml
+
+from allcores.options import choices, is_integer, is_number, number_hint
+from allcores_study import programs
+from allcores_study.config.component import is_estimator
+
+FILE = programs.PROJECT / "workflow" / "schemas" / "config.schema.yaml"
+# The key of a config for the candidates of its sweeps, which no file has: label of each ->
+# {"family": the label in the file, "values": {key: value}}; see sweeps.py.
+SWEPT = "swept"
+# And that for their entries as the file has them: family -> entry.
+WRITTEN = "written"
+# What stands for the entry of an estimator, whose keys are its own: checks.py checks those.
+CHECKED_ELSEWHERE = {"batch_size": 1, "epochs": 1, "optimizer": {"name": "sgd", "lr": 1}}
+
+
+@functools.cache
+def properties():
+    """Name of each key of a config -> its schema."""
+    return _content()["properties"]
+
+
+def keys(section):
+    """Name of each key of an entry in a section of a config -> its schema."""
+    return properties()[section]["additionalProperties"]["properties"]
+
+
+@functools.cache
+def defaults(section=None):
+    """Key -> default: of a config, or of an entry in a section of it."""
+    of_keys = keys(section) if section else properties()
+    return {key: schema["default"] for key, schema in of_keys.items() if "default" in schema}
+
+
+@functools.cache
+def _content():
+    return yaml.load(FILE.read_text(), Loader=yaml.CSafeLoader)
+
+
+def violations(config):
+    """(path, text) for everything that the schema does not allow in a config, whose sweeps may be
+    expanded or not."""
+    if isinstance(config, dict):
+        config = {key: value for key, value in config.items() if key not in (SWEPT, WRITTEN)}
+    try:
+        unknown = list(_check_types(config, ()))
+    except RecursionError:
+        return [((), "refers to itself, by an anchor")]
+    errors = _validator().iter_errors(_without_estimators(_of_json(config)))
+    return unknown + [problem for error in errors for problem in _explain(error)]
+
+
+def _without_estimators(config):
+    models = mapping(mapping(config).get("models"))
+    stand_ins = {
+        label: CHECKED_ELSEWHERE for label, entry in models.items() if is_estimator(mapping(entry))
+    }
+    return config | {"models": models | stand_ins} if stand_ins else config
+
+
+@functools.cache
+def _validator():
+    from jsonschema import Draft202012Validator, validators  # which train.py does without
+
+    # JSON would take 2.0 for an integer, and YAML's .nan and .inf for numbers.
+    checker = Draft202012Validator.TYPE_CHECKER.redefine_many(
+        {
+            "integer": lambda checker, value: is_integer(value),
+            "number": lambda checker, value: is_number(value),
+        }
+    )
+    return validators.extend(Draft202012Validator, type_checker=checker)(_content())
+
+
+def _check_types(value, path):
+    """Types that YAML has and a config has not: keys that are no texts, dates, sets."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            if isinstance(key, str):
+                yield from _check_types(child, (*path, key))
+            else:
+                read = " as YAML reads no, off, yes and on" if isinstance(key, bool) else ""
+                yield path, f"found the key {key!r},{read} which is no text; expected it in quotes"
+    elif isinstance(value, list):
+        for position, child in enumerate(value):
+            yield from _check_types(child, (*path, position))
+    elif not isinstance(value, str | int | float | None):
+        kind = type(value).__name__
+        yield (
+            path,
+            f"found a {kind}; expected a text, a number, true, false, a list or keys; quote it",
+        )
+
+
+def _of_json(value):
+    """A config without what _check_types() finds: the validator expects every key to be a text."""
+    if isinstance(value, dict):
+        return {key: _of_json(child) for key, child in value.items() if isinstance(key, str)}
+    if isinstance(value, list):
+        return [_of_json(child) for child in value]
+    return value
+
+
+def mapping(value):
+    """The value if it is a mapping, else an empty one: violations() reports other types."""
+    return value if isinstance(value, dict) else {}
+
+
+def listed(value):
+    """The value if it is a list, else an empty one."""
+    return value if isinstance(value, list) else []
+
+
+def _explain(error):
+    """(path, text) of a schema violation, in terms of the config."""
+    path = tuple(error.absolute_path)
+    if error.validator == "additionalProperties":
+        known = sorted(error.schema["properties"])
+        for key in sorted(set(error.instance) - set(known)):
+            yield (*path, key), f"unknown key; {choices(key, known)}"
+    elif error.validator == "required":
+        missing = [key for key in error.validator_value if key not in error.instance]
+        yield path, f"lacks {', '.join(missing)}"
+    elif error.validator == "anyOf":
+        allowed = " or ".join(expected(schema) for schema in error.validator_value)
+        yield path, f"found {error.instance!r}; expected {allowed}"
+    elif error.validator == "enum":
+        yield path, f"found {error.instance!r}; {choices(error.instance, error.validator_value)}"
+    elif error.validator == "pattern":
+        yield path, f"found {error.instance!r}; a label has letters, digits, _, - and . only"
+    elif error.validator == "maxLength":
+        yield path, f"found {error.instance!r}; a label has {error.validator_value} letters at most"
+    elif error.validator == "uniqueItems":
+        yield path, f"found {error.instance!r}; nothing may be listed twice"
+    else:
+        is_text = isinstance(error.instance, str) and error.schema.get("type") == "number"
+        hint = number_hint(error.instance) if is_text else ""
+        yield path, f"found {error.instance!r}; expected {expected(error.schema)}{hint}"
+
+
+def expected(schema):
+    if "const" in schema:
+        return repr(schema["const"])
+    kinds = {
+        "object": "keys and values",
+        "array": "a list of at least one",
+        "string": "a text",
+        "integer": "a whole number",
+        "number": "a number",
+        "boolean": "true or false",
+        "null": "nothing",
+    }
+    types = schema.get("type", "object")
+    text = " or ".join(kinds[kind] for kind in ([types] if isinstance(types, str) else types))
+    if schema.get("uniqueItems"):
+        text += ", none of them twice"
+    bounds = {"minimum": "from", "exclusiveMinimum": "above"}
+    bounds |= {"maximum": "up to", "exclusiveMaximum": "and below"}
+    for key, words in bounds.items():
+        if key in schema:
+            text += f" {words} {schema[key]}"
+    return text

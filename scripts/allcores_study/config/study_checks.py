@@ -1,0 +1,298 @@
+"""Check each study of a config: its labels, files, keys, and the cores that it asks for."""
+
+import os
+from pathlib import Path
+
+from allcores.loop import named
+from allcores.options import choices, is_integer
+from allcores_study import programs
+from allcores_study.config import component, fit, grid, registry, schema, sweeps
+from allcores_study.config.run import AUTO
+from allcores_study.config.schema import listed, mapping
+
+SECTIONS = {
+    "datasets": registry.datasets,
+    "schedules": registry.schedules,
+    "strategies": registry.strategies,
+}
+SINGULAR = {
+    "datasets": "dataset",
+    "models": "model",
+    "schedules": "schedule",
+    "strategies": "strategy",
+}
+
+
+def of_studies(config, cores, nodes, flag):
+    """Yield the checks of each study; each sees what is sound of it."""
+    for name, study in mapping(config.get("studies")).items():
+        path, study = ("studies", name), schema.defaults("studies") | mapping(study)
+        yield _check_labels(config, path, study)
+        yield _check_paths(config, study)
+        yield _check_keys(config, path, study)
+        known = _with_known_labels(config, study)
+        for check in (
+            _check_batches(config, path, known),
+            _check_optimizers(config, path, known),
+            _check_estimators(config, path, known),
+            fit.findings(config, path, known),
+            _check_nodes(config, path, known, nodes or float("inf")),
+            _check_cores(config, path, known, cores or float("inf"), flag),
+        ):
+            yield _placed(check, study, known)
+
+
+def _check_labels(config, path, study):
+    """Labels of a study that nothing has."""
+    for section in SINGULAR:
+        defined, known = _known_labels(config, section)
+        for position, label in enumerate(listed(study.get(section))):
+            if label not in (*defined, *known) and (section, label) != ("strategies", AUTO):
+                text = _unknown_label(section, label, defined, known)
+                yield (*path, section, position), text
+    baseline = study.get("baseline")
+    if baseline is not None and baseline not in listed(study["strategies"]):
+        yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, study['strategies'])}"
+
+
+def _known_labels(config, section):
+    """(labels that the config defines in a section, labels that are built in)."""
+    return mapping(config.get(section)), SECTIONS.get(section, dict)()
+
+
+def _placed(check, study, known):
+    """The problems of a check of `known`, with the positions that labels have in the study."""
+    for path, text in check:
+        if len(path) > 3 and path[2] in SINGULAR:
+            label = known[path[2]][path[3]]
+            path = (*path[:3], study[path[2]].index(label), *path[4:])
+        yield path, text
+
+
+def _with_known_labels(config, study):
+    """A study without the labels that are wrong, or whose entries name nothing that there is."""
+
+    def is_known(section, label):
+        defined, known = _known_labels(config, section)
+        if not isinstance(label, str) or (section, label) == ("strategies", AUTO):
+            return label == AUTO
+        name = grid.component_name(label, mapping(defined.get(label)))
+        return label in [*defined] if section == "models" else name in [*known]
+
+    return study | {
+        section: [label for label in listed(study.get(section)) if is_known(section, label)]
+        for section in SINGULAR
+    }
+
+
+def _check_paths(config, study):
+    """Files and folders of the datasets that a study uses."""
+    for label in listed(study.get("datasets")):
+        if not isinstance(label, str):
+            continue
+        for key, path in registry.paths(grid.choice(config, "datasets", label)).items():
+            if problem := _unreadable(path):
+                yield ("datasets", label, key), problem
+
+
+def _unreadable(path):
+    """Why a file or folder cannot be read; None: it can."""
+    try:
+        if not Path(path).exists():
+            return f"there is no {path} (from {Path.cwd()})"
+    except (OSError, ValueError) as error:  # a name that is too long, or has a null byte
+        return str(error)
+    return None if os.access(path, os.R_OK) else f"{path} cannot be read"
+
+
+def _unknown_label(section, label, defined, known):
+    hint = ""
+    if section == "models" and label in registry.models():
+        hint = "; give it an entry in `models`, with its batch_size, epochs and optimizer"
+    return f"unknown {SINGULAR[section]} {label!r}; {choices(label, [*defined, *known])}{hint}"
+
+
+def _check_batches(config, path, study):
+    """Every worker has to get a part of every full batch."""
+    most = max((workers for _, _, workers, _, _ in _layouts(config, study)), default=1)
+    for position, label in enumerate(listed(study.get("models"))):
+        batch_size = mapping(mapping(config.get("models")).get(label)).get("batch_size")
+        if isinstance(batch_size, int) and 0 < batch_size < most:
+            yield (
+                (*path, "models", position),
+                f"the batch of {batch_size} of {label!r} cannot be shared by {most} "
+                f"workers; expected batch_size of at least {most}",
+            )
+
+
+def _check_optimizers(config, path, study):
+    """A strategy that updates slices of one vector cannot use an optimizer that needs shapes."""
+    for position, label in _without_auto(study):
+        strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
+        if not strategy.constants.get("element_wise"):
+            continue
+        for model in listed(study.get("models")):
+            entry = mapping(mapping(config.get("models")).get(model))
+            optimizer = mapping(entry.get("optimizer")).get("name")
+            name = registry.canonical(optimizer, registry.optimizers())
+            if name in named.WHOLE_TENSOR_OPTIMIZERS:
+                yield (
+                    (*path, "strategies", position),
+                    f"{label} updates each weight separately, which {name} of {model!r} does not; "
+                    "expected another strategy or another optimizer",
+                )
+
+
+def _check_estimators(config, path, study):
+    """An estimator is one process, and is compared with networks that are trained by one."""
+    models = listed(study.get("models"))
+    entries = {label: mapping(mapping(config.get("models")).get(label)) for label in models}
+    labels = [label for label in models if component.is_estimator(entries[label])]
+    if not labels:
+        return
+    strategies = listed(study["strategies"])
+    baseline = study.get("baseline") or next(iter(strategies), None)
+    if AUTO in strategies:
+        problem = "`strategies: [auto]` is for networks; expected a study of its own"
+        yield (*path, "models", models.index(labels[0])), f"{labels[0]} is an estimator: {problem}"
+    elif baseline != grid.ALONE.label:
+        yield (
+            (*path, "strategies"),
+            f"the estimator {labels[0]} is trained by one process, so it is compared with serial: "
+            f"expected serial first, or `baseline: serial`; found {baseline}",
+        )
+    swept = [label for label in labels if sweeps.family_of(config, label) != label]
+    if "halving" in study and swept:
+        family = sweeps.family_of(config, swept[0])
+        yield (*path, "halving"), f"needs epochs, which the estimator {family} does not have"
+
+
+def _without_auto(study):
+    """(position, label) of a study's strategies, without `auto`."""
+    return [pair for pair in enumerate(listed(study["strategies"])) if pair[1] != AUTO]
+
+
+def _layouts(config, study):
+    """grid.layouts() of a study's valid values; `auto` counts as one thread, its minimum."""
+    counts = {
+        key: [count for count in listed(study[key]) if isinstance(count, int) and count > 0]
+        for key in ("workers", "threads_per_worker", "cores")
+        if key in study
+    }
+    counts["threads_per_worker"] = counts["threads_per_worker"] or [1]
+    counts["nodes"] = [n for n in grid.node_counts(study) if is_integer(n) and n > 0] or [1]
+    return list(grid.layouts(config, study | counts))
+
+
+def _check_nodes(config, path, study, available):
+    """A run on several nodes needs a call with as many, and a strategy that can use them."""
+    most = max((nodes for _, nodes, *_ in _layouts(config, study)), default=1)
+    if most > available:
+        yield (
+            (*path, "nodes"),
+            f"found {most}; this call has {available}: ask a cluster, with `{programs.snakemake()} "
+            f"--profile slurm`, or in a clone `sbatch --nodes {most} profiles/allocation.sh`",
+        )
+    for position, label in _without_auto(study):
+        strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
+        if most > 1 and strategy.constants.get("one_node"):
+            yield (
+                (*path, "strategies", position),
+                f"the workers of {label} share memory, so they are on one node; found {most} nodes",
+            )
+
+
+def _check_cores(config, path, study, cores, flag):
+    """Snakemake would silently cut a run's threads to --cores, and tables would be wrong."""
+    key = "cores" if "cores" in study else "workers"
+    for strategy, nodes, workers, servers, threads in _layouts(config, study):
+        needed = -(-(workers + servers) // nodes) * threads
+        if workers < 1:
+            yield (
+                (*path, key),
+                f"{strategy.label} has {servers} servers, which leaves no core for a worker: "
+                f"expected {servers + 1} at least",
+            )
+        elif needed > cores and not study["oversubscribe"]:
+            yield (
+                (*path, key),
+                f"{strategy.label} with {workers} workers"
+                f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
+                f"{needed} cores{f' on each of {nodes} nodes' if nodes > 1 else ''}; this call has "
+                f"{cores}: give it {flag(needed)}, or ask for fewer workers or threads",
+            )
+
+
+def _check_keys(config, path, study):
+    """Keys of a study that need or exclude each other."""
+    yield from _check_auto(config, path, study)
+    if "cores" in study:
+        for key in {"workers", "threads_per_worker", "nodes"} & set(config["studies"][path[-1]]):
+            yield (*path, key), "conflicts with `cores`, which decides it"
+    if study["oversubscribe"] and not study["exclusive"]:
+        yield (*path, "oversubscribe"), "needs `exclusive: true`, or it would slow down other runs"
+    if "target_accuracy" in study and not study["curves"]:
+        yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
+    others = [name for name in mapping(config.get("studies")) if name != path[-1]]
+    yield from _check_against(config, path, study, others)
+    for position, reference in enumerate(listed(study.get("references"))):
+        if not {"seconds", "images"} <= set(mapping(reference)) and "score" not in mapping(
+            reference
+        ):
+            yield (*path, "references", position), "lacks seconds and images, or a score"
+        model = mapping(reference).get("model")
+        models = listed(study.get("models"))
+        if "select" in study:  # its tables are about the swept model, not about each candidate
+            models = list(dict.fromkeys(sweeps.family_of(config, label) for label in models))
+        if model not in models:
+            hint = choices(model, models)
+            yield (*path, "references", position, "model"), f"found {model!r}; {hint}"
+
+
+def _check_auto(config, path, study):
+    """`strategies: [auto]` excludes the keys that it decides itself."""
+    entry = config["studies"][path[-1]]
+    if AUTO not in listed(study["strategies"]):
+        return
+    if len(study["strategies"]) > 1:
+        yield (*path, "strategies"), "auto chooses one strategy for each model: expected [auto]"
+    for key in sorted({"workers", "threads_per_worker", "cores", "nodes", "against"} & set(entry)):
+        yield (*path, key), "conflicts with `strategies: [auto]`, which decides it"
+    if "baseline" in entry:
+        yield (*path, "baseline"), "has nothing to be compared with in `strategies: [auto]`"
+
+
+def _check_against(config, path, study, others):
+    """A packed study is compared with an exclusive one on the same data, models and folds."""
+    if "against" not in study:
+        return
+    against = study["against"]
+    if against not in others:
+        yield (*path, "against"), f"found {against!r}; {choices(against, others)}"
+        return
+    other = schema.defaults("studies") | mapping(config["studies"][against])
+    if "select" in other:
+        yield (*path, "against"), f"{against!r} has `select`, which chooses its runs"
+    if not other["exclusive"]:
+        yield (*path, "against"), f"{against!r} needs `exclusive: true`, one run at a time"
+    for key in ("datasets", "models", "schedules", "strategies", "train_sizes", "seeds"):
+        if not set(listed(study.get(key))) & set(listed(other.get(key))):
+            yield (*path, "against"), f"{against!r} has no {key} in common with this study"
+    if study["exclusive"]:
+        yield (*path, "against"), "cannot be combined with `exclusive: true`: its runs are packed"
+    layouts = [{repr(layout) for layout in _layouts(config, side)} for side in (study, other)]
+    if layouts[0] & layouts[1]:
+        yield (
+            (*path, "against"),
+            f"{against!r} has a strategy with the same workers and threads as this study; the same "
+            "runs cannot be both packed and exclusive",
+        )
+    for name, side in ((path[-1], study), (against, other)):
+        labels = [strategy.label for strategy, *_ in _layouts(config, side)]
+        for label in sorted({label for label in labels if labels.count(label) > 1}):
+            yield (
+                (*path, "against"),
+                f"{name!r} has {label!r} with several workers or threads; expected one",
+            )
+    if study.get("folds") != other.get("folds"):
+        yield (*path, "against"), f"{against!r} has other folds than this study"

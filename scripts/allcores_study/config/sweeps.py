@@ -1,0 +1,327 @@
+"""Expand sweeps in the entries of models.
+
+A list where a model's entry takes one value is a sweep, with a candidate for each value. Several
+lists are a grid, from which `sample` draws some candidates; it also draws from ranges, see
+ranges.py. Each candidate becomes a new entry, labelled by the values that vary, and replaces the
+original entry in every study.
+
+The other modules only see the expanded entries.
+"""
+
+import copy
+import itertools
+import math
+
+from allcores.options import is_integer
+from allcores_study.config import grid, ranges, registry
+from allcores_study.config.candidates import FIRST, trials_named
+from allcores_study.config.run import digest
+from allcores_study.config.schema import SWEPT, WRITTEN, mapping
+
+KEYS = SAMPLE, SEARCH = "sample", "search"
+SAMPLERS = ("tpe",)
+AT_ONCE = 8  # candidates that are suggested together
+MOST_ROUNDS = 100  # of a search: jobs that wait for each other, which Snakemake plans at once
+# Keys whose values are names: no sweeps.
+NAMES = ("name", "import")
+LONGEST_LABEL = 60
+MOST_CANDIDATES = 10_000  # of an entry
+
+
+def findings(config):
+    """[(path, text), ...] for each list that is no valid sweep."""
+    problems = []
+    for label, entry in mapping(config.get("models")).items():
+        lists = list(_lists(label, mapping(entry)))
+        of_lists = list(_check_lists(label, lists))
+        check = _check_search if SEARCH in mapping(entry) else _check_sample
+        problems += of_lists or check(label, lists, mapping(entry))
+    return problems or [
+        *(
+            (("models", label), f"a candidate would be called {name!r}, like another model")
+            for label, name in _clashes(config)
+        ),
+        *trials_named(config),
+    ]
+
+
+def _check_lists(label, lists):
+    for swept in lists:
+        path = ("models", label, *swept.path)
+        if swept.key in NAMES:
+            yield path, "names cannot be swept over: give each of them an entry of its own"
+        elif isinstance(swept.found, dict):
+            if problem := ranges.problem(swept.found):
+                yield path, problem
+        elif any(isinstance(value, dict) for value in swept.found):
+            problem = "keys and values cannot be swept over: give each of them an entry of its own"
+            yield path, f"found {swept.found}; {problem}"
+        elif not swept.found:
+            yield path, "found []; expected a value, or a list of values to sweep over"
+        elif len({repr(value) for value in swept.found}) < len(swept.found):
+            yield path, f"found {swept.found}; nothing may be listed twice"
+
+
+def _check_sample(label, lists, entry):
+    """`sample` draws at most as many candidates as there are, and not too many to train."""
+    path, total = ("models", label, SAMPLE), math.prod(swept.axis.count for swept in lists)
+    most, sample = min(total, MOST_CANDIDATES), entry.get(SAMPLE)
+    if sample is None:
+        if any(swept.axis.is_continuous for swept in lists):
+            yield (
+                path[:2],
+                "has a range without steps; expected `sample`, a number of candidates, or `search`",
+            )
+        elif total > most:
+            yield path[:2], f"makes {total:,} candidates; draw {most:,} at most by `sample`"
+        return
+    count = sample.get("count") if isinstance(sample, dict) else sample
+    if not lists:
+        yield path, "there is no list or range in this entry to draw from"
+    elif not is_integer(count) or not 1 <= count <= most:
+        yield path, f"found {sample!r}; expected a number from 1 to {most}, of candidates"
+    elif isinstance(sample, dict) and not _is_count_and_seed(sample):
+        yield path, f"found {sample!r}; expected a number, or count and a seed from 0"
+
+
+def _check_search(label, lists, entry):
+    """`search` has as many candidates to try, of which some are suggested by scores of others."""
+    path, search = ("models", label, SEARCH), entry[SEARCH]
+    known = ("sampler", "trials", "at_once", "seed")
+    most = min(math.prod(swept.axis.count for swept in lists), MOST_CANDIDATES)
+    if SAMPLE in entry:
+        yield path, f"conflicts with `{SAMPLE}`: expected one of them"
+    elif not lists:
+        yield path, "there is no list or range in this entry to search"
+    elif not isinstance(search, dict) or not {"sampler", "trials"} <= set(search) <= set(known):
+        yield path, f"found {search!r}; expected sampler, trials, and perhaps at_once and a seed"
+    elif search["sampler"] not in SAMPLERS:
+        yield (*path, "sampler"), f"found {search['sampler']!r}; known: {', '.join(SAMPLERS)}"
+    elif not is_integer(at_once := search.get("at_once", AT_ONCE)) or at_once < 1:
+        yield (*path, "at_once"), f"found {at_once!r}; expected a whole number from 1"
+    elif not ranges.is_seed(search.get("seed", 0)):
+        yield (*path, "seed"), f"found {search['seed']!r}; expected a whole number from 0"
+    elif not is_integer(trials := search["trials"]) or not max(FIRST, at_once) < trials <= most:
+        yield (
+            (*path, "trials"),
+            f"found {trials!r}; expected more than the {max(FIRST, at_once)} that are drawn before "
+            f"any is suggested, and at most {most:,}, of which none is tried twice",
+        )
+    elif at_once < (least := math.ceil((trials - FIRST) / MOST_ROUNDS)):
+        text = f"found {at_once}; expected at least {least}, for {MOST_ROUNDS} rounds at most"
+        yield (*path, "at_once"), text
+
+
+def _is_count_and_seed(sample):
+    return set(sample) <= {"count", "seed"} and ranges.is_seed(sample.get("seed", 0))
+
+
+def _clashes(config):
+    """(label of the entry, label) of each candidate that would have the label of another model."""
+    models = mapping(config.get("models"))
+    labels = set(models)
+    for label, entry in models.items():
+        lists = list(_lists(label, mapping(entry)))
+        for name, _ in _drawn(label, entry, lists) if lists else ():
+            if name in labels:
+                yield label, name
+            labels.add(name)
+
+
+def resolved(config):
+    """(the expanded config, or stand_in() if there are findings; the findings).
+
+    What is no config at all is returned as it is: the schema reports it.
+    """
+    try:
+        problems = findings(config)
+        return (stand_in(config) if problems else expanded(config)), problems
+    except (KeyError, TypeError, AttributeError):
+        return config, []
+
+
+def stand_in(config):
+    """A config with findings, with one candidate for each sweep, to find what else is wrong."""
+    models, swept = {}, {}
+    for label, entry in mapping(config.get("models")).items():
+        found = list(_lists(label, mapping(entry)))
+        lists = [one for one in found if one.found and not list(_check_lists(label, [one]))]
+        models[label] = {key: value for key, value in mapping(entry).items() if key not in KEYS}
+        if lists:
+            models[label] = _candidate(entry, label, lists, [sweep.axis.at(0) for sweep in lists])
+        if found:  # with a wrong one, too, there is something to choose from
+            swept[label] = {"family": label, "values": {}}
+    return config | {"models": models, SWEPT: swept}
+
+
+def expanded(config):
+    """The config with an entry for each candidate of its sweeps, see SWEPT and WRITTEN."""
+    models, swept, labels, written = {}, {}, {}, {}
+    for label, entry in config["models"].items():
+        lists = list(_lists(label, mapping(entry)))
+        if not lists:
+            models[label], labels[label] = entry, [label]
+            continue
+        labels[label], written[label] = [], entry
+        for name, values in _drawn(label, entry, lists):
+            models[name] = _candidate(entry, label, lists, values)
+            labels[label].append(name)
+            keys = ranges.short_names([sweep.name for sweep in lists])
+            swept[name] = {"family": label, "values": dict(zip(keys, values, strict=True))}
+            if SEARCH in entry:
+                swept[name] |= {"search": _search(entry[SEARCH], lists, values)}
+    if not swept:
+        return config
+    studies = config.get("studies")
+    if isinstance(studies, dict):
+        studies = {name: _with_candidates(study, labels) for name, study in studies.items()}
+    return config | {"models": models, "studies": studies, SWEPT: swept, WRITTEN: written}
+
+
+def _drawn(label, entry, lists):
+    """(label, values) of each candidate of an entry. Those of a search are drawn, too: they stand
+    for the ones that will be suggested, and the last ones are the ends of all ranges, to be checked
+    and tried out, too."""
+    if search := entry.get(SEARCH):
+        drawn = ranges.spread(lists, search["trials"], search.get("seed", 0))
+        first = max(FIRST, search.get("at_once", AT_ONCE))
+        drawn[first:] = [*drawn[first:], *ranges.ends(lists)][first - len(drawn) :]
+        return [(f"{label}-trial{number}", values) for number, values in enumerate(drawn, 1)]
+    drawn = ranges.draw(lists, entry.get(SAMPLE))
+    return [(_label(label, lists, values), values) for values in drawn]
+
+
+def _search(settings, lists, values):
+    """What candidates.Search.of() reads of a candidate."""
+    return {
+        "space": {swept.name: swept.found for swept in lists},
+        "values": {swept.name: value for swept, value in zip(lists, values, strict=True)},
+        "at_once": settings.get("at_once", AT_ONCE),
+        "seed": settings.get("seed", 0),
+    }
+
+
+def candidate(config, family, values):
+    """(a label by its values, the entry) of a candidate for which values were suggested.
+
+    Args:
+        config: the expanded one.
+        values: name of each key that is searched -> value.
+    """
+    entry = config[WRITTEN][family]
+    lists = list(_lists(family, entry))
+    in_order = [values[swept.name] for swept in lists]
+    return _label(family, lists, in_order), _candidate(entry, family, lists, in_order)
+
+
+def _with_candidates(study, labels):
+    """A study with the candidates of each model in its place; the schema reports other values."""
+    models = mapping(study).get("models")
+    if not isinstance(models, list):
+        return study
+    several = [
+        labels.get(label, [label]) if isinstance(label, str) else [label] for label in models
+    ]
+    return study | {"models": list(itertools.chain.from_iterable(several))}
+
+
+def family_of(config, label):
+    """The label in the config of a model, which may be a candidate of a sweep."""
+    return mapping(mapping(config.get(SWEPT)).get(label)).get("family", label)
+
+
+def _lists(label, entry):
+    """The Swept lists and ranges of an entry, in their order."""
+    for key, value in entry.items():
+        is_list = isinstance(value, list) and not _is_value(_model(label, entry), key, value)
+        if is_list or ranges.is_range(value):
+            yield ranges.Swept((key,), value)
+        elif isinstance(value, dict) and key in ("optimizer", "loss", "augmentation"):
+            component = _component(key, value)
+            for inner, option in value.items():
+                is_list = isinstance(option, list) and not _is_value(component, inner, option)
+                if is_list or ranges.is_range(option):
+                    yield ranges.Swept((key, inner), option)
+
+
+def _is_value(component, key, value):
+    """Whether a list is one value, of an option that takes lists, and not several values."""
+    if value and all(isinstance(element, list) for element in value):
+        return False
+    if key in grid.HYPERPARAMETERS or component is None:
+        return False
+    if component.is_estimator and component.options and component.options.get(key) is None:
+        return False  # their None stands for numbers that are not limited
+    if key in component.supplied:
+        return key in ("shape", "image_size")
+    # Where nothing shows what an option takes, the list is passed on as it is.
+    takes = tuple | list | type(...) | None
+    return component.options is None or isinstance(component.options.get(key), takes)
+
+
+def _model(label, entry):
+    try:
+        return registry.model(str(grid.model_name(label, entry)))
+    except (KeyError, ValueError):
+        return None
+
+
+def _component(key, entry):
+    components = {"optimizer": registry.optimizers, "loss": registry.losses}.get(key, dict)()
+    name = registry.canonical(entry.get("name"), components)
+    return components.get(name)
+
+
+def how_drawn(entry):
+    """How the candidates of an entry with `sample` are drawn, in words."""
+    if search := entry.get(SEARCH):
+        first = max(FIRST, search.get("at_once", AT_ONCE))
+        return (
+            f", the first {first} drawn by a scrambled Sobol sequence, the others suggested by "
+            f"Optuna's tree-structured Parzen estimator (seed {search.get('seed', 0)})"
+        )
+    has_range = any(isinstance(swept.found, dict) for swept in _lists("", entry))
+    how = "from ranges by a scrambled Sobol sequence" if has_range else "at random from a grid"
+    seed = entry[SAMPLE].get("seed", 0) if isinstance(entry[SAMPLE], dict) else 0
+    return f", drawn {how} (seed {seed})"
+
+
+def _candidate(entry, label, lists, values):
+    """The entry with one value instead of each list."""
+    candidate = {key: value for key, value in copy.deepcopy(entry).items() if key not in KEYS}
+    for swept, value in zip(lists, values, strict=True):
+        inner = candidate
+        for key in swept.path[:-1]:
+            inner = inner[key]
+        inner[swept.key] = value
+    if not {"name", "import"} & set(candidate):
+        candidate["name"] = label
+    return candidate
+
+
+def _label(label, lists, values):
+    """The label of a candidate: "lenet-lr0.01-batch_size32"."""
+    parts = [
+        f"{sweep.key}{ranges.text_of(value)}" for sweep, value in zip(lists, values, strict=True)
+    ]
+    name = "-".join([label, *parts])
+    return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 9]}-{digest(name)}"
+
+
+def candidates(config, family):
+    """The labels of the candidates of a family."""
+    swept = config.get(SWEPT, {})
+    return [label for label, candidate in swept.items() if candidate["family"] == family]
+
+
+def original(config, path):
+    """The path in the config as written for a path in the expanded config.
+
+    Args:
+        config: the expanded one.
+    """
+    if path[:1] == ("models",) and len(path) > 1:
+        return ("models", family_of(config, path[1]), *path[2:])
+    if SWEPT in mapping(config) and path[2:3] == ("models",):
+        return path[:3]
+    return path

@@ -1,0 +1,152 @@
+"""The samples of each worker at each step, scaled and augmented.
+
+Batch t of an epoch is a slice of one permutation of the training samples, drawn from (seed, epoch);
+worker r takes every W-th sample of it. Draws for augmentation belong to (seed, epoch, sample). So
+neither the number of workers nor a resume changes what is trained on, and no random state has to be
+saved.
+"""
+
+import math
+import random
+from itertools import islice
+
+import numpy as np
+import numpy.random  # at the first use, numpy would import it in each rank
+import torch
+
+from allcores_study.tasks.base import WITHOUT_CLASS
+
+# Second words of the seeds, so that no two streams are the same.
+AUGMENTATION, DROPOUT = 2, 3  # 1: allcores.loop.sharding.ORDER
+# How much is gathered at a time: bytes of inputs that stay in a core's cache until they are used.
+CHUNK_BYTES = 1 << 18
+
+
+def loaded(shards, source, targets):
+    """Yield (shard, its augmented inputs, its targets) of each Shard.
+
+    Of small ones calls cost more than the work in them, so several are gathered in one.
+
+    Args:
+        source: Batches.
+        targets: of targets.of().
+    """
+    shards = iter(shards)
+    for first in shards:
+        group = [first, *islice(shards, CHUNK_BYTES // source.bytes_of(first.samples))]
+        sizes = [len(shard.samples) for shard in group]
+        samples = np.concatenate([shard.samples for shard in group])
+        inputs = source.augmented(samples)
+        # Copies, each of which begins at a cache line: what is computed depends on that.
+        parts = torch.split_with_sizes_copy(inputs, sizes) if len(group) > 1 else [inputs]
+        yield from zip(group, parts, targets.augmented(samples).split(sizes), strict=True)
+
+
+def dropout_seed(seed, epoch, rank):
+    """A seed for torch's generators during one epoch on one rank."""
+    return int(np.random.SeedSequence([seed, DROPOUT, epoch, rank]).generate_state(1)[0])
+
+
+def seed_dropout(seed, epoch, rank):
+    """Seed the generators of random numbers for one epoch on one rank."""
+    seed_all(dropout_seed(seed, epoch, rank))
+
+
+def seed_all(seed):
+    """Seed the generators that a network may draw from: torch's, numpy's and Python's."""
+    # Without a device, torch.manual_seed() keeps a traceback for each kind that may yet appear.
+    has_device = torch.accelerator.is_available()
+    (torch.manual_seed if has_device else torch.default_generator.manual_seed)(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+class Batches:
+    """Turn samples into a scaled float batch, augmented for training.
+
+    Args:
+        inputs: (N, C, ...) uint8 or float32, usually memory-mapped; or tokens, (N, L) int32, which
+            become int64 and stay as they are.
+        mean, std: per channel, (C,) each; of uint8 inputs, scaled to 0..1. Where std is 0, inputs
+            become 0.
+        crop: pad by so many zero pixels, 0..127, and cut out a random window of the image's size.
+        flip: mirror each image with probability 1/2.
+        augment: of augmentation.of_run().
+    """
+
+    def __init__(self, inputs, mean, std, crop=0, flip=False, augment=None):
+        self.inputs = inputs
+        self.may_be_missing = inputs.dtype != np.uint8
+        self.are_tokens = inputs.dtype.kind == "i"
+        unit = 1 if self.may_be_missing else 255
+        scale = np.divide(1, unit * std, out=np.zeros(len(std)), where=std > 0)
+        per_channel = (-1, *[1] * (inputs.ndim - 2))
+        self.mean = torch.tensor(unit * mean, dtype=torch.float32).view(per_channel)
+        self.scale = torch.tensor(scale, dtype=torch.float32).view(per_channel)
+        self.crop, self.flip, self.augment = crop, flip, augment
+
+    def start_epoch(self, seed, epoch):
+        """Draw crops and flips for every sample of the dataset."""
+        self.epoch = seed, epoch
+        if not (self.crop or self.flip):
+            return
+        drawn = np.random.default_rng([seed, AUGMENTATION, epoch])
+        if self.crop:
+            size = 2, len(self.inputs)
+            self.corners = drawn.integers(0, 2 * self.crop + 1, size=size, dtype=np.uint8)
+        if self.flip:
+            self.flips = drawn.random(len(self.inputs), dtype=np.float32) < 0.5
+
+    def bytes_of(self, samples):
+        """The size of the float32 inputs of samples."""
+        return 4 * math.prod(self.inputs.shape[1:]) * len(samples)
+
+    def plain(self, samples):
+        """The inputs of samples as they are: (n,) int64 to (n, C, ...) float32."""
+        return self._scaled(self.inputs[samples])
+
+    def augmented(self, samples):
+        """The inputs of samples, cropped, flipped and augmented as drawn for this epoch."""
+        inputs = self.moved(samples)
+        return self.augment(inputs, *self.epoch, samples) if self.augment else inputs
+
+    def moved(self, samples):
+        """The same, cropped and flipped only."""
+        return self._scaled(self._moved(self.inputs[samples], samples))
+
+    def moved_masks(self, masks, samples):
+        """The masks of samples, (N, H, W) uint8 to (n, H, W), cropped and flipped as their images
+        are; pixels outside of them have no class."""
+        return self._moved(masks[samples][:, None], samples, WITHOUT_CLASS)[:, 0]
+
+    def _moved(self, pixels, samples, outside=0):
+        if self.crop:
+            pixels = _crop(pixels, self.crop, *self.corners[:, samples], outside)
+        if self.flip:
+            mirrored = self.flips[samples]
+            pixels[mirrored] = pixels[mirrored, :, :, ::-1]
+        return pixels
+
+    def _scaled(self, values):
+        if self.are_tokens:
+            return torch.from_numpy(values).to(torch.int64)
+        # A copy, which begins at a cache line, as numpy's memory need not.
+        inputs = torch.from_numpy(values).to(torch.float32, copy=True)
+        scaled = inputs.sub_(self.mean).mul_(self.scale)
+        # A missing value becomes the mean of the training samples.
+        return scaled.nan_to_num_(nan=0.0) if self.may_be_missing else scaled
+
+
+def _crop(pixels, margin, top, left, outside):
+    """Cut a window from each padded image.
+
+    Args:
+        pixels: (n, C, H, W) uint8.
+        top, left: corner of each window in the padded image, (n,) integers in 0..2 * margin.
+        outside: of the pixels that are put around an image.
+    """
+    height, width = pixels.shape[2:]
+    around = (margin, margin)
+    padded = np.pad(pixels, ((0, 0), (0, 0), around, around), constant_values=outside)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))
+    return windows[np.arange(len(pixels)), :, top, left]

@@ -1,0 +1,121 @@
+"""Facts about a dataset that are known before it is loaded: configs are checked by them."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from allcores_study.data.folds import Assignable, assign
+from allcores_study.tasks import base as tasks
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Facts about a dataset that are known before it is loaded.
+
+    Attributes:
+        train, test: numbers of samples in the training part and in its own test set.
+        smallest_class: samples of the training part's rarest class; None: the targets are numbers.
+        shape: of a sample, (C, H, W) of an image.
+        classes: their number; None: the targets are numbers.
+        groups: number of groups in the training part; None: no groups.
+        times: number of different times in the training part; None: it has no order.
+        same_class_start: number of samples of one class at the start of a training part in order.
+        notes: sentences on what may be unintended.
+        numbers: how many are predicted of each sample, where the targets are no classes.
+        own_task: the tasks.base.Task, where it is not that of classes or of numbers.
+        vocabulary: number of tokens; None: the inputs are no tokens.
+        rarest: the name of that class.
+        are_numbers: whether the names of the classes look like numbers to be predicted.
+        assignable: folds.Assignable of the training part, where there are groups: their sizes
+            decide whether folds can be made.
+        examples: what extremes() gives, where only real samples can be tried out; None: any numbers
+            of that shape can.
+    """
+
+    train: int
+    test: int
+    smallest_class: int | None
+    shape: tuple
+    classes: int | None
+    groups: int | None = None
+    times: int | None = None
+    same_class_start: int = 0
+    notes: tuple = ()
+    examples: list | None = None
+    numbers: int = 1
+    own_task: tasks.Task | None = None
+    vocabulary: int | None = None
+    rarest: str = ""
+    are_numbers: bool = False
+    assignable: Assignable | None = field(default=None, compare=False)
+
+    @property
+    def task(self):
+        """The tasks.base.Task, by the classes or numbers unless own_task says it."""
+        return self.own_task or tasks.usual(self.classes, self.numbers)
+
+    def unassignable(self, folds, inner, seed):
+        """Why samples in groups cannot be assigned to folds, in words; None: they can.
+
+        Args:
+            folds, inner, seed: as of folds.assign().
+        """
+        try:
+            assign(self.assignable, folds, inner, seed)
+        except ValueError as error:
+            return str(error)
+        return None
+
+    @classmethod
+    def of(cls, samples):
+        """The Metadata of Samples."""
+        counts = None
+        if samples.classes is not None:
+            counts = np.bincount(samples.targets[: samples.train], minlength=len(samples.classes))
+        return cls(
+            train=samples.train,
+            test=samples.shape[0] - samples.train,
+            smallest_class=None if counts is None else int(counts.min()),
+            rarest="" if counts is None else str(samples.classes[counts.argmin()]),
+            are_numbers=counts is not None and _look_like_numbers(samples.classes, samples.train),
+            assignable=None
+            if samples.groups is None
+            else Assignable(samples.targets[: samples.train], samples.groups),
+            shape=tuple(samples.shape[1:]),
+            classes=None if counts is None else len(counts),
+            groups=None if samples.groups is None else len(np.unique(samples.groups)),
+            times=None if samples.times is None else len(np.unique(samples.times)),
+            same_class_start=_same_class_start(samples),
+            notes=tuple(samples.notes),
+            numbers=len(samples.output_names or [None]),
+            own_task=samples.own_task,
+            vocabulary=samples.vocabulary and samples.vocabulary.most_known,
+        )
+
+
+def _look_like_numbers(classes, count):
+    """Whether the names of classes are numbers, of which some are no whole ones, or there are many
+    for so many samples."""
+    try:
+        numbers = [float(name) for name in classes]
+    except ValueError:
+        return False
+    return not all(number.is_integer() for number in numbers) or len(numbers) > count / 4
+
+
+def notes_on_groups(groups, targets, classes, **_):
+    """Yield a sentence if the groups of samples are their classes; of fields of Samples."""
+    if groups is None or classes is None:
+        return
+    pairs = {(group, target) for group, target in zip(groups, targets, strict=True)}
+    if len(pairs) == len(set(groups)) == len(set(targets)):
+        yield "the groups are the classes: no class that is held out is trained on"
+
+
+def _same_class_start(samples):
+    """Metadata.same_class_start of Samples."""
+    if samples.times is None or samples.classes is None:
+        return 0
+    in_order = np.asarray(samples.targets)[np.argsort(samples.times, kind="stable")]
+    others = np.flatnonzero(in_order != in_order[0])
+    return int(others[0]) if len(others) else len(in_order)

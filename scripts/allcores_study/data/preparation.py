@@ -1,0 +1,100 @@
+"""Prepare a dataset, unless it exists and was made from the same options, code and files."""
+
+import hashlib
+import os
+import zipfile
+from pathlib import Path
+
+from allcores import files
+from allcores.files import KeptDigests, cache_folder, sha256
+from allcores_study.config import registry
+from allcores_study.data import storage
+from allcores_study.records import fingerprint
+
+
+def prepare(choice, downloads, folder):
+    """Write the dataset of a Choice into a folder, unless it is there; see storage.write().
+
+    If several processes need the same dataset, one makes it and the others wait.
+
+    Args:
+        downloads: folder for the original files, with a subfolder for each dataset.
+
+    Raises:
+        ValueError: the original files cannot be obtained, or are not the expected ones.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        files.hold(lock)
+        before = made_of(choice)
+        if not _is_sound(folder, before):
+            load = registry.datasets()[choice.name].load()
+            samples = load(Path(downloads) / choice.name, **choice.options)
+            task, found = registry.task(choice).name, samples.task.name
+            if found != task:
+                raise ValueError(f"{choice.name} is for {task}, but load() gives {found}")
+            for note in samples.notes:
+                print(f"NOTE: {note}", flush=True)
+            storage.write(folder, samples, before, lambda: _refuse_changed(choice, before))
+
+
+def _refuse_changed(choice, before):
+    """Raise a ValueError if a dataset is made from something else than before it was loaded."""
+    if made_of(choice) != before:
+        raise ValueError(
+            f"{choice.options.get('path', choice.name)} was changed while it was being read; call "
+            "this again"
+        )
+
+
+def made_of(choice):
+    """Options, code and files that the dataset of a Choice is made of, as a text."""
+    return f"{choice.to_json()} {fingerprint.of_dataset(choice)} {sources(choice)}"
+
+
+def _is_sound(folder, expected=None):
+    """Whether a dataset is whole, and made of what is expected, if anything is."""
+    try:
+        record = storage.open_dataset(folder).record
+        return expected is None or record.is_current(expected)
+    except ValueError:
+        return False
+
+
+def sources(choice):
+    """A digest of the files that a dataset of the user's is made from; "": it has none."""
+    paths = registry.paths(choice).values()
+    if not paths:
+        return ""
+    digests, lines = KeptDigests(cache_folder() / "digests.json", _content), []
+    for path in paths:
+        files = [path] if Path(path).is_file() else files_below(path)
+        lines += [f"{os.path.relpath(file, path)} {digests.of(file)}" for file in files]
+    digests.save()
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _content(file):
+    """A file's SHA-256; of a zip, a digest of its members, as numpy.savez stores the time, too."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
+        return hashlib.sha256(repr(members).encode()).hexdigest()
+    return sha256(file)
+
+
+def files_below(folder):
+    """All files in a folder and its subfolders, sorted; links to a parent are not followed."""
+    return sorted(_files_below(Path(folder), []))
+
+
+def _files_below(folder, above):
+    here = folder.resolve()
+    if any(place.is_relative_to(here) for place in above):
+        return
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _files_below(entry, [*above, here])
+        elif entry.is_file():
+            yield entry

@@ -1,0 +1,311 @@
+"""Datasets on disk: written once, checked whenever they are opened, memory-mapped by every run.
+
+A dataset is a folder of inputs.npy, targets.npy and dataset.json; for images also pixel_sums.npy,
+for samples in groups groups.npy, and for samples in order of time times.npy.
+"""
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from allcores.files import KeptDigests, sha256
+from allcores_study.data import tokens
+from allcores_study.data.tokens import Vocabulary
+from allcores_study.records.identity import Record
+from allcores_study.tasks import base as tasks
+
+
+@dataclass
+class Samples:
+    """The data that a dataset's load() returns.
+
+    Attributes:
+        shape: (N, ...) of all inputs; images are (N, C, H, W). The training part comes first.
+        chunks: iterable of consecutive arrays, N samples in all: uint8 images, float32, or int32 of
+            tokens, (n, L).
+        targets: (N,) integers in 0 .. len(classes) - 1, or numbers, or (N, T) of several numbers.
+        classes: the classes' names; None: the targets are numbers.
+        train: number of samples in the training part; the rest are the dataset's own test set.
+        groups: of the training samples, (train,) integers: samples of one group are held out
+            together; None: no groups.
+        times: of the training samples, (train,) numbers or dates: held-out samples come after
+            those that are trained on; None: they have no order.
+        columns: the features of a table: [{"name": str, "category": the text that it indicates,
+            or None for a number}, ...]; None: it is no table.
+        dtype: of the chunks.
+        scale: whether networks get the inputs scaled.
+        notes: sentences on what may be unintended.
+        output_names: of several numbers or labels; None: there is one, or they are classes.
+        own_task: the tasks.base.Task, where it is not that of classes or of numbers.
+        vocabulary: the tokens.Vocabulary; None: the inputs are no tokens.
+    """
+
+    shape: tuple
+    chunks: object
+    targets: np.ndarray
+    classes: list | None
+    train: int
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
+    columns: list | None = None
+    dtype: type = np.uint8
+    scale: bool = True
+    notes: list = field(default_factory=list)
+    output_names: list | None = None
+    own_task: tasks.Task | None = None
+    vocabulary: Vocabulary | None = None
+
+    @property
+    def task(self):
+        """The tasks.base.Task, by the classes or numbers unless own_task says it."""
+        numbers = len(self.output_names or [None])
+        return self.own_task or tasks.usual(self.classes and len(self.classes), numbers)
+
+
+@dataclass
+class Dataset:
+    """An opened dataset.
+
+    Attributes:
+        inputs: (N, ...) uint8 or float32, memory-mapped; images are uint8, (N, C, H, W); tokens
+            int32, (N, L).
+        targets: (N,) int64 of classes, float64 of numbers.
+        pixel_sums: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel;
+            None: they are no uint8 images.
+        groups: as in Samples, int64.
+        times: of the training samples, (train,) int64, from 0 without a gap; None: as in Samples.
+        record: the Record in dataset.json.
+        unseen: positions of the columns that inputs lack, see seen_by().
+        vocabulary: as in Samples.
+    """
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    pixel_sums: np.ndarray | None
+    groups: np.ndarray | None
+    times: np.ndarray | None
+    record: Record
+    unseen: tuple = ()
+    vocabulary: Vocabulary | None = None
+
+    @property
+    def info(self):
+        """What dataset.json says: shape, dtype, train, classes, class_counts, columns, scale,
+        vocabulary and notes."""
+        return self.record.content
+
+    @property
+    def shape(self):
+        """The shape of a sample."""
+        return self.inputs.shape[1:]
+
+    @property
+    def vocabulary_size(self):
+        """Number of tokens; None: the inputs are no tokens."""
+        return self.vocabulary and self.vocabulary.size
+
+    @property
+    def columns(self):
+        """The features of a table, as in Samples; []: it is no table."""
+        columns = self.info["columns"] or []
+        return [column for place, column in enumerate(columns) if place not in self.unseen]
+
+    @property
+    def classes(self):
+        """The names of the classes; None: the targets are numbers."""
+        return self.info["classes"]
+
+    @property
+    def task(self):
+        """The tasks.base.Task."""
+        return tasks.named(self.info["task"], self.info["outputs"])
+
+    def seen_by(self, samples):
+        """The Dataset without the categories and words that none of its training samples has.
+
+        Else a row that is held out would decide how wide the input of the network is, and with it
+        which initial weights are drawn.
+
+        Args:
+            samples: positions of the training samples, (n,) int64.
+        """
+        if self.vocabulary and self.vocabulary.words:
+            mine = self.inputs[samples]
+            vocabulary, renumbered = self.vocabulary.known_by(mine)
+            inputs = renumbered[self.inputs[:, : tokens.longest(mine)]]
+            return replace(self, inputs=inputs, vocabulary=vocabulary)
+        indicators = [i for i, entry in enumerate(self.columns) if entry["category"] is not None]
+        unseen = tuple(place for place in indicators if not self.count_with([place], samples))
+        if not unseen:
+            return self
+        return replace(self, inputs=np.delete(self.inputs, unseen, axis=1), unseen=unseen)
+
+    def count_with(self, columns, samples):
+        """How many of these samples have one of the categories of these columns."""
+        return int((self.inputs[np.ix_(samples, columns)] == 1).any(axis=1).sum()) if columns else 0
+
+
+def write(folder, source, made_of="", check=lambda: None):
+    """Write a dataset: new files first, which then replace the old ones; dataset.json last.
+
+    A process that has the old arrays mapped keeps them.
+
+    Args:
+        folder: is made if need be.
+        source: the Samples.
+        made_of: recorded in dataset.json, to tell whether the dataset has to be made again.
+        check: is called once all is read; what it raises leaves the old dataset.
+
+    Raises:
+        ValueError: inputs and targets do not fit together.
+        OSError: a file cannot be written, for instance because the disk is full.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    arrays = {"targets": _checked_targets(source)}
+    if source.groups is not None:
+        arrays["groups"] = np.asarray(source.groups, np.int64)
+    if source.times is not None:
+        arrays["times"] = np.unique(source.times, return_inverse=True)[1].astype(np.int64)
+    parts = {"inputs.npy": folder / "inputs.npy.part"}
+    try:
+        pixel_sums = _write_inputs(parts["inputs.npy"], source)
+        if pixel_sums is not None:
+            arrays["pixel_sums"] = pixel_sums
+        for name, array in arrays.items():
+            parts[f"{name}.npy"] = folder / f"{name}.npy.part"
+            with parts[f"{name}.npy"].open("wb") as file:
+                np.save(file, array)
+        check()
+    except BaseException:
+        for file in parts.values():
+            file.unlink(missing_ok=True)
+        raise
+    info = {
+        "shape": list(source.shape),
+        "train": source.train,
+        "task": source.task.name,
+        "outputs": source.task.outputs,
+        "classes": source.classes and [str(name) for name in source.classes],
+        "output_names": source.output_names,
+        "columns": source.columns,
+        "scale": source.scale,
+        "vocabulary": source.vocabulary and source.vocabulary.to_json(),
+        "class_counts": source.classes and np.bincount(arrays["targets"]).tolist(),
+        "notes": source.notes,
+        "dtype": np.dtype(source.dtype).name,
+    }
+    digests = {name: sha256(file) for name, file in parts.items()}
+    (folder / "dataset.json").unlink(missing_ok=True)
+    for name, file in parts.items():
+        file.replace(folder / name)
+    Record(made_of, digests, content=info).write(folder / "dataset.json")
+
+
+def _checked_targets(source):
+    """The targets of Samples, with the type in which they are written.
+
+    Raises:
+        ValueError: they do not fit the inputs.
+    """
+    targets = source.task.checked(source.targets)
+    if len(targets) != source.shape[0]:
+        raise ValueError(f"{source.shape[0]} samples, but {len(targets)} targets")
+    if not 1 <= source.train <= len(targets):
+        raise ValueError(
+            f"{source.train} of {len(targets)} samples to train on; expected 1 at least"
+        )
+    return targets
+
+
+def _write_inputs(path, source):
+    """Write the inputs of Samples; returns the pixel_sums of images, or None."""
+    inputs = np.lib.format.open_memmap(path, mode="w+", dtype=source.dtype, shape=source.shape)
+    with path.open("r+b") as file:  # a full disk is an error here, and a bus error in a mapping
+        os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    of_images = inputs.dtype == np.uint8
+    pixel_sums = np.empty((source.shape[0], 2, source.shape[1]), np.int64) if of_images else None
+    start = 0
+    for chunk in source.chunks:
+        rows = slice(start, start + len(chunk))
+        inputs[rows] = chunk
+        if of_images:
+            wide = chunk.astype(np.int64)
+            pixel_sums[rows, 0] = wide.sum(axis=(2, 3))
+            pixel_sums[rows, 1] = (wide**2).sum(axis=(2, 3))
+        start += len(chunk)
+    assert start == source.shape[0], "a dataset's chunks must add up to its shape"
+    inputs.flush()
+    return pixel_sums
+
+
+def open_dataset(folder):
+    """The Dataset that write() made in a folder.
+
+    Raises:
+        ValueError: a file is missing, or differs from what was written.
+    """
+    folder = Path(folder)
+    record, digests = read_record(folder), KeptDigests(folder / "digests.json")
+    if damaged := record.damaged_file(folder, digests.of):
+        raise ValueError(
+            f"{damaged} is gone, or is not what was prepared. Delete the folder {folder} to "
+            "prepare the dataset again"
+        )
+    digests.save()
+    return Dataset(
+        # Copy-on-write: torch needs writable memory, and nothing may be written to the file.
+        inputs=np.load(folder / "inputs.npy", mmap_mode="c"),
+        **{
+            name: np.load(folder / f"{name}.npy") if f"{name}.npy" in record.files else None
+            for name in ("targets", "pixel_sums", "groups", "times")
+        },
+        record=record,
+        vocabulary=Vocabulary.from_json(record.content["vocabulary"]),
+    )
+
+
+def examples(folder, info):
+    """Metadata.examples of the dataset in a folder, whose dataset.json has this content."""
+    if info["scale"]:
+        return None
+    inputs, vocabulary = np.load(Path(folder, "inputs.npy"), "r"), info["vocabulary"]
+    if vocabulary and vocabulary["words"]:
+        inputs = Vocabulary.from_json(vocabulary).known_by(inputs)[1][inputs]
+    return extremes([inputs])
+
+
+def vocabulary_known(info):
+    """Metadata.vocabulary of the dataset whose dataset.json has this content."""
+    vocabulary = Vocabulary.from_json(info["vocabulary"])
+    return vocabulary and vocabulary.most_known
+
+
+def extremes(chunks):
+    """The inputs of the samples with the smallest and the largest number, as nested lists: an
+    embedding that takes those takes all.
+
+    Args:
+        chunks: iterable of arrays (N, ...), N > 0.
+    """
+
+    def of(samples):
+        rows = samples.reshape(len(samples), -1)
+        return samples[rows.min(axis=1).argmin()], samples[rows.max(axis=1).argmax()]
+
+    return np.stack(of(np.stack([sample for chunk in chunks for sample in of(chunk)]))).tolist()
+
+
+def read_record(folder):
+    """The Record in dataset.json.
+
+    Raises:
+        ValueError: there is none, or it is damaged.
+    """
+    file = Path(folder) / "dataset.json"
+    try:
+        return Record.read(file)
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{folder} holds no prepared dataset: {file} is missing") from None

@@ -1,0 +1,17 @@
+"""569 tumours, 30 measures of their cell nuclei each, benign or malignant (Wolberg et al. 1995).
+
+The table comes with scikit-learn.
+"""
+
+from allcores_study.data.metadata import Metadata
+from allcores_study.datasets import _sklearn
+
+
+def metadata():
+    return Metadata(train=569, test=0, smallest_class=212, shape=(30,), classes=2)
+
+
+def load(folder):
+    from sklearn.datasets import load_breast_cancer
+
+    return _sklearn.load(load_breast_cancer())

@@ -1,0 +1,18 @@
+"""CIFAR-10: 60,000 colour photographs, 32 x 32, 10 classes, 10,000 of them the test set.
+
+Krizhevsky 2009, through torchvision.
+"""
+
+from allcores_study.data.metadata import Metadata
+from allcores_study.datasets import _torchvision
+
+FILES = "cifar-10-python.tar.gz"
+
+
+def metadata():
+    return Metadata(train=50000, test=10000, smallest_class=5000, shape=(3, 32, 32), classes=10)
+
+
+def load(folder):
+    _torchvision.extract(folder, FILES, "cifar-10-batches-py")
+    return _torchvision.load("CIFAR10", folder, FILES)

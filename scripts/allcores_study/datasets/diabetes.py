@@ -1,0 +1,19 @@
+"""442 patients, 10 measures each, and the progress of diabetes after a year (Efron et al. 2004).
+
+The table comes with scikit-learn. The targets are numbers, from 25 to 346.
+"""
+
+from allcores_study.data.metadata import Metadata
+from allcores_study.datasets import _sklearn
+
+TASK = "regression"
+
+
+def metadata():
+    return Metadata(train=442, test=0, smallest_class=None, shape=(10,), classes=None)
+
+
+def load(folder):
+    from sklearn.datasets import load_diabetes
+
+    return _sklearn.load(load_diabetes(), is_regression=True)

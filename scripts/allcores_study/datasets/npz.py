@@ -1,0 +1,394 @@
+"""Your own arrays: a file that numpy.savez wrote, or a folder of files that numpy.save wrote.
+
+It has `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape: (N,
+F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0 without a
+gap in the training samples, or, for `task: regression`, `targets`, (N,) numbers or (N, T) of
+several, or, for `task: multilabel`, `labels`, (N, T) zeros and ones, or, for `task: segmentation`,
+`masks`, (N, H, W) class numbers. For `task: reconstruction` there is no answer. A test set of your
+own has the same names with the prefix `test_`. With `groups`, (N,) integers, one per training
+sample, samples of one group are held out together; with `times`, (N,) numbers or dates, held-out
+samples come after those that are trained on. In a folder every array is a file, such as inputs.npy,
+which is read in parts.
+"""
+
+import difflib
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from allcores_study.data import tokens
+from allcores_study.data.metadata import Metadata, notes_on_groups
+from allcores_study.data.precision import unfit
+from allcores_study.data.storage import Samples, extremes
+from allcores_study.datasets._arrays import read_arrays
+from allcores_study.tasks import base as tasks
+from allcores_study.tasks.base import WITHOUT_CLASS
+
+ALLOWED = {
+    "task": ("classification", "regression", "multilabel", "segmentation", "reconstruction"),
+    "scale": (True, False),
+    "inputs": ("numbers", "tokens"),
+    "vocabulary": 1,
+}
+PARTS = ("", "test_")
+# Arrays of which each part needs one, and optional arrays of the training samples.
+INPUTS, OF_TRAINING = ("inputs", "images"), ("groups", "times")
+# The array of the answers of each task; a reconstruction has none.
+ANSWER = {
+    "classification": "labels",
+    "regression": "targets",
+    "multilabel": "labels",
+    "segmentation": "masks",
+}
+ANSWERS = tuple(dict.fromkeys(ANSWER.values()))
+# Numbers that are read at once.
+CHUNK = 1 << 24
+# A last axis up to this size may be the channels of (N, H, W, C), if the second axis is larger.
+MOST_COLOURS = 4
+MOST_TOKENS = np.iinfo(np.int32).max  # as they are stored
+
+
+def metadata(path, **options):
+    if not Path(path).exists():
+        return None  # another check reports that
+    made = load(None, path=path, **options)
+    return replace(Metadata.of(made), examples=None if made.scale else extremes(made.chunks))
+
+
+def load(folder, *, path, task="classification", scale=True, inputs="numbers", vocabulary=None):
+    """The arrays in the file at path.
+
+    Args:
+        scale: whether networks get the inputs scaled; False: as they are.
+        inputs: "tokens": the inputs are (N, L) integers from 0, the numbers of words, say, and stay
+            integers; a sequence that is shorter than the longest ends with zeros.
+        vocabulary: how many different tokens there are; None: as many as the largest number needs.
+
+    Raises:
+        ValueError: the file lacks an array, or one has another shape, type or values.
+    """
+    if task == "reconstruction" and inputs == "tokens":
+        raise ValueError(
+            f"{path}: found `inputs: tokens` and `task: reconstruction`, which measures squared "
+            "errors: of word numbers they mean nothing"
+        )
+    file = _File(path, task, inputs == "tokens")
+    if not scale and file.kind == "images":
+        raise ValueError(f"{path}: found images and `scale: false`, which is for inputs")
+    return Samples(
+        shape=(sum(map(len, file.targets)), *file.shapes[0][1:]),
+        chunks=(chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)),
+        targets=np.concatenate(file.targets),
+        classes=list(range(int(file.targets[0].max()) + 1)) if file.is_of_classes else None,
+        output_names=file.output_names(),
+        own_task=_own_task(file, task),
+        train=len(file.targets[0]),
+        groups=file.groups,
+        times=file.times,
+        dtype=file.dtype,
+        scale=scale and not file.are_tokens,
+        vocabulary=_vocabulary(file, vocabulary) if file.are_tokens else None,
+        notes=list(_notes(file, scale)),
+    )
+
+
+def _own_task(file, task):
+    """The Task, where classes or numbers do not say it."""
+    if task == "reconstruction":
+        return tasks.named(task, math.prod(file.shapes[0][1:]))
+    if task in ("multilabel", "segmentation"):
+        return tasks.named(task, len(file.output_names()))
+    return None
+
+
+def _vocabulary(file, size):
+    """The Vocabulary of tokens.
+
+    Raises:
+        ValueError: a number is negative, or has no place in a vocabulary of that size.
+    """
+    parts = range(len(file.shapes))
+    ends = [[(chunk.min(), chunk.max()) for chunk in file.inputs(part)] for part in parts]
+    size = size or int(max(most for _, most in ends[0])) + 1  # of the training part
+    least = min(low for of_part in ends for low, _ in of_part)
+    most = max(high for of_part in ends for _, high in of_part)
+    file.refuse_tokens(int(least), int(most), size)
+    return tokens.Vocabulary(tokens.OWN, size)
+
+
+def _notes(file, scale):
+    others = [name for name in ANSWERS if name in file.names and name != ANSWER.get(file.task)]
+    if unused_names := [*file.unused, *others]:
+        yield f"not used: the arrays {', '.join(unused_names)}"
+    if file.task == "segmentation":
+        yield from _own_task(file, file.task).notes(file.targets[0], file.output_names())
+    shape = file.shapes[0]
+    if file.kind == "inputs" and len(shape) == 3 and shape[1] == shape[2] > MOST_COLOURS:
+        yield (
+            f"the inputs {shape} are signals of {shape[1]} channels; if they are images, write "
+            "them as (N, 1, H, W): `inputs[:, None]`"
+        )
+    if file.dtype == np.float32 and file.inputs_dtype.kind in "iu" and scale:
+        yield (
+            f"the inputs are whole numbers ({file.inputs_dtype}) and are scaled as measurements "
+            "are; if they stand for words or categories: `inputs: tokens`"
+        )
+    yield from notes_on_groups(file.groups, file.targets[0], file.is_of_classes or None)
+
+
+def unused(path, names):
+    """The names of arrays that are not used.
+
+    Raises:
+        ValueError: one is nearly the name of a used array, or there are both names of inputs.
+    """
+    known = [f"{part}{name}" for part in PARTS for name in (*INPUTS, *ANSWERS)] + [*OF_TRAINING]
+    others = [name for name in names if name not in known]
+    for name in others:
+        if close := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+            raise ValueError(f"{path}: has an array {name}; expected it to be called {close[0]}")
+    if set(INPUTS) <= set(names):
+        raise ValueError(f"{path}: has {' and '.join(INPUTS)}; expected one of them")
+    return others
+
+
+class _File:
+    """The arrays of an archive, except the inputs, which are not read yet.
+
+    Attributes:
+        shapes: of the inputs of each part, (N, ...).
+        targets: of each part.
+        groups, times: of the training samples, or None.
+        unused: names of unused arrays.
+        are_tokens: whether the inputs are tokens.
+        dtype: of the inputs in the prepared dataset.
+        inputs_dtype: as they are in the file.
+    """
+
+    def __init__(self, path, task, are_tokens):
+        if not Path(path).exists():
+            raise ValueError(f"{path}: no such file or folder")
+        self.path, self.task = path, task
+        self.is_of_classes = task == "classification"
+        names = self.names = read_arrays(path)
+        self.unused = unused(path, names)
+        self.kind = "inputs" if "inputs" in names else "images"
+        answers = ANSWER.get(task)
+        needed = [self.kind, *([answers] if answers else [])]
+        parts = PARTS if any(name.startswith(PARTS[1]) for name in names) else PARTS[:1]
+        for name in (f"{prefix}{kind}" for prefix in parts for kind in needed):
+            if name not in names:
+                name += " or inputs" if name == "images" else ""
+                raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
+        self.dtype = np.uint8 if self.kind == "images" else np.float32
+        self.inputs_dtype, shape = read_arrays(path, self.kind, header_only=True)
+        self.are_tokens = are_tokens
+        if are_tokens:
+            if self.kind == "images" or self.inputs_dtype.kind not in "iu" or len(shape) != 2:
+                raise ValueError(
+                    f"{path}: tokens must be inputs, (N, L) integers; found {self.kind}, "
+                    f"{self.inputs_dtype}, {shape}"
+                )
+            self.dtype = np.int32
+        self.shapes = [self._shape(f"{prefix}{self.kind}") for prefix in parts]
+        if len({shape[1:] for shape in self.shapes}) > 1:
+            raise ValueError(f"{path}: {self.kind} and test_{self.kind} differ in shape")
+        check = {
+            "classification": self._labels,
+            "regression": self._numbers,
+            "multilabel": self._several_labels,
+            "segmentation": self._masks,
+            "reconstruction": lambda name, count: np.zeros(count),
+        }[task]
+        self.targets = [
+            check(f"{prefix}{answers}", shape[0])
+            for prefix, shape in zip(parts, self.shapes, strict=True)
+        ]
+        if task == "segmentation":
+            _check_masks(path, self.targets, len(self.output_names()))
+        if len({targets.shape[1:] for targets in self.targets}) > 1:
+            raise ValueError(f"{path}: {answers} and test_{answers} differ in shape")
+        if self.is_of_classes:
+            _check_classes(path, self.targets)
+        self.groups = self._of_samples("groups", "iu", "integers")
+        self.times = self._of_samples("times", "iufM", "numbers or dates")
+        if self.groups is not None and self.times is not None:
+            raise ValueError(f"{path}: found groups and times; expected one of them")
+
+    def inputs(self, part):
+        """Yield the inputs of a part, converted to dtype, some samples at a time.
+
+        Raises:
+            ValueError: a value is missing or infinite.
+        """
+        name, shape = f"{PARTS[part]}{self.kind}", self.shapes[part]
+        array = read_arrays(self.path, name).reshape(shape)
+        count = max(1, CHUNK * shape[0] // array.size)
+        if self.dtype == np.float32:
+            self._refuse_unfit(name, array[:: -(-shape[0] // count)])
+        for start in range(0, shape[0], count):
+            chunk = array[start : start + count]
+            if self.are_tokens:
+                self.refuse_tokens(int(chunk.min()), int(chunk.max()), MOST_TOKENS)
+            chunk = chunk.astype(self.dtype)
+            if self.dtype == np.float32 and not np.isfinite(chunk).all():
+                place = np.argwhere(~np.isfinite(chunk))[0]
+                where = ", ".join(map(str, [start + place[0], *place[1:]]))
+                raise ValueError(
+                    f"{self.path}: {name}[{where}] is {chunk[tuple(place)]}; expected finite "
+                    "numbers that float32 can hold"
+                )
+            yield chunk
+
+    def refuse_tokens(self, least, most, size):
+        """Check the smallest and the largest token number against the size of a vocabulary."""
+        if least < 0 or most >= size:
+            raise ValueError(
+                f"{self.path}: found tokens from {least} to {most}; expected numbers from 0 to "
+                f"{size - 1}, by `vocabulary` or else by the training samples"
+            )
+
+    def _refuse_unfit(self, name, samples):
+        """Check samples from all over the file, by column, or signals as a whole."""
+        columns = samples if samples.ndim == 2 else samples.reshape(-1, 1)
+        columns = columns[np.isfinite(columns).all(axis=1)]  # inputs() reports the others
+        problem = unfit(columns) if len(columns) else None
+        if problem:
+            column, reason = problem
+            raise ValueError(
+                f"{self.path}: {name} holds (in column {column}) {reason}; expected another unit, "
+                "or a common offset to be subtracted"
+            )
+
+    def _shape(self, name):
+        dtype, shape = read_arrays(self.path, name, header_only=True)
+        if self.kind == "inputs":
+            if dtype.kind not in "fiub" or len(shape) < 2 or 0 in shape:
+                raise ValueError(
+                    f"{self.path}: {name} must be numbers of the shape (N, ...), none of it 0; "
+                    f"found {dtype}, {shape}"
+                )
+            return shape
+        if dtype != np.uint8 or len(shape) not in (3, 4) or 0 in shape:
+            raise ValueError(
+                f"{self.path}: {name} must be uint8, (N, H, W) or (N, C, H, W), none of it 0; "
+                f"found {dtype}, {shape}. Images of other numbers are called inputs and have the "
+                "shape (N, C, H, W), which `images[:, None]` makes of (N, H, W)"
+            )
+        if len(shape) == 4 and shape[3] <= MOST_COLOURS < shape[1]:
+            raise ValueError(
+                f"{self.path}: {name} has the shape {shape}, with the channels last; expected "
+                "(N, C, H, W): images.transpose(0, 3, 1, 2)"
+            )
+        return shape if len(shape) == 4 else (shape[0], 1, *shape[1:])
+
+    def _labels(self, name, count):
+        labels = read_arrays(self.path, name)
+        if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
+            raise ValueError(
+                f"{self.path}: {name} must be ({count},) integers from 0; "
+                f"found {labels.dtype}, {labels.shape}"
+            )
+        if labels.max() >= count:
+            raise ValueError(f"{self.path}: {name} up to {labels.max()} for {count} samples")
+        return labels.astype(np.int64)
+
+    def output_names(self):
+        """Of several numbers, labels, or classes of pixels that are predicted, else None."""
+        if self.task == "segmentation":
+            numbers = np.unique(self.targets[0])
+            return [f"class {at}" for at in range(int(numbers[numbers != WITHOUT_CLASS].max()) + 1)]
+        first = self.targets[0].shape[1:]
+        noun = "number" if self.task == "regression" else "label"
+        return [f"{noun} {at + 1}" for at in range(first[0])] if first else None
+
+    def _masks(self, name, count):
+        masks, expected = read_arrays(self.path, name), (count, *self.shapes[0][2:])
+        if masks.shape != expected or len(expected) != 3 or masks.dtype.kind not in "iub":
+            raise ValueError(
+                f"{self.path}: {name} must be class numbers (N, H, W) of (N, C, H, W); found "
+                f"{masks.dtype}, {masks.shape}, and {self.kind} {self.shapes[0]}"
+            )
+        of_classes = masks[masks != WITHOUT_CLASS]
+        least, most = (of_classes.min(), of_classes.max()) if of_classes.size else (0, 0)
+        is_test = name.startswith(PARTS[1])
+        if least < 0 or most > WITHOUT_CLASS or not (most or is_test):
+            raise ValueError(
+                f"{self.path}: {name} holds class numbers from {least} to {most}; expected two "
+                f"classes at least, from 0, or {WITHOUT_CLASS} where there is no class"
+            )
+        return masks.astype(np.uint8)
+
+    def _several_labels(self, name, count):
+        labels = read_arrays(self.path, name)
+        if labels.ndim != 2 or labels.shape[1] < 2 or len(labels) != count:
+            raise ValueError(
+                f"{self.path}: {name} must be ({count}, T) zeros and ones of T > 1 labels; "
+                f"found {labels.dtype}, {labels.shape}"
+            )
+        try:
+            return tasks.named("multilabel", labels.shape[1]).checked(labels)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {name}: {error}") from None
+
+    def _numbers(self, name, count):
+        targets = read_arrays(self.path, name)
+        is_one = targets.shape == (count,)
+        is_several = targets.ndim == 2 and len(targets) == count and targets.shape[1] > 1
+        if not (is_one or is_several) or targets.dtype.kind not in "fiu":
+            raise ValueError(
+                f"{self.path}: {name} must be ({count},) numbers, or ({count}, T) of T > 1 each; "
+                f"found {targets.dtype}, {targets.shape}"
+            )
+        invalid = np.argwhere(~np.isfinite(targets))
+        if len(invalid):
+            place = tuple(invalid[0].tolist())
+            where = ", ".join(map(str, place))
+            raise ValueError(
+                f"{self.path}: {name}[{where}] is {targets[place]}; expected finite numbers"
+            )
+        return targets.astype(np.float64)
+
+    def _of_samples(self, name, kinds, expected):
+        """An array with a value per training sample, or None.
+
+        Args:
+            kinds: allowed dtype.kind of numpy.
+            expected: the same in words.
+        """
+        if name not in self.names:
+            return None
+        values, count = read_arrays(self.path, name), len(self.targets[0])
+        if values.shape != (count,) or values.dtype.kind not in kinds:
+            raise ValueError(
+                f"{self.path}: {name} must be ({count},) {expected}; "
+                f"found {values.dtype}, {values.shape}"
+            )
+        if values.dtype.kind in "fM" and not np.isfinite(values).all():
+            raise ValueError(f"{self.path}: {name} has no finite value for some samples")
+        return values
+
+
+def _check_masks(path, masks, classes):
+    try:
+        for part in masks:
+            tasks.named("segmentation", classes).checked(part)
+    except ValueError as error:
+        raise ValueError(f"{path}: test_masks, by the classes of the others: {error}") from None
+
+
+def _check_classes(path, labels):
+    classes = np.unique(labels[0])
+    if len(classes) < 2 or classes[-1] != len(classes) - 1:
+        missing = next((k for k, label in enumerate(classes) if k != label), len(classes))
+        raise ValueError(
+            f"{path}: labels must be 0, 1, ... with a sample for each, two at least; found "
+            f"{len(classes)} different ones up to {classes[-1]}, without {missing}"
+        )
+    if len(labels) == 2 and labels[1].max() > classes[-1]:
+        raise ValueError(
+            f"{path}: test_labels up to {labels[1].max()}; the training samples have 0 to "
+            f"{classes[-1]}"
+        )

@@ -1,0 +1,395 @@
+"""Your own table, a CSV or Parquet file: one column is the target, the others are features.
+
+Numbers are scaled by the mean and standard deviation of the training part of each fold; texts and
+truth values become one indicator per category. Missing values are an error, unless `missing: mean`
+replaces them by the mean of the training part (texts: by no category). An empty cell is missing,
+and what `missing_values` lists.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from allcores_study.data.metadata import Metadata, notes_on_groups
+from allcores_study.data.precision import unfit
+from allcores_study.data.storage import Samples
+from allcores_study.datasets import _table_files, _table_notes
+from allcores_study.tasks import base as tasks
+
+ALLOWED = {
+    "task": ("classification", "regression", "multilabel"),
+    "missing": ("error", "mean"),
+    "header": (True, False),
+}
+# Files of more bytes are only read when they are prepared.
+LARGE = 1 << 25
+# A column of texts holds names or dates if it has more than FEW_CATEGORIES, and more than
+# MOST_CATEGORIES or more than half as many categories as rows.
+MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
+SHOWN = 5  # values in a message
+
+
+class UnusableFeaturesError(ValueError):
+    """Features that cannot be used, of rows whose targets can.
+
+    Attributes:
+        answers: what answers_of() returned.
+        metadata: Metadata by which splits can be checked nevertheless; metadata() sets it.
+    """
+
+
+def metadata(path, target, **options):
+    """The Metadata of a table; None: the file is large and only read by load().
+
+    Args:
+        path, target, options: of load().
+
+    Raises:
+        ValueError, OSError: see load().
+    """
+    if Path(path).stat().st_size > LARGE:
+        return None
+    try:
+        return Metadata.of(load(None, path=path, target=target, **options))
+    except UnusableFeaturesError as error:
+        rows = np.zeros((len(error.answers["targets"]), 1), np.float32)
+        error.metadata = Metadata.of(Samples(rows.shape, [rows], **error.answers))
+        raise
+
+
+def load(
+    folder,
+    *,
+    path,
+    target,
+    task="classification",
+    drop=(),
+    groups=None,
+    time=None,
+    missing="error",
+    missing_values=(),
+    header=None,
+):
+    """The table in the file at path.
+
+    Args:
+        target: the column that is predicted; of numbers, a list of several, too.
+        drop: columns that are not features.
+        groups: a column, not a feature; rows with the same value are held out together.
+        time: a column of numbers or dates, not a feature; held-out rows come after those that are
+            trained on.
+        missing: error, or mean, which stands for missing numbers.
+        missing_values: numbers and texts that stand for a missing value, such as -999.
+        header: see _table_files.read().
+
+    Raises:
+        ValueError: there is no such file or column, or a value cannot be used.
+    """
+    names = [target if task == "classification" else None, groups]
+    named = [name for name in names if isinstance(name, str)]
+    reading = {"missing_values": missing_values, "header": header}
+    frame = _table_files.read(path, as_written=named, **reading)
+    answers, used = answers_of(path, frame, target, task, groups, time, drop)
+    try:
+        return _with_features(path, frame, answers, used, named, drop, missing, header)
+    except ValueError as error:
+        unusable = UnusableFeaturesError(str(error))
+        unusable.answers = answers
+        raise unusable from None
+
+
+def _with_features(path, frame, answers, used, named, drop, missing, header):
+    """The Samples of rows whose targets are known; arguments as of load() and notes_of()."""
+    features = frame.drop(columns=list({*used, *drop}))
+    _refuse_unnamed(path, features)
+    if frame.empty or features.columns.empty:
+        raise ValueError(f"{path}: has {len(frame)} rows and {len(features.columns)} features")
+    if missing == "error":
+        refuse_missing(path, features, "`missing: mean` would put the mean there")
+    columns = columns_of(path, features)
+    inputs = encoded(path, features, columns)
+    _refuse_unfit(path, features, columns)
+    return Samples(
+        shape=inputs.shape,
+        chunks=[inputs],
+        **answers,
+        columns=columns,
+        dtype=np.float32,
+        notes=[*notes_of(path, frame, features, named, header), *notes_on_groups(**answers)],
+    )
+
+
+def notes_of(path, frame, features, named, header):
+    """The notes on a table, each in a line.
+
+    Args:
+        features: those columns of the frame that are features.
+        named: other columns whose values are names: of classes, of groups.
+        header: as of load().
+    """
+    codes = _whole_numbers_as_texts(path, frame[[*named, *features]], header)
+    return _table_notes.of(frame, features, named, codes)
+
+
+def answers_of(path, frame, target, task, groups, time, drop=()):
+    """Targets and split of the rows: ({field of Samples: value}, the names of
+    the columns that say it).
+
+    Args:
+        target, task, groups, time, drop: of load().
+
+    Raises:
+        ValueError: there is no such column, or it cannot be predicted or split by.
+    """
+    if groups and time:
+        raise ValueError(f"{path}: found groups and time; expected one of them")
+    targets_named = _targets_named(path, target, task)
+    used = [*targets_named, *(column for column in (groups, time) if column)]
+    for column in (*used, *drop):
+        if not isinstance(column, str):
+            raise ValueError(f"{path}: found the column {column!r}; expected a name, in quotes")
+        if column not in frame:
+            found = ", ".join(map(repr, frame.columns))
+            hint = _table_files.hint_at_header(frame)
+            raise ValueError(f"{path}: has no column {column!r}; found {found}{hint}")
+    refuse_missing(path, frame[used], "remove these rows: they are needed")
+    if task != "classification":
+        columns_of_targets = [_target(path, frame[name], task) for name in targets_named]
+        targets, classes = np.stack(columns_of_targets, axis=1), None
+        if len(targets_named) == 1:
+            (targets,) = columns_of_targets
+    else:
+        targets, classes = _classes(path, frame[target])
+        if len(classes) < 2:
+            found = f"a single value, {classes[0]}" if classes else "no value"
+            raise ValueError(f"{path}: the column {target} has {found}")
+    return {
+        "targets": targets,
+        "classes": classes,
+        "train": len(frame),
+        "groups": _classes(path, frame[groups])[0] if groups else None,
+        "times": _times(path, frame[time]) if time else None,
+        "output_names": target if isinstance(target, list) else None,
+        "own_task": tasks.named(task, len(target)) if task == "multilabel" else None,
+    }, used
+
+
+def _whole_numbers_as_texts(path, frame, header):
+    """Columns of whole numbers of a CSV, perhaps with gaps -> their values as they are written."""
+    import pandas as pd
+
+    whole = [
+        name
+        for name, values in frame.items()
+        if values.dtype.kind in "iu" or (values.dtype.kind == "f" and _is_whole(values))
+    ]
+    if Path(path).suffix != ".csv" or not whole or _table_files.has_names(frame):
+        return {}
+    first = None if header is False else 0
+    texts = pd.read_csv(path, dtype=str, index_col=False, header=first).rename(columns=str)
+    return {name: texts[name].dropna() for name in whole}
+
+
+def _is_whole(values):
+    """Whether a column of floats has gaps, and else whole numbers."""
+    present = values.dropna()
+    return 0 < len(present) < len(values) and not (present % 1).any()
+
+
+def columns_of(path, features):
+    """The features of the encoded table, see Samples.columns.
+
+    Raises:
+        ValueError: a column holds neither numbers nor categories.
+    """
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    columns, unusable = [], {}
+    for name, values in features.items():
+        if is_numeric_dtype(values) and not is_bool_dtype(values) and values.dtype.kind != "m":
+            columns.append({"name": str(name), "category": None})
+            continue
+        present = values.dropna()
+        if not all(isinstance(value, str | bool | np.bool) for value in present):
+            unusable[name] = f"holds {present.iloc[0]!r}, for instance"
+            continue
+        categories = sorted(present.astype(str).unique())
+        if len(categories) > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(present) / 2)):
+            hint = _table_notes.of_almost_numbers(present)
+            unusable[name] = (
+                f"has {len(categories):,} different texts in {len(present):,} rows, "
+                f"{categories[0]!r} for instance, which are no categories{hint and f' ({hint})'}"
+            )
+        columns += [{"name": str(name), "category": category} for category in categories]
+    if unusable:
+        found = "; ".join(f"the column {name} {problem}" for name, problem in unusable.items())
+        raise ValueError(
+            f"{path}: {found}; expected numbers or categories, or `drop: [{', '.join(unusable)}]`"
+        )
+    return columns
+
+
+def encoded(path, features, columns, unknown_as_none=False, unseen=()):
+    """The rows of a table as (N, F) float32, NaN where a number is missing.
+
+    Args:
+        features: pandas.DataFrame with these columns, and perhaps others.
+        columns: columns_of() this table or an earlier one.
+        unknown_as_none: whether an unknown category counts as none of them.
+        unseen: positions of columns whose category is unknown, too.
+
+    Raises:
+        ValueError: a column is missing, of another kind than before, or has unknown categories.
+    """
+    inputs = np.empty((len(features), len(columns)), np.float32)
+    texts = {}
+    for position, column in enumerate(columns):
+        name = column["name"]
+        if name not in features:
+            raise ValueError(f"{path}: has no column {name}; found {', '.join(features.columns)}")
+        if column["category"] is None:
+            inputs[:, position] = numbers(path, features[name])
+            continue
+        if name not in texts:
+            known = {
+                entry["category"]
+                for place, entry in enumerate(columns)
+                if entry["name"] == name and place not in unseen
+            }
+            texts[name] = _texts(features[name], known)
+            if not unknown_as_none:
+                _refuse_unknown(path, texts[name], known)
+        inputs[:, position] = texts[name] == column["category"]
+    return inputs
+
+
+def _texts(values, known):
+    """A column of categories as texts; missing values stay missing."""
+    if known <= {"False", "True"} and values.dtype.kind in "iuf":
+        names = {0: "False", 1: "True"}
+        values = values.map(lambda value: names.get(value, value), na_action="ignore")
+    return values.astype(str).where(values.notna())
+
+
+def _refuse_unknown(path, texts, known):
+    unknown = texts[texts.notna() & ~texts.isin(known)]
+    if len(unknown):
+        shown = sorted(set(unknown))
+        more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
+        raise ValueError(
+            f"{path}: the column {texts.name} holds {', '.join(map(repr, shown[:SHOWN]))}{more}, "
+            f"in {len(unknown)} of {len(texts)} rows; known: {', '.join(map(repr, sorted(known)))}"
+        )
+
+
+def _times(path, values):
+    """A column of numbers or dates as numbers."""
+    import pandas as pd
+
+    try:
+        is_number = values.dtype.kind in "iuf"
+        if is_number and not np.isfinite(values).all():
+            raise ValueError("a number is infinite")
+        times = values if is_number else pd.to_datetime(values, utc=True, format="ISO8601")
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"{path}: the column {values.name} holds neither numbers nor dates like 2026-01-31 "
+            f"({str(error).partition('. You')[0]})"
+        ) from None
+    return times.to_numpy()
+
+
+def _classes(path, values):
+    """(the class number of each row, the names of the classes)."""
+    import pandas as pd
+
+    try:
+        numbers, names = pd.factorize(values, sort=True)
+    except TypeError as error:
+        raise ValueError(f"{path}: the column {values.name} holds no classes ({error})") from None
+    return numbers, [str(name) for name in names]
+
+
+def numbers(path, values):
+    """A column as float64; missing values are NaN."""
+    import pandas as pd
+
+    try:
+        if values.dtype.kind in "mM":
+            raise ValueError(f"it is {values.dtype}")
+        floats = pd.to_numeric(values).to_numpy(np.float64, na_value=np.nan)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: the column {values.name} holds no numbers ({error})") from None
+    too_large = np.abs(floats) > np.finfo(np.float32).max
+    if too_large.any():
+        found = floats[too_large][0]
+        raise ValueError(
+            f"{path}: the column {values.name} holds {found} in row {np.flatnonzero(too_large)[0]} "
+            f"(counted from 0), which float32 cannot hold; if it is a missing value, list it under "
+            "`missing_values`"
+        )
+    return floats
+
+
+def _refuse_unnamed(path, features):
+    """Refuse the column that pandas makes of an index in a CSV."""
+    for name in features:
+        if Path(path).suffix == ".csv" and re.fullmatch(r"Unnamed: \d+", name):
+            raise ValueError(
+                f"{path}: a column has no name, perhaps an index that was written, too; expected a "
+                f'name, or `drop: ["{name}"]`'
+            )
+
+
+def _refuse_unfit(path, features, columns):
+    for name in (column["name"] for column in columns if column["category"] is None):
+        values = _exact(path, features[name])
+        problem = unfit(values[~np.isnan(values)][:, None]) if not np.isnan(values).all() else None
+        if problem:
+            raise ValueError(
+                f"{path}: the column {name} holds {problem[1]}; expected another unit, a "
+                "common offset to be subtracted, or `drop`"
+            )
+
+
+def _exact(path, values):
+    """A column of numbers; integers stay integers, which float64 might round."""
+    is_whole = values.dtype.kind in "iu" and isinstance(values.dtype, np.dtype)
+    return values.to_numpy() if is_whole else numbers(path, values)
+
+
+def _targets_named(path, target, task):
+    """The names of the columns that are predicted."""
+    if isinstance(target, list):
+        names, fits = target, len({*map(str, target)}) == len(target) > 1
+        fits = fits and task != "classification"
+    else:
+        names, fits = [target], task != "multilabel"
+    if not fits:
+        raise ValueError(
+            f"{path}: found target {target}; expected a column, or, for `task: regression` or "
+            "`multilabel`, a list of several, none of them twice"
+        )
+    return names
+
+
+def _target(path, values, task):
+    """A column of numbers, or of zeros and ones, that can be predicted."""
+    numbers = _exact(path, values)
+    try:
+        tasks.named(task, 1).checked(numbers if task == "regression" else numbers[:, None])
+    except ValueError as error:
+        raise ValueError(f"{path}: the column {values.name} cannot be predicted: {error}") from None
+    return numbers
+
+
+def refuse_missing(path, frame, remedy):
+    """Raise a ValueError that names the columns with missing values, and their first row."""
+    gaps = [(name, np.flatnonzero(values.isna())) for name, values in frame.items()]
+    listed = [f"{name} in {len(rows)}, first in row {rows[0]}" for name, rows in gaps if len(rows)]
+    if listed:
+        raise ValueError(
+            f"{path}: columns that have no value in some of {len(frame)} rows (counted from 0): "
+            f"{'; '.join(listed)}; {remedy}"
+        )

@@ -1,0 +1,124 @@
+"""Your own texts, a column of a CSV or Parquet file, as sequences of words or characters.
+
+Words are in lower case, punctuation marks are words, too. Which ones a network knows is decided by
+the training part of each fold: the most frequent ones; the others count as one, unknown word.
+Another column, or several, are the target.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from allcores_study.data.metadata import Metadata, notes_on_groups
+from allcores_study.data.storage import Samples, extremes
+from allcores_study.data.tokens import Vocabulary
+from allcores_study.datasets import _table_files, table
+
+ALLOWED = {
+    "task": ("classification", "regression", "multilabel"),
+    "tokens": ("words", "characters"),
+    "longest": 1,
+    "vocabulary": 1,
+    "header": (True, False),
+}
+WORD, MOSTLY = 5, 0.9  # longer texts of one word are hardly words, and so many are nearly all
+HINT = "`tokens: characters`"
+# Files of more bytes are only read when they are prepared.
+LARGE = 1 << 23
+
+
+def metadata(path, text, target, **options):
+    """The Metadata of texts; None: the file is large and only read by load().
+
+    Raises:
+        ValueError, OSError: see load().
+    """
+    if Path(path).stat().st_size > LARGE:
+        return None
+    samples = load(None, path=path, text=text, target=target, **options)
+    (rows,) = samples.chunks
+    _, renumbered = samples.vocabulary.known_by(rows)
+    return replace(Metadata.of(samples), examples=extremes([renumbered[rows]]))
+
+
+def load(
+    folder,
+    *,
+    path,
+    text,
+    target,
+    task="classification",
+    tokens="words",
+    longest=256,
+    vocabulary=10000,
+    groups=None,
+    time=None,
+    header=None,
+):
+    """The texts in the file at path.
+
+    Args:
+        text: the column of texts.
+        target, task, groups, time: see table.load().
+        tokens: words or characters.
+        longest: how many tokens of a text are used; what comes after them is cut off.
+        vocabulary: how many different words are known at most.
+        header: see _table_files.read().
+
+    Raises:
+        ValueError: there is no such file or column, or a value cannot be used.
+    """
+    names = [target if task == "classification" else None, groups]
+    named = [name for name in names if isinstance(name, str)]
+    frame = _table_files.read(path, verbatim=[text], as_written=named, header=header)
+    if _table_files.has_names(frame):
+        raise ValueError(
+            f"{path}: its rows have one field more than its header: texts with commas need quotes"
+        )
+    answers, used = table.answers_of(path, frame, target, task, groups, time, [text])
+    if text in used:
+        raise ValueError(f"{path}: the column {text} is both text and target, groups or time")
+    table.refuse_missing(path, frame[[text]], "a text can be empty, but not missing")
+    texts = of_column(path, frame[text])
+    known = Vocabulary.of_texts(texts, tokens, vocabulary)
+    if not known.words:
+        raise ValueError(f"{path}: the column {text} has no {tokens}")
+    lengths = np.array([len(split) for split in known.split(texts)])
+    rows = known.numbers(texts, int(min(longest, lengths.max())))
+    cut = int((lengths > longest).sum())
+    longer = np.array([len(one) > WORD for one in texts])
+    if tokens == "words" and ((lengths <= 1) & longer).sum() > MOSTLY * len(texts):
+        unsplit = ["nearly every text is a single word: if its language writes no blanks, " + HINT]
+    else:
+        unsplit = []
+    notes = [f"{cut:,} of {len(texts):,} texts have more than {longest} {tokens}, and are cut off"]
+    return Samples(
+        shape=rows.shape,
+        chunks=[rows],
+        **answers,
+        dtype=np.int32,
+        scale=False,
+        vocabulary=known,
+        notes=[
+            *(notes if cut else []),
+            *unsplit,
+            *table.notes_of(path, frame, frame[[]], named, header),
+            *notes_on_groups(**answers),
+        ],
+    )
+
+
+def of_column(path, values):
+    """A column as a list of texts.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    other = values[~values.map(lambda value: isinstance(value, str))]
+    if len(other):
+        raise ValueError(
+            f"{path}: the column {values.name} holds {other.iloc[0]} in row {other.index[0]}; "
+            "expected texts"
+        )
+    return list(values)

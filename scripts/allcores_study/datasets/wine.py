@@ -1,0 +1,17 @@
+"""178 wines of three growers, 13 chemical measures each (Forina et al. 1991).
+
+The table comes with scikit-learn.
+"""
+
+from allcores_study.data.metadata import Metadata
+from allcores_study.datasets import _sklearn
+
+
+def metadata():
+    return Metadata(train=178, test=0, smallest_class=48, shape=(13,), classes=3)
+
+
+def load(folder):
+    from sklearn.datasets import load_wine
+
+    return _sklearn.load(load_wine())

@@ -1,0 +1,137 @@
+"""Try out each kind of run on two samples before any job starts, in a process with torch."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from allcores.files import read_json, write_json
+from allcores.machine import lifetime
+from allcores_study import programs, yaml_files
+from allcores_study.config import checks, registry, sweeps
+from allcores_study.config.run import Run, digest
+from allcores_study.records import fingerprint, identity
+
+PROGRAM = programs.PROGRAMS / "check_models.py"
+
+
+def findings(config, table, files, cache, command):
+    """Try out the runs of a grid.Table; returns a line for each problem that prevents training.
+
+    Args:
+        config: the config of the table, its sweeps expanded.
+        files: the config's YAML files; findings give file and line of a problem.
+        cache: JSON file of the successful trials and of what a sample took in them, with new ones.
+        command: how to call scripts/check_models.py, a list.
+    """
+    cached = _cached(cache)
+    new = {
+        key: trial for key, trial in _trials(table).items() if not _is_known(trial, cached.get(key))
+    }
+    if not new:
+        return []
+    limit = {"limit": config["timeout"]}
+    answers = dict(zip(new, _try_out([new[key] | limit for key in new], command), strict=False))
+    problems = {
+        (sweeps.original(config, tuple(answer["place"])), answer["problem"])
+        for answer in answers.values()
+        if answer["problem"]
+    }
+    for key, answer in answers.items():
+        if answer.get("note"):
+            print(f"NOTE: {answer['place'][1]}: {answer['note']}", file=sys.stderr)
+        if not answer["problem"]:
+            strategies = new[key]["strategies"] + cached.get(key, {}).get("strategies", [])
+            known = {key: answer[key] for key in ("counts", "loaded")}
+            cached[key] = known | {"strategies": sorted(set(strategies))}
+    Path(cache).parent.mkdir(parents=True, exist_ok=True)
+    write_json(cache, cached)
+    return checks.located(problems, yaml_files.places(files)[0])
+
+
+def _is_known(trial, cached):
+    """Whether a trial has been successful, with the same modules of the user's as there are now."""
+    return (
+        cached is not None
+        and set(trial["strategies"]) <= set(cached["strategies"])
+        and not fingerprint.changed(cached["loaded"])
+    )
+
+
+def counts(cache):
+    """Key of each successful trial -> what a sample took in it."""
+    return {key: trial["counts"] for key, trial in _cached(cache).items()}
+
+
+def _cached(cache):
+    try:
+        return read_json(cache)
+    except (OSError, ValueError):  # none yet, or damaged: it only saves time
+        return {}
+
+
+def _trials(table):
+    """Key -> trial, for the runs of a grid.Table about whose dataset enough is known."""
+    trials = {}
+    for run in table.runs.values():
+        key, request = trial(run) or (None, None)
+        if key is None:
+            continue
+        strategies = trials.setdefault(key, request | {"strategies": []})["strategies"]
+        # With a single worker most strategies have no effect: see Strategy.is_alone().
+        constants = registry.strategies()[run.strategy.name].constants
+        has_effect_alone = constants.get("one_worker") or constants.get("asynchronous")
+        is_used = run.processes > 1 or has_effect_alone or run.strategy.options
+        if is_used and run.strategy.to_json() not in strategies:
+            strategies.append(run.strategy.to_json())
+    return trials
+
+
+def trial(run):
+    """(key, arguments of trials.tried_out() without strategies) for a Run; None: too little is
+    known of its dataset. Runs that differ in nothing else share one trial."""
+    metadata = registry.metadata(run.dataset)
+    if metadata is None:
+        return None
+    minimal = dataclasses.replace(
+        run.plain,
+        dataset=dataclasses.replace(run.dataset, label="", options={}),
+        **dict.fromkeys(("folds", "fold", "inner_folds", "inner_fold", "train_size")),
+        **{"seed": 0, "epochs": 1},
+        batch_size=run.batch_size and min(2, run.batch_size // run.workers),
+        **{"workers": 1, "servers": 0, "nodes": 1, "threads_per_worker": 1},
+        **{"crop": 0, "flip": False},
+    )
+    request = {
+        "settings": minimal.to_json(),
+        "shape": metadata.shape,
+        "task": [metadata.task.name, metadata.task.outputs],
+        "examples": metadata.examples,
+        "vocabulary": metadata.vocabulary,
+    }
+    settings = json.loads(minimal.to_json())
+    # Neither strategy nor learning rate decides whether a model fits, nor its label.
+    del settings["strategy"], settings["model"]["label"]
+    if not run.is_estimator:
+        del settings["optimizer"]["options"]["lr"]
+    parts = [settings, *(request[key] for key in ("shape", "task", "examples", "vocabulary"))]
+    parts += [fingerprint.of_recipe(run), identity.version_of_torch()]
+    return digest(json.dumps(parts)), request
+
+
+def _try_out(trials, command):
+    """The answers to the trials, up to the one at which the program that tries them out ended."""
+    request = json.dumps(trials)
+    process = subprocess.run(
+        list(map(str, command)), input=request, text=True, stdout=subprocess.PIPE
+    )
+    if -process.returncode in lifetime.signals_to_stop():
+        sys.exit(128 - process.returncode)
+    answers = [json.loads(line) for line in process.stdout.splitlines()]
+    if len(answers) < len(trials):
+        run = Run.from_json(trials[len(answers)]["settings"])
+        how = lifetime.how_it_ended(process.returncode)
+        problem = f"when it was to be tried out, {Path(PROGRAM).name} {how}"
+        answers.append({"problem": problem, "place": ("models", run.model.label)})
+    return answers

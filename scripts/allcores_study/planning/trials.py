@@ -1,0 +1,393 @@
+"""Try a run on two random samples before it starts: do its parts fit together?"""
+
+import contextlib
+import faulthandler
+import importlib
+import json
+import math
+import os
+import re
+import sys
+import sysconfig
+import tempfile
+import traceback
+from functools import partial
+from multiprocessing import get_context
+
+import torch
+
+from allcores.machine.lifetime import die_with_parent, how_it_ended
+from allcores_study import programs
+from allcores_study.config import registry
+from allcores_study.data import augmentation, storage
+from allcores_study.data.batches import seed_all
+from allcores_study.planning import sample_costs
+from allcores_study.records import fingerprint
+from allcores_study.tasks import base as tasks
+from allcores_study.training import losses, models, schedules
+from allcores_study.training.optimizers import maker_of
+
+LONGEST = 1000  # characters of a problem
+LONGEST_TRIAL = 1e6  # seconds; faulthandler takes no infinite ones
+STEPS = 10**9  # of a schedule that is only made to see whether it can be; enough for any
+
+
+class UnfitPartError(Exception):
+    """A part of a run that does not fit the others.
+
+    Attributes:
+        place: of the part in the config, such as ("schedules", label).
+        problem: in one line.
+    """
+
+    def __init__(self, place, problem):
+        super().__init__(place, problem)
+        self.place, self.problem = place, problem
+
+
+@contextlib.contextmanager
+def _blame(*place):
+    """Raise whatever is raised inside, perhaps by a user's code, as a fault of the part there."""
+    try:
+        yield
+    except UnfitPartError:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split()) or "no message"
+        text = "; ".join([text, *getattr(error, "__notes__", [])])
+        if len(text) > LONGEST:
+            text = f"{text[: LONGEST // 2]} [...] {text[-LONGEST // 2 :]}"
+        problem = text if type(error) is ValueError else f"{type(error).__name__}: {text}"
+        raise UnfitPartError(place, problem + _line_of_user(error)) from error
+
+
+def _line_of_user(error):
+    """Where an error was raised in code that is neither ours nor installed, in brackets; or ""."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return _users_line([(frame.filename, frame.lineno) for frame in frames])
+
+
+def _users_line(frames):
+    """The last of these (file, line) in code that is neither ours nor installed, in brackets."""
+    ours = str(programs.PROGRAMS), str(registry.LIBRARY)
+    known = *ours, *map(sysconfig.get_path, ("purelib", "stdlib"))
+    lines = [(file, line) for file, line in frames if not file.startswith((*known, "<"))]
+    return " ({}, line {})".format(*lines[-1]) if lines else ""
+
+
+def answer(run, shape, task, strategies=(), examples=None, vocabulary=None, limit=math.inf):
+    """What tried_out() finds, in a child process: whatever a model does to torch's settings, and
+    threads that it leaves, end with it.
+
+    This process must not have started threads.
+
+    Args:
+        limit: seconds after which the model is said to hang.
+
+    Returns:
+        {"problem": None, "counts": what tried_out() returns, "loaded": fingerprint.loaded()}, or
+        {"problem": in a line, "place": see UnfitPartError}
+    """
+    limit = min(limit, LONGEST_TRIAL)
+    # Files, not pipes: a process that the model has started would keep those open.
+    with tempfile.TemporaryFile("w+") as answered, tempfile.TemporaryFile("w+") as stack:
+
+        def try_out():
+            die_with_parent()
+            del sys.argv[1:]  # which the model's module may read, and are not its own
+            # A thread of C's, which waits for nobody; it ends this process.
+            faulthandler.dump_traceback_later(limit, exit=True, file=stack)
+            try:
+                counts = tried_out(run, shape, task, strategies, examples, vocabulary)
+                said = {"note": counts.pop("note", None), "place": _place(run)}
+                said |= {"problem": None, "counts": counts, "loaded": fingerprint.loaded()}
+            except UnfitPartError as error:
+                said = {"problem": error.problem, "place": error.place}
+            except BaseException as error:  # as of a model that raises KeyboardInterrupt
+                problem = f"it raises {type(error).__name__}{_line_of_user(error)}"
+                said = {"problem": problem, "place": _place(run)}
+            json.dump(said, answered)
+            answered.flush()
+            os._exit(0)  # exit() would wait for threads that the model has left
+
+        child = get_context("fork").Process(target=try_out)
+        child.start()
+        child.join()
+        for file in (answered, stack):
+            file.seek(0)
+        if text := answered.read():
+            return json.loads(text)
+        return {"problem": _ended(child.exitcode, stack.read(), limit), "place": _place(run)}
+
+
+def _place(run):
+    return "models", run.model.label
+
+
+def _ended(status, stack, limit):
+    """Why a child that tried out a model has not answered, in a line.
+
+    Args:
+        stack: what faulthandler wrote, the latest call first; "": nothing.
+    """
+    if not stack:
+        return f"the process that tried out the model {how_it_ended(status)}"
+    main_thread = stack.rpartition("(most recent call first)")[2]
+    frames = re.findall(r'File "(.*)", line (\d+)', main_thread)
+    return f"the model was tried out for {limit:g} s without an end{_users_line(frames[::-1])}"
+
+
+def tried_out(run, shape, task, strategies=(), examples=None, vocabulary=None):
+    """Train the model of a run for one step; returns what a sample takes.
+
+    Args:
+        run: the Run, without `auto`.
+        shape: of a sample, (C, H, W) of an image.
+        task: tasks.base.Task.
+        strategies: Choices of the strategies that are to train it in several processes.
+        examples: inputs of two samples; None: random ones.
+        vocabulary: number of tokens; None: the inputs are no tokens.
+
+    Returns:
+        What sample_costs.of_a_sample() returns, nothing if that fails; and "note", a sentence on
+        what may be unintended, if there is one.
+
+    Raises:
+        UnfitPartError: it cannot be trained.
+    """
+    with _blame("models", run.model.label):
+        if run.is_estimator:
+            trainer = importlib.import_module(registry.trainer(run))
+            return trainer.tried_out(run, shape, task, examples, vocabulary)
+        build = partial(models.build, run, shape, task.outputs, vocabulary)
+        return _try_out(run, task, strategies, build, _inputs(shape, examples, vocabulary))
+
+
+def check_in_child(run, data_folder, limit):
+    """Try out a run on samples like those of a prepared dataset; see answer().
+
+    Raises:
+        ValueError: the run cannot be trained.
+    """
+    info = storage.read_record(data_folder).content
+    strategies = [run.strategy] * (run.processes > 1)
+    examples = storage.examples(data_folder, info)
+    task = tasks.named(info["task"], info["outputs"])
+    vocabulary = storage.vocabulary_known(info)
+    said = answer(run, info["shape"][1:], task, strategies, examples, vocabulary, limit)
+    if said["problem"]:
+        raise ValueError(f"{said['place'][1]}: {said['problem']}")
+
+
+def _inputs(shape, examples, vocabulary):
+    """The inputs of two samples."""
+    if examples is None:
+        return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    return torch.tensor(examples).long() if vocabulary else torch.tensor(examples).float()
+
+
+def _try_out(run, task, strategies, build, inputs):
+    """Train a new model for one step on two samples; returns what tried_out() does.
+
+    Raises:
+        ValueError: the model's output does not fit, or it has nothing to train.
+    """
+    seed_all(0)
+    model = build()
+    model.train()
+    plain = inputs
+    with _blame("models", run.model.label, "augmentation"):
+        if augment := augmentation.of_run(run):
+            inputs = augment(inputs.clone(), run.seed, 0, range(2))
+    before = len(list(model.parameters()))
+    with models.precision(run):
+        scores = _scores(model, inputs)
+    _check_output(scores, task, inputs, "in training")
+    if len(list(model.parameters())) != before:
+        raise ValueError("the model gets more parameters when it is called")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError("the model has no parameters to train")
+    targets = task.examples(2, inputs.shape[1:])
+    with _blame("models", run.model.label, "optimizer"):
+        optimizer = maker_of(run)(model.parameters())
+    with _blame("schedules", run.schedule.label):
+        schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
+    with _blame("models", run.model.label, "loss"):
+        criterion = losses.build(run.loss, task, task.stored_examples(2, inputs.shape[1:]))
+        loss = criterion(scores.float(), targets)
+        if not torch.is_tensor(loss) or loss.shape != ():
+            found = tuple(loss.shape) if torch.is_tensor(loss) else type(loss).__name__
+            raise ValueError(f"the loss is {found}; expected a tensor of one number")
+        if run.loss.name in losses.OF_LOG_PROBABILITIES:
+            _check_log_probabilities(scores.float(), run.loss.name)
+        note = _note_on_softmax(scores.float(), run.loss.name)
+        if ":" in run.loss.name and any(map(_takes_several_workers, strategies)):
+            _check_mean(criterion, scores.detach().float(), targets, loss.item())
+    loss.backward()
+    for strategy in strategies:
+        _check_strategy(strategy, model, run.model.label)
+    with _blame("models", run.model.label, "optimizer"):
+        optimizer.step()
+    _try_out_another(run, model, plain)
+    _try_out_one(run, build, plain[:1])
+    scores = _evaluated(model, plain)
+    _check_output(scores, task, plain, "in evaluation")
+    _check_state_dict(build, model.state_dict(), plain, scores)
+    with models.precision(run):
+        try:
+            return sample_costs.of_a_sample(model, plain, criterion, targets) | note
+        except Exception:  # a compiled model, say
+            return note
+
+
+def _check_strategy(strategy, model, label):
+    """Check that a strategy, a Choice, can train the model of a label, which has its gradients."""
+    with _blame("strategies", strategy.label):
+        strategy_class = registry.strategies()[strategy.name].load()
+        problem = strategy_class.refusal(model, **strategy.options)
+        if problem:
+            raise ValueError(f"cannot train {label}: it {problem}")
+
+
+def _check_output(scores, task, inputs, when):
+    if torch.is_tensor(scores) and not scores.is_floating_point():
+        raise ValueError(f"the model's output is {scores.dtype} {when}; expected torch.float32")
+    expected = (2, *task.output_shape(tuple(inputs.shape[1:])))
+    # A reconstruction may be flat.
+    fits = torch.is_tensor(scores) and (
+        scores.shape == expected
+        or (task.target == "inputs" and scores.shape == (2, math.prod(expected[1:])))
+    )
+    if not fits:
+        shape = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
+        what = "one for each class or number" if task.target == "fixed" else "as the task needs it"
+        if not torch.is_tensor(scores):
+            what += ": an option of the model such as `aux_logits: false`, or a module around it"
+        elif shape[0] == 2 and len(shape) == len(expected):
+            what += f": many models take a key such as `num_classes: {expected[1]}`"
+        raise ValueError(
+            f"the model's output for 2 samples is {shape} {when}; expected {expected}, {what}"
+        )
+
+
+def _evaluated(model, inputs):
+    """The output of a model in evaluation."""
+    model.eval()
+    seed_all(0)  # of a dropout that is on in evaluation, too
+    with torch.inference_mode():
+        return model(inputs.clone())
+
+
+def _check_state_dict(build, state_dict, inputs, scores):
+    """Check that a model's outputs depend on its state_dict alone, which is what is saved.
+
+    Args:
+        build: makes another one.
+        scores: its outputs for the inputs.
+
+    Raises:
+        ValueError: with the same weights, two that are built with other random numbers differ.
+    """
+
+    def scores_of_another(seed):
+        seed_all(seed)
+        model = build()
+        model.load_state_dict(state_dict)
+        return _evaluated(model, inputs)
+
+    are_close = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
+    another = scores_of_another(1)
+    # The model has taken steps, of which it may keep more than its weights.
+    if not (are_close(scores, another) or are_close(another, scores_of_another(2))):
+        raise ValueError(
+            "with the same state_dict it computes something else each time it is built, so that "
+            "saved weights would be scored wrongly: it keeps random numbers, or layers, outside of "
+            "its state_dict; expected self.register_buffer(name, tensor) in place of a tensor as "
+            "an attribute, and torch.nn.ModuleList in place of a list"
+        )
+
+
+def _takes_several_workers(strategy):
+    return not registry.strategies()[strategy.name].constants.get("one_worker")
+
+
+def _check_mean(criterion, scores, targets, loss):
+    """Check that a loss of the user's is the mean over samples, so that workers can share it."""
+    parts = [float(criterion(scores[at : at + 1], targets[at : at + 1])) for at in range(2)]
+    if not math.isclose(sum(parts) / 2, loss, rel_tol=1e-4, abs_tol=1e-6):
+        raise ValueError(
+            f"the loss of two samples is {loss:g}, of each {parts[0]:g} and {parts[1]:g}: workers "
+            "cannot share a batch; expected the mean over samples, or strategies of one worker"
+        )
+
+
+def _note_on_softmax(scores, loss):
+    """{"note": a sentence} if scores, (2, classes), are probabilities already, of which the loss
+    takes the softmax again; else {}."""
+    is_twice = loss == "CrossEntropyLoss" and scores.dim() == 2 and scores.shape[1] > 1
+    if is_twice and (scores >= 0).all() and torch.allclose(scores.sum(dim=1), torch.ones(2)):
+        again = "its outputs are probabilities, of which cross_entropy takes the softmax again"
+        return {"note": f"{again}: it learns slowly; leave out the softmax at its end"}
+    return {}
+
+
+def _check_log_probabilities(scores, loss):
+    """Check that exp(scores), (2, classes), are probabilities, up to rounding in half precision."""
+    sums = scores.logsumexp(dim=1)
+    if not torch.allclose(sums, torch.zeros(2), atol=0.05):
+        raise ValueError(
+            f"{loss} is of log-probabilities, as of torch.nn.LogSoftmax, which the model does not "
+            "give; expected cross_entropy for scores"
+        )
+
+
+def _scores(model, inputs):
+    """The model's output; a model of numbers that gets tokens is told what they are."""
+    try:
+        return model(inputs)
+    except RuntimeError as error:
+        if inputs.is_floating_point() and "indices" in str(error):
+            error.add_note(
+                "for a network that embeds whole numbers, give the dataset `inputs: tokens`"
+            )
+        if inputs.is_floating_point():
+            raise
+        raise ValueError(
+            f"{error}; the inputs are tokens, whole numbers: expected a model that embeds them, as "
+            "lstm, text_cnn and transformer do"
+        ) from error
+
+
+def _try_out_another(run, model, inputs):
+    """Try a second batch, of another size, as the last one of an epoch is.
+
+    Raises:
+        ValueError: the model keeps something of the first batch that does not fit.
+    """
+    more = torch.cat([inputs, inputs[:1]])
+    try:
+        with models.precision(run):
+            model(more).float().sum().backward()
+    except Exception as error:
+        raise ValueError(
+            f"a second batch, of 3 samples after 2, fails: {error}; does the model keep a state "
+            "between batches? expected one that forgets it, or detaches and resizes it"
+        ) from error
+
+
+def _try_out_one(run, build, sample):
+    """Try one sample, if a worker's share of a batch may be that: batch norm cannot train on it.
+
+    Raises:
+        ValueError: the model cannot be trained on one sample, and some worker gets no more.
+    """
+    if run.batch_size // run.workers > 1:
+        return
+    model = build()
+    model.train()
+    try:
+        model(sample)
+    except ValueError as error:
+        raise ValueError(
+            f"a batch of {run.batch_size} leaves {run.workers} worker(s) one sample each: {error}"
+        ) from None

@@ -1,0 +1,285 @@
+"""A hash of the code that a result depends on, so that an edit reruns only what uses the file.
+
+Whole files count: those that a run's modules import, and those that these import. Comments,
+formatting and docstrings do not. Of a user's modules, imports can be read only in part (a module
+may be imported by a name that is computed), so a run also records the files that its process had
+loaded when it ended: see loaded().
+
+Parsed files are kept in the user's cache: parsing them all takes half a second.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib.metadata
+import os
+import sys
+import sysconfig
+from pathlib import Path
+
+from allcores import files
+from allcores_study import programs
+from allcores_study.config import component, registry
+
+STUDY = "allcores_study"
+# Modules that watch, name, place or end a run and do not affect its numbers. config/run.py does: it
+# says which fold is held out, and how many epochs are trained.
+EXCLUDED = (
+    "allcores.machine",
+    "allcores.files",
+    "allcores.version",
+    "allcores_study.config.component",
+    "allcores_study.records.fingerprint",
+    "allcores_study.records.identity",
+    "allcores_study.config.registry",
+    "allcores_study.records.results_folder",
+    "allcores.parallel.failures",
+    "allcores.parallel.heartbeat",
+    "allcores.parallel.supervision",
+    "allcores_study.training.checkpoints",
+    "allcores_study.training.progress",
+)
+
+
+_when_loaded = {}  # see loaded()
+
+
+def of_run(run):
+    """The fingerprint of the code behind a Run: conduct(), its model, task, schedule, strategy."""
+    return _digest(files_of_run(run))
+
+
+def files_of_run(run):
+    """Module -> hash of every file that the fingerprint of a Run covers."""
+    parts = registry.strategies()[run.strategy.name], registry.schedules()[run.schedule.name]
+    parts += (registry.model(run.model.name), registry.loss(run.loss.name))
+    if run.augmentation:
+        parts += (component.imported(run.augmentation.name, "augmentations"),)
+    if run.dataset.name:  # a workload has none
+        parts += (registry.task(run.dataset),)
+    modules = {part.module for part in parts} | {registry.trainer(run)}
+    stacking = [f"{STUDY}.stacking.stacks"] if run.may_be_stacked else []
+    return _reached(f"{STUDY}.training.experiment", *stacking, *sorted(modules))
+
+
+def of_recipe(run):
+    """The fingerprint of the code that measures the fastest recipe for a Run's model."""
+    modules = [part.module for part in (registry.model(run.model.name), registry.task(run.dataset))]
+    return _digest(_reached(f"{STUDY}.training.recipes", *modules))
+
+
+def of_dataset(choice):
+    """The fingerprint of the code that prepares the dataset of a Choice."""
+    modules = registry.datasets()[choice.name].module, registry.task(choice).module
+    return _digest(_reached(*modules, f"{STUDY}.data.storage"))
+
+
+def of_folds():
+    """The fingerprint of the code that assigns samples to folds."""
+    return _digest(_reached(f"{STUDY}.data.folds"))
+
+
+def of_script(name, *modules):
+    """The fingerprint of scripts/<name>.py and all it reaches.
+
+    Args:
+        modules: those that it loads by name, which may be the user's.
+    """
+    program = _contents(programs.PROGRAMS / f"{name}.py")
+    imported = [module for module in _targets(name, False, program) if programs.is_ours(module)]
+    return _digest(_reached(*sorted({*imported, *modules})) | {name: program["hash"]})
+
+
+def loaded():
+    """File -> hash of every module of the user's that this process has loaded, and name -> version
+    of every installed package that these have brought.
+
+    Files in the working directory, or beside it, are named relative to it; a link by its own name.
+
+    The hash is of the first time that this process, or the one that it was forked from, has seen
+    the module loaded: the file may have been edited since.
+    """
+    files = _users_files(frozenset(sys.modules), Path.cwd())
+    for name, file in files.items():
+        if name not in _when_loaded and file.is_file():
+            _when_loaded[name] = _hash(file)
+    _cache().save()
+    hashes = {name: _when_loaded[name] for name in files if name in _when_loaded}
+    return hashes | {name: _version(name) for name in _distributions(frozenset(programs.brought))}
+
+
+@functools.cache
+def _distributions(packages):
+    """The names of the installed distributions that these packages are of, without torch, which is
+    part of what identifies a run."""
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in packages}
+    foreign = [
+        name
+        for name, file in files.items()
+        if file and is_installed(file) and name not in {*sys.stdlib_module_names, "torch"}
+    ]
+    if not foreign:  # the table takes 0.2 s
+        return set()
+    table = importlib.metadata.packages_distributions()
+    return {distribution for name in foreign for distribution in table.get(name, ())}
+
+
+@functools.cache
+def _version(distribution):
+    """Its version without a suffix of its build, such as +cpu; None: it is not installed."""
+    try:
+        return importlib.metadata.version(distribution).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+@functools.lru_cache(maxsize=8)
+def _users_files(modules, folder):
+    """Name -> file, as in loaded(), of modules by their names; those of torch are thousands."""
+    places = {getattr(sys.modules[name], "__file__", None) or "" for name in modules}
+    # Before they are made paths, as nearly all of them are installed.
+    users = {
+        Path(place).absolute()
+        for place in places
+        if place.endswith(".py") and not is_installed(place)
+    }
+    ours = programs.PROGRAMS.resolve(), registry.LIBRARY.resolve()
+    return {
+        os.path.relpath(file) if file.is_relative_to(folder.parent) else str(file): file
+        for file in sorted(users)
+        if not is_installed(file) and not any(map(file.resolve().is_relative_to, ours))
+    }
+
+
+def changed(loaded_files):
+    """The files and packages, of those that loaded() gave, that are gone or others now."""
+    return [
+        name
+        for name, digest in loaded_files.items()
+        if (_hash(Path(name)) if name.endswith(".py") else _version(name)) != digest
+    ]
+
+
+def _hash(file):
+    """The hash of a file; None: it is gone."""
+    try:
+        return _contents(file)["hash"]
+    except OSError:
+        return None
+
+
+def _digest(hashes):
+    lines = (f"{module} {digest}\n" for module, digest in sorted(hashes.items()))
+    return f"code {hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}"
+
+
+@functools.cache
+def _reached(*modules):
+    """Module -> hash of the files of these modules and of all that they import."""
+    hashes, waiting = {}, [name for module in modules for name in _with_packages(module)]
+    while waiting:
+        module = waiting.pop()
+        file = _file(module)
+        if module in hashes or file is None or module.startswith(EXCLUDED):
+            continue
+        contents = _contents(file)
+        hashes[module] = contents["hash"]
+        targets = _targets(module, file.stem == "__init__", contents)
+        # What this library imports else is installed; a file of the user's may have its name.
+        waiting += filter(programs.is_ours, targets) if programs.is_ours(module) else targets
+    _cache().save()
+    return {module: digest for module, digest in hashes.items() if digest}
+
+
+@functools.cache
+def _file(module):
+    """The file of a module of this library or of the user's; None: it is neither."""
+    if programs.is_ours(module):
+        stem = registry.LIBRARY.parent.joinpath(*module.split("."))
+        candidates = stem.with_suffix(".py"), stem / "__init__.py"
+        return next((file for file in candidates if file.is_file()), None)
+    file = component.source_of(module)
+    return None if file is None or is_installed(file) else file
+
+
+def _with_packages(module):
+    """A module and the packages that it is in, whose files are run when it is imported."""
+    parts = module.split(".")
+    return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+
+
+def _targets(module, is_package, contents):
+    """The names of all modules that a file may import; some are names in a module instead."""
+    package = (module if is_package else module.rpartition(".")[0]).split(".")
+    targets = []
+    for dots, source, names in contents["imports"]:
+        parents = package[: len(package) - dots + 1] if dots else []
+        origin = ".".join(filter(None, [*parents, source]))
+        for target in [origin, *(f"{origin}.{name}" for name in names)]:
+            targets += _with_packages(target)
+    return list(dict.fromkeys(targets))
+
+
+def _contents(file):
+    return _cache().of(file)
+
+
+@functools.cache
+def _cache():
+    """The cache of _parsed(), for this version of Python and of this file.
+
+    Each copy of the library has its own: every run reads it, and one for all would grow.
+    """
+    copy = hashlib.sha256(str(registry.LIBRARY).encode()).hexdigest()[:8]
+    name = f"code-{sys.hexversion:x}-{files.sha256(__file__)[:8]}-{copy}.json"
+    return files.KeptDigests(files.cache_folder() / name, _parsed)
+
+
+def _parsed(path):
+    """The hash and the imports of a file, as JSON can hold them.
+
+    Returns:
+        {"hash": of its syntax tree, "" if nothing is in it but comments and docstrings; "imports":
+        [[number of dots of a relative import, module, names in it], ...], wherever they are.}
+    """
+    content = Path(path).read_bytes()
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):  # its importer may handle that
+        return {"hash": hashlib.sha256(content).hexdigest(), "imports": []}
+    imports = []
+    for node in ast.walk(tree):
+        if isinstance(getattr(node, "body", None), list):
+            node.body = [statement for statement in node.body if not _is_text(statement)]
+        if isinstance(node, ast.Import):
+            imports += [[0, alias.name, []] for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imports.append([node.level, node.module, [alias.name for alias in node.names]])
+    text = "\n".join(map(ast.dump, tree.body))
+    return {"hash": text and hashlib.sha256(text.encode()).hexdigest(), "imports": imports}
+
+
+def _is_text(node):
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def is_installed(file):
+    """Whether a file came with Python or a package manager: its version identifies it."""
+    text = str(file)
+    is_package = "/site-packages/" in text or "/dist-packages/" in text
+    return is_package or text.startswith(_places_of_installed())
+
+
+@functools.cache
+def _places_of_installed():
+    """The folders of Python and its packages, with a slash at the end.
+
+    Not all of their prefix: a project may lie in its virtual environment.
+    """
+    paths = sysconfig.get_paths()
+    roots = {Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return tuple(f"{root}/" for root in roots | {root.resolve() for root in roots})

@@ -1,0 +1,397 @@
+"""Paths in the results of a config, and what is there."""
+
+import atexit
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from allcores import files
+from allcores.files import KeptDigests, write_text
+from allcores_study.config import registry
+from allcores_study.config.run import PATH, Conditions, digest
+from allcores_study.records import fingerprint
+from allcores_study.records.identity import Record
+from allcores_study.records.run_files import METRICS, RunFolder, Store, StoredRun, stored
+
+# Other folders in results/.
+RESERVED = ("bench", "by_hand", "default", "downloads")
+# Folders in the results of a config.
+PARTS = (
+    "calls",
+    "checkpoints",
+    "configs",
+    "data",
+    "logs",
+    "plan",
+    "recipes",
+    "runs",
+    "selections",
+    "short_runs",
+    "studies",
+)
+# The file in a results folder that names the config files it belongs to.
+ORIGIN = "config.txt"
+# The suffix of all files of a checkpoint.
+SUFFIX = ".allcores"
+PROGRESS = "progress.jsonl"  # in the folder of a run that is going on
+# The files of a finished run.
+RUN_FILES = ("metrics.json", "epochs.csv", "utilisation.csv", "predictions.parquet", "weights.pt")
+
+
+@dataclass(frozen=True)
+class ResultsFolder:
+    """The folder of the results of one config.
+
+    Attributes:
+        path: relative to the working directory, such as "results/default".
+    """
+
+    path: str
+
+    def config(self, config):
+        """The file of a whole config, with values from --config, named by its digest."""
+        return f"{self.path}/configs/{digest(json.dumps(config))}.json"
+
+    @property
+    def tried_out(self):
+        """The file of the counts from trying out models, see preflight."""
+        return f"{self.path}/tried_out.json"
+
+    @property
+    def recipe(self):
+        """The file of the measured recipe of runs with `auto`, with wildcards. All candidates of a
+        sweep share one, so that they compute alike and differ only in what varies."""
+        return f"{self.path}/recipes/{{dataset}}/{{family}}_{{measured}}.json"
+
+    def recipe_of(self, run, table):
+        """The file of the recipe of a Run of a grid.Table."""
+        names = {"dataset": run.dataset.label, "family": table.family(run)}
+        return self.recipe.format(**names, measured=run.measured)
+
+    def plan_file(self, name):
+        """A file or folder of the plan that is made before runs are trained."""
+        return f"{self.path}/plan/{name}"
+
+    def call_file(self, name):
+        """A file or folder that a call of snakemake writes about itself."""
+        return f"{self.path}/calls/{name}"
+
+    def shared_job(self, call, number, suffix):
+        """A file of a job of several runs: its runs (json), its log (log), how far they are
+        (jsonl), the mark that they are trained (done). The name of the call makes that of the mark
+        new, so that it has to be made.
+
+        Args:
+            call: name of the call of snakemake that trains them.
+            number: of the job in that call.
+        """
+        return f"{self.path}/calls/{call}/{number}.{suffix}"
+
+    def log(self, rule, name):
+        """The latest log of a job; None: there is none.
+
+        Args:
+            rule: its name.
+            name: what the job makes: path of a run or a Selection, label of a dataset.
+        """
+        stem = Path(self.path, "logs", rule, name)
+        logs = stem.parent.glob(f"{stem.name}.{'[0-9a-f]' * 8}*.log")
+        return max(map(str, logs), key=os.path.getmtime, default=None)
+
+    def report_log(self, study):
+        """The log of the job that makes the results of a study."""
+        return f"{self.path}/logs/report/{study}.log"
+
+    def run(self, path=PATH):
+        return f"{self.path}/runs/{path}"
+
+    def metrics(self, path=PATH):
+        """The record of a run, which is written when its other files are there."""
+        return f"{self.run(path)}/metrics.json"
+
+    def progress(self, path):
+        """The file in which a run with a job of its own records how far it is, until that ends."""
+        return f"{self.run(path)}/{PROGRESS}"
+
+    def has(self, path):
+        """Whether the results of a run are there."""
+        is_there = all(Path(self.run(path), file).exists() for file in RUN_FILES)
+        return is_there or path in self.store.runs
+
+    def run_files(self, path):
+        """The run_files.RunFolder or StoredRun of a run; the former if there is neither."""
+        own = RunFolder(self.run(path))
+        return own if (own.place / METRICS).exists() else self.store.runs.get(path, own)
+
+    def record(self, path):
+        """The Record of the results of a run, with its Conditions and its digest as content; None:
+        there are none, or they are damaged."""
+        run_files = self.run_files(path)
+        if isinstance(run_files, StoredRun):
+            return run_files.record
+        try:
+            return Record(**self.digests.of(self.metrics(path)))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def damaged_file(self, path):
+        """The first file of a run that is gone or not what it wrote; None: there is none."""
+        run_files = self.run_files(path)
+        if isinstance(run_files, StoredRun):
+            if not run_files.file.is_file():
+                return run_files.file
+            known = self.digests.of(run_files.file)  # of the lines that there were
+            return known[path] if path in known else run_files.damaged_file()
+        metrics, record = Path(self.metrics(path)), self.record(path)
+        return record.damaged_file(metrics.parent, self.digests.of) if record else metrics
+
+    def is_of_an_earlier_version(self, path):
+        """Whether a run's metrics.json is sound, but not as this version writes it."""
+        with contextlib.suppress(OSError, ValueError):
+            return "made_of" not in files.read_json(self.metrics(path))
+        return False
+
+    @property
+    def store(self):
+        """The run_files.Store of its short runs."""
+        return _store(self.path)
+
+    def keep(self, name, path, folder):
+        """Move the files of a short run from a folder into the store; see Store.add()."""
+        self.store.add(name, path, folder, lambda record: _at_hand(record, Path(folder, METRICS)))
+        shutil.rmtree(self.run(path), ignore_errors=True)  # of an earlier run with a job of its own
+
+    @property
+    def digests(self):
+        """KeptDigests of the files in the folder; of a metrics.json, see _recorded()."""
+        return _digests(self.path)
+
+    def without_missing(self, table):
+        """A grid.Table without the runs that have no results, and the Selections that need them."""
+        missing = {path for path in self.wanted_paths(table) if not self.has(path)}
+        undecided = [
+            path
+            for path, selection in table.selections.items()
+            if not self.chosen_path(selection) or not missing.isdisjoint(self._wanted(selection))
+        ]
+        return table.without(missing, undecided)
+
+    def data(self, run):
+        return self.dataset(run.dataset.label)
+
+    def dataset(self, label):
+        """The folder of a prepared dataset."""
+        return f"{self.path}/data/{label}"
+
+    def checkpoints(self, run):
+        full_run = dataclasses.replace(run, stop_after=None)  # continues from the shorter ones
+        return f"{self.path}/checkpoints/{full_run.path}"
+
+    def discard_checkpoints(self, run):
+        """Delete the checkpoints of a run, unless another run continues from them."""
+        lock = Path(self.checkpoints(run), f"lock{SUFFIX}")
+        # None are left, or a run of another study uses them.
+        with contextlib.suppress(FileNotFoundError, BlockingIOError), lock.open("r+") as file:
+            files.hold(file, wait=False)
+            if os.fstat(file.fileno()).st_nlink:  # 0: another choice has deleted them meanwhile
+                for checkpoint in lock.parent.glob(f"*{SUFFIX}"):
+                    checkpoint.unlink()
+                lock.parent.rmdir()
+
+    @property
+    def slurm_logs(self):
+        """The folder of the output files of SLURM jobs, in addition to their logs."""
+        return f"{self.path}/logs/slurm"
+
+    def selection(self, path="{selection}"):
+        """The file of the candidates that a Selection keeps, by its path."""
+        return f"{self.path}/selections/{path}.json"
+
+    def made_of_choice(self, selection, metric):
+        """A digest of all that decides what a Selection keeps: the code, the scores, the choice
+        before. All of them are there.
+
+        Args:
+            metric: name of the one that is compared.
+        """
+        code = fingerprint.of_script("select_candidate", registry.metric(metric).module)
+        paths = list(chain(*self.scored_paths(selection).values()))
+        scores = self.digests_of_results(paths)
+        earlier = selection.previous and self.digests.of(self.selection(selection.previous.path))
+        search = selection.search and dataclasses.asdict(selection.search)
+        return digest(json.dumps([code, metric, scores, earlier, search, selection.suggests]))
+
+    def digests_of_results(self, paths):
+        """Path -> digest of the results of each run; None: there are none."""
+        records = ((path, self.record(path)) for path in paths)
+        return {path: record and record.content["sha256"] for path, record in records}
+
+    def kept_labels(self, selection):
+        """The labels of the candidates that a Selection keeps; None: not known yet."""
+        labels = self.choice_made(selection).get("kept", [None])
+        return labels if set(labels) <= set(selection.final) else None
+
+    def suggested(self, selection):
+        """Label -> {name: value} of the candidates that a Selection suggests, as far as known."""
+        suggested, search = self.choice_made(selection).get("suggested", {}), selection.search
+        # Another space may have been searched before.
+        names = search and search.space.keys()
+        return {label: values for label, values in suggested.items() if values.keys() == names}
+
+    def choice_made(self, selection):
+        """What a Selection has written down, see analysis.selection; {}: it is not made yet."""
+        return Record.content_of(self.selection(selection.path))
+
+    def chosen_path(self, selection):
+        """The path of the final run that a Selection chooses; None: not known yet."""
+        labels = self.kept_labels(selection)
+        return selection.final[labels[0]] if labels else None
+
+    def scored_paths(self, selection):
+        """Label -> paths of the inner runs of the candidates that a Selection compares: of all, or
+        of those that the previous one has kept; None: not known yet."""
+        if not selection.previous:
+            return selection.inner
+        labels = self.kept_labels(selection.previous)
+        is_known = labels is not None and set(labels) <= set(selection.inner)
+        return {label: selection.inner[label] for label in labels} if is_known else None
+
+    def wanted_paths(self, table):
+        """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
+        the first candidates stand for those that will be chosen."""
+        selected = [
+            path for selection in table.selections.values() for path in self._wanted(selection)
+        ]
+        return list(dict.fromkeys([*table.required, *selected]))
+
+    def _wanted(self, selection):
+        yield from chain(*selection.rungs[0].inner.values())
+        for rung in selection.rungs:
+            yield from rung.paths_after(self.kept_labels(rung))
+
+    def study(self, name):
+        return f"{self.path}/studies/{name}"
+
+    def csv(self, study, name):
+        """A tidy CSV or a table of a study."""
+        return f"{self.study(study)}/{name}.csv"
+
+
+@functools.cache
+def _digests(folder):
+    """The KeptDigests of results and reports, saved for the next call."""
+    digests = KeptDigests(Path(folder) / "digests.json", _recorded)
+    atexit.register(digests.save)
+    return digests
+
+
+@functools.cache
+def _store(folder):
+    return Store(Path(folder) / "short_runs")
+
+
+def _recorded(path):
+    """The digest of a file; of a metrics.json, what is needed of its Record, as a dict; of a store,
+    the first damaged file of each run."""
+    path = Path(path)
+    if path.suffix == ".bin":
+        return {run.path: run.damaged_file() for run in stored(path.with_suffix(".jsonl"))}
+    if path.name != METRICS:
+        return files.sha256(path)
+    return dataclasses.asdict(_at_hand(Record.read(path), path))
+
+
+def _at_hand(record, path):
+    """The Record of a run in a metrics.json, with what of its content decides whether it is
+    valid."""
+    names = [field.name for field in dataclasses.fields(Conditions)]
+    content = {
+        "conditions": {name: record.content["conditions"][name] for name in names},
+        "recipe": record.content["recipe"],
+        "processor": record.content["machine"]["processor"],
+        "sha256": files.sha256(path),
+    }
+    return dataclasses.replace(record, content=content)
+
+
+def name_of(files):
+    """The name of a config, under which its results lie in results/.
+
+    It is the name of its file without the suffix, with the folders below `config`, if it is in a
+    folder of that name: "mine" for mine.yaml, config/mine.yaml and /home/me/study/mine.yaml,
+    "miniature/kfold" for config/miniature/kfold.yaml; "default" for the project's config, and for
+    a config without a file, from a workflow that has this one as a module. Several files have their
+    names joined by +.
+
+    Args:
+        files: the config's.
+
+    Raises:
+        ValueError: the name is reserved, or is not valid for a folder.
+    """
+    default = registry.CONFIG.resolve()
+    if not files or [Path(file).resolve() for file in files] == [default]:
+        return "default"
+    name = "+".join(_name_of_file(Path(file).absolute()) for file in files)
+    first, *inner = name.split("/")
+    if (
+        first in RESERVED
+        or set(inner) & set(PARTS)
+        or not re.fullmatch(r"(\w[\w.+-]*/)*\w[\w.+-]*", name)
+    ):
+        raise ValueError(
+            f"{', '.join(map(str, files))}: its results would lie in results/{name}; expected a "
+            "file name that begins with a letter or digit and has letters, digits, _, -, + and . "
+            f"only, which is none of {', '.join((*RESERVED, *PARTS))}"
+        )
+    return name
+
+
+def _name_of_file(file):
+    folders = file.parts[:-1]
+    if "config" in folders:
+        last = len(folders) - 1 - folders[::-1].index("config")
+        return "/".join([*folders[last + 1 :], file.stem])
+    return file.stem
+
+
+def note_origin(files, folder):
+    """Write the config files of a folder of results into it."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    write_text(Path(folder) / ORIGIN, _origin(files))
+
+
+def _origin(files):
+    return "\n".join(os.path.relpath(file) for file in files)
+
+
+def _owner(file):
+    try:
+        return file.owner()
+    except KeyError:  # it has a number only
+        return f"user {file.stat().st_uid}"
+
+
+def foreign(files, folder):
+    """[a finding] if a folder holds the results of other config files of the same name, else [].
+
+    For instance, mine.yaml and config/mine.yaml share a name.
+    """
+    origin_file, origin = Path(folder) / ORIGIN, _origin(files)
+    try:
+        recorded = origin_file.read_text(errors="replace") if origin_file.exists() else origin
+    except PermissionError:
+        return [f"{origin_file} cannot be read: {_owner(origin_file)} may `chmod -R g+r {folder}`"]
+    if recorded == origin:
+        return []
+    return [
+        f"{folder} holds the results of {recorded!r}; this call is of {origin!r}: give the "
+        f"file another name, or delete {origin_file} if it is the same study"
+    ]

@@ -1,0 +1,262 @@
+"""The files of a run, wherever they lie: in a folder of its own, or, of a short run, in a store.
+
+A store is two files that a job of several runs adds to: NAME.jsonl has a line for each run, which
+pandas.read_json(file, lines=True) reads as a table; NAME.bin has the runs' files one after the
+other, compressed. So there are files for each job, and not for each run.
+"""
+
+import contextlib
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from allcores.files import CHECKSUM, checksum, parse_json, sha256_of
+from allcores_study.records.identity import Record
+
+METRICS = "metrics.json"
+NAME = re.compile("[0-9a-f]+_[0-9]+")  # of a store: call and number of the job
+# What a line of a store says of the scores, for those who read it as a table.
+SHOWN = ("accuracy", "r2", "loss", "training_seconds", "train_samples", "held_out_samples")
+
+
+class RunFolder:
+    """The files of a run in a folder of its own."""
+
+    def __init__(self, place):
+        self.place = Path(place)
+
+    def __str__(self):
+        return str(self.place)
+
+    def read(self, name):
+        """The content of a file, bytes.
+
+        Raises:
+            OSError: there is none.
+        """
+        return (self.place / name).read_bytes()
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """The files of a run in a store.
+
+    Attributes:
+        path: of the run.
+        file: NAME.bin.
+        record: its Record, with some of its content.
+        at: name of each file -> its first byte in NAME.bin and their number.
+    """
+
+    path: str
+    file: Path
+    record: Record
+    at: dict
+
+    def __str__(self):
+        return f"{self.path} in {self.file}"
+
+    def read(self, name):
+        """As RunFolder.read(); ValueError: it is damaged."""
+        first, count = self.at[name]
+        with self.file.open("rb") as file:
+            file.seek(first)
+            content = file.read(count)
+        try:
+            return zlib.decompress(content)
+        except zlib.error:
+            raise ValueError(f"{name} of {self} is not what the run wrote") from None
+
+    def damaged_file(self):
+        """The first of its files that is gone or not what the run wrote; None: there is none."""
+        return next((f"{self}: {name}" for name in self.at if not self._is_sound(name)), None)
+
+    def _is_sound(self, name):
+        try:
+            digest = sha256_of(self.read(name))
+        except (ValueError, OSError):
+            return False
+        return digest == (self.record.files | {METRICS: self.record.content["sha256"]})[name]
+
+
+def metrics(run_files):
+    """The content of a run's metrics.json, a dict.
+
+    Raises:
+        ValueError: it is damaged, or was changed since.
+        OSError: there is none.
+    """
+    return parse_json(run_files.read(METRICS), f"{run_files}/{METRICS}")
+
+
+def checked(run_files, run, name):
+    """The content of a run's file, bytes, once it is known to be what the run wrote.
+
+    Args:
+        run: its metrics().
+
+    Raises:
+        ValueError: it is gone, or was changed since it was written.
+    """
+    try:
+        content = run_files.read(name)
+    except (OSError, KeyError):
+        content = b""
+    if sha256_of(content) != run["files"][name]:
+        raise ValueError(
+            f"{run_files}/{name} is gone, or is not what the run wrote. Delete {run_files} to "
+            "train again"
+        )
+    return content
+
+
+def results_of(run_files):
+    """The folder of the results of a config that a run is among; None: it is among none."""
+    if isinstance(run_files, StoredRun):
+        return run_files.file.parent.parent
+    above = [place for place in run_files.place.absolute().parents if place.name == "runs"]
+    return above[0].parent if above else None
+
+
+def withdraw_stored(folder):
+    """Have earlier results of a run that are stored count as none: it was trained again.
+
+    Args:
+        folder: of its new results.
+    """
+    for runs in [place for place in Path(folder).absolute().parents if place.name == "runs"][:1]:
+        path = str(Path(folder).absolute().relative_to(runs))
+        for index in Store(runs.parent / "short_runs").files:
+            if json.dumps(path).encode() in index.read_bytes():
+                _withdraw(index, path)
+
+
+def at(folder):
+    """The RunFolder of a run, or the StoredRun whose folder that would be."""
+    found = below(folder)
+    return found[0] if len(found) == 1 else RunFolder(folder)
+
+
+def below(folder):
+    """The RunFolders and StoredRuns in a folder, sorted by their paths.
+
+    Args:
+        folder: of a run, of several, or of the results of a config. Where it is in their runs/, the
+            stored runs whose paths begin there are in it, too.
+    """
+    folder = Path(folder)
+    own = sorted(file.parent for file in folder.rglob(METRICS))
+    place = folder.absolute()
+    above = [runs for runs in (place, *place.parents) if runs.name == "runs"]
+    results = above[0].parent if above else place
+    first = place.relative_to(above[0]).parts if above else ()
+    stored_runs = Store(results / "short_runs").runs
+    paths = sorted(path for path in stored_runs if Path(path).parts[: len(first)] == first)
+    names = {str(one.absolute()) for one in own}
+    others = [stored_runs[path] for path in paths if str(results / "runs" / path) not in names]
+    return [*map(RunFolder, own), *others]
+
+
+class Store:
+    """The short runs of the results of a config.
+
+    Args:
+        folder: of its files.
+    """
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self._runs = None
+
+    @property
+    def runs(self):
+        """Path -> StoredRun, as of the last read_again(); of several, the one written last."""
+        if self._runs is None:
+            indices = sorted(self.files, key=lambda file: _place(file.stem))
+            self._runs = {run.path: run for file in indices for run in stored(file)}
+        return self._runs
+
+    @property
+    def files(self):
+        """The NAME.jsonl of each job that has added runs."""
+        return [file for file in self.folder.glob("*.jsonl") if NAME.fullmatch(file.stem)]
+
+    def of_job(self, name):
+        """Paths of the runs that a job, CALL_NUMBER, has added, even if another one has since."""
+        index = self.folder / f"{name}.jsonl"
+        return {line["path"] for line in _lines(index)} if index.exists() else set()
+
+    def read_again(self):
+        """Forget what was read: other processes have added runs."""
+        self._runs = None
+
+    def add(self, name, path, folder, summary):
+        """Move the files of a run into the store.
+
+        Args:
+            name: CALL_NUMBER of the job; the largest is the last.
+            path: of the run.
+            folder: its files, flat; deleted.
+            summary: function of a Record that gives the one with the content to keep at hand.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        index, folder = self.folder / f"{name}.jsonl", Path(folder)
+        record, at = Record.read(folder / METRICS), {}
+        with index.with_suffix(".bin").open("ab") as blobs:
+            for file in sorted(folder.iterdir()):
+                content = zlib.compress(file.read_bytes(), level=1)
+                at[file.name] = [blobs.tell(), len(content)]
+                blobs.write(content)
+        shown = {key: record.content[key] for key in SHOWN if key in record.content}
+        earlier = self.runs.get(path)  # read before the line that replaces it is there
+        _append(index, {"path": path} | shown | vars(summary(record)) | {"at": at})
+        if earlier and earlier.file.stem != name:
+            _withdraw(earlier.file.with_suffix(".jsonl"), path)
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+
+
+def _withdraw(index, path):
+    """Say in a NAME.jsonl that a run of it is superseded, so that it does not come back when the
+    newer results are deleted."""
+    _append(index, {"path": path, "superseded": True})
+
+
+def _append(index, line):
+    """Add a dict with its checksum to a NAME.jsonl."""
+    is_cut = index.exists() and index.read_bytes()[-1:] not in (b"\n", b"")
+    with index.open("a") as lines:
+        text = json.dumps(line | {CHECKSUM: checksum(line)}, allow_nan=False)
+        lines.write(("\n" if is_cut else "") + text + "\n")
+
+
+def _place(name):
+    """What the names of stores are sorted by: call, then number of the job."""
+    call, _, number = name.partition("_")
+    return int(call, 16), int(number)
+
+
+def stored(index):
+    """The StoredRuns in a NAME.jsonl, without superseded ones and damaged lines."""
+    found = {}
+    for line in _lines(index):
+        path = line["path"]
+        if "superseded" in line:
+            found.pop(path, None)
+            continue
+        with contextlib.suppress(KeyError):
+            record = Record(*(line[part] for part in ("made_of", "files", "loaded", "content")))
+            found[path] = StoredRun(path, index.with_suffix(".bin"), record, line["at"])
+    return list(found.values())
+
+
+def _lines(index):
+    """Yield the lines of a NAME.jsonl, dicts with a path."""
+    for text in index.read_text(errors="replace").splitlines():
+        with contextlib.suppress(ValueError):
+            line = parse_json(text, index)
+            if "path" in line:
+                yield line

@@ -1,0 +1,108 @@
+"""The network of a trained run, ready for new samples."""
+
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from allcores_study.config.run import Run
+from allcores_study.data.batches import Batches
+from allcores_study.data.scaling import Scaling
+from allcores_study.data.tokens import Vocabulary
+from allcores_study.records import run_files
+from allcores_study.tasks import base as tasks
+from allcores_study.training import evaluation, models
+
+
+class Predictor:
+    """A run's network, made from the files in its folder.
+
+    Args:
+        run: its folder, whether its files lie there or in a store; or its run_files.RunFolder or
+            StoredRun.
+
+    Attributes:
+        run: the Run, without `auto`.
+        classes: names of the classes, list of str; None: it predicts a number.
+        shape, dtype: of a sample; images are "uint8", (C, H, W).
+        columns: the features of a table, see storage.Samples; None: it is no table.
+        vocabulary: the tokens.Vocabulary that it knows; None: its inputs are no tokens.
+        unseen: positions of the columns of categories that no training sample had.
+        data: the SHA-256 of the inputs of its dataset.
+        targets: a text that identifies the targets, see identity.
+
+    Raises:
+        ValueError: there is no such run, its files were changed, or it diverged.
+    """
+
+    def __init__(self, run):
+        files = run_files.at(run) if isinstance(run, str | Path) else run
+        try:
+            metrics = run_files.metrics(files)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ValueError(
+                f"{files} holds no results of a run: {files}/metrics.json is missing"
+            ) from None
+        if metrics["diverged"]:
+            raise ValueError(f"{files}: the run diverged and has no weights")
+        settings = Run.from_json(json.dumps(metrics["settings"]))
+        self.files, self.metrics = files, metrics
+        self.run = dataclasses.replace(settings, **metrics["recipe"])
+        identity = metrics["identity"]
+        self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
+        self.classes, self.columns = metrics["classes"], metrics["columns"]
+        self.names = metrics["classes"] or metrics["output_names"]
+        self.task = tasks.named(metrics["task"], metrics["outputs"])
+        self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]
+        self.unseen = metrics["unseen_columns"]
+        self.scaling = Scaling.from_json(metrics["scaling"])
+        self.vocabulary = Vocabulary.from_json(metrics["vocabulary"])
+        inputs = self.shape[0] - len(self.unseen), *self.shape[1:]
+        size = self.vocabulary and self.vocabulary.size
+        self.model = models.build(self.run, inputs, self.task.outputs, size)
+        weights = io.BytesIO(run_files.checked(files, metrics, "weights.pt"))
+        self.model.load_state_dict(torch.load(weights, weights_only=True))
+        self.model.eval()
+        self.task = self.task.given_by(self.model)
+
+    @property
+    def data_folder(self):
+        """The folder of its prepared dataset, if the run is in the results of a config."""
+        place = run_files.results_of(self.files)
+        return place / "data" / self.run.dataset.label if place else self.files.place / "data"
+
+    @torch.inference_mode()
+    def scores(self, inputs):
+        """The outputs of the model: inputs (n, *shape) of the dtype, or (n,) texts, to
+        (n, outputs), float32 of networks.
+
+        With as many threads as in the run, its scores are reproduced bit for bit.
+
+        Raises:
+            ValueError: the inputs have another shape or type.
+        """
+        if inputs.dtype == object and self.vocabulary:
+            inputs = self.vocabulary.numbers(inputs, self.shape[0])
+        if inputs.shape[1:] != self.shape or inputs.dtype != self.dtype:
+            raise ValueError(
+                f"found samples of {inputs.dtype}, {inputs.shape[1:]}; the run was trained on "
+                f"{self.dtype}, {self.shape}"
+            )
+        if self.unseen:
+            inputs = np.delete(inputs, self.unseen, axis=1)
+        source = Batches(inputs, self.scaling.mean, self.scaling.std)
+        try:
+            parts = list(evaluation.scores_of(self.model, source, np.arange(len(inputs))))
+        except Exception as error:  # of a user's model: a word beyond its vocabulary, say
+            text = f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"{self.files}: its model does not take these samples ({text})"
+            ) from None
+        return np.concatenate([self.task.kept(scores, inputs) for _, inputs, scores in parts])
+
+    def predictions(self, inputs):
+        """(n, outputs): see tasks.base.Task.answers()."""
+        return self.task.answers(self.scores(inputs), self.scaling)

@@ -1,0 +1,170 @@
+"""What the loop of stacked networks reads: samples, order, learning rates, averages, time."""
+
+import functools
+import time
+
+import numpy as np
+import torch
+
+from allcores.loop.sharding import ORDER
+from allcores_study.config.run import Choice
+from allcores_study.data.batches import Batches
+from allcores_study.training.schedules import Schedule
+
+
+class StackedSamples:
+    """The inputs and targets of the runs of a stack.
+
+    Args:
+        prepared_runs: training.prepared.PreparedRun of each of K networks, of one dataset.
+    """
+
+    def __init__(self, prepared_runs):
+        self.inputs = np.asarray(prepared_runs[0].dataset.inputs)  # which numpy.memmap slows down
+        sources = [
+            Batches(self.inputs, prepared.scaling.mean, prepared.scaling.std)
+            for prepared in prepared_runs
+        ]
+        self.mean, self.scale = (
+            torch.stack([getattr(source, name) for source in sources]).unsqueeze(1)
+            for name in ("mean", "scale")
+        )
+        self.may_be_missing = sources[0].may_be_missing
+        targets = [
+            torch.from_numpy(
+                prepared.dataset.task.scaled(prepared.dataset.targets, prepared.scaling)
+            )
+            for prepared in prepared_runs
+        ]
+        self.targets = torch.stack(targets)
+
+    def of(self, positions):
+        """Inputs (K, B, ...) float32 and targets (K, B), or (K, B, T) of several, of positions
+        (K, B) in the dataset."""
+        inputs = torch.from_numpy(self.inputs[positions.numpy()]).to(torch.float32, copy=True)
+        # As batches.Batches does it for a network alone.
+        inputs.sub_(self.mean).mul_(self.scale)
+        if self.may_be_missing:
+            inputs.nan_to_num_(nan=0.0)
+        if self.targets.dim() == 2:  # in a quarter of the time
+            return inputs, self.targets.gather(1, positions)
+        return inputs, self.targets[torch.arange(len(positions)).unsqueeze(1), positions]
+
+
+def orders(prepared_runs, epochs, steps, width):
+    """The samples of each network at each step of its next epoch, in the order of batches.shards().
+
+    Args:
+        epochs: number of the epoch of each of K prepared_runs, from 0; None: it takes no part.
+        steps: the most steps of an epoch.
+        width: places for the samples of a batch.
+
+    Returns:
+        (positions in the dataset, (K, steps, width) int64; which of the places hold samples, bool)
+    """
+    positions = np.zeros((len(prepared_runs), steps, width), np.int64)
+    present = np.zeros((len(prepared_runs), steps, width), bool)
+    for k, (prepared, epoch) in enumerate(zip(prepared_runs, epochs, strict=True)):
+        if epoch is None:
+            continue
+        size, count = prepared.run.batch_size, len(prepared.samples)
+        order = np.random.default_rng([prepared.run.seed, ORDER, epoch]).permutation(
+            prepared.samples
+        )
+        order.resize(steps * size, refcheck=False)  # with zeros, where there are no samples left
+        positions[k, :, :size] = order.reshape(steps, size)
+        present[k, :, :size] = np.arange(steps * size).reshape(steps, size) < count
+    return torch.from_numpy(positions), torch.from_numpy(present)
+
+
+class Rates:
+    """The learning rate of the next batch of a run, as schedules.Schedule; rates that are known
+    before the training are computed once for all networks.
+
+    Args:
+        run: the Run.
+        steps: batches in the whole training.
+    """
+
+    def __init__(self, run, steps):
+        self.schedule = Schedule(run.schedule, run.optimizer.options["lr"], steps)
+        self.step, self.known = 0, None
+        if not self.schedule.per_epoch:
+            self.known = _rates(run.schedule.to_json(), run.optimizer.options["lr"], steps)
+
+    @property
+    def lr(self):
+        return self.schedule.lr if self.known is None else self.known[self.step]
+
+    def end_batch(self):
+        self.step += 1
+
+    def end_epoch(self, loss):
+        self.schedule.end_epoch(loss)
+
+
+@functools.cache
+def _rates(choice, lr, steps):
+    schedule = Schedule(Choice.from_json(choice), lr, steps)
+    rates = []
+    for _ in range(steps):
+        rates.append(schedule.lr)
+        schedule.end_batch()
+    return [*rates, schedule.lr]
+
+
+class Averages:
+    """The averages of the weights of stacked networks, as optimizers.WeightAverage.
+
+    Args:
+        runs: the Runs of the networks.
+        stack: networks.Stack.
+    """
+
+    def __init__(self, runs, stack):
+        self.stack, self.runs, self.has_begun = stack, runs, [False] * len(runs)
+        if any(run.ema for run in runs):
+            self.weights = stack.weights.clone()
+            self.buffers = {name: values.clone() for name, values in stack.buffers.items()}
+
+    @torch.no_grad()
+    def take(self, rows):
+        """Take in the weights after a step of the networks with these numbers."""
+        for k in rows:
+            if self.runs[k].ema:
+                self._move(k, 1 - self.runs[k].ema if self.has_begun[k] else 1.0)
+                self.has_begun[k] = True
+
+    def _move(self, k, rate):
+        self.weights[k].lerp_(self.stack.weights[k], rate)
+        for name, values in self.buffers.items():
+            if values.dtype.is_floating_point:
+                values[k].lerp_(self.stack.buffers[name][k], rate)
+            else:
+                values[k] = self.stack.buffers[name][k]
+
+    def shipped(self, k):
+        """The state_dict that a network ships now: of its average, if there is one."""
+        if self.has_begun[k]:
+            return self.stack.state_dict(k, self.weights, self.buffers)
+        return self.stack.state_dict(k, self.stack.weights, self.stack.buffers)
+
+
+class Phases:
+    """Seconds in each phase of the loop, an equal share for each network."""
+
+    def __init__(self, networks):
+        self.networks, self.seconds, self.phase = networks, {}, None
+
+    def enter(self, phase):
+        """From here on time counts as a phase; None: as none."""
+        now = time.perf_counter()
+        if self.phase:
+            self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self.since
+        self.phase, self.since = phase, now
+
+    def take(self):
+        """Phase -> seconds since the last call."""
+        self.enter(None)
+        seconds, self.seconds = self.seconds, {}
+        return {phase: spent / self.networks for phase, spent in seconds.items()}

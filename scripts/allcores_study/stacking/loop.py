@@ -1,0 +1,85 @@
+"""The training loop of stacked networks: loop.py, with K networks at each step instead of one.
+
+Read the two side by side. What is one number there is one for each network here: learning rate,
+loss, samples of the batch. A network that has no batch, as its fold is smaller, or whose training
+is over, keeps its weights while the others go on.
+"""
+
+from functools import partial
+
+import torch
+
+from allcores.loop.sharding import count_batches
+from allcores.parallel.failures import DivergedError
+from allcores_study.data.batches import dropout_seed
+from allcores_study.stacking import losses as stacked_losses
+from allcores_study.stacking.data import Averages, Phases, Rates, StackedSamples, orders
+from allcores_study.stacking.networks import ROWS, Stack, padded
+from allcores_study.stacking.optimizers import StackedOptimizer
+from allcores_study.training.evaluation import is_over
+
+
+def train(prepared_runs, models, after_epoch):
+    """Train the networks of a stack.
+
+    Args:
+        prepared_runs: training.prepared.PreparedRun of each, of one dataset; with one batch size,
+            loss and optimizer.
+        models: the networks, of one shape, with the weights that they begin with.
+        after_epoch: function of the number of a network, its epochs so far and a function that
+            gives the weights that it ships, a state_dict; may add to the record of the last epoch.
+
+    Returns:
+        [(the epochs of a network as in loop.train(), the DivergedError that ended it or None), ...]
+    """
+    runs, stack = [prepared.run for prepared in prepared_runs], Stack(models)
+    samples, criterion = StackedSamples(prepared_runs), stacked_losses.of_runs(prepared_runs)
+    optimizer, clock = StackedOptimizer(runs, stack), Phases(len(runs))
+    batches = [
+        count_batches(len(prepared.samples), prepared.run.batch_size) for prepared in prepared_runs
+    ]
+    totals = [run.epochs * count for run, count in zip(runs, batches, strict=True)]
+    rates = [Rates(run, total) for run, total in zip(runs, totals, strict=True)]
+    averages = Averages(runs, stack)
+    epochs, diverged = [[] for _ in runs], [None for _ in runs]
+
+    def is_going_on(k):
+        return diverged[k] is None and not is_over(runs[k], epochs[k])
+
+    while going := [k for k in range(len(runs)) if is_going_on(k)]:
+        epoch = len(epochs[going[0]])
+        random = [torch.Generator().manual_seed(dropout_seed(run.seed, epoch, 0)) for run in runs]
+        numbers = [epoch if k in going else None for k in range(len(runs))]
+        order, present = orders(
+            prepared_runs, numbers, max(batches), padded(runs[0].batch_size, ROWS)
+        )
+        last_rates = [rate.lr for rate in rates]
+        total_losses = torch.zeros(len(runs), dtype=torch.float64)
+        for step in range(max(batches)):
+            clock.enter("data")
+            is_sample = present[:, step]
+            inputs, target = samples.of(order[:, step])
+            lr = torch.tensor([[rate.lr] for rate in rates], dtype=torch.float64)
+            clock.enter("compute")
+            losses = criterion(stack.scores(inputs, is_sample, random), target, is_sample)
+            stack.differentiate(losses.nan_to_num(0.0, 0.0, 0.0).sum())
+            clock.enter("update")
+            for k in (~losses.isfinite()).nonzero().flatten().tolist():
+                diverged[k] = DivergedError(epoch + 1, step + 1, rates[k].lr)
+                present[k] = False
+            counts = present[:, step].sum(dim=1)
+            rows = counts.nonzero().flatten()
+            optimizer.step(lr, rows if len(rows) < len(runs) else slice(None))
+            averages.take(rows.tolist())
+            for k in rows.tolist():
+                last_rates[k] = rates[k].lr
+                rates[k].end_batch()
+            total_losses += torch.where(counts > 0, losses.detach(), 0.0) * counts
+        phases = clock.take()
+        for k in going:
+            if diverged[k] is None:
+                loss = float(total_losses[k]) / len(prepared_runs[k].samples)
+                rates[k].end_epoch(loss)
+                epochs[k].append({"loss": loss, "lr": last_rates[k], "phases": dict(phases)})
+                after_epoch(k, epochs[k], partial(averages.shipped, k))
+    return list(zip(epochs, diverged, strict=True))

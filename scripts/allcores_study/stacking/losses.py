@@ -1,0 +1,40 @@
+"""The mean loss of each network of a stack, over the samples of its batch."""
+
+import torch
+
+from allcores_study.config import registry
+
+
+def problem(run, dataset):
+    """Why the loss of a Run on a storage.Dataset cannot be stacked, in words; None: it can be."""
+    options = run.loss.options.keys()
+    reductions = sorted(options & {"reduction", "reduce", "size_average"})
+    if reductions:
+        return f"its loss has the option {reductions[0]}"
+    if _of_each(run, dataset.task, [dataset.targets]) is None:
+        return f"its loss is {run.loss.name}" + "".join(f" with {key}" for key in sorted(options))
+    return None
+
+
+def of_runs(prepared_runs):
+    """A function of scores (K, B, outputs) float32, targets of (K, B) samples and which of the B
+    are samples, (K, B) bool, that gives the networks' mean losses, (K,) float32.
+
+    Args:
+        prepared_runs: training.prepared.PreparedRun of each network, of one task.
+    """
+    targets = [prepared.dataset.targets[prepared.samples] for prepared in prepared_runs]
+    first = prepared_runs[0]
+    each = _of_each(first.run, first.dataset.task, targets)
+    return lambda scores, targets, present: _mean(each(scores, targets), present)
+
+
+def _of_each(run, task, targets):
+    if ":" in run.loss.name:  # of the user's, which gives a mean
+        return None
+    make = registry.loss(run.loss.name).load()
+    return task.loss_of_each(run.loss.name, make, run.loss.options, targets)
+
+
+def _mean(values, present):
+    return torch.where(present, values, 0.0).sum(dim=1) / present.sum(dim=1).clamp(min=1)

@@ -1,0 +1,143 @@
+"""The runs of a job that several share.
+
+Those that can be stacked are trained together, in a process forked from this one; the others one
+after the other, each in a process of its own. This one has imported what they need. A run that
+fails takes no other with it, and the results do not depend on which runs share a job.
+"""
+
+import json
+import os
+import signal
+from functools import partial
+
+from allcores.files import read_json
+from allcores.machine import lifetime
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.training import progress
+from allcores_study.training.progress import BEGUN, FAILED, TRAINED
+
+
+class SharedJob:
+    """A job of several runs; what it had trained before it was stopped is not trained again.
+
+    Args:
+        file: JSON file of the job: the `results` folder that stores its runs, and the `runs`: path
+            of each -> flags of scripts/train.py. Its place is CALL/NUMBER.json.
+
+    Attributes:
+        to_train: path -> flags of the runs that are not trained yet.
+    """
+
+    def __init__(self, file):
+        job = read_json(file)
+        self.folder, self.name = ResultsFolder(job["results"]), f"{file.parent.name}_{file.stem}"
+        done = self.trained()
+        self.to_train = {path: flags for path, flags in job["runs"].items() if path not in done}
+        progress.of_process.start_file(
+            self.folder.shared_job(file.parent.name, file.stem, "jsonl"), trained=done
+        )
+
+    def trained(self):
+        """Paths of the runs of this job whose results are stored."""
+        return self.folder.store.of_job(self.name)
+
+    def begin(self, path):
+        progress.of_process.begin(path)
+        print(f"{BEGUN}: {path}", flush=True)
+
+    def end(self, path, output):
+        """Store the results of a run, which it has written into a folder."""
+        self.folder.keep(self.name, path, output)
+        progress.of_process.end(TRAINED, path)
+        print(f"{TRAINED}: {path}", flush=True)
+
+    def train(self, stack, train_one, output_of, program):
+        """Train the runs.
+
+        Args:
+            stack: function of self and of a function; trains those runs that can be stacked, after
+                calling the latter with the paths of the others.
+            train_one: function of the flags of a run; returns 0.
+            output_of: function of the flags of a run; returns the folder of its results.
+            program: calls a function in a process that ends with it; returns an exit status.
+
+        Returns:
+            Paths of the runs that failed.
+        """
+        from pyarrow import parquet  # noqa: F401 - before forking, or each run would import it
+
+        alone, failed = self._stacked(stack, program), []
+        stacked = self.trained()
+        for path in self.to_train:
+            if path in alone:
+                self.begin(path)
+                status, stop = _in_child(partial(program, train_one, self.to_train[path]))
+                if status == 0:  # even if it was told to stop as it had just ended
+                    self.end(path, output_of(self.to_train[path]))
+                if stop:
+                    raise stop
+                if status == 0:
+                    continue
+            elif path in stacked:
+                continue
+            failed.append(path)
+            progress.of_process.end(FAILED, path)
+            print(f"{FAILED}: {path}", flush=True)
+        return failed
+
+    def _stacked(self, stack, program):
+        """Train what can be stacked; returns the paths of the other runs, of all if the process
+        that sorts them out ends before it has."""
+        read, write = os.pipe()
+
+        def train():
+            os.close(read)
+            stack(self, partial(_tell, write))
+            return 0
+
+        told = []
+
+        def listen():
+            os.close(write)
+            with os.fdopen(read) as answer:
+                told.append(answer.read())
+
+        _, stop = _in_child(partial(program, train), before_waiting=listen)
+        if stop:
+            raise stop
+        return set(json.loads(told[0]) if told[0] else self.to_train)
+
+
+def _tell(pipe, paths):
+    """Write a list of paths into a pipe, and close it."""
+    with os.fdopen(pipe, "w") as answer:
+        json.dump(paths, answer)
+
+
+def _in_child(target, before_waiting=lambda: None):
+    """Call target() in a process forked from this one.
+
+    Returns:
+        (its exit status, None; or the KeyboardInterrupt by which this process was told to stop, and
+        has told the other one to).
+    """
+    parent, child = os.getpid(), os.fork()
+    if not child:
+        # A group of its own: what a terminal sends comes by this process, once.
+        os.setpgid(0, 0)
+        lifetime.die_with_parent(parent)
+        # What its runs cost counts from here on, not from when the program of the job was called.
+        os.environ.pop(lifetime.CLIENT, None)
+        os._exit(target())
+    try:
+        before_waiting()
+        return _status(child), None
+    except KeyboardInterrupt as stop:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        os.kill(child, signal.SIGTERM)
+        return _status(child), stop
+
+
+def _status(child):
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)

@@ -1,0 +1,44 @@
+"""Losses of segmentation, each the mean over images. Pixels without a class do not count."""
+
+import torch
+
+from allcores_study.tasks.base import WITHOUT_CLASS
+
+ALLOWED = {"smooth": 0.0, "cross_entropy": 0.0}  # the least values
+
+
+class DiceLoss(torch.nn.Module):
+    """1 - the mean over classes of 2 |A and B| / (|A| + |B|) of each image, probabilities taken as
+    shares of pixels, and the mean of that over images.
+
+    Milletari, Navab, Ahmadi: V-Net: Fully Convolutional Neural Networks for Volumetric Medical
+    Image Segmentation. 3DV 2016.
+
+    Args:
+        smooth: is added to both, so that a class that is absent has no loss.
+        cross_entropy: the share of cross-entropy that is added.
+    """
+
+    def __init__(self, smooth=1.0, cross_entropy=0.0):
+        super().__init__()
+        self.smooth, self.cross_entropy = smooth, cross_entropy
+
+    def forward(self, scores, targets):
+        has_class = (targets != WITHOUT_CLASS)[:, None]
+        shares = scores.softmax(dim=1) * has_class
+        classes = torch.where(targets == WITHOUT_CLASS, 0, targets)
+        true = torch.zeros_like(shares).scatter_(1, classes[:, None], 1.0) * has_class
+        common = (shares * true).flatten(2).sum(dim=2)
+        sizes = (shares + true).flatten(2).sum(dim=2)
+        smooth = max(self.smooth, 1e-6)  # an image may have no pixel of a class
+        loss = 1 - ((2 * common + smooth) / (sizes + smooth)).mean()
+        if self.cross_entropy:
+            loss = loss + self.cross_entropy * cross_entropy(scores, targets)
+        return loss
+
+
+def cross_entropy(scores, targets, weight=None, **options):
+    """The mean over all pixels, of which those without a class have none: an image counts as
+    another, so that workers can share a batch."""
+    options |= {"ignore_index": WITHOUT_CLASS, "reduction": "none"}
+    return torch.nn.functional.cross_entropy(scores, targets, weight, **options).mean()

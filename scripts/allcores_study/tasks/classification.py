@@ -1,0 +1,138 @@
+"""One of several classes for each sample."""
+
+import numpy as np
+
+from allcores_study.tasks.base import Task
+
+TARGETS = "classes"
+LOSS = "CrossEntropyLoss"
+# Of scores (n, classes) and class numbers (n,).
+WEIGHTED = ("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss")
+# The others take as many zeros and ones.
+LOSSES = (
+    "CrossEntropyLoss",
+    "NLLLoss",
+    "MultiMarginLoss",
+    "HuberLoss",
+    "L1Loss",
+    "MSELoss",
+    "SmoothL1Loss",
+    "BCEWithLogitsLoss",
+    "MultiLabelSoftMarginLoss",
+)
+METRICS = ("accuracy",)
+IS_SCALED = False
+STRATIFIED = "stratified "
+# The value of a loss's option `weight` that makes rare classes count as much as frequent ones: each
+# sample by (number of samples) / (number of classes * number of samples of its class), as in
+# scikit-learn.
+BALANCED = "balanced"
+# The least probability of which the loss takes the logarithm.
+LEAST = float(np.finfo(np.float64).eps)
+
+
+class Classification(Task):
+    """Stored targets are class numbers, int64; models have an output for each class."""
+
+    array = "labels"
+    measures = ("accuracy", "confusion")
+
+    def checked(self, targets):
+        targets = np.asarray(targets, np.int64)
+        if len(targets) == 0 or targets.min() < 0 or targets.max() >= self.outputs:
+            raise ValueError(f"labels must be one per sample, in 0..{self.outputs - 1}")
+        return targets
+
+    def scaled(self, targets, scaling):
+        return targets
+
+    def loss(self, name, make, options, targets):
+        import torch.nn.functional as F
+
+        if options.get("weight") == BALANCED:
+            weight = self._weights(targets)
+            # torch divides by the sum of the weights in a batch, which differs between the workers'
+            # parts.
+            each = make(**options | {"weight": weight}, reduction="none")
+            return lambda scores, targets: each(scores, targets).mean()
+        loss = make(**options)
+        if name in WEIGHTED or ":" in name:  # the user's own gets class numbers, too
+            return loss
+        return lambda scores, targets: loss(
+            scores, F.one_hot(targets, self.outputs).to(scores.dtype)
+        )
+
+    def loss_of_each(self, name, make, options, targets):
+        import torch
+        import torch.nn.functional as F
+
+        if name != LOSS or set(options) - {"weight"}:
+            return None
+        weights = None
+        if options.get("weight") == BALANCED:
+            weights = torch.stack([self._weights(labels) for labels in targets])
+
+        def cross_entropy(scores, targets):
+            shares = F.log_softmax(scores, dim=2)
+            losses = -shares.gather(2, targets.unsqueeze(2)).squeeze(2)
+            return losses if weights is None else losses * weights.gather(1, targets)
+
+        return cross_entropy
+
+    def _weights(self, targets):
+        """The weights of classes that make each count as much, (classes,) float32."""
+        import torch
+
+        counts = torch.bincount(torch.from_numpy(targets), minlength=self.outputs)
+        return len(targets) / (self.outputs * counts.clamp(min=1))
+
+    def scores(self, outputs):
+        if not self.gives_probabilities:
+            return outputs
+        # A probability of 0 counts as LEAST, as in sklearn.metrics.log_loss().
+        return outputs.double().clamp(min=LEAST).log()
+
+    def predictions(self, scores, scaling):
+        """`predicted`, class numbers, int64; `scores`, float32, one per class, or `probabilities`
+        in the precision in which the model gave them: rounding would make ties."""
+        name = "probabilities" if self.gives_probabilities else "scores"
+        return {"predicted": scores.argmax(axis=1), name: scores}
+
+    def measured(self, true, predicted):
+        """{"accuracy": share in 0..1, "confusion": (classes, classes) nested lists of counts, true
+        class by predicted class}"""
+        pairs = np.bincount(true * self.outputs + predicted, minlength=self.outputs**2)
+        return {
+            "accuracy": float(np.mean(true == predicted)),
+            "confusion": pairs.reshape(self.outputs, self.outputs).tolist(),
+        }
+
+    def in_words(self, measures):
+        return f"accuracy {measures['accuracy']:.2%}"
+
+    def answers(self, scores, scaling):
+        """Probabilities: those of the model, or the softmax of the scores."""
+        if self.gives_probabilities:
+            return scores
+        import torch
+
+        return torch.from_numpy(scores).softmax(dim=1).numpy()
+
+    def told(self, answers, true, names):
+        predicted, texts = answers.argmax(axis=1), np.array(names, dtype=object)
+        columns, score = {"predicted": texts[predicted]}, ""
+        if true is not None:
+            columns["true"] = texts[true]
+            score = self.in_words(self.measured(true, predicted))
+        return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
+
+    def examples(self, count, shape):
+        import torch
+
+        return torch.arange(count) % self.outputs
+
+    def stored_examples(self, count, shape):
+        return np.arange(count) % self.outputs
+
+    def class_names(self):
+        return list(range(self.outputs))

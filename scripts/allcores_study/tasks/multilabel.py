@@ -1,0 +1,114 @@
+"""Several labels for each sample, each of which holds or does not."""
+
+import numpy as np
+
+from allcores_study.tasks.base import Task, of_samples
+from allcores_study.tasks.classification import LEAST
+
+TARGETS = "labels"
+LOSS = "BCEWithLogitsLoss"
+LOSSES = ("BCEWithLogitsLoss", "MultiLabelSoftMarginLoss")
+WEIGHTED = ()
+METRICS = ("micro_f1", "macro_f1", "mean_average_precision")
+IS_SCALED = False
+STRATIFIED = "iteratively stratified (Sechidis, Tsoumakas and Vlahavas 2011) "
+
+
+class Multilabel(Task):
+    """Stored targets are (N, outputs) int8 of zeros and ones; a label is told to hold where its
+    score is above 0, its probability above a half."""
+
+    array = "labels"
+    unfit = "are not zeros and ones"
+    measures = ("micro_f1", "macro_f1", "of_each")
+
+    def target_shape(self, shape):
+        return (self.outputs,)
+
+    def checked(self, targets):
+        targets = np.asarray(targets)
+        if targets.shape[1:] != (self.outputs,):
+            raise ValueError(f"expected (N, {self.outputs}) labels; found {targets.shape}")
+        others = np.argwhere(~np.isin(targets, (0, 1)))
+        if len(others):
+            place = tuple(others[0].tolist())
+            raise ValueError(f"expected zeros and ones; found {targets[place]} in row {place[0]}")
+        sums = targets.astype(np.int64).sum(axis=0)
+        if len(targets) > 1 and ((sums == 0) | (sums == len(targets))).any():
+            raise ValueError("a label holds for all samples or for none; expected both")
+        return targets.astype(np.int8)
+
+    def is_scored(self, true):
+        return bool(np.isin(true, (0, 1)).all())
+
+    def scaled(self, targets, scaling):
+        return targets.astype(np.float32)
+
+    def loss(self, name, make, options, targets):
+        return make(**options)
+
+    def loss_of_each(self, name, make, options, targets):
+        each = make(**options, reduction="none")
+
+        return lambda scores, targets: of_samples(each(scores, targets))
+
+    def scores(self, outputs):
+        if not self.gives_probabilities:
+            return outputs
+        outputs = outputs.double().clamp(LEAST, 1 - LEAST)
+        return outputs.log() - (-outputs).log1p()
+
+    def predictions(self, scores, scaling):
+        """`predicted`, int8, and `scores`, float32, of each label, or `probabilities` in the
+        precision in which the model gave them."""
+        if self.gives_probabilities:
+            return {"predicted": (scores > 0.5).astype(np.int8), "probabilities": scores}
+        return {"predicted": (scores > 0).astype(np.int8), "scores": scores}
+
+    def measured(self, true, predicted):
+        """{"micro_f1": of all labels together, "macro_f1": the mean over labels, both in 0..1,
+        "of_each": a list of "f1", "precision" and "recall"}; 0 where one is not defined."""
+        true, predicted = true.astype(bool), predicted.astype(bool)
+        hits = (true & predicted).sum(axis=0)
+        told, have = predicted.sum(axis=0), true.sum(axis=0)
+        each = [
+            {"f1": _share(2 * hit, n + m), "precision": _share(hit, n), "recall": _share(hit, m)}
+            for hit, n, m in zip(hits.tolist(), told.tolist(), have.tolist(), strict=True)
+        ]
+        return {
+            "micro_f1": _share(2 * int(hits.sum()), int((told + have).sum())),
+            "macro_f1": float(np.mean([measures["f1"] for measures in each])),
+            "of_each": each,
+        }
+
+    def in_words(self, measures):
+        return f"micro F1 {measures['micro_f1']:.2%}"
+
+    def answers(self, scores, scaling):
+        """Probabilities: those of the model, or the sigmoid of the scores."""
+        if self.gives_probabilities:
+            return scores
+        import torch
+
+        return torch.from_numpy(scores).sigmoid().numpy()
+
+    def told(self, answers, true, names):
+        predicted = (answers > 0.5).astype(np.int8)
+        columns = {f"predicted_{name}": predicted[:, at] for at, name in enumerate(names)}
+        score = ""
+        if true is not None:
+            columns |= {f"true_{name}": true[:, at] for at, name in enumerate(names)}
+            score = self.in_words(self.measured(true, predicted))
+        return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
+
+    def examples(self, count, shape):
+        import torch
+
+        return torch.from_numpy(self.stored_examples(count, shape)).float()
+
+    def stored_examples(self, count, shape):
+        return (np.add.outer(np.arange(count), np.arange(self.outputs)) % 2).astype(np.int8)
+
+
+def _share(part, whole):
+    return part / whole if whole else 0.0

@@ -1,0 +1,83 @@
+"""The input itself: a network has to give again what it gets, through a narrow place."""
+
+import math
+
+import numpy as np
+
+from allcores_study.tasks.base import Task
+
+TARGETS = "inputs"
+LOSS = "MSELoss"
+LOSSES = ("HuberLoss", "L1Loss", "MSELoss", "SmoothL1Loss")
+WEIGHTED = ()
+METRICS = ("mse",)
+IS_SCALED = False
+STRATIFIED = ""
+PREDICTED = "the input itself is predicted"
+SHOWN = 4  # samples whose outputs are kept, of the best and of the worst
+
+
+class Reconstruction(Task):
+    """Stored targets are zeros, (N,) float64: the error of a perfect network. Models give as many
+    numbers as an input has, which are compared with the scaled input."""
+
+    target = "inputs"
+    measures = ("mse",)
+
+    def output_shape(self, shape):
+        return tuple(shape)
+
+    def checked(self, targets):
+        return np.zeros(len(targets))
+
+    def scaled(self, targets, scaling):
+        return targets
+
+    def loss(self, name, make, options, targets):
+        loss = make(**options)
+        return lambda scores, targets: loss(scores.reshape(targets.shape), targets)
+
+    def kept(self, scores, inputs):
+        """Outputs and inputs, (n, 2, ...) float32."""
+        return np.stack([scores.reshape(inputs.shape).numpy(), inputs.numpy()], axis=1)
+
+    def predictions(self, scores, scaling):
+        """`predicted`, the mean squared error of each sample, float64; `output` and `input` of the
+        best and the worst samples, scaled, else empty; `shape` of a sample."""
+        errors = self.answers(scores, scaling)[:, 0]
+        order = np.argsort(errors, kind="stable")
+        shown = np.unique([*order[:SHOWN], *order[-SHOWN:]]).astype(np.int64)
+        sizes = np.zeros(len(errors), np.int32)
+        sizes[shown] = int(np.prod(scores.shape[2:]))
+        ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        return {
+            "predicted": errors,
+            "output": (ends, scores[shown, 0].ravel()),
+            "input": (ends, scores[shown, 1].ravel()),
+            "shape": np.tile(np.array(scores.shape[2:], np.int32), (len(errors), 1)),
+        }
+
+    def measured(self, true, predicted):
+        """{"mse": the mean over samples of the mean squared error of the scaled input}."""
+        return {"mse": float(np.mean(predicted))}
+
+    def in_words(self, measures):
+        return f"mean squared error {measures['mse']:.4g} of scaled inputs"
+
+    def answers(self, scores, scaling):
+        """The mean squared error of each sample, (n, 1) float64."""
+        differences = scores[:, 0].astype(np.float64) - scores[:, 1]
+        rows = differences.reshape(len(scores), math.prod(scores.shape[2:]))
+        return (rows**2).mean(axis=1, keepdims=True)
+
+    def told(self, answers, true, names):
+        columns = {"predicted": answers[:, 0]}
+        return columns, self.in_words(self.measured(None, answers[:, 0]))
+
+    def examples(self, count, shape):
+        import torch
+
+        return torch.randn(count, *shape)
+
+    def stored_examples(self, count, shape):
+        return np.zeros(count)

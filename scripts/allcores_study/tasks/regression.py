@@ -1,0 +1,130 @@
+"""One number or several for each sample."""
+
+import numpy as np
+
+from allcores_study.tasks.base import Task, of_samples
+
+TARGETS = "numbers"
+LOSS = "MSELoss"
+LOSSES = ("HuberLoss", "L1Loss", "MSELoss", "SmoothL1Loss")
+WEIGHTED = ()
+METRICS = ("r2", "rmse", "mae")
+IS_SCALED = True
+STRATIFIED = ""
+# Targets up to LARGEST can be squared and added up in float64, which holds integers up to EXACT.
+LARGEST, EXACT = 1e100, 2**53
+
+
+class Regression(Task):
+    """Stored targets are float64, (N,), or (N, outputs) of several numbers; for training each is
+    scaled to mean 0 and spread 1."""
+
+    @property
+    def measures(self):
+        return METRICS if self.outputs == 1 else (*METRICS, "of_each")
+
+    def target_shape(self, shape):
+        return () if self.outputs == 1 else (self.outputs,)
+
+    def checked(self, targets):
+        targets = np.asarray(targets)
+        expected = (len(targets), *self.target_shape(()))
+        if targets.shape != expected:
+            raise ValueError(f"expected targets of the shape {expected}; found {targets.shape}")
+        for column in targets.reshape(len(targets), -1).T:
+            _refuse_unfit(column)
+        return np.asarray(targets, np.float64)
+
+    def scaling(self, targets):
+        if self.outputs == 1:
+            return float(targets.mean()), float(targets.std()) or 1.0
+        spread = targets.std(axis=0)
+        return targets.mean(axis=0), np.where(spread > 0, spread, 1.0)
+
+    def scaled(self, targets, scaling):
+        return ((targets - scaling.centre) / scaling.spread).astype(np.float32)
+
+    def loss(self, name, make, options, targets):
+        loss = make(**options)
+        return lambda scores, targets: loss(scores.reshape(targets.shape), targets)
+
+    def loss_of_each(self, name, make, options, targets):
+        each = make(**options, reduction="none")
+
+        return lambda scores, targets: of_samples(each(scores.reshape(targets.shape), targets))
+
+    def predictions(self, scores, scaling):
+        """`predicted`, float64, in the unit of the targets and of their shape."""
+        answers = self.answers(scores, scaling)
+        return {"predicted": answers[:, 0] if self.outputs == 1 else answers}
+
+    def measured(self, true, predicted):
+        """{"r2": coefficient of determination, 1 at best; None if the true values are all equal,
+        "rmse": root of the mean squared error, "mae": mean absolute error}; of several numbers the
+        means of these, and "of_each", a list of them."""
+        if self.outputs == 1:
+            return _measured(true, predicted)
+        each = [_measured(*columns) for columns in zip(true.T, predicted.T, strict=True)]
+        means = {
+            name: None
+            if any(measures[name] is None for measures in each)
+            else float(np.mean([measures[name] for measures in each]))
+            for name in METRICS
+        }
+        return means | {"of_each": each}
+
+    def in_words(self, measures):
+        mean = "" if self.outputs == 1 else "mean "
+        return f"{mean}R2 " + ("undefined" if measures["r2"] is None else f"{measures['r2']:.4f}")
+
+    def answers(self, scores, scaling):
+        """Numbers in the unit of the targets, float64."""
+        return scores.astype(np.float64) * scaling.spread + scaling.centre
+
+    def told(self, answers, true, names):
+        if self.outputs == 1:
+            columns = {"predicted": answers[:, 0]} | ({} if true is None else {"true": true})
+        else:
+            columns = {f"predicted_{name}": answers[:, at] for at, name in enumerate(names)}
+            if true is not None:
+                columns |= {f"true_{name}": true[:, at] for at, name in enumerate(names)}
+        if true is None:
+            return columns, ""
+        measures = self.measured(true, answers[:, 0] if self.outputs == 1 else answers)
+        errors = f"RMSE {measures['rmse']:.4g}, MAE {measures['mae']:.4g}"
+        return columns, f"{self.in_words(measures)}, {errors}"
+
+    def examples(self, count, shape):
+        import torch
+
+        return torch.from_numpy(self.stored_examples(count, shape)).float()
+
+    def stored_examples(self, count, shape):
+        size = count if self.outputs == 1 else (count, self.outputs)
+        return np.random.default_rng(0).random(size)
+
+
+def _measured(true, predicted):
+    error, spread = true - predicted, np.sum((true - true.mean()) ** 2)
+    return {
+        # Rounding alone could leave a spread of equal numbers.
+        "r2": float(1 - np.sum(error**2) / spread) if np.ptp(true) and spread else None,
+        "rmse": float(np.sqrt(np.mean(error**2))),
+        "mae": float(np.mean(np.abs(error))),
+    }
+
+
+def _refuse_unfit(targets):
+    """Raise a ValueError if float64 cannot hold the targets, or the sum of their squares."""
+    if len(targets) < 2:
+        return
+    least, most = targets.min(), targets.max()
+    if targets.dtype.kind in "iu" and max(abs(int(least)), abs(int(most))) > EXACT:
+        reason = "which float64 cannot hold exactly; expected a common offset to be subtracted"
+    elif max(abs(float(least)), abs(float(most))) > LARGEST:
+        reason = f"whose squares are too large; expected numbers below {LARGEST:g}"
+    elif float(most) - float(least) < 1 / LARGEST:
+        reason = "which do not differ, or by too little; expected a smaller unit"
+    else:
+        return
+    raise ValueError(f"the targets are numbers from {least:.12g} to {most:.12g}, {reason}")

@@ -1,0 +1,162 @@
+"""A class for each pixel of an image."""
+
+import math
+
+import numpy as np
+
+from allcores_study.tasks.base import WITHOUT_CLASS, Task
+
+TARGETS = "pixels"
+LOSS = "CrossEntropyLoss"
+LOSSES = ("CrossEntropyLoss", "DiceLoss")
+WEIGHTED = ("CrossEntropyLoss",)
+METRICS = ("mean_iou", "pixel_accuracy")
+IS_SCALED = False
+STRATIFIED = ""
+PREDICTED = "each pixel is one of {names}"
+BALANCED = "balanced"
+# Where its losses are that are not torch's.
+OWN_LOSSES = "_pixel_losses"
+
+
+class Segmentation(Task):
+    """Stored targets are masks, (N, H, W) uint8 of class numbers; models give (n, outputs, H, W),
+    a score for each class and pixel."""
+
+    array = "masks"
+    unfit = "hold other numbers than those of classes"
+    target = "pixels"
+    measures = ("mean_iou", "pixel_accuracy", "of_each")
+
+    def output_shape(self, shape):
+        return (self.outputs, *shape[1:])
+
+    def target_shape(self, shape):
+        return tuple(shape[1:])
+
+    def checked(self, targets):
+        targets = np.asarray(targets)
+        if targets.ndim != 3 or targets.dtype.kind not in "iu":
+            raise ValueError(f"expected (N, H, W) class numbers; found {targets.dtype}")
+        others = np.argwhere(~self._are_classes(targets))
+        if len(others):
+            place = tuple(others[0].tolist())
+            raise ValueError(
+                f"found {targets[place]} in the mask of sample {place[0]}; expected 0 to "
+                f"{self.outputs - 1}, or {WITHOUT_CLASS} where there is no class"
+            )
+        return targets.astype(np.uint8)
+
+    def _are_classes(self, targets):
+        return ((targets >= 0) & (targets < self.outputs)) | (targets == WITHOUT_CLASS)
+
+    def is_scored(self, true):
+        return true.dtype.kind in "iub" and bool(self._are_classes(true).all())
+
+    def scaled(self, targets, scaling):
+        return targets
+
+    def notes(self, targets, names):
+        """Yield sentences on masks of which something is missing.
+
+        Raises:
+            ValueError: there is nothing but the first class and pixels without one.
+        """
+        counts = np.bincount(targets.ravel(), minlength=WITHOUT_CLASS + 1)
+        if counts[WITHOUT_CLASS] and counts[0] + counts[WITHOUT_CLASS] == targets.size:
+            raise ValueError(
+                f"all pixels are 0 or {WITHOUT_CLASS}, and {WITHOUT_CLASS} is for those without a "
+                f"class; expected 1 where a pixel is of {names[1]}"
+            )
+        absent = [name for name, count in zip(names, counts, strict=False) if not count]
+        if absent:
+            yield f"no pixel of any mask is of {', '.join(absent)}"
+        if counts[WITHOUT_CLASS]:
+            share = counts[WITHOUT_CLASS] / targets.size
+            yield f"{share:.1%} of the pixels have no class: their value is {WITHOUT_CLASS}"
+
+    def loss(self, name, make, options, targets):
+        from allcores_study.tasks._pixel_losses import cross_entropy
+
+        if name != LOSS:
+            return make(**options)
+        weight = self._weights(targets) if options.get("weight") == BALANCED else None
+        others = {key: value for key, value in options.items() if key != "weight"}
+        return lambda scores, targets: cross_entropy(scores, targets, weight, **others)
+
+    def _weights(self, targets):
+        """The weights of classes that make each count as much, (classes,) float32."""
+        import torch
+
+        counts = np.bincount(targets[targets != WITHOUT_CLASS], minlength=self.outputs)
+        weights = counts.sum() / (self.outputs * np.maximum(counts, 1))
+        return torch.tensor(weights, dtype=torch.float32)
+
+    def kept(self, scores, inputs):
+        """The predicted masks, (n, H, W) uint8."""
+        return scores.argmax(dim=1).numpy().astype(np.uint8)
+
+    def predictions(self, scores, scaling):
+        """`predicted`, the class of each pixel, (n, H * W) uint8; `shape`, H and W."""
+        count, *shape = scores.shape
+        sizes = np.tile(np.array(shape, np.int32), (count, 1))
+        return {"predicted": scores.reshape(count, math.prod(shape)), "shape": sizes}
+
+    def measured(self, true, predicted):
+        """{"mean_iou": the mean over classes of the intersection over the union of all pixels that
+        are told to be of it and are, of classes that there are, "pixel_accuracy": in 0..1,
+        "of_each": a list of "iou" and "accuracy" of each class, None where there is none}."""
+        true = true.reshape(predicted.shape)
+        counts = confusion(true, predicted, self.outputs)
+        hits, have, told = np.diag(counts), counts.sum(axis=1), counts.sum(axis=0)
+        each = [
+            {"iou": _share(hit, n + m - hit), "accuracy": _share(hit, n)}
+            for hit, n, m in zip(hits.tolist(), have.tolist(), told.tolist(), strict=True)
+        ]
+        shares = [of_one["iou"] for of_one in each if of_one["iou"] is not None]
+        return {
+            "mean_iou": float(np.mean(shares)) if shares else None,
+            "pixel_accuracy": _share(int(hits.sum()), int(counts.sum())),
+            "of_each": each,
+        }
+
+    def in_words(self, measures):
+        value = measures["mean_iou"]
+        return "mean IoU " + ("undefined" if value is None else f"{value:.2%}")
+
+    def answers(self, scores, scaling):
+        """1 for the class of a pixel, else 0, (n, outputs, H, W) float32: the mean over models is
+        how many of them say so."""
+        return (scores[:, None] == np.arange(self.outputs)[:, None, None]).astype(np.float32)
+
+    def told(self, answers, true, names):
+        masks = self.arrays(answers)["masks"]
+        flat = masks.reshape(len(masks), math.prod(masks.shape[1:]))
+        shares = np.stack([(flat == at).mean(axis=1) for at in range(self.outputs)], axis=1)
+        columns = {"predicted": np.array(names, dtype=object)[shares.argmax(axis=1)]}
+        columns |= {f"share_{name}": shares[:, at] for at, name in enumerate(names)}
+        score = "" if true is None else self.in_words(self.measured(true, flat))
+        return columns, score
+
+    def arrays(self, answers):
+        return {"masks": answers.argmax(axis=1).astype(np.uint8)}
+
+    def examples(self, count, shape):
+        import torch
+
+        return torch.from_numpy(self.stored_examples(count, shape)).long()
+
+    def stored_examples(self, count, shape):
+        random = np.random.default_rng(0)
+        return random.integers(0, self.outputs, (count, *shape[1:]), dtype=np.uint8)
+
+
+def confusion(true, predicted, classes):
+    """(classes, classes) counts of pixels, true by predicted class; of arrays of one shape."""
+    has_class = true != WITHOUT_CLASS
+    pairs = true[has_class].astype(np.int64) * classes + predicted[has_class]
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+
+def _share(part, whole):
+    return part / whole if whole else None

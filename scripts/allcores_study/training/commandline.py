@@ -1,0 +1,189 @@
+"""The flags of scripts/train.py, and the Run that they describe."""
+
+import argparse
+import functools
+import json
+from pathlib import Path
+
+from allcores_study.config import component, grid, registry, schema
+from allcores_study.config.run import Run
+from allcores_study.config.schema import mapping
+
+# For a model without an entry in the config.
+DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
+FOLDS = 5  # of which the first is held out
+
+
+def parse(arguments, description):
+    """The parsed flags, an argparse.Namespace.
+
+    Raises:
+        SystemExit: help was asked for or a flag is wrong; argparse has printed which.
+    """
+    parser = _parser(description)
+    flags = parser.parse_args(arguments)
+    for flag in ("timeout", "checkpoint_minutes"):
+        value = getattr(flags, flag)
+        if not value > 0:
+            parser.error(f"--{flag.replace('_', '-')}: found {value:g}; expected more than 0")
+    if not (flags.job or flags.settings or flags.model):
+        parser.error("--model is missing; try --help")
+    return flags
+
+
+@functools.cache
+def _parser(description):
+    parser = argparse.ArgumentParser(
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for add_group in (_add_by_hand, _add_for_workflow):
+        add_group(parser)
+    return parser
+
+
+def _add_by_hand(parser):
+    add = parser.add_argument_group("what to train").add_argument
+    models, datasets = registry.models(), registry.datasets()
+    strategies = registry.strategies()
+    add(
+        "--model",
+        metavar="NAME",
+        help=f"{_names(models)}; package.module:Net; or a label in the config",
+    )
+    add(
+        "--dataset",
+        default="digits",
+        metavar="NAME",
+        help=f"{_names(datasets)}; or a label in the config (default: digits)",
+    )
+    add(
+        "--strategy",
+        default="serial",
+        metavar="NAME",
+        help=f"{_names(strategies)}; or a label in the config (default: serial)",
+    )
+    add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
+    add("--epochs", type=int, metavar="N", help="default: those of the model's entry in the config")
+    add(
+        "--config",
+        type=Path,
+        default=registry.CONFIG,
+        metavar="FILE",
+        help="what models, datasets and strategies are there, with all their settings (default: "
+        "config/config.yaml)",
+    )
+
+
+def _add_for_workflow(parser):
+    add = parser.add_argument_group("how the workflow calls it").add_argument
+    add(
+        "--settings",
+        metavar="JSON",
+        help="the run's settings, as in metrics.json, in place of the flags above",
+    )
+    add("--job", type=Path, metavar="FILE", help="several runs: for each, flags such as these")
+    add("--data", type=Path, metavar="DIR", help="the prepared dataset")
+    add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
+    add("--recipe", type=Path, metavar="FILE", help="the measured values of `auto`")
+    add("--checkpoints", type=Path, metavar="DIR", help="folder for checkpoints")
+    add(
+        "--cores",
+        type=int,
+        metavar="N",
+        help="the cores that this run was given on each node; it refuses fewer than it needs",
+    )
+    add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
+    add("--cores-of-call", type=int, metavar="N", help="recorded: the cores that all runs share")
+    add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
+    add("--output", type=Path, metavar="DIR", help="for the results (default: in results/by_hand)")
+    add("--mark", action="append", default=[], metavar="FILE", help="what to write at the end")
+    add("--curves", action="store_true", help="score the held-out part after every epoch")
+    add("--no-pinning", action="store_true", help="let the system move processes between cores")
+    add(
+        "--timeout",
+        type=float,
+        default=schema.defaults()["timeout"],
+        metavar="SECONDS",
+        help="end a run that makes no progress for this long (default: %(default)g)",
+    )
+    add(
+        "--checkpoint-minutes",
+        type=float,
+        default=schema.defaults()["checkpoint_minutes"],
+        metavar="N",
+        help="save a checkpoint after so many minutes, in addition to epochs (default: "
+        "%(default)g)",
+    )
+
+
+def _names(known):
+    return ", ".join(known)
+
+
+def run_of(flags):
+    """The Run that the flags describe, checked like a config with that one run.
+
+    Raises:
+        ValueError: something is unknown or does not fit; one line per finding.
+        OSError: the config cannot be read.
+    """
+    if flags.settings:
+        try:
+            return Run.from_json(flags.settings)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"--settings: not the settings of a run: {error}") from None
+    # Imported here, as the runs of the workflow are checked before and do not need it.
+    from allcores_study import yaml_files
+    from allcores_study.config import checks, sweeps
+
+    config, problems = sweeps.resolved(yaml_files.read(flags.config))
+    if problems:
+        raise ValueError("\n".join(checks.located(problems, yaml_files.places([flags.config])[0])))
+    candidates = sweeps.candidates(config, flags.model)
+    if "search" in config.get(schema.SWEPT, {}).get((candidates or [flags.model])[0], {}):
+        raise ValueError(
+            f"--model: {flags.model} is searched in {flags.config}, where each fold suggests other "
+            "values; expected an entry without `search`, as with values of candidates.csv"
+        )
+    if candidates:
+        raise ValueError(
+            f"--model: {flags.model} is swept over in {flags.config}; expected one of "
+            f"{', '.join(candidates)}"
+        )
+    label = flags.model.replace(":", ".")
+    config = _with_run(config, label, flags)
+    problems = checks.findings(config, [flags.config])
+    runs = [] if problems else grid.expand(config).of("by_hand")
+    if runs and runs[0].workers != flags.workers:
+        problems = [f"--workers: found {flags.workers}; {flags.strategy} takes only one"]
+    if problems:
+        raise ValueError("\n".join(problems))
+    settings = {key: value for key, value in config["models"][label].items() if key != "import"}
+    print(f"{flags.model}: {json.dumps(settings)[1:-1]}", flush=True)
+    return runs[0]
+
+
+def _with_run(config, label, flags):
+    """The config with a study of the run alone.
+
+    Args:
+        label: of its model.
+    """
+    models = mapping(config.get("models"))
+    entry = dict(models.get(label) or {})
+    if ":" in flags.model:
+        entry["import"] = flags.model
+    if not component.is_estimator(entry):
+        entry = DEFAULT_ENTRY | entry
+    if flags.epochs is not None:
+        entry["epochs"] = flags.epochs
+    study = {
+        "datasets": [flags.dataset],
+        "folds": FOLDS,
+        "models": [label],
+        "strategies": [flags.strategy],
+        "workers": [flags.workers],
+    }
+    return config | {"models": {label: entry}, "studies": {"by_hand": study}}

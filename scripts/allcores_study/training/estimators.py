@@ -1,0 +1,232 @@
+"""Fit an estimator of scikit-learn's interface, such as a random forest, in place of the loop.
+
+It gets the samples that a network gets, scaled by the same training part, and is scored by the same
+code. https://scikit-learn.org/stable/developers/develop.html describes the interface.
+"""
+
+import contextlib
+import pickle
+import threading
+import time
+import zlib
+
+import numpy as np
+import psutil
+import torch
+
+from allcores.machine import lifetime
+from allcores_study.config import registry
+from allcores_study.data.batches import Batches, seed_all
+from allcores_study.training import models
+from allcores_study.training.progress import Progress, of_process
+
+# Samples on which it is tried out, at least, and of each class; what needs more gets MORE times.
+TRIED, TRIED_OF_EACH, MORE = 200, 20, 10
+LOOK = 1.0  # seconds between two looks at whether it computes
+CLASSIFIER, REGRESSOR = "classifier", "regressor"
+# The kinds of scikit-learn's estimators that predict neither classes nor numbers.
+OTHERS = ("clusterer", "outlier_detector", "density_estimator")
+
+
+def kind(estimator):
+    """What an estimator is: by scikit-learn's tags, or, where these do not say it, by its methods:
+    one with predict_proba() is a classifier."""
+    tags = getattr(estimator, "__sklearn_tags__", None)
+    told = tags().estimator_type if tags else getattr(estimator, "_estimator_type", None)
+    if told in (CLASSIFIER, REGRESSOR, *OTHERS):
+        return told
+    return CLASSIFIER if hasattr(estimator, "predict_proba") else REGRESSOR
+
+
+class FittedEstimator(torch.nn.Module):
+    """An estimator as a module, to be scored and used for new samples as networks are.
+
+    Its state_dict has the pickled estimator.
+
+    Args:
+        estimator: with fit() and predict(); of classes and labels with predict_proba(), too.
+        outputs: number of outputs per sample.
+    """
+
+    def __init__(self, estimator, outputs):
+        super().__init__()
+        self.estimator, self.outputs, self.has_labels = estimator, outputs, False
+        self.gives_probabilities = kind(estimator) == CLASSIFIER
+
+    def fit(self, inputs, targets):
+        """Train on inputs, (n, ...) float32, and scaled targets, (n,) or (n, outputs)."""
+        self.has_labels = self.gives_probabilities and targets.ndim == 2
+        if self.has_labels:
+            targets = targets.astype(np.int64)
+        self.estimator.fit(inputs.flatten(1).numpy(), targets)
+
+    def forward(self, inputs):
+        """What the estimator predicts for inputs, (n, outputs): probabilities of classes or labels
+        as it gives them, or numbers, float32."""
+        rows = inputs.flatten(1).numpy()
+        if not self.gives_probabilities:
+            found = np.asarray(self.estimator.predict(rows), np.float32)
+            found = found[:, None] if found.ndim == 1 else found
+        elif self.has_labels:
+            found = self._of_labels(rows)
+        else:
+            found = np.asarray(self.estimator.predict_proba(rows))
+            if len(classes := self._classes()) < self.outputs:  # a training part may lack one
+                whole = np.zeros((len(rows), self.outputs), found.dtype)
+                whole[:, classes] = found
+                found = whole
+        if found.shape != (len(rows), self.outputs):
+            raise ValueError(
+                f"it predicts {found.shape} for {len(rows)} samples; "
+                f"expected {(len(rows), self.outputs)}"
+            )
+        return torch.from_numpy(np.ascontiguousarray(found))
+
+    def _classes(self):
+        """The numbers of the classes that it was fitted to; of one without `classes_`, all."""
+        return getattr(self.estimator, "classes_", range(self.outputs))
+
+    def _of_labels(self, rows):
+        """The probability that each label holds, (n, outputs)."""
+        chances = self.estimator.predict_proba(rows)
+        if not isinstance(chances, list):
+            return chances
+        # For each label a column for "no" and one for "yes", of those that it was trained on.
+        pairs = zip(chances, self.estimator.classes_, strict=True)
+        return np.stack([of_label @ values for of_label, values in pairs], axis=1)
+
+    def get_extra_state(self):
+        content = zlib.compress(pickle.dumps((self.estimator, self.has_labels)), level=1)
+        return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+    def set_extra_state(self, state):
+        content = zlib.decompress(state.numpy().tobytes())
+        self.estimator, self.has_labels = pickle.loads(content)
+
+
+def build(run, outputs):
+    """The FittedEstimator of a Run, not fitted yet: its threads are `n_jobs`, its seed
+    `random_state`, of parts of a pipeline, too. One thread is what None means, and is not said:
+    LogisticRegression warns of `n_jobs`."""
+    estimator = registry.model(run.model.name).load()(**run.model.options)
+    threads = run.threads_per_worker
+    given = {"n_jobs": threads if threads > 1 else None, "random_state": run.seed}
+    params = estimator.get_params() if hasattr(estimator, "get_params") else {}
+    for name, value in params.items():
+        key = name.rpartition("__")[2]
+        if key in given and value is None:
+            estimator.set_params(**{name: given[key]})
+    return FittedEstimator(estimator, outputs)
+
+
+def train(run, dataset, scaling, samples, validation, checkpoints, record, world):
+    """Fit as the only rank of a run; the arguments are those of loop.train()."""
+    if checkpoints.latest():
+        return
+    clock = world.clock
+    model = models.build(run, dataset.shape, dataset.task.outputs)
+    progress = Progress(run, len(samples), 1, world, record)
+    clock.enter("data")
+    inputs = Batches(dataset.inputs, scaling.mean, scaling.std).plain(samples)
+    targets = dataset.task.scaled(dataset.targets, scaling)[samples]
+    progress.batch()
+    clock.enter("compute")
+    seed_all(run.seed)  # which some draw from that take no random_state
+    with _signs_of_life(clock):
+        model.fit(inputs, targets)
+    lifetime.end_processes_of_joblib()
+    clock.stop()
+    progress.close()
+    epochs = [{"loss": None, "lr": None, "phases": clock.take()}]
+    checkpoints.save_weights(epochs, model.state_dict())
+    checkpoints.save(
+        {
+            "epochs": epochs,
+            "start_up_seconds": progress.start_up,
+            "threads": run.threads_per_worker,
+            "parameters": None,
+        }
+    )
+    of_process.epoch(1, None, is_last=True)
+    print(f"fitted to {len(samples):,} samples in {sum(epochs[0]['phases'].values()):.2f} s")
+
+
+@contextlib.contextmanager
+def _signs_of_life(clock):
+    """Tell the watcher that this rank computes as long as it, or a process of joblib's below it,
+    uses CPU time: fit() returns late."""
+    is_over, me = threading.Event(), psutil.Process()
+
+    def used():
+        seconds = -time.thread_time()  # of looking: much where there are many processes
+        for process in (me, *me.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                seconds += sum(process.cpu_times()[:2])
+        return seconds
+
+    def tell():
+        before = used()
+        while not is_over.wait(LOOK):
+            now = used()
+            if abs(now - before) > LOOK / 10:  # less than before where a process has ended
+                clock.beat("compute")
+            before = now
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def tried_out(run, shape, task, examples, vocabulary):
+    """Fit a new estimator to a few samples; returns what a sample takes.
+
+    Args:
+        run, shape, task, examples, vocabulary: as in trials.tried_out().
+
+    Raises:
+        ValueError: it does not predict what the task needs.
+    """
+    model = build(run, task.outputs)
+    name, is_for_classes = type(model.estimator).__name__, model.gives_probabilities
+    if (found := kind(model.estimator)) in OTHERS:
+        raise ValueError(
+            f"{name} is a {found.replace('_', ' ')}; expected a classifier or a regressor"
+        )
+    targets = registry.tasks()[task.name].constants["TARGETS"]
+    if is_for_classes == (targets == "numbers"):
+        found = "classes" if is_for_classes else "numbers"
+        raise ValueError(f"{name} predicts {found}; the targets are {targets}")
+    if is_for_classes and not hasattr(model.estimator, "predict_proba"):
+        raise ValueError(
+            f"{name} has no predict_proba() with these options; expected a classifier that gives "
+            "probabilities, by which it is scored (SVC does with `probability: true`)"
+        )
+    if task.target != "fixed":
+        raise ValueError(f"{name} predicts no {targets}; expected a network")
+    if vocabulary:
+        raise ValueError(f"{name} takes no sequences of tokens; expected a network")
+    count = max(TRIED, TRIED_OF_EACH * task.outputs)
+    try:
+        return _fitted(model, shape, task, examples, count)
+    except ValueError:  # more neighbours than samples, say
+        return _fitted(build(run, task.outputs), shape, task, examples, MORE * count)
+
+
+def _fitted(model, shape, task, examples, count):
+    """What a sample takes when a model is fitted to so many."""
+    random = np.random.default_rng(0)
+    inputs = random.standard_normal((count, *shape), np.float32)
+    if examples is not None:
+        inputs = np.resize(np.array(examples, np.float32), inputs.shape)
+    began = time.perf_counter()
+    model.fit(torch.from_numpy(inputs), task.examples(count, shape).numpy())
+    seconds = time.perf_counter() - began
+    scores = model(torch.from_numpy(inputs))
+    if not torch.isfinite(scores).all():
+        raise ValueError("it predicts numbers that are not finite")
+    size = model.get_extra_state().nbytes
+    return {"seconds": seconds / count, "activation_bytes": 0, "weight_bytes": size}

@@ -1,0 +1,80 @@
+"""Score saved weights on the held-out samples: exact, no padding, no augmentation."""
+
+import math
+
+import numpy as np
+import torch
+
+from allcores_study.data import targets as targets_of
+from allcores_study.data.batches import Batches
+from allcores_study.training import losses, models
+
+BATCH_SIZE = 256
+
+
+@torch.inference_mode()
+def evaluate(run, dataset, scaling, samples, held_out, weights):
+    """Score weights on the held-out samples.
+
+    Args:
+        run: the Run, without `auto`.
+        dataset: the opened storage.Dataset.
+        scaling: Scaling, of its training samples.
+        samples, held_out: positions of the training samples and the held-out ones, (n,) int64 each.
+        weights: a state_dict of the run's model.
+
+    Returns:
+        ({"loss": mean over the samples, and what the task's measured() returns},
+        the columns of the task's predictions())
+    """
+    model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
+    model.load_state_dict(weights)
+    model.eval()
+    criterion = losses.of_run(run, dataset, samples)
+    source = Batches(dataset.inputs, scaling.mean, scaling.std)
+    targets = targets_of.of(dataset, scaling, source)
+    task = dataset.task.given_by(model)
+    loss, batches = 0.0, []
+    for part, inputs, scores in scores_of(model, source, held_out):
+        loss += float(criterion(task.scores(scores), targets.plain(part))) * len(part)
+        batches.append(task.kept(scores, inputs))
+    columns = task.predictions(np.concatenate(batches), scaling)
+    measures = task.measured(dataset.targets[held_out], columns["predicted"])
+    return measures | {"loss": loss / len(held_out)}, columns
+
+
+def shipped(epochs):
+    """The epoch, counted from 0, whose weights a run ships: the best on its validation part, or the
+    last if it has none. A loss that is NaN is worse than any number.
+
+    Args:
+        epochs: one record per epoch.
+    """
+    if "validation_loss" not in epochs[-1]:
+        return len(epochs) - 1
+    values = [epoch["validation_loss"] for epoch in epochs]
+    return min(range(len(epochs)), key=lambda i: (math.isnan(values[i]), values[i]))
+
+
+def is_over(run, epochs):
+    """Whether a Run needs no further epoch."""
+    if not epochs:
+        return False
+    waited = len(epochs) - 1 - shipped(epochs)
+    return len(epochs) == run.trained_epochs or waited >= (run.patience or math.inf)
+
+
+def scores_of(model, source, samples):
+    """Yield (samples, their inputs, the model's scores of them), batch by batch.
+
+    Args:
+        model: in evaluation mode.
+        source: Batches.
+        samples: positions in it, (n,) int64.
+    """
+    is_network = not getattr(model, "gives_probabilities", False)
+    for start in range(0, len(samples), BATCH_SIZE):
+        part = samples[start : start + BATCH_SIZE]
+        inputs = source.plain(part)
+        scores = model(inputs.clone())  # which it may change
+        yield part, inputs, scores.float() if is_network else scores

@@ -1,0 +1,106 @@
+"""The training loop: the same for every model, strategy and number of workers."""
+
+import math
+from functools import partial
+
+from allcores.loop.sharding import count_batches, shards, shuffled
+from allcores.machine import allocator
+from allcores.parallel.failures import DivergedError
+from allcores_study.config import registry
+from allcores_study.data import augmentation
+from allcores_study.data import targets as targets_of
+from allcores_study.data.batches import Batches, loaded, seed_all, seed_dropout
+from allcores_study.training import losses, models
+from allcores_study.training.evaluation import evaluate, is_over
+from allcores_study.training.optimizers import WeightAverage, maker_of
+from allcores_study.training.progress import Progress
+from allcores_study.training.resuming import Saver
+from allcores_study.training.schedules import Schedule
+
+
+def train(run, dataset, scaling, samples, validation, checkpoints, record, world):
+    """Train as one rank of a run; its weights and a record per epoch go to the checkpoints.
+
+    Args:
+        run: the Run, without `auto`.
+        dataset: the opened storage.Dataset.
+        scaling: Scaling, of its training samples.
+        samples, validation: positions in the dataset of the samples to train on, and of those to
+            validate each epoch on, if any; (n,) int64 each.
+        checkpoints: Checkpoints, to resume from and save to.
+        record: progress.EpochFiles, used by rank 0.
+        world: world.World: this rank, the others and how to reach them.
+
+    Raises:
+        DivergedError: the loss is no longer finite.
+    """
+    seed_all(run.seed)
+    model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
+    make_optimizer = maker_of(run)
+    strategy = registry.strategies()[run.strategy.name].load()
+    strategy = strategy.create(model, make_optimizer, world, **run.strategy.options)
+    checkpoint = checkpoints.latest()
+    if checkpoint:
+        strategy.restore(checkpoint["strategy"])
+    if world.is_server:
+        strategy.serve()
+        return
+
+    criterion = losses.of_run(run, dataset, samples)
+    augment = augmentation.of_run(run)
+    source = Batches(dataset.inputs, scaling.mean, scaling.std, run.crop, run.flip, augment)
+    targets = targets_of.of(dataset, scaling, source)
+    batches = count_batches(len(samples), run.batch_size)
+    schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
+    progress, clock = Progress(run, len(samples), batches, world, record), world.clock
+    average = WeightAverage(run, strategy.trained, world.rank)
+    validate = partial(evaluate, run, dataset, scaling, samples, validation)
+    saver = Saver(checkpoints, strategy, schedule, average, progress, batches, world)
+    epochs = saver.resume(checkpoint)
+    allocator.keep_freed_memory()
+
+    while not is_over(run, epochs):
+        epoch = len(epochs)
+        seed_dropout(run.seed, epoch, world.rank)
+        source.start_epoch(run.seed, epoch)
+        model.train()
+        done, lr, total_loss = saver.begin_epoch()
+        clock.enter("data")
+        order = shuffled(samples, run.seed, epoch)
+        my_shards = shards(order, run.batch_size, world.rank, world.workers, done)
+        batches_of_epoch = loaded(my_shards, source, targets)
+        for step, (shard, inputs, target) in enumerate(batches_of_epoch, start=done + 1):
+            clock.enter("compute")
+            with models.precision(run):
+                scores = strategy.model(inputs)
+            loss = criterion(scores.float(), target)
+            if shard.weight != 1:
+                loss = loss * shard.weight
+            loss_value = loss.item()
+            if not math.isfinite(loss_value):
+                raise DivergedError(epoch + 1, step, schedule.lr)
+            loss.backward()
+            lr = schedule.lr
+            strategy.step(lr)
+            average.take()
+            clock.enter("data")
+            schedule.end_batch()
+            total_loss += loss_value * shard.batch
+            progress.batch()
+            if saver.after_step(epochs, step, lr, total_loss):
+                strategy.close()
+                progress.close()
+                return
+        clock.enter("wait")
+        mean_loss = world.sum(total_loss) / world.workers / len(samples)
+        strategy.synchronize()
+        clock.stop()
+        if not math.isfinite(mean_loss):  # though the loss of each batch was
+            raise DivergedError(epoch + 1, None, lr)
+
+        schedule.end_epoch(mean_loss)
+        epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})
+        if saver.after_epoch(epochs, model, validate if len(validation) else None):
+            break
+    strategy.close()
+    progress.close()

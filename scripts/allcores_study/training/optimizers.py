@@ -1,0 +1,121 @@
+"""The optimizer of a run, and what the run does to weights after it."""
+
+from functools import partial
+
+import torch
+from torch.optim import swa_utils
+
+from allcores.loop.optimizers import OptimizerMaker
+from allcores_study.config import registry
+
+# Optimizers of which torch has a kernel for a whole update on a CPU, and options that exclude it.
+FUSED = {"SGD", "Adam", "AdamW", "Adagrad"}
+NOT_FUSED = {"foreach", "differentiable", "capturable"}
+
+
+def maker_of(run):
+    """The OptimizerMaker of a Run."""
+    return OptimizerMaker(partial(make_chosen, run.optimizer), run.clip_norm)
+
+
+def make_chosen(choice, parameters):
+    """The optimizer that a Choice of a class of torch.optim stands for, fused where torch can."""
+    make = registry.optimizers()[choice.name].load()
+    if not _can_be_fused(choice, parameters):
+        return make(parameters, **choice.options)
+    optimizer = make(parameters, **{"fused": True} | choice.options)
+    _leave_sparse(optimizer)
+    if choice.options.get("momentum"):
+        optimizer.register_step_pre_hook(_begin_late)
+    return optimizer
+
+
+def _can_be_fused(choice, parameters):
+    options = choice.options
+    # With dampening a first gradient counts otherwise than later ones: see _begin_late().
+    is_dampened = options.get("momentum") and options.get("dampening")
+    is_asked_for = choice.name in FUSED and not NOT_FUSED & options.keys()
+    are_real = all(parameter.is_floating_point() for parameter in parameters)
+    return is_asked_for and are_real and not is_dampened
+
+
+def _leave_sparse(optimizer):
+    """Have a fused optimizer update as a plain one, if its first gradients are sparse."""
+
+    is_first = True
+
+    def look(*_):
+        nonlocal is_first
+        if is_first:
+            (group,) = optimizer.param_groups
+            gradients = [parameter.grad for parameter in group["params"]]
+            if any(gradient is not None and gradient.is_sparse for gradient in gradients):
+                group["fused"] = False
+            is_first = False
+
+    optimizer.register_step_pre_hook(look)
+
+
+def _begin_late(optimizer, *_):
+    """Before a step of fused SGD: begin the momentum of weights that get their first gradient later
+    than others at zero, which gives the same; torch's kernel has no momentum for all, or for none.
+    """
+    (group,) = optimizer.param_groups
+    if len(optimizer.state) >= len(group["params"]):
+        return  # all have had a gradient
+    updated = [parameter for parameter in group["params"] if parameter.grad is not None]
+    if any(parameter in optimizer.state for parameter in updated):
+        for parameter in updated:
+            optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
+
+
+def _but_counts(rule):
+    """A rule of torch's for averages that takes integers, such as batch norm's, as they are."""
+
+    def average(averaged, current, count):
+        if averaged[0].dtype.is_floating_point or averaged[0].dtype.is_complex:
+            rule(averaged, current, count)
+        else:
+            torch._foreach_copy_(averaged, current)
+
+    return average
+
+
+class WeightAverage:
+    """The exponential moving average of the weights over a training, which is what the run ships
+    (Polyak and Juditsky 1992); torch's own.
+
+    Batch-norm statistics are also averaged. Only rank 0 keeps the average, of the weights that it
+    computes with.
+
+    Args:
+        run: the Run, without `auto`; its `ema` is the decay.
+        module: the module whose weights each step updates.
+        rank: of this worker.
+    """
+
+    def __init__(self, run, module, rank):
+        self.module, self.averaged = module, None
+        if rank == 0 and run.ema:
+            rule = _but_counts(swa_utils.get_ema_multi_avg_fn(run.ema))
+            self.averaged = swa_utils.AveragedModel(module, multi_avg_fn=rule, use_buffers=True)
+
+    def take(self):
+        """Take in the weights after a step."""
+        if self.averaged:
+            self.averaged.update_parameters(self.module)
+
+    def weights(self, model):
+        """The state_dict that the run ships: of the average, or of the model if there is none."""
+        if self.averaged is None or not self.averaged.n_averaged:
+            return model.state_dict()
+        return {name: value.cpu() for name, value in self.averaged.module.state_dict().items()}
+
+    def state(self):
+        """All that a resumed run needs, as tensors; None: there is no average."""
+        return self.averaged and self.averaged.state_dict()
+
+    def restore(self, state):
+        """Load what state() returned."""
+        if self.averaged:
+            self.averaged.load_state_dict(state)

@@ -1,0 +1,267 @@
+"""A run with its data, and the record of what came out."""
+
+import math
+import platform
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import torch
+
+from allcores.files import sha256
+from allcores.machine import cores, costs
+from allcores.parallel.failures import DivergedError
+from allcores_study.config import registry
+from allcores_study.config.run import Run
+from allcores_study.data import folds, storage
+from allcores_study.data.folds import split
+from allcores_study.data.scaling import Scaling
+from allcores_study.records import fingerprint, identity
+from allcores_study.records.identity import Record
+from allcores_study.records.results_folder import RUN_FILES
+from allcores_study.training import models, results
+from allcores_study.training.evaluation import evaluate
+
+# A pinned run is contended if other processes used more than this share of its cores' time; one
+# that is not pinned, if its threads waited for a core longer than this share of its CPU time.
+CONTENDED = 0.1
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a training has come to.
+
+    Attributes:
+        checkpoint: the last one, see resuming.py; {}: no epoch was completed.
+        measures: epoch, from 0 -> what evaluation.evaluate() has measured after it.
+        diverged: the DivergedError that ended it; None: it did not diverge.
+        evaluation_seconds: that scoring took.
+        costs: of costs_of_node(), of each node.
+        stacked: whether the network was trained in a stack.
+    """
+
+    checkpoint: dict
+    measures: dict
+    diverged: DivergedError | None
+    evaluation_seconds: float
+    costs: list
+    stacked: bool = False
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A Run with its data.
+
+    Attributes:
+        samples, validation, held_out: positions in the dataset, (n,) int64 each.
+        scaling: of the training samples.
+        identity: identity.of_run().
+        resumed_by: the same without `stop_after`, so that a run that stopped early can be resumed
+            by one that does not.
+        loaded: fingerprint.loaded() with the model's module.
+        unknown: number of held-out samples with a category that no training sample has.
+    """
+
+    run: Run
+    dataset: storage.Dataset
+    fold_of: np.ndarray | None
+    samples: np.ndarray
+    validation: np.ndarray
+    held_out: np.ndarray
+    scaling: Scaling
+    identity: dict
+    resumed_by: dict
+    loaded: dict
+    unknown: int
+
+    @classmethod
+    def of(cls, run, data_folder, fold_file):
+        """The prepared of a Run without `auto`.
+
+        Args:
+            data_folder: the prepared dataset.
+            fold_file: from folds.write(); None: assign folds here.
+
+        Raises:
+            ValueError: the data are not what was prepared, or the split leaves nothing to train on
+                or to score.
+        """
+        dataset = storage.open_dataset(data_folder)
+        if run.folds is None and dataset.info["train"] == dataset.info["shape"][0]:
+            raise ValueError(f"{run.dataset.label} has no test set of its own; use folds")
+        return cls.with_folds(
+            run, dataset, folds.of_run(run, folds.Assignable.of(dataset), fold_file)
+        )
+
+    @classmethod
+    def with_folds(cls, run, dataset, fold_of):
+        """The prepared of a Run on an opened storage.Dataset.
+
+        Args:
+            fold_of: of folds.of_run().
+        """
+        assignable, ordered = folds.Assignable.of(dataset), dataset.times is not None
+        training, held_out = split(
+            dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
+        )
+        samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
+        seen = dataset.seen_by(samples)
+        identities = [
+            identity.of_run(variant, dataset.record, fold_of)
+            for variant in (run, replace(run, stop_after=None))
+        ]
+        # After its identity: what the model does to sys.path must not change which files are read.
+        # Before forking, so that the ranks share what is imported and read from files.
+        registry.model(run.model.name).load()
+        loaded = fingerprint.loaded()
+        unknown = dataset.count_with(seen.unseen, held_out)
+        parts = samples, validation, held_out, Scaling.of(seen, samples)
+        return cls(run, seen, fold_of, *parts, *identities, loaded, unknown)
+
+    @property
+    def notes(self):
+        """Sentences on what may be unintended."""
+        outputs, vocabulary = self.dataset.task.outputs, self.dataset.vocabulary_size
+        if said := models.note_on_supplied(self.run, self.dataset.shape, outputs, vocabulary):
+            yield f"NOTE: {said}"
+        if self.unknown:
+            yield (
+                f"NOTE: {self.unknown} of {len(self.held_out)} held-out samples have a category "
+                "that no training sample has; it counts as none"
+            )
+
+    def scores(self, weights):
+        return evaluate(self.run, self.dataset, self.scaling, self.samples, self.held_out, weights)
+
+    def validation_loss(self, weights):
+        """The loss of weights on the part of the training samples that is held back."""
+        parts = self.run, self.dataset, self.scaling, self.samples, self.validation
+        return evaluate(*parts, weights)[0]["loss"]
+
+    def write_predictions(self, path, columns):
+        """Write the predictions for the held-out samples.
+
+        Args:
+            columns: what scores() returned; None: the run diverged, and the file has no rows.
+        """
+        held_out = self.held_out
+        if columns is None:
+            held_out, shape, task = held_out[:0], self.dataset.shape, self.dataset.task
+            nothing = torch.zeros(0, *task.output_shape(shape)), torch.zeros(0, *shape)
+            columns = task.predictions(task.kept(*nothing), self.scaling)
+        results.write_predictions(path, held_out, self.dataset.targets[held_out], columns)
+
+    def record(self, request, found, conditions, cores_of_call, output):
+        """The Record of the run, for metrics.json.
+
+        Args:
+            request: the Run before its `auto` values were filled in.
+            found: Findings.
+            conditions: Conditions.
+            cores_of_call: number of cores onto which the call of snakemake packs its runs; None:
+                the cores that this process may use.
+            output: folder with the other results_folder.RUN_FILES.
+        """
+        info, checkpoint = self.dataset.info, found.checkpoint
+        identity_of_request = identity.of_run(request, self.dataset.record, self.fold_of)
+        content = {
+            "identity": self.identity if request == self.run else identity_of_request,
+            **results.metrics(request, info, checkpoint, found.measures, found.diverged),
+            "recipe": self.run.recipe,
+            "stacked": found.stacked,
+            "train_samples": len(self.samples),
+            "validation_samples": len(self.validation),
+            "held_out_samples": len(self.held_out),
+            "ordered": self.dataset.times is not None,
+            "grouped": self.dataset.groups is not None,
+            # Of texts in the training part; of a table with the columns that a run lacks, too.
+            "shape": list(self.dataset.shape) if self.dataset.vocabulary else info["shape"][1:],
+            "vocabulary": self.dataset.vocabulary and self.dataset.vocabulary.to_json(),
+            "unseen_columns": list(self.dataset.unseen),
+            "held_out_unknown": self.unknown,
+            "dtype": info["dtype"],
+            "scaling": self.scaling.to_json(),
+            "evaluation_seconds": found.evaluation_seconds,
+            **_sum_up(found.costs),
+            "nodes": found.costs,
+            "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
+            "machine": _machine() | {"threads_per_process": checkpoint.get("threads")},
+        }
+        made_of = identity.made_of(identity.before_data(request), self.dataset.record.made_of)
+        files = {name: sha256(output / name) for name in RUN_FILES if name != "metrics.json"}
+        # As they were when the model was loaded; training and scoring may load others.
+        loaded = fingerprint.loaded() | checkpoint.get("loaded", {}) | self.loaded
+        return Record(made_of, files, loaded, content)
+
+
+def diverged_at_last(measures, epochs):
+    """A DivergedError if the loss is not finite after the last update: only scoring shows that."""
+    if math.isfinite(measures["loss"]):
+        return None
+    return DivergedError(len(epochs), None, epochs[-1]["lr"])
+
+
+def _machine():
+    """The record of the machine on which a run was trained, and of the versions."""
+    return costs.machine() | {
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "vector_instructions": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def costs_of_node(watch):
+    """What a run has cost on this node, over all its sessions, and whether others disturbed it.
+
+    For a pinned run the CPU time of other processes on its cores decides; for any other, how long
+    its threads waited for a core, which its own helper threads cause, too.
+    """
+    sessions = [
+        {
+            "started": session.started,
+            "ended": session.ended,
+            "cpu_seconds": session.cpu,
+            "waited_seconds": session.waited,
+            "peak_memory_bytes": session.peak_memory,
+            "stopped_seconds": session.stopped,
+        }
+        for session in watch.sessions
+    ]
+    last = watch.sessions[-1]
+    waited = sum(session.waited for session in watch.sessions)
+    if watch.others is None:
+        contended = waited > CONTENDED * sum(session.cpu for session in watch.sessions)
+    else:
+        contended = watch.others > CONTENDED * len(watch.cores) * (last.ended - last.started)
+    return {
+        "host": platform.node(),
+        "processor": cores.processor(),
+        "pinned": watch.cores,
+        "waited_seconds": waited,
+        "others_seconds": watch.others,
+        "contended": contended,
+        "sessions": sessions,
+    }
+
+
+def _sum_up(costs_of_nodes):
+    """The costs of all nodes together; times and pinning are those of the first node."""
+    first = costs_of_nodes[0]
+    sessions = [session for node in costs_of_nodes for session in node["sessions"]]
+    peaks = [
+        max(session["peak_memory_bytes"] for session in node["sessions"]) for node in costs_of_nodes
+    ]
+    return {
+        "started": first["sessions"][0]["started"],
+        "ended": first["sessions"][-1]["ended"],
+        "resumed": len(first["sessions"]) - 1,
+        "sessions": first["sessions"],
+        "cpu_seconds": sum(session["cpu_seconds"] for session in sessions),
+        "peak_memory_bytes": sum(peaks),
+        "cores": {
+            "pinned": first["pinned"],
+            "waited_seconds": sum(node["waited_seconds"] for node in costs_of_nodes),
+            "others_seconds": first["others_seconds"],
+            "stopped_seconds": sum(session["stopped_seconds"] for session in first["sessions"]),
+            "contended": any(node["contended"] for node in costs_of_nodes),
+        },
+    }

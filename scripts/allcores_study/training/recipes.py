@@ -1,0 +1,302 @@
+"""A model's recipe: the precision, memory format and number of threads with which it is fastest.
+
+Whatever is `auto` in a config is measured on the machine that will train, a few steps of each
+combination in turn; the result is used by all runs with the same cache key.
+"""
+
+import dataclasses
+import importlib.metadata
+import itertools
+import json
+import math
+import time
+from functools import partial
+from pathlib import Path
+
+from allcores.machine import cores
+from allcores_study.config.run import AUTO, digest
+from allcores_study.records import fingerprint
+from allcores_study.records.identity import Record
+
+# What `auto` chooses from; of equally fast ones the first in this order wins.
+PRECISIONS = ("fp32", "bf16")
+MEMORY_FORMATS = ("contiguous", "channels_last")
+# Recipes within this share of the fastest count as equally fast.
+TOLERANCE = 0.03
+# bf16 rounds: it is chosen only if it is faster by this factor.
+WORTH_ROUNDING = 1.1
+# A recipe that is slower than the best by more than this factor is not timed again, once it has
+# been so often: a single step may have been disturbed.
+HOPELESS, LEAST_ROUNDS = 2.0, 3
+# Rounds of measuring: at most ROUNDS, no new one after SECONDS.
+ROUNDS, SECONDS = 20, 1.5
+# A step has fewer images if a whole batch would take longer than this (seconds).
+LONGEST_STEP = 0.5
+
+
+def cache_key(run, processor=None):
+    """The cache key of a recipe, a JSON text: the model, its batch, the processor, torch, code.
+
+    Args:
+        processor: its name; None: of this machine.
+    """
+    run = _representative(run)
+    return json.dumps(
+        {
+            "dataset": dataclasses.asdict(run.dataset),
+            "model": dataclasses.asdict(run.model),
+            "optimizer": run.optimizer.name,
+            "loss": run.loss.name,
+            "images": images_per_worker(run),
+            **run.recipe,
+            "processor": processor or cores.processor(),
+            "torch": importlib.metadata.version("torch"),
+            "code": fingerprint.of_recipe(run),
+        },
+        sort_keys=True,
+    )
+
+
+def file_name(run):
+    """The name of the file that caches the recipe of a run."""
+    return f"{run.model.label}_{digest(cache_key(run))}.json"
+
+
+def processor_of(file):
+    """The name of the processor that a recipe file was measured on; None: it is not sound."""
+    record = _read(file)
+    return json.loads(record.made_of)["processor"] if record else None
+
+
+def for_this_processor(file):
+    """The file, `file` or one beside it, for the recipe measured on this kind of processor.
+
+    The nodes of a cluster may have different ones; `file` is from the node that measured first.
+    """
+    file = Path(file)
+    if processor_of(file) in (None, cores.processor()):  # None: fill_in() will say so
+        return file
+    return file.with_stem(f"{file.stem}_{digest(cores.processor())}")
+
+
+def images_per_worker(run):
+    return -(-run.batch_size // run.workers)
+
+
+def _representative(run):
+    """The run that is measured in place of this one: see Run.measured."""
+    if run.threads_per_worker == AUTO:
+        return run
+    return dataclasses.replace(run, workers=1, servers=0, nodes=1, threads_per_worker=1)
+
+
+def candidates(run, most_threads, precisions=PRECISIONS):
+    """Every recipe that the run allows, the plainest first: [{precision, ...}, ...]."""
+    choices = {
+        "threads_per_worker": thread_counts(most_threads),
+        "precision": precisions,
+        "memory_format": MEMORY_FORMATS,
+    }
+    options = [choices[key] if run.recipe[key] == AUTO else [run.recipe[key]] for key in choices]
+    return [dict(zip(choices, values, strict=True)) for values in itertools.product(*options)]
+
+
+def thread_counts(most):
+    """The numbers of threads that are tried: powers of two, and the most."""
+    return sorted({*(1 << power for power in range(most.bit_length())), most})
+
+
+def calibrate(run, data_folder, available, file):
+    """Measure what is `auto` in a run, and write it down.
+
+    Args:
+        available: number of cores that a run may use; a worker gets an equal part of them at most.
+        file: where to write the Record, made of the cache_key(), with `cores` and `timings`:
+            [{precision, ..., images_per_second}, ...].
+    """
+    run = _representative(run)
+    # Not at the top: the workflow calls cache_key() without torch.
+    from allcores.machine import leases
+    from allcores.parallel import launch
+
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    most = max(1, available // run.workers_on_node) if run.threads_per_worker == AUTO else 1
+    target = partial(_measure_all, run, data_folder, available, most, file)
+    with leases.leased(most):
+        launch.run_ranks(target, 1, 0, most)
+
+
+def is_of(file, run, available, processor=None):
+    """Whether a file holds the fastest recipe of a run, for that many cores.
+
+    Args:
+        processor: name of the processor; None: this machine's.
+    """
+    record, key = _read(file), cache_key(run, processor)
+    return bool(record) and record.is_current(key) and record.content["cores"] >= available
+
+
+def is_sound(file):
+    """Whether a file is there and holds what calibrate() wrote."""
+    return bool(_read(file))
+
+
+def cores_measured(file):
+    """For how many cores a file holds the fastest recipe; 0: there is none, or it is damaged."""
+    record = _read(file)
+    return record.content["cores"] if record else 0
+
+
+def _read(file):
+    """The Record that calibrate() wrote; None: there is no such file, or it is damaged."""
+    try:
+        return Record.read(file)
+    except (OSError, ValueError):
+        return None
+
+
+def fill_in(run, file, available):
+    """The run with all that is `auto` replaced by the fastest values that were measured.
+
+    Args:
+        file: what calibrate() wrote.
+        available: number of cores that the run may use now, on each node.
+
+    Raises:
+        ValueError: the file holds no measurement.
+    """
+    record = _read(file)
+    if not record:
+        raise ValueError(f"{file} holds no measurement. Delete it to measure again")
+    timings = record.content["timings"]
+    if run.threads_per_worker == AUTO:  # servers take threads, too
+        most = max(1, available // -(-run.processes // run.nodes))
+        timings = [timing for timing in timings if timing["threads_per_worker"] <= most]
+    exact = [timing for timing in timings if timing["precision"] == PRECISIONS[0]]
+    if exact and _fastest(timings) < WORTH_ROUNDING * _fastest(exact):
+        timings = exact
+    best = _fastest(timings)
+    chosen = next(
+        timing for timing in timings if timing["images_per_second"] >= best * (1 - TOLERANCE)
+    )
+    return dataclasses.replace(
+        run, **{key: chosen[key] for key, value in run.recipe.items() if value == AUTO}
+    )
+
+
+def _fastest(timings):
+    return max(timing["images_per_second"] for timing in timings)
+
+
+def _measure_all(run, data_folder, available, most_threads, file, world):
+    """Time a step of each recipe in turn, in rounds, after one untimed step of each as warm-up."""
+    from allcores_study.data import storage
+
+    dataset = storage.open_dataset(data_folder)
+    steps, count = _steps(run, candidates(run, most_threads, precisions()), dataset)
+    best, began = math.inf, time.perf_counter()
+    for done in range(ROUNDS):
+        for _, step, seconds in steps:
+            late = done and time.perf_counter() - began > SECONDS
+            if late or (len(seconds) >= LEAST_ROUNDS and min(seconds) > HOPELESS * best):
+                continue
+            seconds.append(step())
+            best = min(best, seconds[-1])
+    # The least time: what else is going on can only add to it.
+    timings = [recipe | {"images_per_second": count / min(seconds)} for recipe, _, seconds in steps]
+    for timing in timings:
+        print(f"{_name(timing)}  {timing['images_per_second']:,.0f} samples/s", flush=True)
+    Record(cache_key(run), content={"cores": available, "timings": timings}).write(file)
+
+
+def precisions():
+    """The precisions with instructions of this processor; without, bf16 takes minutes a step.
+
+    Whoever sets ATEN_CPU_CAPABILITY=avx2 has torch compute as on a processor without them.
+    """
+    import torch
+
+    has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    may_use = torch.backends.cpu.get_cpu_capability() in ("AVX512", "AMX")
+    return PRECISIONS if has_bf16 and may_use else PRECISIONS[:1]
+
+
+def _steps(run, recipes, dataset):
+    """[(recipe, function that makes a step and returns its seconds, []), ...], images per step."""
+    from allcores_study.training import models
+
+    formats = {recipe["memory_format"] for recipe in recipes}
+    model_in = {
+        name: models.build(
+            dataclasses.replace(run, memory_format=name),
+            dataset.shape,
+            dataset.task.outputs,
+            dataset.vocabulary_size,
+        )
+        for name in formats
+    }
+    has_planes = any(p.ndim == 4 for model in model_in.values() for p in model.parameters())
+    if not has_planes and MEMORY_FORMATS[0] in formats:  # nothing has a format to differ in
+        recipes = [recipe for recipe in recipes if recipe["memory_format"] == MEMORY_FORMATS[0]]
+    steps, problem, count = [], None, None
+    for recipe in sorted(recipes, key=lambda entry: -entry["threads_per_worker"]):
+        variant, model = dataclasses.replace(run, **recipe), model_in[recipe["memory_format"]]
+        try:
+            count = count or _affordable(variant, model, dataset)
+            step = _step(variant, model, dataset, count)
+            step()
+            steps.append((recipe, step, []))
+        except RuntimeError as error:  # a model that calls view(), say, suits one format only
+            problem = error
+            print(f"{_name(recipe)}  does not work: {error}", flush=True)
+    if not steps:
+        raise problem
+    return sorted(steps, key=lambda entry: recipes.index(entry[0])), count
+
+
+def _affordable(run, model, dataset):
+    """How many images a step can have; at least two, for batch norm."""
+    count = images_per_worker(run)
+    small_step = _step(run, model, dataset, min(2, count))
+    small_step()
+    return min(count, max(2, int(2 * LONGEST_STEP / small_step())))
+
+
+def _name(recipe):
+    return (
+        f"{recipe['precision']}  {recipe['memory_format']:13}  "
+        f"{recipe['threads_per_worker']} thread(s)"
+    )
+
+
+def _step(run, model, dataset, count):
+    """A function that makes one training step of a run without `auto` and times it.
+
+    Args:
+        count: number of images.
+    """
+    import numpy as np
+    import torch
+
+    from allcores_study.training import losses, models
+    from allcores_study.training.optimizers import maker_of
+
+    optimizer = maker_of(run)(model.parameters())
+    criterion = losses.of_run(run, dataset, np.arange(dataset.info["train"]))
+    inputs = torch.randn(count, *dataset.shape)
+    if not dataset.info["scale"]:
+        inputs = torch.from_numpy(np.resize(dataset.inputs[:count], inputs.shape))
+        inputs = inputs.long() if dataset.vocabulary else inputs
+    targets = dataset.task.examples(count, dataset.shape)
+
+    def step():
+        torch.set_num_threads(run.threads_per_worker)
+        began = time.perf_counter()
+        with models.precision(run):
+            scores = model(inputs)
+        criterion(scores.float(), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return time.perf_counter() - began
+
+    return step

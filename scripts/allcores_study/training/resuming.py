@@ -1,0 +1,144 @@
+"""What a checkpoint holds of a training, and how the training continues from it, bit for bit.
+
+The strategy's state (model and optimizer), the schedule, the average of the weights and the epochs
+so far; in the middle of an epoch also the step, and of each worker its buffers, random numbers,
+loss so far and clock.
+Whether a checkpoint may be used is decided in checkpoints.py.
+"""
+
+import time
+
+import torch
+
+from allcores_study.training.evaluation import is_over
+
+# Seconds until a checkpoint after an epoch, at least, and the share of a run that those take.
+INTERVAL, SHARE = 1.0, 0.02
+
+
+class Saver:
+    """Saves after an epoch if it is time to, and in the middle of one when asked to.
+
+    Args:
+        checkpoints: Checkpoints.
+        strategy, schedule, average, progress: of this worker.
+        batches: number of batches in an epoch.
+        world: world.World.
+    """
+
+    def __init__(self, checkpoints, strategy, schedule, average, progress, batches, world):
+        self.checkpoints, self.strategy, self.schedule = checkpoints, strategy, schedule
+        self.average, self.progress = average, progress
+        self.batches, self.world = batches, world
+        self.middle, self.pauses, self.sent, self.saving = None, False, 0, 0.0
+
+    def resume(self, checkpoint):
+        """Restore all but the strategy from a checkpoint, if any; returns the epochs so far."""
+        if not checkpoint:
+            return []
+        self.schedule.restore(checkpoint["schedule"])
+        self.average.restore(checkpoint["average"])
+        self.middle = checkpoint["middle"]
+        done = self.middle["step"] if self.middle else 0
+        self.progress.resumed(len(checkpoint["epochs"]), done, self.batches)
+        return checkpoint["epochs"]
+
+    def begin_epoch(self):
+        """Return (steps already done, learning rate at the beginning, this worker's loss so far).
+
+        After a pause in the middle of an epoch these are restored, and so are random numbers and
+        the clock.
+        """
+        if not self.middle:
+            return 0, self.schedule.lr, 0.0
+        middle, self.middle = self.middle, None
+        state = middle["workers"][self.world.rank]
+        self.strategy.restore_worker(state["strategy"])
+        torch.set_rng_state(state["random"])
+        self.world.clock.seconds.update(state["seconds"])
+        self.sent = -middle["sent"]
+        return middle["step"], middle["lr"], state["total_loss"]
+
+    def after_step(self, epochs, step, lr, total_loss):
+        """Save if it is time to; returns whether to stop.
+
+        Args:
+            epochs: one record per completed epoch.
+            step: number of steps of the current epoch that are done.
+            lr, total_loss: as in begin_epoch().
+        """
+        rank = self.world.rank_on_node
+        self.pauses = self.world.pause.due(rank, len(epochs) * self.batches + step)
+        if not self.pauses or step == self.batches:  # the end of the epoch saves, too
+            return False
+        self.world.clock.stop()
+        state = {
+            "strategy": self.strategy.state_of_worker(),
+            "random": torch.get_rng_state(),
+            "total_loss": total_loss,
+            "seconds": dict(self.world.clock.seconds),
+        }
+        middle = {"step": step, "lr": lr, "workers": self.world.gather(state), "sent": self._sent()}
+        if self.world.rank == 0:
+            self._save(epochs, middle)
+        self.world.barrier()
+        self.world.clock.enter("data")
+        return self.world.pause.over(rank)
+
+    def after_epoch(self, epochs, model, validate):
+        """Save if it is time to; returns whether to stop. The clock is stopped.
+
+        Args:
+            epochs: one record per epoch. What rank 0 adds to the last one gets to the other workers
+                only if there is something to validate on.
+            validate: function of weights, that gives ({"loss", ...}, _) on the validation part;
+                None: there is no such part.
+        """
+        if self.world.nodes > 1:
+            epochs[-1]["sent_between_nodes"] = sent = self._sent()
+            self.sent += sent
+        if self.world.rank == 0:
+            weights = self.average.weights(model)
+            epochs[-1] |= self.strategy.record()
+            if validate:
+                epochs[-1]["validation_loss"] = validate(weights)[0]["loss"]
+            self.checkpoints.save_weights(epochs, weights)
+            if self._is_due(epochs):
+                self._save(epochs)
+            else:
+                self.checkpoints.note(epochs[-1])
+            self.progress.epoch(epochs)
+        if validate:
+            epochs[-1] = self.world.broadcast(epochs[-1])
+        self.world.barrier()  # rank 0 may still read shared weights or query servers
+        return self.pauses and self.world.pause.over(self.world.rank_on_node)
+
+    def _sent(self):
+        """Bytes that were sent from node to node in this epoch."""
+        return self.world.sent_between_nodes() - self.sent if self.world.nodes > 1 else 0
+
+    def _is_due(self, epochs):
+        """Whether to save after this epoch: short ones would be spent on checkpoints."""
+        is_last = self.pauses or is_over(self.progress.run, epochs)
+        return is_last or self.world.pause.age > max(INTERVAL, self.saving / SHARE)
+
+    def _save(self, epochs, middle=None):
+        began = time.perf_counter()
+        self.checkpoints.save(
+            {
+                "strategy": self.strategy.state(),
+                "schedule": self.schedule.state(),
+                "average": self.average.state(),
+                "epochs": epochs,
+                "middle": middle,
+                "start_up_seconds": self.progress.start_up,
+                "threads": torch.get_num_threads(),
+                "parameters": sum(
+                    weights.numel()
+                    for weights in self.strategy.module.parameters()
+                    if weights.requires_grad
+                ),
+            }
+        )
+        self.world.pause.saved()
+        self.saving = time.perf_counter() - began

@@ -1,0 +1,118 @@
+"""The states of the jobs of a call, from Snakemake's log events."""
+
+import contextlib
+import dataclasses
+import logging
+import re
+import time
+from pathlib import Path
+
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from allcores_study.training import progress
+from allcores_study.watching import closing
+from allcores_study.watching.journal import FAILED, FINISHED, RUNNING, STOPPED, JobRecord
+
+# The last line of a log in which a program says why it failed: an exception, or "report.py: ...".
+ERROR = re.compile(r"[\w.]*(Error|Exception)\b|\w+\.py: ")
+JOB_EVENTS = (
+    LogEvent.JOB_INFO,
+    LogEvent.JOB_STARTED,
+    LogEvent.JOB_FINISHED,
+    LogEvent.JOB_ERROR,
+    LogEvent.SHELLCMD,
+    LogEvent.PROGRESS,
+)
+# Parts of messages that stay off the terminal.
+HIDDEN = (
+    *("Select jobs", "CalledProcessError in file", "Will exit after finishing"),
+    *("Shutting down, this might", "At least one job did not complete successfully"),
+)
+
+
+class Events(logging.Handler):
+    """Notes the state of each job, by the interface of Snakemake's logger plugins.
+
+    Args:
+        journal: journal.Journal.
+        paths: function of a rule's name and wildcards: the paths of the runs that a job trains.
+        notice: called with a JobRecord after its state has changed.
+
+    Attributes:
+        is_told_to_stop: set when the call is told to end: jobs that then end badly have not failed.
+    """
+
+    def __init__(self, journal, paths, notice):
+        super().__init__()
+        self.is_told_to_stop = False
+        self.journal, self.paths, self.notice = journal, paths, notice
+        self.jobs = {}  # by their numbers; some may not have begun yet
+
+    def emit(self, record):
+        event = getattr(record, "event", None)
+        if event == LogEvent.JOB_INFO:
+            self.jobs[record.jobid] = self._begun(record)
+            self._note(record.jobid, RUNNING, record.rule_msg or "")
+        elif event == LogEvent.JOB_FINISHED:
+            self._note(record.job_id, FINISHED)
+        elif event == LogEvent.JOB_ERROR and record.jobid in self.jobs:
+            is_stopped = self._is_stopped(self.jobs[record.jobid])
+            self._note(record.jobid, STOPPED if is_stopped else FAILED, record.rule_msg or "")
+
+    def _begun(self, record):
+        """The JobRecord of a job that begins."""
+        rule, log = record.rule_name, str(record.log[0]) if record.log else ""
+        paths, now = self.paths(rule, record.wildcards), time.time()
+        names = (str(text) for name, text in record.wildcards.items() if name != "made_of")
+        title, file = " ".join(names), ""
+        if len(paths) == 1:
+            title, file = paths[0], self.journal.folder.progress(paths[0])
+        elif paths:
+            file = str(Path(log).with_suffix(".jsonl"))
+        return JobRecord(rule, title, RUNNING, now, now, record.threads, log, "", paths, file)
+
+    def _is_stopped(self, job):
+        """Whether a job that has ended badly was told to, and has not failed."""
+        known = {one.state for one in job.progress_of_runs().values()}
+        if known:
+            return progress.STOPPED in known
+        # It has no runs, or has ended before they began: did it say why?
+        log, lines = Path(job.log), closing.last_lines(job.log)
+        is_error = lines and log.stat().st_mtime >= job.began and ERROR.match(lines[-1])
+        return self.is_told_to_stop and not is_error
+
+    def _note(self, number, state_of_job, message=""):
+        if number not in self.jobs:
+            return
+        changed = {"state": state_of_job, "since": time.time(), "message": message}
+        job = dataclasses.replace(self.jobs[number], **changed)
+        self.journal.note(number, job)
+        self.notice(job)
+        # Left by an earlier attempt, or not needed any more; what a job of several runs has trained
+        # stays trained if it is tried again.
+        if len(job.runs) == 1 and state_of_job in (RUNNING, FINISHED):
+            with contextlib.suppress(OSError):
+                Path(job.progress).unlink()
+
+
+def quiet(logger):
+    """From now on, keep Snakemake's messages about single jobs, and about the end that a call is
+    told to make, off the terminal; its log file has all of them. The line at the foot says how many
+    have ended; closing.failure() says why one failed.
+
+    Args:
+        logger: Snakemake's.
+    """
+    for handler in filter(is_of_terminal, logger.handlers):
+        handler.addFilter(_is_shown)
+
+
+def _is_shown(record):
+    is_of_job = getattr(record, "event", None) in JOB_EVENTS
+    return not is_of_job and not any(text in record.getMessage() for text in HIDDEN)
+
+
+def is_of_terminal(handler):
+    """Whether a logging handler writes to the terminal, or to where that is redirected."""
+    is_of_file = isinstance(handler, logging.FileHandler)
+    return isinstance(handler, logging.StreamHandler) and not is_of_file

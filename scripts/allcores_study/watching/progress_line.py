@@ -1,0 +1,122 @@
+"""The line at the foot of the terminal that says how far a call is."""
+
+import contextlib
+import copy
+import dataclasses
+import sys
+import threading
+import time
+
+from tqdm import tqdm
+
+from allcores_study.watching import journal, state
+from allcores_study.watching.events import is_of_terminal
+
+# Seconds between two looks: on a terminal, and where each look prints another line; and the share
+# of a core's time that looking may take.
+EVERY, EVERY_LINE, SHARE = 1.0, 30.0, 0.02
+# The estimates are corrected whenever this many times as many runs are done.
+LEARN = 1.2
+
+
+class CallProgress:
+    """The line of a call now; the time that its runs have taken corrects what others will take.
+
+    Args:
+        folder: the ResultsFolder.
+        table: the grid.Table of its config.
+        runs: Runs that the call may train.
+        estimates: estimate.Estimates of them.
+
+    Attributes:
+        journal: journal.Journal of the call, set when it begins.
+    """
+
+    def __init__(self, folder, table, runs, estimates):
+        self.folder, self.table, self.runs = folder, table, runs
+        self.estimates = copy.copy(estimates)
+        self.to_make = {run.path for run in runs}
+        self.finished, self.learned = set(), 0
+
+    def expected(self):
+        """Path of each run -> seconds that it is expected to take."""
+        return {run.path: self.estimates.seconds(run) for run in self.runs}
+
+    def notice(self, job):
+        """Take in a journal.JobRecord that has changed its state."""
+        if job.state == journal.FINISHED:
+            self.finished.update(job.runs)
+
+    def is_done(self, path):
+        """Whether a run is done: it has ended in this call, or did not have to be trained."""
+        return path in self.finished or path not in self.to_make
+
+    def __call__(self):
+        if len(self.finished) > LEARN * self.learned:
+            self.learned = len(self.finished)
+            self.estimates.read_again()
+            self.journal.expect(self.expected())
+        jobs, call = list(self.journal.jobs.values()), self.journal.call
+        # A search adds runs to the table meanwhile, in another thread.
+        runs, conditions = dict(self.table.runs), dict(self.table.conditions)
+        table = dataclasses.replace(self.table, runs=runs, conditions=conditions)
+        look = state.Look.at(self.folder, table, call, jobs, self.is_done)
+        of_call = self.to_make.union(*(job.runs for job in jobs))
+        runs = {path: one for path, one in look.runs.items() if path in of_call}
+        return dataclasses.replace(look, runs=runs).line()
+
+
+class ProgressLine(threading.Thread):
+    """Shows a line until it is closed: on a terminal it stays at the foot, below what is logged.
+
+    Args:
+        look: function that returns the line.
+        logger: its messages are printed above the line; None: there are no messages.
+        interval: seconds between two looks where there is no terminal.
+
+    Attributes:
+        over: event that ends it.
+    """
+
+    def __init__(self, look, logger=None, interval=EVERY_LINE):
+        super().__init__(daemon=True)
+        self.look, self.over, self.bar = look, threading.Event(), None
+        self.is_on_terminal = sys.stderr.isatty()
+        self.interval = EVERY if self.is_on_terminal else interval
+        for handler in logger.handlers if logger and self.is_on_terminal else []:
+            if is_of_terminal(handler):
+                handler.emit = _above(handler.emit)
+
+    def run(self):
+        pause = self.interval
+        while not self.over.wait(pause):
+            began = time.perf_counter()
+            with contextlib.suppress(OSError):  # files come and go
+                self.show(self.look())
+            pause = max(self.interval, (time.perf_counter() - began) / SHARE)
+
+    def show(self, line):
+        """Show this line instead of the previous one."""
+        if not self.is_on_terminal:
+            print(line, file=sys.stderr, flush=True)
+            return
+        if self.bar is None:  # of a bar without a total tqdm knows no truth value
+            self.bar = tqdm(bar_format="{desc}", leave=False)
+        self.bar.set_description_str(line[: self.bar.ncols or None])
+
+    def close(self):
+        self.over.set()
+        if self.is_alive():
+            self.join()
+        if self.bar is not None:
+            self.bar.close()
+
+
+def _above(emit):
+    """A logging handler's emit() that first clears the line at the foot of the terminal."""
+
+    def clear_and_emit(record):
+        with tqdm.external_write_mode(file=sys.stderr):
+            emit(record)
+
+    return clear_and_emit

@@ -1,0 +1,206 @@
+"""How far a call is and its runs are, from what jobs and runs have recorded."""
+
+import dataclasses
+import functools
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from allcores.machine import cores
+from allcores_study.config import grid
+from allcores_study.planning.prediction import duration
+from allcores_study.training import progress
+from allcores_study.training.progress import RunProgress
+from allcores_study.watching import journal, slurm
+
+DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
+UNREACHABLE = "not reached"  # something that the run needs has failed
+# The expected time counts as much as having seen this share of the work done.
+TRUST = 0.05
+AFTER = 4.0  # seconds that tables, figures and report take
+ASKING = 10.0  # seconds between two questions to SLURM
+MOST_JOBS = 12  # shown at once
+IN_QUEUE = ("PENDING", "CONFIGURING", "REQUEUED")  # SLURM's states of a job that waits
+
+
+@dataclass(frozen=True)
+class Look:
+    """A call at one moment.
+
+    Attributes:
+        table: the grid.Table of its config.
+        call: its journal.CallRecord; None: there was none.
+        jobs: its journal.JobRecords.
+        runs: path -> RunProgress with one of the states above, see states().
+        is_over: whether no call is going on, so that there is nothing to wait for.
+    """
+
+    table: grid.Table
+    call: journal.CallRecord | None
+    jobs: list
+    runs: dict
+    is_over: bool = False
+
+    @classmethod
+    def at(cls, folder, table, call, jobs, is_done, is_over=False):
+        """The Look at the latest call of a ResultsFolder; of one on a cluster SLURM is asked."""
+        in_queue = queue(folder, table, jobs) if call and call.cores is None else None
+        runs = states(folder, table, jobs, is_done, is_over, in_queue)
+        return cls(table, call, jobs, runs, is_over and not in_queue)
+
+    def line(self):
+        """A line on the whole call."""
+        counts = Counter(one.state for one in self.runs.values())
+        jobs = [job for job in self.jobs if not self._training.keys().isdisjoint(job.runs)]
+        busy = sum(job.cores for job in (*jobs, *self._others))
+        available = self.call.cores if self.call else cores.allowed()
+        parts = [f"{counts[name]} {name}" for name in (DONE, RUNNING, FAILED, WAITING)]
+        parts += [f"{counts[UNREACHABLE]} {UNREACHABLE}"] if counts[UNREACHABLE] else []
+        line = ", ".join(parts)
+        if available:
+            line += f"; {min(busy, available)} of {available} cores busy"
+        is_going_on = counts[RUNNING] + counts[WAITING] and not self.is_over
+        if is_going_on and self.call and self.call.expected:
+            line += f"; about {duration(self.seconds_left(available or max(1, busy)) + AFTER)} left"
+        for job in self._without_runs(journal.FAILED):  # last, as a terminal may cut the line
+            line += f"; {' of '.join(filter(None, (job.rule, job.title)))} failed"
+        return line
+
+    def lines_of_jobs(self):
+        """A line for each run that is training, and for each other job."""
+        shown = [self._of_run(path, one) for path, one in self._training.items()]
+        shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in self._others]
+        more = [f"  and {len(shown) - MOST_JOBS} more"] if len(shown) > MOST_JOBS else []
+        return [*shown[:MOST_JOBS], *more]
+
+    @property
+    def _training(self):
+        return {path: one for path, one in self.runs.items() if one.state == RUNNING}
+
+    @property
+    def _others(self):
+        return [] if self.is_over else self._without_runs(journal.RUNNING)
+
+    def _without_runs(self, of_state):
+        return [job for job in self.jobs if job.state == of_state and not job.runs]
+
+    def _of_run(self, path, one):
+        loss = "" if one.loss is None else f", loss {one.loss:.4g}"
+        epoch = f"epoch {one.epochs} of {self.table.runs[path].trained_epochs}"
+        return f"  {epoch}{loss}, {duration(time.time() - one.began)}: {path}"
+
+    def seconds_left(self, available):
+        """How long the runs will still take, by what they should take and have taken so far.
+
+        Args:
+            available: number of cores that they share.
+        """
+        done = to_do = longest = 0.0  # the first two in expected core-seconds
+        cores_of = {path: job.cores for job in self.jobs for path in job.runs}
+        for path, one in self.runs.items():
+            run, expected = self.table.runs[path], self.call.expected.get(path, 0.0)
+            is_exclusive = self.table.conditions[path].exclusive
+            claimed = available if is_exclusive else cores_of.get(path, run.cores)
+            claimed, share = min(available, claimed), self._share(path, expected)
+            done += expected * share * claimed
+            if one.state in (RUNNING, WAITING):
+                to_do += expected * (1 - share) * claimed
+                longest = max(longest, expected * (1 - share))
+        left = max(to_do / available, longest)
+        # On a cluster what runs have taken cannot be told from how long they have waited.
+        if not to_do or self.call.cores is None:
+            return left
+        began = min([job.began for job in self.jobs if job.runs], default=time.time())
+        # At the beginning the expected time counts more than what has been seen.
+        trusted = TRUST * (done + to_do)
+        return left * ((time.time() - began) * available + trusted) / (done + trusted)
+
+    def _share(self, path, expected):
+        """The share of a run that is done, which should take so many seconds."""
+        one, epochs = self.runs[path], self.table.runs[path].trained_epochs
+        if one.state != RUNNING:
+            return float(one.state == DONE)
+        # Of the epoch that it is in, as much as its time lets expect.
+        share = (time.time() - one.began) / expected if expected else 0.0
+        return min(max(share, one.epochs / epochs), (one.epochs + 1) / epochs)
+
+
+def states(folder, table, jobs, is_done, is_over=False, queue=None):
+    """Path -> RunProgress, with one of the states above, of every run that is wanted.
+
+    Args:
+        folder, table, jobs: of the latest call, as in Look.
+        is_done: function of a path that says whether its results are there and intact.
+        is_over: whether that call has ended, so that none of its jobs is running.
+        queue: path -> SLURM's state, of the runs that are jobs in its queue; None: SLURM is not in
+            use or cannot be asked, and what the call has started counts as running.
+    """
+    job_of = {path: job for job in jobs for path in job.runs}
+    known = {path: one for job in jobs for path, one in job.progress_of_runs().items()}
+    failed = {(job.rule, job.title) for job in jobs if job.state == journal.FAILED}
+    runs = {}
+    for path in folder.wanted_paths(table):
+        job, one, in_queue = job_of.get(path), known.get(path), (queue or {}).get(path)
+        told = _told(job, one)
+        if in_queue:
+            told = WAITING if in_queue in IN_QUEUE else told if job else RUNNING
+        elif told == RUNNING and (is_over or queue is not None):
+            told = WAITING
+        if told != RUNNING and ((told == DONE and not is_over) or is_done(path)):
+            told = DONE
+        elif told in (WAITING, DONE):
+            is_cut_off = not failed.isdisjoint(_needed_by(table, table.runs[path]))
+            told = UNREACHABLE if is_cut_off and not in_queue else WAITING
+        one = one or RunProgress("", job.began if job else 0.0)
+        runs[path] = dataclasses.replace(one, state=told)
+    return runs
+
+
+def _told(job, one):
+    """The state of a run, by what its job and the run itself have recorded.
+
+    Args:
+        job: its journal.JobRecord; None: it has not begun.
+        one: its progress.RunProgress; None: it has not begun, or died before it could say so.
+    """
+    if job is None or (one is None and len(job.runs) > 1):
+        return WAITING
+    # What a run had recorded before its job failed is not what has become of it.
+    is_lost = len(job.runs) == 1 and job.state == journal.FAILED
+    if one is None or one.state == progress.BEGUN or is_lost:
+        return {journal.RUNNING: RUNNING, journal.FAILED: FAILED}.get(job.state, WAITING)
+    return {progress.TRAINED: DONE, progress.FAILED: FAILED}.get(one.state, WAITING)
+
+
+def _needed_by(table, run):
+    """(rule, title) of each job, as in journal.JobRecord, without which a Run cannot begin."""
+    label, seed = run.dataset.label, run.seed
+    yield "prepare_dataset", label
+    yield "assign_folds", f"{label} {run.folds} {seed}"
+    yield "assign_inner_folds", f"{label} {run.folds} {seed} {run.inner_folds}"
+    yield "calibrate", f"{label} {table.family(run)} {run.measured}"
+
+
+def queue(folder, table, jobs):
+    """Path -> SLURM's state, of the runs that it has as jobs; None: it cannot be asked."""
+    in_queue = _asked(os.path.realpath(folder.slurm_logs), time.monotonic() // ASKING)
+    if in_queue is None:
+        return None
+    comments = {
+        path: slurm.comment("train", map(str, run.wildcards.values()))
+        for path, run in table.runs.items()
+    }
+    for job in jobs:
+        if job.rule == "train_several":
+            log = Path(job.log)
+            wildcards = log.parent.name, log.stem
+            comments |= dict.fromkeys(job.runs, slurm.comment(job.rule, wildcards))
+    return {path: in_queue[text] for path, text in comments.items() if text in in_queue}
+
+
+@functools.lru_cache(maxsize=1)
+def _asked(logs, interval):
+    """SLURM's answer, the same within an interval: each look at each call would be a burden."""
+    return slurm.states(logs)

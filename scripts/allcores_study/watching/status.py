@@ -1,0 +1,127 @@
+"""How far the runs of a config are, from what its calls have recorded."""
+
+import itertools
+import time
+from pathlib import Path
+
+from allcores_study import programs
+from allcores_study.config.run import digest
+from allcores_study.records import marks
+from allcores_study.watching import closing, journal, progress_line, state
+from allcores_study.watching.ledger import Current
+
+DIGEST = "[0-9a-f]" * 8  # in the name of a recipe of one processor
+PATIENCE = 10.0  # seconds that a call may take until it has locked the results folder
+
+
+class Status:
+    """Looks at a ResultsFolder and at the runs of a grid.Table in it."""
+
+    def __init__(self, folder, table):
+        self.folder, self.table = folder, table
+        self.is_current = Current(folder, table)
+
+    def look(self):
+        """The state.Look at the latest call."""
+        call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
+        is_over = call is None or call.is_going_on is False
+        return state.Look.at(self.folder, self.table, call, jobs, self.is_current, is_over)
+
+    def lines(self, look, arguments):
+        """Lines on all runs and on each job that is running; why jobs failed, and how to run just
+        one again.
+
+        Args:
+            look: state.Look.
+            arguments: what follows --configfile in the command.
+        """
+        yield look.line()
+        yield from look.lines_of_jobs()
+        if look.call and look.is_over and not journal.is_held(self.folder):
+            yield "no call of snakemake is going on here"
+        # On a cluster, the same call as before tries again what failed.
+        is_here = look.call is None or not (look.call.is_spread or look.call.batch_job)
+        failed = {path for path, one in look.runs.items() if one.state == state.FAILED}
+        for job in look.jobs:
+            of_job = [path for path in job.runs if path in failed]
+            if of_job or (job.state == journal.FAILED and not job.runs):
+                yield from ("", *closing.failure(job))
+            for path in of_job if is_here else []:
+                made_of = self.is_current.made_of(self.table.runs[path])
+                mark = marks.wanted(f"{self.folder.run(path)}/made", digest(made_of), False)
+                again = f"{programs.snakemake()} --cores all {mark} --configfile {arguments}"
+                yield f"    again: {again}"
+
+    def watch(self):
+        """Show the line every second, until no call is going on and none begins soon."""
+        started = time.monotonic()
+
+        def look():
+            seen = self.look()
+            # Of a call on another machine only its runs can be seen.
+            known = {one.state for one in seen.runs.values()}
+            is_seen = seen.call and (seen.call.is_going_on is not None or state.RUNNING in known)
+            is_over, are_done = seen.is_over or not is_seen, known == {state.DONE}
+            is_over &= not journal.is_held(self.folder)
+            if is_over and (are_done or time.monotonic() - started > PATIENCE):
+                screen.over.set()
+            return seen.line()
+
+        screen = progress_line.ProgressLine(look, interval=progress_line.EVERY)
+        try:
+            screen.run()
+        finally:
+            screen.close()
+
+
+def unused(folder, table, config, remove=False):
+    """Lines on the parts of the results that the config asks for no more, with their sizes.
+
+    Args:
+        folder: the ResultsFolder.
+        table: the grid.Table of the config.
+        config: its content, as a call writes it down.
+        remove: whether to delete them.
+    """
+    total = 0
+    for part, wanted in _wanted(folder, table, config).items():
+        place = Path(folder.path, part)
+        files = [file for file in place.rglob("*") if file.is_file()]
+        gone = [file for file in files if wanted.isdisjoint(_names(file.relative_to(place)))]
+        size = sum(file.stat().st_size for file in gone)
+        total += size
+        if gone:
+            yield f"{place}: {len(gone)} of {len(files)} files, {size / 1e6:,.1f} MB"
+        for file in gone if remove else []:
+            file.unlink()
+            for empty in itertools.takewhile(lambda place: not any(place.iterdir()), file.parents):
+                empty.rmdir()
+    what = "removed" if remove else "that the config asks for no more; see --remove-unused"
+    yield f"{total / 1e6:,.1f} MB {what}" if total else "the config asks for all that is there"
+
+
+def _names(path):
+    """By which a file may be wanted: with and without its suffixes, and the folders above it."""
+    stem = path.with_suffix("")  # of a log, with the digest of a mark
+    return map(str, (path, stem, stem.with_suffix(""), *path.parents))
+
+
+def _wanted(folder, table, config):
+    """Part of the results -> names in it that the config asks for, see _names()."""
+    runs, recipes = table.runs, Path(folder.path, "recipes")
+    of_runs = {Path(folder.recipe_of(run, table)) for run in runs.values()}
+    copies = {file for one in of_runs for file in one.parent.glob(f"{one.stem}_{DIGEST}.json")}
+    checkpoints = Path(folder.path, "checkpoints")
+    return {
+        "runs": set(runs),
+        "short_runs": {run.file.stem for path, run in folder.store.runs.items() if path in runs},
+        "checkpoints": {
+            str(Path(folder.checkpoints(run)).relative_to(checkpoints)) for run in runs.values()
+        },
+        "data": {run.dataset.label for run in runs.values()},
+        "recipes": {str(file.relative_to(recipes).with_suffix("")) for file in of_runs | copies},
+        "selections": set(table.choices),
+        "studies": set(table.studies),
+        "configs": {Path(folder.config(config)).stem},
+        "logs/train": set(runs),
+    }
