@@ -44,7 +44,7 @@ OF_STUDY = {
 # Files beside the folders that all may import.
 FOR_ALL = {"files", "options", "version", "programs", "yaml_files"}
 # The smaller the count of what is within sight, the sooner a thing is found.
-MOST_LINES = {"file": 400, "rules": 420, "Snakefile": 60}
+MOST_LINES = {"file": 410, "rules": 420, "Snakefile": 60}
 MOST_PROGRAMS, MOST_MODULES = 15, 15
 
 

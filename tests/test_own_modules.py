@@ -256,6 +256,17 @@ def test_a_link_counts_by_its_own_name_and_a_neighbour_by_where_it_is(tmp_path, 
     assert "linked_part.py" in fingerprint.changed(recorded)
 
 
+def test_what_is_imported_for_types_alone_is_no_part_of_the_code(tmp_path):
+    plain = "def step(lr: Flat) -> None:\n    lr.go()\n"
+    files = [tmp_path / "plain.py", tmp_path / "typed.py", tmp_path / "other.py"]
+    files[0].write_text(plain)
+    files[1].write_text(f"if TYPE_CHECKING:\n    from flat import Flat\n{plain}")
+    files[2].write_text(f"if IS_FAST:\n    from flat import Flat\n{plain}")
+    first, typed, other = map(fingerprint._parsed, files)
+    assert first == typed
+    assert other["hash"] != first["hash"] and other["imports"] == [[0, "flat", ["Flat"]]]
+
+
 def test_for_torch_alone_no_table_of_packages_is_made(monkeypatch):
     """It takes 0.2 s in the process of each run; the version of torch is in its identity."""
     monkeypatch.delattr(importlib.metadata, "packages_distributions")

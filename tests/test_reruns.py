@@ -23,7 +23,7 @@ MODULES = {
     "options": NONE,
     "version": NONE,
     "loop": NONE,  # what users import
-    **dict.fromkeys(("loop/sharding", "loop/optimizers"), ALL),
+    **dict.fromkeys(("loop/sharding",), ALL),
     "programs": NONE,
     "yaml_files": NONE,
     "config": NONE,
@@ -47,7 +47,7 @@ MODULES = {
     "parallel": ALL,
     **dict.fromkeys(("parallel/failures", "parallel/heartbeat", "parallel/supervision"), NONE),
     # what only other runs have
-    **dict.fromkeys(("parallel/flat", "parallel/staleness"), NONE),
+    **dict.fromkeys(("parallel/flat", "strategies/_staleness"), NONE),
     "training": ALL,
     "training/estimators": NONE,  # of estimators alone
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),

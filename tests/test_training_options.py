@@ -10,7 +10,7 @@ import torch
 from conftest import same_weights, using, vary
 from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 
-from allcores.loop.optimizers import OptimizerMaker
+from allcores.parallel.optimizers import OptimizerMaker
 from allcores_study.analysis import methods, products, tidy
 from allcores_study.config import checks, component
 from allcores_study.config.run import Choice

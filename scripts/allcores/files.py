@@ -1,5 +1,7 @@
 """Atomic writes of files, JSON with a checksum, digests and locks of files."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import fcntl
@@ -8,7 +10,9 @@ import json
 import os
 import stat
 import struct
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 # The key of a JSON file's checksum.
 CHECKSUM = "checksum"
@@ -20,7 +24,7 @@ WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 @contextlib.contextmanager
-def whole(path):
+def whole(path: str | Path) -> Iterator[Path]:
     """The path of a temporary file to write, which is then renamed: a reader sees the whole file or
     none."""
     part = Path(f"{path}.part")
@@ -32,13 +36,13 @@ def whole(path):
     replace(part, path)
 
 
-def write_text(path, text):
+def write_text(path: str | Path, text: str) -> None:
     """Write a text as a whole, see whole()."""
     with whole(path) as part:
         part.write_text(text)
 
 
-def replace(part, path):
+def replace(part: Any, path: str | Path) -> None:
     """Rename a file to a path; what is there keeps its mode and group, so that a group that shares
     results goes on sharing them. A new one has the rights of its folder's group."""
     path = Path(path)
@@ -52,29 +56,29 @@ def replace(part, path):
     part.replace(path)
 
 
-def sha256(path):
+def sha256(path: str | Path) -> str:
     """The SHA-256 of a file's content, in hexadecimal."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sha256_of(content):
+def sha256_of(content: bytes) -> str:
     """The same of bytes."""
     return hashlib.sha256(content).hexdigest()
 
 
-def checksum(content):
+def checksum(content: Mapping[str, Any]) -> str:
     """The SHA-256 of content that JSON can hold; the order of its keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_json(path, content, indent=1):
+def write_json(path: str | Path, content: Mapping[str, Any], indent: int = 1) -> None:
     """Write a mapping as JSON with its checksum, so that damage and edits are noticed."""
-    text = json.dumps(content | {CHECKSUM: checksum(content)}, indent=indent, allow_nan=False)
+    text = json.dumps({**content, CHECKSUM: checksum(content)}, indent=indent, allow_nan=False)
     write_text(path, text)
 
 
-def read_json(path):
+def read_json(path: str | Path) -> dict[str, Any]:
     """The mapping that write_json() wrote, without its checksum.
 
     Raises:
@@ -84,7 +88,7 @@ def read_json(path):
     return parse_json(Path(path).read_bytes(), path)
 
 
-def parse_json(text, path):
+def parse_json(text: str | bytes, path: str | Path) -> dict[str, Any]:
     """The same of the text of a file.
 
     Args:
@@ -102,7 +106,7 @@ def parse_json(text, path):
     return content
 
 
-def cache_folder():
+def cache_folder() -> Path:
     """The folder of a user's caches: ~/.cache/allcores, see the XDG Base Directory Specification.
 
     For a user without a home it is a path that nothing can be written to.
@@ -123,7 +127,7 @@ class KeptDigests:
         digest: function that computes the digest of the file at a path.
     """
 
-    def __init__(self, file, digest=sha256):
+    def __init__(self, file: Any, digest: Callable[[str], Any] = sha256) -> None:
         self.file, self.digest = Path(file), digest
         try:
             self.entries = read_json(self.file)
@@ -131,7 +135,7 @@ class KeptDigests:
             self.entries = {}
         self.is_new = False
 
-    def of(self, path):
+    def of(self, path: str | Path) -> Any:
         """The digest of a file.
 
         Raises:
@@ -146,7 +150,7 @@ class KeptDigests:
             self.is_new = True
         return digest
 
-    def save(self):
+    def save(self) -> None:
         """Write the digests to their file, if there are new ones."""
         if self.is_new:
             with contextlib.suppress(OSError):  # a folder that cannot be written to, say
@@ -158,12 +162,12 @@ class KeptDigests:
                 self.is_new = False
 
 
-def _state(path):
+def _state(path: str) -> list[int]:
     status = Path(path).stat()
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def hold(file, wait=True):
+def hold(file: Any, wait: bool = True) -> None:
     """Lock a file for as long as it is open, here and in the processes that are forked from here.
 
     Where there is no flock(2), a lock of the open file description (fcntl(2)) does the same; the

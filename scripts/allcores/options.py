@@ -1,10 +1,20 @@
 """Options, checked against a signature: what is wrong is said with what is allowed."""
 
+from __future__ import annotations
+
 import difflib
 import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 
-def check(path, options, defaults, allowed_values, other_keys=()):
+def check(
+    path: tuple[Any, ...],
+    options: Mapping[str, Any],
+    defaults: Mapping[str, Any],
+    allowed_values: Mapping[str, Any],
+    other_keys: Iterable[str] = (),
+) -> Iterator[tuple[tuple[Any, ...], str]]:
     """Yield (path, problem) for options that do not suit a signature.
 
     Args:
@@ -35,7 +45,9 @@ def check(path, options, defaults, allowed_values, other_keys=()):
         yield path, f"lacks {', '.join(missing)}"
 
 
-def _check_value(path, value, allowed):
+def _check_value(
+    path: tuple[Any, ...], value: Any, allowed: Any
+) -> Iterator[tuple[tuple[Any, ...], str]]:
     """A value against what is allowed.
 
     Args:
@@ -57,16 +69,16 @@ def _check_value(path, value, allowed):
             yield path, f"found {value!r}; expected {kind} from {least:g}{end}"
 
 
-def is_integer(value):
+def is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_number(value):
+def is_number(value: Any) -> bool:
     """Whether a value is a finite number, not a truth value."""
     return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
-def number_hint(value):
+def number_hint(value: Any) -> str:
     """What to write instead of 1e-3, which YAML 1.1 reads as text."""
     try:
         number = float(value)
@@ -77,7 +89,7 @@ def number_hint(value):
     return f"; YAML reads that as text: write {int(number) if number.is_integer() else number!r}"
 
 
-def choices(value, known):
+def choices(value: Any, known: Iterable[Any]) -> str:
     """The known names, and the one that is probably meant."""
     by_lower_case = {str(name).lower(): name for name in known}
     close = difflib.get_close_matches(str(value).lower(), by_lower_case, n=1)

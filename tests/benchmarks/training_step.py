@@ -6,8 +6,8 @@ import torch
 from measure import sized
 from side_by_side import compare
 
-from allcores.loop.optimizers import OptimizerMaker
 from allcores.machine import allocator, cores
+from allcores.parallel.optimizers import OptimizerMaker
 from allcores_study.config import registry
 from allcores_study.config.run import Choice
 from allcores_study.training import models

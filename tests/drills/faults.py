@@ -205,9 +205,9 @@ def change(what, write):
 
 # Strategy -> a line of its code.
 CODE = {
-    "ring": "def step(self, lr):",
-    "gossip": "def step(self, lr):",
-    "ddp": "def _arrange_buckets(self):",
+    "ring": "def step(self, lr: float) -> None:",
+    "gossip": "def step(self, lr: float) -> None:",
+    "ddp": "def _arrange_buckets(self) -> None:",
 }
 
 
@@ -215,7 +215,7 @@ def change_code(project, random):
     """A line of a strategy's code becomes another that does the same."""
     name = random.choice([*CODE])
     path, plain = f"scripts/allcores/strategies/{name}.py", CODE[name]
-    marked = plain.replace("):", ", _unused=None):")
+    marked = plain.replace(") ->", ", _unused=None) ->")
     text = (project.folder / path).read_text()
     project.edit(path, *((plain, marked) if plain in text else (marked, plain)))
     return f"changed code of {name}"

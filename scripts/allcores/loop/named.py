@@ -1,8 +1,15 @@
 """Strategies by their names, with their options. No torch until one is loaded."""
 
+from __future__ import annotations
+
 import importlib
 import inspect
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from allcores.strategies.base import Strategy
+
 
 FOLDER = Path(__file__).parents[1] / "strategies"
 # The arguments of a strategy that are no options.
@@ -13,13 +20,13 @@ UNUSABLE_OPTIMIZERS = frozenset({"LBFGS", "Muon", "SparseAdam"})
 WHOLE_TENSOR_OPTIMIZERS = frozenset({"Adafactor"})
 
 
-def names():
+def names() -> list[str]:
     """The names of the strategies."""
     files = sorted(FOLDER.glob("[!_]*.py"))
     return [file.stem for file in files if file.stem != "base"]
 
 
-def load(name):
+def load(name: str) -> type[Strategy]:
     """The class of a strategy: the last one of its file."""
     module = importlib.import_module(f"allcores.strategies.{name}")
     classes = [one for one in vars(module).values() if isinstance(one, type)]
@@ -27,7 +34,7 @@ def load(name):
     return [one for one in own if not one.__name__.startswith("_")][-1]
 
 
-def options(cls):
+def options(cls: type[Strategy]) -> tuple[dict[str, Any], dict[str, Any]]:
     """(name -> default of each option of a strategy's class, ... if it has none; name -> what is
     allowed, as its file says)."""
     parameters = inspect.signature(cls).parameters.items()

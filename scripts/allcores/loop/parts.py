@@ -1,7 +1,11 @@
 """A worker's part of each batch, of whatever data torch's loops go through."""
 
+from __future__ import annotations
+
 import operator
 import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -10,18 +14,24 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 from allcores.loop import sharding
 
+if TYPE_CHECKING:
+    from allcores.parallel.world import World
+
+
 # The settings of a DataLoader that the loader of a worker's parts has, too.
 LOADER = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
 # The generators of random numbers that samples may be drawn by: how to get and to set its state,
 # and to seed it.
-GENERATORS = (
+GENERATORS: tuple[tuple[Any, Any, Any], ...] = (
     (torch.get_rng_state, torch.set_rng_state, torch.manual_seed),
     (np.random.get_state, np.random.set_state, np.random.seed),
     (random.getstate, random.setstate, random.seed),
 )
 
 
-def parts(data, batch_size, epoch, seed, shuffle, world):
+def parts(
+    data: Any, batch_size: Any, epoch: int, seed: int, shuffle: bool, world: Any
+) -> Iterator[tuple[Any, float]]:
     """Yield (this worker's part of a batch, its weight); see worker.Worker.batches().
 
     Args:
@@ -34,7 +44,8 @@ def parts(data, batch_size, epoch, seed, shuffle, world):
     if isinstance(data, DataLoader):
         loader = data
     elif isinstance(data, Dataset | list):
-        loader = DataLoader(data, int(batch_size))
+        samples: Any = data
+        loader = DataLoader(samples, int(batch_size))
     else:
         yield from _of_arrays(data, batch_size, epoch, seed, shuffle, world)
         return
@@ -52,14 +63,16 @@ def parts(data, batch_size, epoch, seed, shuffle, world):
     yield from zip(of_mine, (weight for _, weight in shares), strict=True)
 
 
-def _of_arrays(data, batch_size, epoch, seed, shuffle, world):
+def _of_arrays(
+    data: Any, batch_size: int, epoch: int, seed: int, shuffle: bool, world: Any
+) -> Iterator[tuple[Any, float]]:
     order = _order(_length(data), epoch, seed, shuffle)
     for shard in sharding.shards(order, batch_size, world.rank, world.workers):
         part = pytree.tree_map(lambda array, at=shard.samples: array[at], data)
         yield part, shard.weight
 
 
-def _of_stream(loader, world):
+def _of_stream(loader: DataLoader, world: Any) -> Iterator[tuple[Any, float]]:
     """Each worker reads all samples, and puts together its own of each batch."""
     same = {name: getattr(loader, name) for name in (*LOADER, "batch_size", "drop_last")}
     stream = DataLoader(loader.dataset, collate_fn=list, **same)
@@ -68,7 +81,7 @@ def _of_stream(loader, world):
         yield loader.collate_fn(mine), weight
 
 
-def _drawn_alike(stream, world):
+def _drawn_alike(stream: DataLoader, world: World) -> Iterator[Any]:
     """Go through a stream that may draw random numbers: the same on every worker, and others than
     the model draws meanwhile."""
     drawn = world.broadcast(int(torch.randint(1 << 31, ())))
@@ -89,22 +102,22 @@ def _drawn_alike(stream, world):
         yield samples
 
 
-def _order(length, epoch, seed, shuffle):
+def _order(length: int, epoch: int, seed: int, shuffle: bool) -> np.ndarray:
     order = np.arange(length)
     return sharding.shuffled(order, seed, epoch) if shuffle else order
 
 
-def _share(batch, world):
+def _share(batch: list[Any], world: Any) -> tuple[list[Any], float]:
     """(the elements of a list that are this worker's, their weight)."""
     shard = sharding.shard(np.arange(len(batch)), world.rank, world.workers)
     return [batch[place] for place in shard.samples], shard.weight
 
 
-def _length(data):
+def _length(data: Any) -> int:
     return len(pytree.tree_leaves(data)[0])
 
 
-def _check(data, batch_size):
+def _check(data: Any, batch_size: Any) -> None:
     if isinstance(data, DataLoader):
         if batch_size is not None or data.batch_size is data.batch_sampler is None:
             raise ValueError("expected no batch_size, and a DataLoader that makes batches")

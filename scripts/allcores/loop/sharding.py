@@ -4,6 +4,9 @@ Batch t of an epoch is a slice of one permutation of the training samples, drawn
 worker r takes every W-th sample of it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -28,17 +31,19 @@ class Shard(NamedTuple):
     batch: int
 
 
-def count_batches(samples, batch_size):
+def count_batches(samples: int, batch_size: int) -> int:
     """How many batches an epoch has; the last one may be short."""
     return -(-samples // batch_size)
 
 
-def shuffled(indices, seed, epoch):
+def shuffled(indices: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     """The permutation of `indices`, (n,) int64, by which an epoch goes through them."""
     return np.random.default_rng([seed, ORDER, epoch]).permutation(indices)
 
 
-def shards(order, batch_size, rank, workers, done=0):
+def shards(
+    order: np.ndarray, batch_size: int, rank: int, workers: int, done: int = 0
+) -> Iterator[Shard]:
     """Yield this worker's Shard of every batch of an epoch but the first `done`.
 
     Args:
@@ -49,7 +54,7 @@ def shards(order, batch_size, rank, workers, done=0):
         yield shard(order[start : start + batch_size], rank, workers)
 
 
-def shard(batch, rank, workers):
+def shard(batch: np.ndarray, rank: int, workers: int) -> Shard:
     """This worker's Shard of a batch, (n,) int64, n > 0.
 
     A worker without a sample in it gets the first one with weight 0, since every rank has to take

@@ -1,11 +1,20 @@
 """A model that the workers of allcores.run() train together, and its state in a file."""
 
+from __future__ import annotations
+
 import io
 import pickle
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from allcores.files import whole
+
+if TYPE_CHECKING:
+    from allcores.parallel.world import World
+    from allcores.strategies.base import Strategy
 
 
 class SharedModel:
@@ -19,7 +28,7 @@ class SharedModel:
         saved: the further values that save() was given, of the state that this one resumed from.
     """
 
-    def __init__(self, strategy, world, saved):
+    def __init__(self, strategy: Strategy, world: World, saved: dict[str, Any]) -> None:
         self.model, self.strategy = strategy.model, strategy
         self.saved, self._world = saved, world
         self._parameters = list(strategy.module.parameters())
@@ -27,7 +36,7 @@ class SharedModel:
         self._resumed = self._settings = _settings(strategy.optimizer)
         self.optimizer = _Front(self)
 
-    def step(self):
+    def step(self) -> None:
         """Make the update of what backward() has left, and clear the gradients.
 
         Raises:
@@ -36,7 +45,7 @@ class SharedModel:
         """
         self.optimizer.step()  # schedulers count its calls
 
-    def _step(self):
+    def _step(self) -> None:
         if self.strategy.flat and self._trains() != self._trained:
             raise ValueError(
                 "weights were frozen, or moved by a method such as to(), since share(): expected "
@@ -52,30 +61,30 @@ class SharedModel:
         self.strategy.step(settings["lr"])
         self._world.clock.enter("compute")
 
-    def _changed(self):
+    def _changed(self) -> dict[str, Any]:
         """The settings that a scheduler, say, has changed since the last step."""
         settings = _settings(self.optimizer)
         return {key: settings[key] for key, old in self._settings.items() if settings[key] != old}
 
-    def _trains(self):
+    def _trains(self) -> list[tuple[bool, int]]:
         """What is trained, and where it lies."""
         return [(weights.requires_grad, weights.data_ptr()) for weights in self._parameters]
 
-    def restore_settings(self):
+    def restore_settings(self) -> None:
         """Give the optimizer its settings of share() again, which were saved where that resumed:
         after a scheduler was made, which sets a learning rate of its own."""
         self.optimizer.param_groups[0].update(self._resumed)
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Drop what backward() has left; step() does so, too."""
         self.strategy.clear()
 
-    def accumulating(self):
+    def accumulating(self) -> AbstractContextManager[Any]:
         """Context of a forward() and backward() whose gradient the next step() outside applies,
         too."""
         return self.strategy.accumulating()
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """Make all workers' weights the final ones: at the end of each epoch, and before any use
         of the module besides training. Norm layers' statistics are averaged.
 
@@ -92,7 +101,7 @@ class SharedModel:
             name = names[int(differs.nonzero()[0])]
             raise ValueError(f"the weights of {name} are not the same on all workers")
 
-    def save(self, file, **further):
+    def save(self, file: str | Path, **further: Any) -> None:
         """Write the state, whole or not at all; called by every worker, after synchronize().
 
         Args:
@@ -114,29 +123,29 @@ class _Front(torch.optim.Optimizer):
     """An optimizer of the module's parameters for schedulers: that of a strategy may update copies,
     or parts of a vector."""
 
-    def __init__(self, shared):
+    def __init__(self, shared: SharedModel) -> None:
         self.shared = shared
         trained = [weights for weights in shared._parameters if weights.requires_grad]
         super().__init__(trained, dict(shared._settings))
 
-    def step(self, closure=None):
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         self.shared._step()
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         self.shared.zero_grad()
 
 
-def _sum_of_bytes(weights):
+def _sum_of_bytes(weights: Any) -> int:
     return int(weights.detach().contiguous().view(-1).view(torch.uint8).sum(dtype=torch.int64))
 
 
-def _settings(optimizer):
+def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """The settings of its only group, the learning rate among them."""
     (group,) = optimizer.param_groups
     return {name: value for name, value in group.items() if name not in ("params", "initial_lr")}
 
 
-def _check_further(further):
+def _check_further(further: dict[str, Any]) -> None:
     """Raise a ValueError if what save() is given could not be loaded without running code."""
     file = io.BytesIO()
     torch.save(further, file)
@@ -150,7 +159,7 @@ def _check_further(further):
         ) from None
 
 
-def restored(strategy, file, servers):
+def restored(strategy: Strategy, file: str | Path, servers: int) -> dict[str, Any]:
     """Restore the state in a file; returns the further values in it.
 
     Raises:
@@ -174,7 +183,7 @@ def restored(strategy, file, servers):
     return saved["further"]
 
 
-def pickled(value):
+def pickled(value: Any) -> bytes:
     """A value in bytes, of its tensors what they show: many may be views of one vector."""
     file = io.BytesIO()
     _Pickler(file).dump(value)
@@ -182,7 +191,7 @@ def pickled(value):
 
 
 class _Pickler(pickle.Pickler):
-    def reducer_override(self, value):
+    def reducer_override(self, value: Any) -> Any:
         is_view = (
             type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided
         )

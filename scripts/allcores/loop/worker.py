@@ -23,18 +23,22 @@ workflow's own loop, training/loop.py, does besides what needs a Run: resuming i
 epoch, early stopping, averages of weights, times per phase.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import pickle
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from multiprocessing import current_process, get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from allcores.loop import named
-from allcores.loop.optimizers import OptimizerMaker
 from allcores.loop.parts import parts
 from allcores.loop.shared_model import SharedModel, pickled, restored
 from allcores.machine import cores, leases
@@ -42,7 +46,14 @@ from allcores.options import check
 from allcores.parallel import launch, nodes
 from allcores.parallel.combining import is_moved_here
 from allcores.parallel.failures import RankFailedError
+from allcores.parallel.optimizers import OptimizerMaker
 from allcores.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from allcores.parallel.world import World
+
 
 __all__ = ["RankFailedError", "SharedModel", "Worker", "run"]
 
@@ -57,18 +68,18 @@ class _ServedError(Exception):
 
 
 def run(
-    function,
-    *arguments,
-    workers=None,
-    servers=0,
-    threads=1,
-    pinning=True,
-    timeout=TIMEOUT,
-    count_nodes=1,
-    node=0,
-    rendezvous=None,
-    **options,
-):
+    function: Callable[..., Any],
+    *arguments: Any,
+    workers: int | None = None,
+    servers: int = 0,
+    threads: int = 1,
+    pinning: bool = True,
+    timeout: float = TIMEOUT,
+    count_nodes: int = 1,
+    node: int = 0,
+    rendezvous: str | Path | None = None,
+    **options: Any,
+) -> list[Any]:
     """Call function(worker, *arguments, **options) in processes forked from this one, a Worker
     each.
 
@@ -129,12 +140,12 @@ def run(
     return [pickle.loads(value) for value in values if value is not None]
 
 
-def _is_seconds(value):
+def _is_seconds(value: Any) -> bool:
     """Whether a value is a number above 0, which NaN is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
-def _check_threads_after_fork():
+def _check_threads_after_fork() -> None:
     """Some OpenMP libraries (GNU's) wait forever in a process that was forked from one in which
     they have used threads."""
     probe = get_context("fork").Process(target=_use_threads)
@@ -148,13 +159,13 @@ def _check_threads_after_fork():
         )
 
 
-def _use_threads():
+def _use_threads() -> None:
     torch.set_num_threads(2)
     torch.zeros(1 << 20).add_(1)
     os._exit(0)
 
 
-def _call(function, arguments, world):
+def _call(function: Callable[..., Any], arguments: tuple[Any, ...], world: World) -> bytes | None:
     worker = Worker(world)
     try:
         value = function(worker, *arguments)
@@ -177,20 +188,21 @@ class Worker:
         workers: how many there are.
     """
 
-    def __init__(self, world):
-        self._world, self._shared = world, []
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._shared: list[SharedModel] = []
         self.rank, self.workers = world.rank, world.workers
 
     def share(
         self,
-        model,
-        make_optimizer,
-        strategy,
+        model: nn.Module,
+        make_optimizer: Callable[[list[Tensor]], torch.optim.Optimizer],
+        strategy: str | type[Strategy],
         *,
-        clip_norm=None,
-        resume=None,
-        **options,
-    ):
+        clip_norm: float | None = None,
+        resume: str | Path | None = None,
+        **options: Any,
+    ) -> SharedModel:
         """Have all workers train one model; called by every worker, with equal models.
 
         Args:
@@ -228,7 +240,15 @@ class Worker:
         self._shared.append(SharedModel(made, self._world, saved))
         return self._shared[-1]
 
-    def batches(self, data, batch_size=None, *, epoch=0, seed=0, shuffle=True):
+    def batches(
+        self,
+        data: Any,
+        batch_size: int | None = None,
+        *,
+        epoch: int = 0,
+        seed: int = 0,
+        shuffle: bool = True,
+    ) -> Iterator[tuple[Any, float]]:
         """Go through data once, with the other workers; yields (batch, weight).
 
         The batches are the same for any number of workers; each gets its part of every one.
@@ -253,31 +273,31 @@ class Worker:
             yield batch
             clock.enter("data")
 
-    def sum(self, number):
+    def sum(self, number: float) -> float:
         """The sum of a number over the workers."""
         total = torch.tensor([0.0 if self._world.is_server else number], dtype=torch.float64)
         with self._waiting("sum"):
             dist.all_reduce(total, group=self._group)
         return float(total)
 
-    def mean(self, number):
+    def mean(self, number: float) -> float:
         """The mean of a number over the workers."""
         return self.sum(number) / self.workers
 
-    def broadcast(self, value):
+    def broadcast(self, value: Any) -> Any:
         """The `value` of rank 0, on every worker."""
-        box = [pickled(value) if self.rank == 0 else None]
+        box: list[Any] = [pickled(value) if self.rank == 0 else None]
         with self._waiting("broadcast"):
             dist.broadcast_object_list(box, src=0, group=self._group)
         return pickle.loads(box[0])
 
-    def barrier(self):
+    def barrier(self) -> None:
         """Wait for all workers."""
         with self._waiting("barrier"):
             dist.barrier(self._group)
 
     @contextmanager
-    def _waiting(self, phase):
+    def _waiting(self, phase: str) -> Iterator[None]:
         """Context in which this worker waits for others: if one hangs, another one is to blame.
 
         Args:
@@ -288,12 +308,12 @@ class Worker:
         self._world.clock.enter("compute")
 
     @property
-    def _group(self):
+    def _group(self) -> Any:
         """The process group of the workers, and until they share a model of the servers, too, which
         go through the same lines until then."""
         return self._world.worker_group if self._shared else dist.group.WORLD
 
-    def close(self):
+    def close(self) -> None:
         """End the servers once no worker needs them; run() calls it."""
         with self._waiting("end"):
             dist.barrier(self._group)
@@ -301,7 +321,9 @@ class Worker:
             shared.strategy.close()
 
 
-def _strategy(strategy, options, world):
+def _strategy(
+    strategy: str | type[Strategy], options: dict[str, Any], world: World
+) -> type[Strategy]:
     """The class of a strategy, once its options are known to be right."""
     known = named.names()
     if isinstance(strategy, type) and issubclass(strategy, Strategy):
@@ -325,14 +347,14 @@ def _strategy(strategy, options, world):
     return cls
 
 
-def _check_numbers(cls, name, world):
+def _check_numbers(cls: type[Strategy], name: str, world: World) -> None:
     if cls.one_worker and world.workers > 1:
         raise ValueError(f"{name} uses one worker; found {world.workers}")
     if cls.one_node and world.nodes > 1:
         raise ValueError(f"{name} uses one machine; found {world.nodes}")
 
 
-def _check_optimizer(strategy):
+def _check_optimizer(strategy: Strategy) -> None:
     name = type(strategy.optimizer).__name__
     if len(strategy.optimizer.param_groups) != 1:
         raise ValueError("expected an optimizer with one group of parameters")
@@ -342,7 +364,7 @@ def _check_optimizer(strategy):
         raise ValueError(f"{name} looks at whole tensors; this strategy updates all as one vector")
 
 
-def _refuse_unusual_memory(model):
+def _refuse_unusual_memory(model: nn.Module) -> None:
     """Raise a ValueError if a weight or buffer has no memory of its own on the CPU."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         found = None
@@ -358,7 +380,7 @@ def _refuse_unusual_memory(model):
             raise ValueError(f"{name} is {found}; expected a plain tensor, such as clone() gives")
 
 
-def _take_first(model):
+def _take_first(model: nn.Module) -> None:
     """Give a model the weights and buffers that it has on rank 0."""
     tensors = [*model.parameters(), *model.buffers()]
     found = [f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors]

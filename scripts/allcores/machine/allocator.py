@@ -1,5 +1,7 @@
 """What malloc does with memory that has been freed."""
 
+from __future__ import annotations
+
 import ctypes
 
 # Parameters of mallopt(3).
@@ -7,7 +9,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 STEP = 64 * 2**20  # by how many bytes the heap grows at least
 
 
-def keep_freed_memory():
+def keep_freed_memory() -> None:
     """Let this process use freed memory again instead of giving it back to the system.
 
     By default glibc gives each large tensor back when it is freed, and the next one begins with a

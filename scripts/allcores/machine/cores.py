@@ -1,5 +1,7 @@
 """How many cores this process may use, and how many threads it uses."""
 
+from __future__ import annotations
+
 import os
 import platform
 import sys
@@ -16,14 +18,14 @@ CGROUP = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
 
-def allowed():
+def allowed() -> int:
     """The smallest of: affinity mask, cgroup CPU quota, what SLURM or LSF allotted. At least 1."""
     limits = [len(os.sched_getaffinity(0)), quota()]
     limits += [int(os.environ[name]) for name in ALLOTMENT_VARIABLES if name in os.environ]
     return max(1, int(min(limits)))
 
 
-def quota():
+def quota() -> float:
     """The control group's CPU quota in cores, inf if none: version 2 first, then version 1.
 
     In version 2 each ancestor group has a quota, too: the smallest counts.
@@ -43,13 +45,13 @@ def quota():
         return float("inf")
 
 
-def own_cgroup():
+def own_cgroup() -> Path:
     """The folder of this process's control group, of version 2."""
     paths = [line[4:] for line in MEMBERSHIP.read_text().splitlines() if line.startswith("0::/")]
     return CGROUP / "".join(paths)
 
 
-def processor():
+def processor() -> str:
     """The name of the processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -57,7 +59,7 @@ def processor():
     return platform.machine()
 
 
-def set_thread_variables(threads):
+def set_thread_variables(threads: int) -> None:
     """Give every thread pool of this process, and of what it forks, that many threads.
 
     numpy and torch read the variables when they are imported.

@@ -1,5 +1,7 @@
 """What a run costs: seconds per phase, CPU time, memory, and how busy its cores were."""
 
+from __future__ import annotations
+
 import math
 import os
 import platform
@@ -7,8 +9,10 @@ import resource
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -29,28 +33,29 @@ class Clock:
         beat: called with each phase that is entered.
     """
 
-    def __init__(self, beat=lambda phase: None):
-        self.seconds = defaultdict(float)
-        self.phase = None
+    def __init__(self, beat: Callable[[str | None], None] = lambda phase: None) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.phase: str | None = None
+        self.since = 0.0
         self.beat = beat
 
-    def enter(self, phase):
+    def enter(self, phase: str | None) -> None:
         self.beat(phase)
         now = time.perf_counter()
         if self.phase is not None:
             self.seconds[self.phase] += now - self.since
         self.phase, self.since = phase, now
 
-    def stop(self):
+    def stop(self) -> None:
         self.enter(None)
 
-    def take(self):
+    def take(self) -> dict[str, float]:
         """The seconds per phase since the last call."""
         seconds, self.seconds = dict(self.seconds), defaultdict(float)
         return seconds
 
 
-def program_start(pid):
+def program_start(pid: int | str) -> float:
     """When the program of a process was called, in seconds since 1970, to a hundredth.
 
     With a warm start that is before the process existed.
@@ -58,7 +63,7 @@ def program_start(pid):
     return _process_start(os.environ.get(lifetime.CLIENT, pid))
 
 
-def _process_start(pid):
+def _process_start(pid: int | str) -> float:
     """When a process was started, in seconds since 1970, to a hundredth.
 
     psutil's create_time() adds the time of boot, which Linux tells in whole seconds only.
@@ -87,15 +92,15 @@ class Session:
     stopped: float = 0.0
 
     @property
-    def started(self):
+    def started(self) -> float:
         return self.trace[0][0]
 
     @property
-    def ended(self):
+    def ended(self) -> float:
         return self.trace[-1][0]
 
     @property
-    def cpu(self):
+    def cpu(self) -> float:
         return self.trace[-1][1]
 
 
@@ -114,18 +119,20 @@ class Watch(threading.Thread):
         others: CPU seconds that other processes used on these cores; None: not pinned.
     """
 
-    def __init__(self, file):
+    def __init__(self, file: str | Path) -> None:
         super().__init__(daemon=True)
         self.file = Path(file)
         self.sessions = _read_sessions(self.file)
         self.sessions.append(Session([(program_start("self"), 0.0)]))
         self.over = threading.Event()
         self.cores = self.others = None
-        self._of_dead, self._of_living = 0.0, {}  # seconds that processes have waited for cores
+        # Seconds that processes have waited for cores.
+        self._of_dead: float = 0.0
+        self._of_living: dict[int, float] = {}
         self._begun, self._memory_again = time.monotonic(), 0.0  # when memory is read again
         self._waited_before = 0.0
 
-    def run(self):
+    def run(self) -> None:
         session = self.sessions[-1]
         with self.file.open("a", buffering=1) as lines:
             lines.write(_line(len(self.sessions), session))
@@ -139,7 +146,7 @@ class Watch(threading.Thread):
         if self.cores:
             self.others = max(0.0, self._busy() - cpu_seconds() - before)
 
-    def _wait(self):
+    def _wait(self) -> bool:
         """Wait until the next sample is due, and note whether this process stood still meanwhile.
 
         Returns whether the run is over.
@@ -153,7 +160,7 @@ class Watch(threading.Thread):
         self._waited_before = waited
         return is_over
 
-    def sample(self):
+    def sample(self) -> None:
         me, session = psutil.Process(), self.sessions[-1]
         waited, cpu, processes = {}, cpu_seconds(), [me, *me.children(recursive=True)]
         for process in processes:
@@ -175,7 +182,7 @@ class Watch(threading.Thread):
             age = began - self._begun
             self._memory_again = began + min(took / SHARE_FOR_MEMORY, max(age, SAMPLING_INTERVAL))
 
-    def _busy(self):
+    def _busy(self) -> float:
         """Seconds for which the run's cores have worked since boot, for any process."""
         if not self.cores:
             return 0.0
@@ -187,21 +194,21 @@ class Watch(threading.Thread):
                 seconds += (user + nice + system + irq + soft_irq + stolen) * TICK
         return seconds
 
-    def finish(self):
+    def finish(self) -> None:
         """Stop sampling, with a last sample."""
         self.over.set()
         self.join()
 
 
-def _line(number, session):
+def _line(number: int, session: Session) -> str:
     time, cpu = session.trace[-1]
     costs = f"{session.waited:.3f} {session.peak_memory} {session.stopped:.3f}"
     return f"{number} {time:.3f} {cpu:.3f} {costs}\n"
 
 
-def _read_sessions(file):
+def _read_sessions(file: Path) -> list[Session]:
     """The sessions in a file; damaged lines are skipped."""
-    sessions = {}
+    sessions: dict[float, Session] = {}
     text = file.read_text(errors="replace") if file.exists() else ""
     for line in text.split("\n")[:-1]:
         try:
@@ -215,7 +222,7 @@ def _read_sessions(file):
     return list(sessions.values())
 
 
-def _memory(process):
+def _memory(process: Any) -> int:
     """The proportional set size of a process in bytes; 0: it has ended."""
     try:
         return process.memory_full_info().pss
@@ -223,7 +230,7 @@ def _memory(process):
         return 0
 
 
-def _waited(pid):
+def _waited(pid: int | str) -> float:
     """Seconds for which the threads of a process have waited in the queue of a core."""
     nanoseconds = 0
     for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
@@ -231,13 +238,13 @@ def _waited(pid):
     return nanoseconds / 1e9
 
 
-def cpu_seconds():
+def cpu_seconds() -> float:
     """User plus system time of this process and of its children that have ended."""
     usages = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def machine():
+def machine() -> dict[str, Any]:
     """The record of the machine on which this process runs: processor, cores, memory, system."""
     return {
         "host": platform.node(),

@@ -12,12 +12,15 @@ torchvision that does not match torch must not stop us. Hence two stand-ins:
   operators `nms` and `qnms`, which then do not exist. Declared here, they let the import pass.
 """
 
+from __future__ import annotations
+
 import gc
 import importlib.util
 import sys
 import types
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
 COMPILER = "torch._dynamo"
 
@@ -26,7 +29,7 @@ class _OnDemand:
     """An import hook: gives the real compiler to code that imports another part of it, and makes
     sure that torchvision can be imported."""
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.startswith(f"{COMPILER}.") and _is_stand_in():
             return PathFinder.find_spec(name, _real_compiler().__path__)
         if name == "torchvision":
@@ -34,24 +37,24 @@ class _OnDemand:
         return None
 
 
-def _is_stand_in():
+def _is_stand_in() -> bool:
     return "_stand_in" in vars(sys.modules[COMPILER])
 
 
-def _real_compiler():
+def _real_compiler() -> Any:
     """Import the compiler in place of its stand-in."""
     del sys.modules[f"{COMPILER}.utils"], sys.modules[COMPILER], sys.modules["torch"]._dynamo
     return importlib.import_module(COMPILER)
 
 
-def _attribute_of_compiler(name):
+def _attribute_of_compiler(name: str) -> Any:
     """What the stand-in lacks; dunder names are looked up by code that only inspects modules."""
     if name.startswith("__"):
         raise AttributeError(name)
     return getattr(_real_compiler() if _is_stand_in() else sys.modules[COMPILER], name)
 
 
-def import_torch():
+def import_torch() -> None:
     """Import torch without its compiler, if this process has not done it yet.
 
     The garbage collector is disabled meanwhile, which saves an eighth of the time, and ignores the
@@ -65,7 +68,7 @@ def import_torch():
     gc.enable()
 
 
-def _stand_in_for_the_compiler():
+def _stand_in_for_the_compiler() -> None:
     compiler = types.ModuleType(COMPILER)
     compiler.__path__ = []
     compiler.disable = lambda fn, recursive=True, **_: fn
@@ -83,14 +86,14 @@ def _stand_in_for_the_compiler():
     torch._dynamo = compiler
 
 
-def import_torchvision(submodule):
+def import_torchvision(submodule: str) -> Any:
     """The module `torchvision.<submodule>`, whichever build of torchvision is installed."""
     if not any(isinstance(hook, _OnDemand) for hook in sys.meta_path):
         sys.meta_path.insert(0, _OnDemand())  # where torch came in without import_torch()
     return importlib.import_module(f"torchvision.{submodule}")
 
 
-def _declare_operators_that_do_not_load():
+def _declare_operators_that_do_not_load() -> None:
     torch = importlib.import_module("torch")
     folder = Path(PathFinder.find_spec("torchvision").submodule_search_locations[0])
     try:

@@ -1,5 +1,7 @@
 """Cores of the machine, leased for one run: no two runs have the same at a time."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
@@ -7,6 +9,7 @@ import re
 import socket
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -20,9 +23,12 @@ OF_FIRST_NETWORK = Path("/proc/sys/net/core/dev_weight")
 # leaves no file behind, and every user of the machine sees it, but no other container (unix(7)).
 NAME = "allcores-core-{}"
 
+# Of a NUMA node the cores that are free, and those that are free in part, as lists of their cpus.
+Cores = tuple[list[list[int]], list[list[int]]]
+
 
 @contextlib.contextmanager
-def leased(count):
+def leased(count: int) -> Iterator[list[int] | None]:
     """Pin this process, and what it forks, to `count` cores that no other run has leased. A lease
     ends with the last of these processes, however it ends.
 
@@ -33,7 +39,9 @@ def leased(count):
         A job that has a number of cores from a batch system, but not which ones, takes idle ones.
     """
     before = os.sched_getaffinity(0)
-    chosen, locks, obstacle = None, [], _obstacle(before)
+    chosen: list[int] | None = None
+    locks: list[socket.socket] = []
+    obstacle = _obstacle(before)
     if not obstacle:
         is_exact = cores.allowed() == len(before)
         chosen = _take(count, before if is_exact else idle(before), locks)
@@ -48,7 +56,7 @@ def leased(count):
         _release(locks)
 
 
-def _take(count, allowed, locks):
+def _take(count: int, allowed: set[int], locks: list[socket.socket]) -> list[int] | None:
     """Choose and lock free cores, again if another run was faster; None: there are too few."""
     places = topology(allowed)
     while True:
@@ -61,7 +69,7 @@ def _take(count, allowed, locks):
         _release(locks)
 
 
-def idle(cpus, seconds=0.1):
+def idle(cpus: set[int], seconds: float = 0.1) -> set[int]:
     """The cpus that were idle for most of so many seconds."""
     before = _idle_seconds()
     time.sleep(seconds)
@@ -69,14 +77,14 @@ def idle(cpus, seconds=0.1):
     return {cpu for cpu in cpus & after.keys() if after[cpu] - before[cpu] > seconds / 2}
 
 
-def _idle_seconds():
+def _idle_seconds() -> dict[int, float]:
     """cpu -> for how long it has been idle since boot (proc_stat(5))."""
     lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
     ticks = os.sysconf("SC_CLK_TCK")
     return {int(line[0][3:]): int(line[4]) / ticks for line in lines if line[0][3:].isdigit()}
 
 
-def _obstacle(cpus):
+def _obstacle(cpus: set[int]) -> str:
     """Why runs on those cpus could not see each other's leases; "": they can."""
     if cores.quota() < len(cpus):
         return f"a quota of {cores.quota():g} cores does not say which"
@@ -87,12 +95,12 @@ def _obstacle(cpus):
     return ""
 
 
-def _leased_cores():
+def _leased_cores() -> set[int]:
     names = re.findall(NAME.format(r"(\d+)") + "$", SOCKETS.read_text(), re.MULTILINE)
     return set(map(int, names))
 
 
-def _lock(core, locks):
+def _lock(core: int, locks: list[socket.socket]) -> bool:
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     locks.append(lock)
     try:
@@ -104,29 +112,29 @@ def _lock(core, locks):
     return True
 
 
-def _release(locks):
+def _release(locks: list[socket.socket]) -> None:
     for lock in locks:
         lock.close()
     locks.clear()
 
 
-def topology(cpus):
+def topology(cpus: set[int]) -> dict[int, tuple[int, int]]:
     """cpu -> (NUMA node, core within the machine), as the kernel says."""
     return {cpu: (_node(cpu), _core(cpu)) for cpu in cpus}
 
 
-def _node(cpu):
+def _node(cpu: int) -> int:
     nodes = [int(link.name[4:]) for link in (SYSTEM / f"cpu{cpu}").glob("node[0-9]*")]
     return nodes[0] if nodes else 0
 
 
-def _core(cpu):
+def _core(cpu: int) -> int:
     """The core of a cpu, by the number of its first hardware thread."""
     file = SYSTEM / f"cpu{cpu}" / "topology" / "thread_siblings_list"
-    return int(re.match(r"\d+", file.read_text())[0]) if file.exists() else cpu
+    return int(re.split(r"\D", file.read_text())[0]) if file.exists() else cpu
 
 
-def choose(free, count, places):
+def choose(free: set[int], count: int, places: dict[int, tuple[int, int]]) -> list[int]:
     """A list of `count` of the free cpus, on one NUMA node if one has as many.
 
     Takes one hardware thread of each completely free core if there are enough of these, else all
@@ -136,7 +144,7 @@ def choose(free, count, places):
         free: numbers of the free cpus.
         places: what topology() gave for these and those in use.
     """
-    nodes = defaultdict(lambda: defaultdict(list))
+    nodes: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for cpu in sorted(free):
         node, core = places[cpu]
         nodes[node][core].append(cpu)
@@ -147,20 +155,20 @@ def choose(free, count, places):
         partial = [cpus for cpus in cpus_of.values() if cpus not in complete]
         by_node.append((complete, partial))
 
-    def room(node):
-        return sum(map(len, chain(*node)))
+    def room(node: Cores) -> int:
+        return sum(len(cpus) for cpus in chain(*node))
 
-    fitting = [node for node in by_node if room(node) >= count]
+    fitting = [each for each in by_node if room(each) >= count]
     if fitting:
-        best = min(fitting, key=lambda node: (len(node[0]) < count, room(node)))
+        best = min(fitting, key=lambda each: (len(each[0]) < count, room(each)))
         return _within(best, count)
-    chosen = []
-    for node in sorted(by_node, key=room, reverse=True):
-        chosen += _within(node, count - len(chosen))
+    chosen: list[int] = []
+    for each in sorted(by_node, key=room, reverse=True):
+        chosen += _within(each, count - len(chosen))
     return chosen
 
 
-def _within(node, count):
+def _within(node: Cores, count: int) -> list[int]:
     complete, partial = node
     if count <= len(complete):
         return [core[0] for core in complete[:count]]

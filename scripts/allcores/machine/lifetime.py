@@ -1,5 +1,7 @@
 """Processes that end with the one that called them."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import gc
@@ -7,13 +9,14 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 # The environment variable with the id of the client process, on whose behalf this one was forked.
 CLIENT = "ALLCORES_CLIENT"
 
 
-def die_with_parent(parent=None, number=signal.SIGKILL):
+def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
     """Have the kernel end this process when its parent dies, even of SIGKILL (Linux prctl(2)).
 
     Args:
@@ -27,7 +30,7 @@ def die_with_parent(parent=None, number=signal.SIGKILL):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def die_with_caller(arguments, number=signal.SIGKILL):
+def die_with_caller(arguments: list[str], number: int = signal.SIGKILL) -> None:
     """die_with_parent(), if the arguments of a program hold --die-with-parent and a process id,
     which are then removed.
 
@@ -39,14 +42,14 @@ def die_with_caller(arguments, number=signal.SIGKILL):
         del arguments[flag : flag + 2]
 
 
-def signals_to_stop():
+def signals_to_stop() -> list[signal.Signals]:
     """The signals that ask a program to save and end. SIGHUP, from a terminal that was closed, is
     one of them unless it is ignored, as under nohup."""
     hang_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hang_up]
 
 
-def how_it_ended(status):
+def how_it_ended(status: int) -> str:
     """How a process has ended, by its exit status as multiprocessing and subprocess give it."""
     if status >= 0:
         return f"ended with status {status}"
@@ -55,19 +58,19 @@ def how_it_ended(status):
     return f"was killed by {name}{memory}"
 
 
-def ignore_requests_to_stop():
+def ignore_requests_to_stop() -> None:
     """From now on, the signals that ask a program to end do nothing."""
     for number in (*signals_to_stop(), signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 
-def adopt_orphans():
+def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends (prctl(2)): a model may start
     processes that outlive the rank that started them."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_descendants():
+def end_descendants() -> None:
     """Kill all descendants of this process, which has adopted orphans, and wait for them."""
     while children := _children():
         for child in children:
@@ -78,19 +81,19 @@ def end_descendants():
                 os.waitpid(child, 0)
 
 
-def _children():
+def _children() -> list[int]:
     """Process ids of this process's children, whichever of its threads forked them (proc(5))."""
-    children = []
+    children: list[int] = []
     for file in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
             children += map(int, file.read_text().split())
     return children
 
 
-def end_processes_of_joblib():
+def end_processes_of_joblib() -> None:
     """End the processes that joblib has started from this one, if any, in good order: they have
     semaphores in /dev/shm, which are removed with the objects that stand for them."""
-    loky = sys.modules.get("joblib.externals.loky.reusable_executor")
+    loky: Any = sys.modules.get("joblib.externals.loky.reusable_executor")
     if loky is not None and loky._executor is not None:
         loky._executor.shutdown(wait=True)
         loky._executor = None

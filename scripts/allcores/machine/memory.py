@@ -1,6 +1,9 @@
 """How much memory this process, and what it starts, may use."""
 
+from __future__ import annotations
+
 import os
+from pathlib import Path
 
 import psutil
 
@@ -12,7 +15,7 @@ VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
-def free_mb():
+def free_mb() -> int:
     """Megabytes that the machine has free, or the control group of this process if that is less."""
     free = psutil.virtual_memory().available
     groups = [(group, VERSION_2) for group in _with_parents(cores.own_cgroup(), cores.CGROUP)]
@@ -26,7 +29,7 @@ def free_mb():
     return max(1, min(free // 1_000_000, allotted) if allotted else free // 1_000_000)
 
 
-def _of_slurm():
+def _of_slurm() -> int:
     """Megabytes that SLURM gives this job on a node; 0: it is no job, or has all of the node's."""
     of_node, of_core, count = (
         int(os.environ.get(f"SLURM_{name}", 0))
@@ -35,11 +38,11 @@ def _of_slurm():
     return of_node or of_core * count
 
 
-def _with_parents(group, root):
+def _with_parents(group: Path, root: Path) -> list[Path]:
     return [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
 
 
-def _of_version_1():
+def _of_version_1() -> tuple[Path, Path]:
     """(folder of this process's memory group of version 1, root folder of all such groups).
 
     In a container the process's group may be mounted as the root.
@@ -52,7 +55,7 @@ def _of_version_1():
     return (root / place if (root / place).is_dir() else root), root
 
 
-def _reclaimable(group, name):
+def _reclaimable(group: Path, name: str) -> int:
     """Bytes of a control group that only cache files: the line `name` of memory.stat."""
     lines = (group / "memory.stat").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))

@@ -1,5 +1,7 @@
 """A barrier for the processes of one machine."""
 
+from __future__ import annotations
+
 import mmap
 import os
 import select
@@ -28,7 +30,7 @@ class Barrier:
         timeout: seconds after which wait() raises an error.
     """
 
-    def __init__(self, parties, spin, timeout):
+    def __init__(self, parties: int, spin: float, timeout: float) -> None:
         self.parties, self.spin, self.timeout = parties, spin, timeout
         self.distances = [1 << k for k in range((parties - 1).bit_length())]
         flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
@@ -36,7 +38,7 @@ class Barrier:
         # How often each rank has called wait(), to say who is missing.
         self.arrivals = memoryview(mmap.mmap(-1, 8 * parties)).cast("q")
 
-    def wait(self, rank):
+    def wait(self, rank: int) -> None:
         """Arrive as `rank` and wait for the others.
 
         Raises:
@@ -53,7 +55,7 @@ class Barrier:
                     f"waited {self.timeout} s for rank {', '.join(missing)}, which did not come"
                 )
 
-    def _poll(self, signal):
+    def _poll(self, signal: int) -> bool:
         end = time.monotonic() + self.spin
         while not _take(signal):
             if time.monotonic() > end:
@@ -61,18 +63,18 @@ class Barrier:
             os.sched_yield()
         return True
 
-    def _sleep(self, signal):
+    def _sleep(self, signal: int) -> bool:
         poll = select.poll()
         poll.register(signal, select.POLLIN)
         return bool(poll.poll(1000 * self.timeout)) and _take(signal)
 
-    def close(self):
+    def close(self) -> None:
         """Close the eventfds."""
         for signal in chain(*self.signals):
             os.close(signal)
 
 
-def _take(signal):
+def _take(signal: int) -> bool:
     """Take a signal back; returns whether it had been raised."""
     try:
         os.eventfd_read(signal)

@@ -1,7 +1,15 @@
 """Tensors of several ranks, combined element by element, for the backend `shm`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 ReduceOp = dist.ReduceOp.RedOpType
 COMBINE = {
@@ -20,7 +28,7 @@ FLOATS = (torch.float32, torch.float64, *ROUNDED)
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
-def is_combined_here(tensors, operation):
+def is_combined_here(tensors: list[Tensor], operation: Any) -> bool:
     """Whether tensors of a kind are combined here; gloo has, or refuses, the others.
 
     Args:
@@ -32,7 +40,7 @@ def is_combined_here(tensors, operation):
     return tensor.dtype in INTEGERS or (tensor.dtype in FLOATS and kind not in OF_BITS)
 
 
-def is_moved_here(tensor):
+def is_moved_here(tensor: Tensor) -> bool:
     """Whether the numbers of a tensor lie in memory as they are: not those of a sparse or quantized
     one, of one whose conjugate or negative is taken when it is read, or of one without memory."""
     return (
@@ -42,7 +50,7 @@ def is_moved_here(tensor):
     )
 
 
-def combine(rows, total, operation, size=None):
+def combine(rows: Any, total: Any, operation: Any, size: int | None = None) -> None:
     """Combine rows into a total that holds the first; always in this order, for the same bits every
     time.
 
@@ -59,6 +67,6 @@ def combine(rows, total, operation, size=None):
         total.copy_(exact)
 
 
-def divide(total, count):
+def divide(total: Any, count: int) -> None:
     """Make a mean of a sum; a mean of integers loses its fraction, as NCCL's does."""
     total.div_(count, rounding_mode="trunc" if total.dtype in INTEGERS else None)

@@ -1,5 +1,7 @@
 """Memory, a barrier and the sight of each other for processes of one machine, however started."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import mmap
@@ -10,13 +12,19 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch.futures import Future
 
 from allcores.parallel.barrier import Barrier
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 # Bytes of a block per rank: two of every rank stay in a processor's cache.
 BLOCK = 1 << 20
@@ -27,7 +35,7 @@ LEFT = -1  # instead of the number of a process that has destroyed its group
 CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 
 
-def machine():
+def machine() -> str:
     """A text that processes have in common if they can share memory as an Exchange does: one kernel
     and one namespace of sockets, and of processes, whose numbers say who has ended."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -35,10 +43,10 @@ def machine():
     return f"{socket.gethostname()} {boot} {spaces} {os.getuid()}"
 
 
-def machines(store, rank, size):
+def machines(store: Any, rank: int, size: int) -> list[list[int]]:
     """The ranks on each machine, [[rank, ...], ...], by their first ones."""
     store.set(f"machine of rank {rank}", machine())
-    ranks = {}
+    ranks: dict[Any, list[int]] = {}
     for other in range(size):
         ranks.setdefault(store.get(f"machine of rank {other}"), []).append(other)
     return list(ranks.values())
@@ -72,7 +80,7 @@ class Exchange:
         LostRankError: the other ranks did not come in time.
     """
 
-    def __init__(self, store, ranks, rank, timeout):
+    def __init__(self, store: Any, ranks: Any, rank: int, timeout: float) -> None:
         self.ranks, self.place, self.timeout = ranks, ranks.index(rank), timeout
         self.process, self.step, self.is_within = os.getpid(), 0, False
         self.lock = threading.RLock()  # one thread at a time makes a collective
@@ -81,14 +89,14 @@ class Exchange:
         with contextlib.ExitStack() as open_files:
             memory, *signals = self._descriptors(store, header + 2 * BLOCK * count)
             open_files.callback(os.close, memory)
-            self.memory = mmap.mmap(memory, 0)
+            self.memory: Any = mmap.mmap(memory, 0)
         words = memoryview(self.memory)[:header].cast("q")
-        self.processes = words[:count]
+        self.processes: Any = words[:count]
         self.processes[self.place] = self.process
         arrivals = words[count : 2 * count]
-        self.failed = words[2 * count : 2 * count + 1]
+        self.failed: Any = words[2 * count : 2 * count + 1]
         described = LINE * (2 * count // 8 + 2)
-        self.described = [
+        self.described: Any = [
             [memoryview(self.memory)[start : start + LINE].cast("q") for start in of_step]
             for of_step in (
                 range(described + LINE * count * k, described + LINE * count * (k + 1), LINE)
@@ -96,15 +104,15 @@ class Exchange:
             )
         ]
         with torch.inference_mode(mode=False):  # so that they can be used outside of it, too
-            self.blocks = torch.frombuffer(self.memory, dtype=torch.uint8, offset=header)
+            self.blocks: Any = torch.frombuffer(self.memory, dtype=torch.uint8, offset=header)
             self.blocks = self.blocks.view(2, count, BLOCK)
-        self.views = {}  # dtype -> its view of blocks
+        self.views: dict[torch.dtype, Tensor] = {}  # dtype -> its view of blocks
         spin = SPIN if count <= len(os.sched_getaffinity(0)) else 0
-        self.barrier = WatchedBarrier(self, spin, timeout, signals, arrivals)
+        self.barrier: Any = WatchedBarrier(self, spin, timeout, signals, arrivals)
         self.barrier.wait(self.place)  # every rank has said which process it is
         self.barrier.watch([*self.processes])
 
-    def _descriptors(self, store, size):
+    def _descriptors(self, store: Any, size: int) -> list[int]:
         """The shared file, then the signals that this rank raises and awaits in each round."""
         if self.place > 0:
             return self._received(store.get("socket").decode())
@@ -120,13 +128,13 @@ class Exchange:
         return [memory, *own]
 
     @staticmethod
-    def _signal(open_files):
+    def _signal(open_files: Any) -> int:
         flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
         signal = os.eventfd(0, flags)
         open_files.callback(os.close, signal)
         return signal
 
-    def _hand_out(self, store, memory, signals):
+    def _hand_out(self, store: Any, memory: Any, signals: Any) -> None:
         name = f"allcores-{secrets.token_hex(16)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.settimeout(self.timeout)
@@ -150,7 +158,7 @@ class Exchange:
                     socket.send_fds(other, [b"."], [memory, *of_rank(signals, place)])
                     waiting.discard(place)
 
-    def _received(self, name):
+    def _received(self, name: str) -> list[int]:
         count = 1 + 2 * len(distances(len(self.ranks)))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
             first.settimeout(self.timeout)
@@ -164,11 +172,11 @@ class Exchange:
             raise LostRankError(self._missing([0]))
         return descriptors
 
-    def _missing(self, places):
+    def _missing(self, places: Any) -> Any:
         names = ", ".join(str(self.ranks[place]) for place in sorted(places))
         return f"rank {names} has not joined the group within {self.timeout:g} s"
 
-    def begin(self, *description):
+    def begin(self, *description: Any) -> None:
         """Begin a collective, after whose first meet() all ranks must have described the same.
 
         Args:
@@ -182,12 +190,12 @@ class Exchange:
         for position, number in enumerate(description):
             words[position] = number
 
-    def end(self):
+    def end(self) -> None:
         """End what begin() began: this rank has read what the others have written."""
         self.step += 1
         self.is_within = False
 
-    def check(self):
+    def check(self) -> None:
         """Raise an error if this process or the group can make no collective."""
         self._check_member()
         if self.failed[0]:
@@ -195,11 +203,11 @@ class Exchange:
                 "the group cannot go on: a collective of this or another rank was given up"
             )
 
-    def give_up(self):
+    def give_up(self) -> None:
         """Have no rank make a collective any more."""
         self.failed[0] = 1
 
-    def _check_member(self):
+    def _check_member(self) -> None:
         if os.getpid() != self.process:
             raise RuntimeError(
                 "this process was forked from one that has joined a group of the backend shm; "
@@ -208,7 +216,7 @@ class Exchange:
         if self.barrier is None:
             raise RuntimeError("the process group was destroyed")
 
-    def rows(self, dtype):
+    def rows(self, dtype: torch.dtype) -> Any:
         """The block of this step: (ranks, elements) of a dtype, a row of each rank.
 
         Raises:
@@ -221,17 +229,17 @@ class Exchange:
                 self.views[dtype] = self.blocks.view(dtype)
         return self.views[dtype][self.step % 2]
 
-    def meet(self):
+    def meet(self) -> None:
         """Wait until every rank has written what it has in this step."""
         self.barrier.wait(self.place)
 
-    def differing(self):
+    def differing(self) -> int | None:
         """Place of a rank that has described another collective than this one; None: all agree."""
         described = self.described[self.step % 2]
         own = described[self.place]
         return next((place for place, other in enumerate(described) if other != own), None)
 
-    def close(self):
+    def close(self) -> None:
         """Let the signals go, and the memory with its last view."""
         if self.barrier:
             if os.getpid() == self.process:
@@ -251,11 +259,14 @@ class WatchedBarrier(Barrier):
         signals: those that this rank raises, then those that it awaits, in each round.
     """
 
-    def __init__(self, exchange, spin, timeout, signals, arrivals):
+    def __init__(
+        self, exchange: Exchange, spin: float, timeout: float, signals: Any, arrivals: Any
+    ) -> None:
         self.parties, self.spin, self.timeout = len(exchange.ranks), spin, timeout
-        self.exchange, self.arrivals = exchange, arrivals
+        self.exchange: Any = exchange
+        self.arrivals: Any = arrivals
         self.distances = distances(self.parties)
-        self.signals = [
+        self.signals: Any = [
             {(exchange.place + distance) % self.parties: raised, exchange.place: awaited}
             for distance, raised, awaited in zip(
                 self.distances, signals[::2], signals[1::2], strict=True
@@ -265,9 +276,10 @@ class WatchedBarrier(Barrier):
             of_round[exchange.place]: (exchange.place - distance) % self.parties
             for distance, of_round in zip(self.distances, self.signals, strict=True)
         }
-        self.descriptors, self.processes = signals, {}  # place -> descriptor of its process
+        self.descriptors = signals
+        self.processes: dict[int, int] = {}  # place -> descriptor of its process
 
-    def watch(self, processes):
+    def watch(self, processes: Any) -> None:
         """Note the others' processes, as far as they can be seen from here."""
         for place, process in enumerate(processes):
             if place != self.exchange.place:
@@ -275,7 +287,7 @@ class WatchedBarrier(Barrier):
                 with contextlib.suppress(OSError):
                     self.processes[place] = os.pidfd_open(process)
 
-    def _sleep(self, signal):
+    def _sleep(self, signal: int) -> bool:
         end = time.monotonic() + self.timeout
         poll = select.poll()
         poll.register(signal, select.POLLIN)
@@ -292,12 +304,12 @@ class WatchedBarrier(Barrier):
         os.eventfd_read(signal)
         return True
 
-    def _missing(self):
+    def _missing(self) -> Any:
         """Places of the ranks that have not come."""
         count = self.arrivals[self.exchange.place]
         return {place for place in range(self.parties) if self.arrivals[place] < count}
 
-    def _dead(self):
+    def _dead(self) -> set[int]:
         poll = select.poll()  # select() refuses descriptors from 1,024
         for process in self.processes.values():
             poll.register(process, select.POLLIN)
@@ -307,27 +319,27 @@ class WatchedBarrier(Barrier):
         }
         return have_left | {place for place, file in self.processes.items() if file in ended}
 
-    def _names(self, places):
+    def _names(self, places: Any) -> str:
         return ", ".join(str(self.exchange.ranks[place]) for place in sorted(places))
 
-    def _give_up(self, why):
+    def _give_up(self, why: str) -> None:
         """Tell those that wait for this rank, too."""
         self.exchange.give_up()
         raise LostRankError(why)
 
-    def close(self):
+    def close(self) -> None:
         for descriptor in (*self.descriptors, *self.processes.values()):
             os.close(descriptor)
         self.descriptors, self.processes = [], {}
         self.exchange = self.arrivals = None
 
 
-def distances(parties):
+def distances(parties: int) -> list[int]:
     """How far on the rank is that each rank signals in a round of the barrier."""
     return [1 << k for k in range((parties - 1).bit_length())]
 
 
-def of_rank(signals, place):
+def of_rank(signals: Any, place: int) -> list[int]:
     """The signals, by round and rank, that the rank at a place raises and awaits, in turn."""
     steps = distances(len(signals[0])) if signals else []
     pairs = zip(steps, signals, strict=True)
@@ -339,7 +351,7 @@ def of_rank(signals, place):
 
 
 @contextlib.contextmanager
-def flattened(tensor, writes, dtype=None):
+def flattened(tensor: Tensor, writes: bool, dtype: torch.dtype | None = None) -> Iterator[Any]:
     """A tensor as a vector, in the bytes of another dtype if one is given.
 
     Args:
@@ -354,16 +366,16 @@ def flattened(tensor, writes, dtype=None):
         tensor.copy_(vector.view(tensor.shape))
 
 
-def parts_of(vector, length):
+def parts_of(vector: Tensor, length: int) -> Any:
     """A vector in parts of a length; of an empty one, one part, for which ranks meet, too."""
     return vector.split(length) if len(vector) else [vector]
 
 
-def one_thread(collective):
+def one_thread(collective: Callable[..., Any]) -> Callable[..., Any]:
     """A collective that one thread of a process makes at a time."""
 
     @functools.wraps(collective)
-    def alone(self, *arguments, **named):
+    def alone(self: Any, *arguments: Any, **named: Any) -> Any:
         with self.exchange.lock:
             return collective(self, *arguments, **named)
 
@@ -373,18 +385,19 @@ def one_thread(collective):
 class Done(dist.Work):
     """What a collective returns, which has ended by then."""
 
-    def __init__(self, result):
+    def __init__(self, result: Any) -> None:
         super().__init__()
-        self.values, self.future = result, Future()
+        self.values = result
+        self.future: Future[Any] = Future()
         self.future.set_result(result)
 
-    def wait(self, timeout=None):
+    def wait(self, timeout: Any = None) -> bool:
         return True
 
     is_completed = is_success = wait
 
-    def result(self):
+    def result(self) -> Any:
         return self.values
 
-    def get_future(self):
+    def get_future(self) -> Any:
         return self.future

@@ -1,6 +1,9 @@
 """How a run of several processes fails."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 
 class RankFailedError(Exception):
@@ -15,11 +18,11 @@ class DivergedError(Exception):
         lr: learning rate of that step; without one, at the beginning of the epoch.
     """
 
-    def __init__(self, epoch, step, lr):
+    def __init__(self, epoch: int, step: int | None, lr: float) -> None:
         super().__init__(epoch, step, lr)
         self.epoch, self.step, self.lr = epoch, step, lr
 
-    def __str__(self):
+    def __str__(self) -> str:
         step = "" if self.step is None else f", step {self.step}"
         return f"the loss is not finite in epoch {self.epoch}{step}, learning rate {self.lr:.3g}"
 
@@ -27,12 +30,12 @@ class DivergedError(Exception):
 ERRORS = {error.__name__: error for error in (RankFailedError, DivergedError)}
 
 
-def to_plain(error):
+def to_plain(error: BaseException) -> tuple[str, tuple[Any, ...]]:
     """One of the ERRORS, as plain values."""
     return type(error).__name__, error.args
 
 
-def from_plain(name, values):
+def from_plain(name: str, values: Any) -> Any:
     """The error that to_plain() gave."""
     return ERRORS[name](*values)
 
@@ -66,10 +69,10 @@ class Failure:
     weight: int
     when: float
 
-    def plain(self):
+    def plain(self) -> tuple[Any, ...]:
         """The same in values that JSON can hold."""
         return to_plain(self.error), self.weight, self.when
 
     @classmethod
-    def from_plain(cls, error, weight, when):
+    def from_plain(cls, error: tuple[str, Any], weight: int, when: float) -> Failure:
         return cls(from_plain(*error), weight, when)

@@ -1,8 +1,16 @@
 """A model as one vector of weights and one of gradients."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
 
 # Bytes of a cache line. MKL and oneDNN choose by the address of a tensor in which order they add,
 # so a parameter has to begin at a line, as a separate tensor would: then it gives the same bits.
@@ -32,7 +40,12 @@ class Flat:
         ValueError: the parameters have several dtypes, or two lie in one memory.
     """
 
-    def __init__(self, model, weights=torch.zeros, gradient=torch.zeros):
+    def __init__(
+        self,
+        model: nn.Module,
+        weights: Callable[..., Tensor] = torch.zeros,
+        gradient: Callable[..., Tensor] = torch.zeros,
+    ) -> None:
         self.parameters = [value for value in model.parameters() if value.requires_grad]
         addresses = [value.data_ptr() for value in self.parameters if value.numel()]
         if len(set(addresses)) < len(addresses):
@@ -57,7 +70,7 @@ class Flat:
             parameter.grad = self.gradients[parameter] = self.gradient[where].as_strided(*like)
         self.parts = [part for _, part in self.cut(slice(0, length), self.gradient)]
 
-    def collect(self):
+    def collect(self) -> None:
         """Have in the vector what each parameter has as its gradient: where zero_grad() has taken
         it away, autograd has made another one, or none, which counts as zero."""
         for parameter, part in self.gradients.items():
@@ -67,7 +80,7 @@ class Flat:
                 part.copy_(parameter.grad.detach())
             parameter.grad = part
 
-    def cut(self, where, gradient):
+    def cut(self, where: Any, gradient: Tensor) -> list[Any]:
         """A slice of the vectors as parameters for an optimizer, cut where the model's begin.
 
         torch's fused optimizers round the last elements of a tensor, too few for a vector register,
@@ -94,12 +107,12 @@ class Flat:
         return list(zip(cuts, parts, strict=True))
 
 
-def split(vector, count):
+def split(vector: Tensor, count: int) -> list[Tensor]:
     """Cut a vector of whole cache lines into `count` views of whole lines, almost equally long."""
     return [vector[where] for where in places(vector, count)]
 
 
-def places(vector, count):
+def places(vector: Tensor, count: int) -> list[slice]:
     """The slices that split() gives."""
     line = LINE // vector.element_size()
     lines, rest = divmod(len(vector) // line, count)

@@ -1,5 +1,7 @@
 """The ranks of a run: how they are forked, watched and ended."""
 
+from __future__ import annotations
+
 import math
 import os
 import resource
@@ -7,8 +9,10 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from functools import partial
 from multiprocessing import get_context
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -33,16 +37,16 @@ LONGEST_CAUSE = 20_000
 
 
 def run_ranks(
-    target,
-    workers,
-    servers,
-    threads,
-    once_forked=None,
-    pins=None,
-    timeout=math.inf,
-    save_every=None,
-    nodes=None,
-):
+    target: Callable[[World], Any],
+    workers: int,
+    servers: int,
+    threads: int,
+    once_forked: Callable[[], None] | None = None,
+    pins: list[int] | None = None,
+    timeout: float = math.inf,
+    save_every: float | None = None,
+    nodes: Nodes | None = None,
+) -> list[Any]:
     """Run target(world) on every rank, each in a process forked from this one.
 
     Forking after `import torch` but before any tensor work costs milliseconds where a fresh
@@ -111,7 +115,7 @@ def run_ranks(
         rendezvous.close()
 
 
-def ranks_of(nodes, workers, servers):
+def ranks_of(nodes: Nodes, workers: int, servers: int) -> list[int]:
     """The ranks of this node, workers first: equally many on each node, the servers in turn."""
     workers_on_node = workers // nodes.count
     first = nodes.node * workers_on_node
@@ -119,13 +123,15 @@ def ranks_of(nodes, workers, servers):
     return [*range(first, first + workers_on_node), *servers_on_node]
 
 
-def _allow_many_files():
+def _allow_many_files() -> None:
     """Let this process open as many files as it may: W workers need W - 1 connections each."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _fork(target, world, rendezvous, nodes):
+def _fork(
+    target: Callable[[World], Any], world: World, rendezvous: Any, nodes: Nodes
+) -> tuple[Any, Any]:
     """Fork the process of a rank; returns it and the pipe on which it reports how it ended."""
     fork = get_context("fork")
     report, child_end = fork.Pipe(duplex=False)
@@ -135,7 +141,9 @@ def _fork(target, world, rendezvous, nodes):
     return process, report
 
 
-def _run_rank(target, world, rendezvous, report, nodes):
+def _run_rank(
+    target: Callable[[World], Any], world: World, rendezvous: Any, report: Any, nodes: Nodes
+) -> None:
     """Run target(world) in the process of a rank, and report how it ended."""
     die_with_parent()
     nodes.close()  # its connections are for the launcher only
@@ -159,7 +167,7 @@ def _run_rank(target, world, rendezvous, report, nodes):
         _fail(report, traceback.format_exc())
 
 
-def _fail(report, cause):
+def _fail(report: Any, cause: str | DivergedError) -> None:
     if isinstance(cause, str) and len(cause) > LONGEST_CAUSE:
         half = LONGEST_CAUSE // 2
         cause = f"{cause[:half]}\n[...]\n{cause[-half:]}"
@@ -167,7 +175,7 @@ def _fail(report, cause):
     _leave(1)
 
 
-def _leave(status):
+def _leave(status: int) -> None:
     """End this process at once: an orderly end could wait for other ranks, or for a thread that the
     model has started."""
     sys.stdout.flush()

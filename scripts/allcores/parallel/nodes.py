@@ -10,6 +10,8 @@ torch's TCPStore cannot take the place of these connections: while node 0 hangs,
 return, whatever their timeout.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import platform
@@ -19,6 +21,7 @@ import time
 from dataclasses import dataclass, field
 from multiprocessing import connection
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -50,10 +53,10 @@ class Link:
     is_done: bool = False
 
     @property
-    def title(self):
+    def title(self) -> str:
         return f"node {self.node} ({self.host})"
 
-    def send(self, kind, value=None):
+    def send(self, kind: int, value: Any = None) -> None:
         """Send a message.
 
         Raises:
@@ -64,7 +67,7 @@ class Link:
         except OSError:
             raise self._gone() from None
 
-    def receive(self):
+    def receive(self) -> tuple[str, Any]:
         """The next message: (kind, value).
 
         Raises:
@@ -77,14 +80,14 @@ class Link:
         self.unheard = 0.0
         return kind, value
 
-    def wait_for(self, awaited):
+    def wait_for(self, awaited: str) -> Any:
         """The value of the next message of that kind; others before it are skipped."""
         while True:
             kind, value = self.receive()
             if kind == awaited:
                 return value
 
-    def _gone(self):
+    def _gone(self) -> RankFailedError:
         return RankFailedError(f"{self.title} is gone: its launcher has ended")
 
 
@@ -105,11 +108,11 @@ class Nodes:
     address: str = ""
 
     @property
-    def interface(self):
+    def interface(self) -> str | None:
         """The network interface that has the address."""
         return next(name for name, addresses in _addresses().items() if self.address in addresses)
 
-    def share(self, value=None):
+    def share(self, value: Any = None) -> Any:
         """The `value` of node 0, as JSON gives it back, on every node.
 
         Raises:
@@ -121,7 +124,7 @@ class Nodes:
             link.send("shared", value)
         return value
 
-    def collect(self, value):
+    def collect(self, value: Any) -> Any:
         """On node 0 the `value` of every node, in their order; None on the others.
 
         Raises:
@@ -132,18 +135,18 @@ class Nodes:
             return None
         return [value, *(link.wait_for("collected") for link in self.links)]
 
-    def __enter__(self):
+    def __enter__(self) -> Nodes:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def close(self):
+    def close(self) -> None:
         for link in self.links:
             link.connection.close()
 
 
-def meet(count, node, file, seconds=JOINING):
+def meet(count: int, node: int, file: Any, seconds: float = JOINING) -> Nodes:
     """Find the launchers of the other nodes; returns the Nodes.
 
     They reach each other by the network interface that the variable GLOO_SOCKET_IFNAME names, as
@@ -167,10 +170,11 @@ def meet(count, node, file, seconds=JOINING):
     return _call(count, node, file, interface, deadline)
 
 
-def _receive_all(count, file, addresses, deadline):
+def _receive_all(count: int, file: Any, addresses: list[str], deadline: float) -> Nodes:
     """On node 0: publish its addresses and wait for the others."""
     token = secrets.token_hex(16)
-    links, address = {}, None
+    links: dict[int, Link] = {}
+    address: str | None = None
     # If no interface is chosen, it is not known yet at which address the others reach node 0.
     place = addresses[0] if len(addresses) == 1 else ""
     with socket.create_server((place, 0), backlog=count) as listener:
@@ -192,10 +196,10 @@ def _receive_all(count, file, addresses, deadline):
             ) from None
         finally:
             file.unlink(missing_ok=True)
-    return Nodes(count, 0, [links[node] for node in sorted(links)], address)
+    return Nodes(count, 0, [links[node] for node in sorted(links)], address or "")
 
 
-def _publish(content, file):
+def _publish(content: Any, file: Any) -> None:
     """Write a file that no other user may read, atomically."""
     part = file.with_stem(f"{file.stem}-part")
     part.unlink(missing_ok=True)
@@ -204,7 +208,7 @@ def _publish(content, file):
     part.replace(file)
 
 
-def _call(count, node, file, interface, deadline):
+def _call(count: int, node: int, file: Any, interface: str | None, deadline: float) -> Nodes:
     """On another node: look for node 0 until it is found."""
     problem = f"there is no {file}"
     source = (_own_addresses(interface)[0], 0) if interface is not None else None
@@ -225,7 +229,7 @@ def _call(count, node, file, interface, deadline):
     raise RankFailedError(f"node {node} ({platform.node()}) did not find node 0: {problem}")
 
 
-def _read_published(file):
+def _read_published(file: Any) -> list[Any]:
     """(address, port, token) of each address in the file; [] while there is none to be read."""
     try:
         content = json.loads(file.read_text())
@@ -235,7 +239,7 @@ def _read_published(file):
         return []
 
 
-def _greet(caller, token, node):
+def _greet(caller: socket.socket, token: str, node: int) -> Link | None:
     """The Link to the other end of a socket; None: it does not say the token in time.
 
     Args:
@@ -259,7 +263,7 @@ def _greet(caller, token, node):
         return None
 
 
-def _own_addresses(interface):
+def _own_addresses(interface: str | None) -> list[str]:
     """The addresses of this node, loopback ones last; only those of an interface, unless None."""
     by_interface = _addresses()
     if interface is not None and not by_interface.get(interface):
@@ -271,7 +275,7 @@ def _own_addresses(interface):
     return sorted(addresses, key=lambda address: address.startswith(LOOPBACK))
 
 
-def _addresses():
+def _addresses() -> dict[str, list[str]]:
     """Network interface -> its IPv4 addresses, of those that are up and have one."""
     up = psutil.net_if_stats()
     by_name = {

@@ -6,6 +6,8 @@ step waits until it is known how far the furthest has come, and all go on to the
 While no pause is asked for, a step costs a worker one number written and one read.
 """
 
+from __future__ import annotations
+
 import mmap
 import time
 
@@ -24,14 +26,14 @@ class Pause:
         workers: how many there are on this node; each is known by its rank there.
     """
 
-    def __init__(self, workers):
+    def __init__(self, workers: int) -> None:
         self.memory = memoryview(mmap.mmap(-1, 8 * (WORKERS + 2 * workers))).cast("q")
         # Per worker: the steps that it has ended, and how many pauses it has been through.
         self.ended = self.memory[WORKERS : WORKERS + workers]
         self.passed = self.memory[WORKERS + workers :]
         self.saved()
 
-    def due(self, rank, step):
+    def due(self, rank: int, step: int) -> bool:
         """Called by a worker after each step: whether to save now, as all others will.
 
         Args:
@@ -46,27 +48,27 @@ class Pause:
             time.sleep(POLL)
         return step >= self.memory[STEP]  # later, if none had ended a step when asked
 
-    def over(self, rank):
+    def over(self, rank: int) -> bool:
         """Called by a worker when all have saved; returns whether to stop."""
         stop = bool(self.memory[STOP])
         # Once all have been through this one, another may be asked for.
         self.passed[rank] = self.memory[ASKED]
         return stop
 
-    def saved(self):
+    def saved(self) -> None:
         """Note that a checkpoint has been written."""
         self.memory[SAVED] = time.monotonic_ns()
 
     @property
-    def age(self):
+    def age(self) -> float:
         """Seconds since the last checkpoint."""
         return (time.monotonic_ns() - self.memory[SAVED]) / 1e9
 
     @property
-    def is_going_on(self):
+    def is_going_on(self) -> bool:
         return any(passed != self.memory[ASKED] for passed in self.passed)
 
-    def ask(self, stop):
+    def ask(self, stop: bool) -> int:
         """Ask for a pause; returns the first step after which there can be one.
 
         A worker writes its step before it reads whether a pause is asked for. So a worker whose
@@ -76,7 +78,7 @@ class Pause:
         self.memory[ASKED] += 1
         return max(self.ended) + 1
 
-    def answer(self, step):
+    def answer(self, step: int) -> None:
         """Let all workers go on until they have ended that step."""
         self.memory[STEP] = step
         self.memory[ANSWERED] = self.memory[ASKED]

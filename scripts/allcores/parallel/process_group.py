@@ -9,8 +9,13 @@ A collective has ended when its call returns, with `async_op`, too: no thread go
 the computation, which would take a core from it.
 """
 
+from __future__ import annotations
+
 import contextlib
 import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -32,6 +37,12 @@ from allcores.parallel.exchange import (
     parts_of,
 )
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from allcores.parallel.world import World
+
+
 # Elements in the rows of all ranks that each rank adds up itself: a second barrier takes longer.
 SMALL = 1 << 15
 DTYPES = sorted({kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}, key=str)
@@ -42,14 +53,14 @@ UNKNOWN = (0, 0, EVERY, 0)  # instead of a dtype, a length, a root and an operat
 NAME = "shm"
 
 
-def register():
+def register() -> None:
     """Tell torch of the backend, once. torch calls this at `import torch` where the package is
     installed, by the entry points `torch.backends`."""
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, SharedMemoryGroup, devices=["cpu"])
 
 
-def of_workers(world, backend):
+def of_workers(world: World, backend: str) -> Any:
     """The process group of the workers of a World that exchanges by `gloo` or by `shm`."""
     if backend == "gloo":
         return world.worker_group
@@ -57,11 +68,11 @@ def of_workers(world, backend):
     return world.new_group(range(world.workers), backend)
 
 
-def _by_gloo(name, kind):
+def _by_gloo(name: str, kind: str) -> Callable[..., Any]:
     """A method that has gloo make a collective, once all ranks of this machine have come for it."""
 
     @one_thread
-    def collective(self, *arguments):
+    def collective(self: SharedMemoryGroup, *arguments: Any) -> Any:
         self._meet(kind)
         self.exchange.end()
         try:
@@ -75,10 +86,10 @@ def _by_gloo(name, kind):
     return collective
 
 
-def _transfer(name):
+def _transfer(name: str) -> Callable[..., Any]:
     """A method that has gloo begin a transfer between two ranks."""
 
-    def transfer(self, *arguments):
+    def transfer(self: SharedMemoryGroup, *arguments: Any) -> Any:
         self.exchange.check()
         return getattr(self.gloo, name)(*arguments)
 
@@ -98,22 +109,22 @@ class SharedMemoryGroup(dist.ProcessGroup):
             dtype or length.
     """
 
-    def __init__(self, store, rank, size, timeout):
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
         self.own_rank = rank
-        self.gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        self.gloo: Any = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
         self.machines = machines(store, rank, size)
         self.ranks = next(ranks for ranks in self.machines if rank in ranks)
         own_store = dist.PrefixStore(f"machine of {self.ranks[0]}", store)
         self.exchange = Exchange(own_store, self.ranks, rank, timeout.total_seconds())
-        self.across = None  # gloo between the first ranks of several machines
+        self.across: Any = None  # gloo between the first ranks of several machines
         if len(self.machines) > 1 and rank == self.ranks[0]:
             across_store = dist.PrefixStore("first ranks", store)
             position = self.machines.index(self.ranks)
             self.across = dist.ProcessGroupGloo(across_store, position, len(self.machines), timeout)
 
     @one_thread
-    def allreduce(self, tensors, opts=None):
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         """Combine a tensor with those of all ranks, in place."""
         opts = opts or dist.AllreduceOptions()
         if not is_combined_here(tensors, opts.reduceOp):
@@ -121,7 +132,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._combine("all_reduce", tensors[0], opts.reduceOp.op)
         return Done(tensors)
 
-    def allreduce_coalesced(self, tensors, opts):
+    def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> Any:
         """Combine each of several tensors with those of all ranks, in place."""
         options = dist.AllreduceOptions()
         options.reduceOp, options.timeout = opts.reduceOp, opts.timeout
@@ -130,7 +141,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         return Done(tensors)
 
     @one_thread
-    def reduce(self, tensors, opts):
+    def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
         """Combine a tensor with those of all ranks, in place at the root."""
         if not is_combined_here(tensors, opts.reduceOp):
             return self._reduce_by_gloo(tensors, opts)
@@ -138,7 +149,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         return Done(tensors)
 
     @one_thread
-    def broadcast(self, tensors, opts):
+    def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         """Give all ranks the tensor of the root."""
         if not is_moved_here(tensors[0]):
             return self._broadcast_by_gloo(tensors, opts)
@@ -150,7 +161,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         return Done(tensors)
 
     @one_thread
-    def allgather(self, outputs, inputs, opts=None):
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Give all ranks the tensors of all."""
         (outputs_of_all,), (tensor,) = outputs, inputs
         is_even = all(
@@ -164,7 +175,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         return Done(outputs_of_all)
 
     @one_thread
-    def _allgather_base(self, output, tensor, opts=None):
+    def _allgather_base(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         """Give all ranks the tensors of all, one after the other."""
         self._check_lengths(output, tensor)
         if self._has_machines or not (is_moved_here(output) and is_moved_here(tensor)):
@@ -172,20 +183,20 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._gather([*output.view(self.size(), -1)], tensor)
         return Done([output])
 
-    def allgather_coalesced(self, outputs, inputs, opts=None):
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Give all ranks several tensors of all; outputs: for each rank its tensors."""
         for position, tensor in enumerate(inputs):
             self.allgather([[of_rank[position] for of_rank in outputs]], [tensor])
         return Done([tensor for of_rank in outputs for tensor in of_rank])
 
-    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """_allgather_base() of several tensors."""
         for output, tensor in zip(outputs, inputs, strict=True):
             self._allgather_base(output, tensor)
         return Done(outputs)
 
     @one_thread
-    def reduce_scatter(self, outputs, inputs, opts):
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         """Give each rank what is combined of one tensor of every rank's list."""
         (output,), (of_all,) = outputs, inputs
         is_even = [part.shape for part in of_all] == [output.shape] * self.size()
@@ -195,7 +206,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         return Done(outputs)
 
     @one_thread
-    def _reduce_scatter_base(self, output, tensor, opts):
+    def _reduce_scatter_base(self, output: Tensor, tensor: Tensor, opts: Any) -> Any:
         """reduce_scatter() of one tensor of each rank, cut into equal parts."""
         self._check_lengths(tensor, output)
         if not is_combined_here([output], opts.reduceOp):
@@ -203,14 +214,14 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._scatter(output, [*tensor.reshape(self.size(), -1)], opts.reduceOp.op)
         return Done([output])
 
-    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts):
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         """_reduce_scatter_base() of several tensors."""
         for output, tensor in zip(outputs, inputs, strict=True):
             self._reduce_scatter_base(output, tensor, opts)
         return Done(outputs)
 
     @one_thread
-    def barrier(self, opts=None):
+    def barrier(self, opts: Any = None) -> Any:
         """Wait for all ranks."""
         if self._has_machines:
             return self._barrier_by_gloo()
@@ -243,47 +254,47 @@ class SharedMemoryGroup(dist.ProcessGroup):
     all_to_all_single = alltoall_base
 
     # torch asks a group that is written in Python for its names by these.
-    def getBackendName(self):  # noqa: N802
+    def getBackendName(self) -> str:  # noqa: N802
         return NAME
 
-    def setGroupName(self, name):  # noqa: N802
+    def setGroupName(self, name: str) -> None:  # noqa: N802
         self.name_of_group = name
 
-    def getGroupName(self):  # noqa: N802
+    def getGroupName(self) -> str:  # noqa: N802
         return self.name_of_group
 
     _set_group_name = setGroupName
     group_name = property(getGroupName)
 
-    def set_timeout(self, timeout):
+    def set_timeout(self, timeout: timedelta) -> None:
         """How long collectives wait for other ranks from now on, a datetime.timedelta."""
         self.exchange.barrier.timeout = timeout.total_seconds()
         for group in filter(None, (self.gloo, self.across)):
             group._set_default_timeout(timeout)
 
-    def shutdown(self):
+    def shutdown(self) -> None:
         """Let go of what the group shares."""
         self.exchange.close()
 
     abort = shutdown
 
-    def __del__(self):
+    def __del__(self) -> None:
         # A group that could not be made has no exchange; at the end of Python modules are gone.
         if "exchange" in vars(self) and not sys.is_finalizing():
             self.exchange.close()
 
     @property
-    def _has_machines(self):
+    def _has_machines(self) -> bool:
         return len(self.machines) > 1
 
-    def _check_lengths(self, whole, part):
+    def _check_lengths(self, whole: Any, part: Any) -> None:
         if whole.dtype != part.dtype or whole.numel() != part.numel() * self.size():
             raise ValueError(
                 f"found tensors of {whole.numel()} {whole.dtype} and {part.numel()} {part.dtype}; "
                 f"expected one that is {self.size()} times as long as the other, of the same dtype"
             )
 
-    def _meet(self, kind, description=UNKNOWN):
+    def _meet(self, kind: str, description: Any = UNKNOWN) -> None:
         """Meet the ranks of this machine, which must have come for the same."""
         exchange, own = self.exchange, (KINDS.index(kind), *description)
         exchange.begin(*own)
@@ -297,7 +308,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 f"but rank {self.ranks[other]} {_said(*theirs[: len(own)])}"
             )
 
-    def _combine(self, kind, tensor, operation, root=EVERY):
+    def _combine(self, kind: str, tensor: Tensor, operation: Any, root: Any = EVERY) -> None:
         writes = root in (EVERY, self.own_rank)
         description = _description(tensor, root, operation)
         with flattened(tensor, writes) as flat:
@@ -313,7 +324,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
                     combine(rows, part.copy_(rows[0]), operation, self.size())
                 self.exchange.end()
 
-    def _combine_slices(self, rows, operation):
+    def _combine_slices(self, rows: Any, operation: Any) -> None:
         """Have each rank combine its slice of the rows, in the first of them."""
         place, count, length = self.exchange.place, len(rows), rows.shape[1]
         mine = rows[:, length * place // count : length * (place + 1) // count]
@@ -329,7 +340,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
                     divide(rows[0], self.size())
             self.exchange.meet()
 
-    def _broadcast_part(self, part, root, description):
+    def _broadcast_part(self, part: Any, root: Any, description: Any) -> None:
         is_here = root in self.ranks
         row = self.exchange.rows(torch.uint8)[self.ranks.index(root) if is_here else 0]
         row = row[: len(part)]
@@ -347,7 +358,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
             part.copy_(row)
         self.exchange.end()
 
-    def _gather(self, outputs, tensor):
+    def _gather(self, outputs: Any, tensor: Tensor) -> None:
         description = _description(tensor)
         with contextlib.ExitStack() as stack:
             flat = stack.enter_context(flattened(tensor, writes=False, dtype=torch.uint8))
@@ -362,7 +373,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
                     whole[first * BLOCK :][: len(part)].copy_(row)
                 self.exchange.end()
 
-    def _scatter(self, output, inputs, operation):
+    def _scatter(self, output: Tensor, inputs: Any, operation: Any) -> None:
         if self._has_machines:
             whole = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
             self._combine("reduce_scatter", whole, operation)
@@ -383,11 +394,11 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 self.exchange.end()
 
 
-def _description(tensor, root=EVERY, operation=0):
+def _description(tensor: Tensor, root: Any = EVERY, operation: Any = 0) -> tuple[int, ...]:
     return DTYPES.index(tensor.dtype), tensor.numel(), root, int(operation)
 
 
-def _said(kind, dtype, length, root, operation):
+def _said(kind: int, dtype: int, length: int, root: int, operation: int) -> str:
     if (dtype, length, root, operation) == UNKNOWN:
         return f"{KINDS[kind]}()"
     of_root = "" if root == EVERY else f", with rank {root} as the root"

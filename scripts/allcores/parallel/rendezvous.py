@@ -1,14 +1,21 @@
 """Where the processes of a run find each other's addresses."""
 
+from __future__ import annotations
+
 import os
 import secrets
 import socket
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
 from allcores.parallel.nodes import JOINING
+
+if TYPE_CHECKING:
+    from allcores.parallel.nodes import Nodes
+    from allcores.parallel.world import World
 
 
 @dataclass(frozen=True)
@@ -23,13 +30,13 @@ class LocalRendezvous:
     interface: str = "lo"
 
     @classmethod
-    def create(cls, nodes):
+    def create(cls, nodes: Nodes) -> Any:
         return cls(os.memfd_create("allcores-rendezvous"))
 
-    def store(self, world):
+    def store(self, world: World) -> Any:
         return dist.FileStore(f"/proc/self/fd/{self.file}", world.size)
 
-    def close(self):
+    def close(self) -> None:
         os.close(self.file)
 
 
@@ -50,19 +57,20 @@ class RendezvousOverNodes:
     port: int
     secret: str
     file: int | None
-    interface: str
+    interface: str | None
 
     @classmethod
-    def create(cls, nodes):
+    def create(cls, nodes: Nodes) -> Any:
         """To be called by all launchers: node 0 tells the others."""
-        listener = None
+        listener: socket.socket | None = None
         if nodes.node == 0:
             listener = socket.create_server((nodes.address, 0), backlog=1024)
             values = (nodes.address, listener.getsockname()[1], secrets.token_hex(16))
         address, port, secret = nodes.share(values if listener else None)
-        return cls(address, port, secret, listener and listener.detach(), nodes.interface)
+        file = listener.detach() if listener else None
+        return cls(address, port, secret, file, nodes.interface)
 
-    def store(self, world):
+    def store(self, world: World) -> Any:
         is_master = world.rank == 0
         store = dist.TCPStore(
             self.address,
@@ -71,10 +79,10 @@ class RendezvousOverNodes:
             timeout=timedelta(seconds=JOINING),
             wait_for_workers=False,
             # TCPStore by itself would listen on all interfaces.
-            master_listen_fd=os.dup(self.file) if is_master else None,
+            master_listen_fd=os.dup(self.file) if is_master and self.file is not None else None,
         )
         return dist.PrefixStore(self.secret, store)
 
-    def close(self):
+    def close(self) -> None:
         if self.file is not None:
             os.close(self.file)

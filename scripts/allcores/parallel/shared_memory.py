@@ -1,12 +1,20 @@
 """Memory and a lock that the processes of one run share."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import math
 import mmap
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 # Bytes that can be handed out. A file takes memory where something has been written only, and on
 # the NUMA node of the process that was the first to write there.
@@ -21,14 +29,14 @@ class SharedMemory:
     that folder, and it is gone with the last process.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.file = os.memfd_create("allcores")
         os.ftruncate(self.file, RESERVED)
         # A file of its own: closing any descriptor of a locked file would give up the lock.
         self.lock_file = os.memfd_create("allcores-lock")
         self.size = 0
 
-    def zeros(self, shape, dtype):
+    def zeros(self, shape: Any, dtype: torch.dtype) -> Tensor:
         """A tensor of zeros; every process has to ask for the same tensors in the same order."""
         length = math.prod(shape) * dtype.itemsize
         length += -length % mmap.PAGESIZE
@@ -36,13 +44,13 @@ class SharedMemory:
         self.size += length
         return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape)).view(shape)
 
-    def close(self):
+    def close(self) -> None:
         """Close the files; tensors that have been handed out stay valid until they are freed."""
         os.close(self.file)
         os.close(self.lock_file)
 
     @contextlib.contextmanager
-    def lock(self):
+    def lock(self) -> Iterator[None]:
         """Hold the one lock of the run; the kernel frees it when its holder dies."""
         fcntl.lockf(self.lock_file, fcntl.LOCK_EX)
         try:

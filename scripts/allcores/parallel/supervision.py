@@ -19,20 +19,30 @@ On several nodes each launcher watches over its own ranks; node 0 judges. They s
     pause after      the step after which all workers pause
 """
 
+from __future__ import annotations
+
 import contextlib
 import math
 import os
 import platform
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from multiprocessing import connection
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.machine.lifetime import how_it_ended, signals_to_stop
 from allcores.parallel import failures
 from allcores.parallel.failures import DivergedError, Failure, RankFailedError
 from allcores.parallel.nodes import JOINING
+
+if TYPE_CHECKING:
+    from allcores.parallel.heartbeat import Heartbeats
+    from allcores.parallel.nodes import Nodes
+    from allcores.parallel.pause import Pause
+
 
 # How often a launcher looks for progress (seconds).
 LOOK = 1.0
@@ -86,21 +96,33 @@ class Supervisor:
         save_every: seconds after which a checkpoint is due; None: nobody saves on demand.
     """
 
-    def __init__(self, ranks, title, heartbeats, pause, nodes, timeout, save_every=None):
+    def __init__(
+        self,
+        ranks: Any,
+        title: Any,
+        heartbeats: Heartbeats,
+        pause: Pause,
+        nodes: Nodes,
+        timeout: float,
+        save_every: float | None = None,
+    ) -> None:
         self.ranks, self.title, self.heartbeats, self.pause = ranks, title, heartbeats, pause
         self.nodes, self.timeout, self.save_every = nodes, timeout, save_every
         self.running = {process.sentinel: rank for rank, (process, _) in ranks.items()}
         self.pipes = {pipe: rank for rank, (_, pipe) in ranks.items()}  # those that are open
-        self.reports = {}  # rank -> Report
-        self.idle, self.before, self.looked = 0.0, None, -LOOK  # the first look is at once
+        self.reports: dict[int, Any] = {}  # rank -> Report
+        self.idle, self.looked = 0.0, -LOOK  # the first look is at once
+        self.before: list[tuple[int, float]] | None = None
         self.have_ended = False
         self.woken = os.eventfd(0, os.EFD_CLOEXEC)  # by a signal
-        self.furthest = {}  # node -> step, of those who have answered to a Pause
-        self.pausing = set()  # nodes with a pause; node 0 lists all, another node only itself
-        self.signal = None  # name of the one that stops the run
+        self.furthest: dict[int, int] = {}  # node -> step, of those who have answered to a Pause
+        self.pausing: set[int] = (
+            set()
+        )  # nodes with a pause; node 0 lists all, another node only itself
+        self.signal: str | None = None  # name of the one that stops the run
         self.stop_until = math.inf
 
-    def watch(self):
+    def watch(self) -> None:
         """Wait until the run has ended.
 
         Raises:
@@ -130,15 +152,15 @@ class Supervisor:
         if self.signal:
             raise KeyboardInterrupt(self.signal)
 
-    def _on_signal(self, number, frame):
+    def _on_signal(self, number: int, frame: Any) -> None:
         self.signal = self.signal or signal.Signals(number).name
         os.eventfd_write(self.woken, 1)
 
-    def _waits_for_nodes(self):
+    def _waits_for_nodes(self) -> bool:
         """Whether other nodes go on: node 0 ends last."""
         return self.nodes.node == 0 and not all(link.is_done for link in self.nodes.links)
 
-    def _look(self):
+    def _look(self) -> None:
         links = {link.connection: link for link in self.nodes.links if not link.is_done}
         remaining = max(0.0, self.looked + LOOK - time.monotonic())
         # Reports are read at once: a rank whose report nobody reads would block on its pipe.
@@ -165,7 +187,7 @@ class Supervisor:
                     raise RankFailedError(f"{link.title} was not heard of for {SILENCE:g} s")
         self._save_or_stop()
 
-    def _read(self, pipe):
+    def _read(self, pipe: Any) -> None:
         """Read the report of a rank, if it made one before it closed its pipe."""
         rank = self.pipes[pipe]
         try:
@@ -173,28 +195,28 @@ class Supervisor:
         except EOFError:
             del self.pipes[pipe]
 
-    def _status(self, rank):
+    def _status(self, rank: int) -> int | None:
         """The exit status of a rank; None: it has not ended."""
         process, _ = self.ranks[rank]
         return process.exitcode
 
-    def _has_ended_well(self, rank):
+    def _has_ended_well(self, rank: int) -> bool:
         self._read_rest(rank)
         return self._status(rank) == 0 and rank in self.reports
 
-    def _read_rest(self, rank):
+    def _read_rest(self, rank: int) -> None:
         """Read what a rank reported last; processes that it forked may keep its pipe open."""
         _, pipe = self.ranks[rank]
         while pipe in self.pipes and pipe.poll():
             self._read(pipe)
 
-    def _tell(self, message, value=None):
+    def _tell(self, message: Any, value: Any = None) -> None:
         """Tell node 0, or on node 0 all others; who is gone is noticed when listened to."""
         for link in self.nodes.links:
             with contextlib.suppress(RankFailedError):
                 link.send(message, value)
 
-    def _take(self, link, message, value):
+    def _take(self, link: Any, message: Any, value: Any) -> None:
         """Handle a message from the launcher of another node."""
         match message:
             case "signs":
@@ -218,7 +240,7 @@ class Supervisor:
             case "pause over":
                 self.pausing.discard(link.node)
 
-    def _fail(self, *known):
+    def _fail(self, *known: Any) -> None:
         """End the run with the weightiest failure; the others are complaints about it."""
         time.sleep(GRACE)
         complaints = self._complaints() if self.nodes.node == 0 else []
@@ -231,7 +253,7 @@ class Supervisor:
                 self._take(link, *link.receive())
         raise worst.error
 
-    def _own_failures(self):
+    def _own_failures(self) -> Iterator[Failure]:
         """The Failure of each rank of this node that has failed.
 
         A killed rank sends nothing; the others then complain about their lost connection.
@@ -242,9 +264,9 @@ class Supervisor:
             if failure:
                 yield failure
 
-    def _complaints(self):
+    def _complaints(self) -> list[Failure]:
         """The Failures of other nodes, each of which waits for the complaints of its ranks, too."""
-        complaints = []
+        complaints: list[Failure] = []
         links = {link.connection: link for link in self.nodes.links}
         deadline = time.monotonic() + FROM_NODES
         while links and time.monotonic() < deadline and len(complaints) < len(self.nodes.links):
@@ -259,7 +281,7 @@ class Supervisor:
                     complaints.append(Failure.from_plain(*value))
         return complaints
 
-    def _judge(self):
+    def _judge(self) -> None:
         """Check that some rank has made progress. Counts looks, not seconds: time for which this
         process itself was stopped is not idle time."""
         signs = [self._sign(place, rank) for place, rank in enumerate(self.ranks)]
@@ -279,7 +301,7 @@ class Supervisor:
             where = ", ".join(f"{sign.title} in {sign.phase}" for sign in signs)
             raise RankFailedError(f"the workers wait for each other in different places: {where}")
 
-    def _sign(self, place, rank):
+    def _sign(self, place: int, rank: int) -> Any:
         process, _ = self.ranks[rank]
         if process.sentinel not in self.running:
             return None
@@ -287,7 +309,7 @@ class Supervisor:
         silent, is_stopped = time.monotonic() - when, _is_stopped(process.pid)
         return Sign(self.title(rank), process.pid, phase, when, silent, is_stopped)
 
-    def _save_or_stop(self):
+    def _save_or_stop(self) -> None:
         """Have the workers save what they have, if it is time to or they are to stop."""
         if self.save_every is None:
             return
@@ -305,13 +327,14 @@ class Supervisor:
         if self.nodes.node == 0:
             self._pause()
 
-    def _pause(self):
+    def _pause(self) -> None:
         """Ask all nodes for a pause if one is due, and answer once all have said how far they are.
 
         Not before the previous one is over on every node: a worker would take the new one for it.
         """
         stopping = self.signal is not None
-        if not self.pausing and (stopping or self.pause.age > self.save_every):
+        is_due = self.save_every is not None and self.pause.age > self.save_every
+        if not self.pausing and (stopping or is_due):
             self._tell("pause", self.signal)
             self.pausing = set(range(self.nodes.count))
             self.furthest = {0: self.pause.ask(stopping)}
@@ -322,7 +345,7 @@ class Supervisor:
             self.pause.answer(furthest)
 
 
-def _failure(process, report, title):
+def _failure(process: Any, report: Any, title: Any) -> Failure | None:
     """The Failure of a rank, or None.
 
     Args:
@@ -343,10 +366,10 @@ def _failure(process, report, title):
     return None
 
 
-def _who_hangs(signs, seconds):
+def _who_hangs(signs: Any, seconds: float) -> str | None:
     """Which rank keeps the others waiting: a stopped one, or the first that fell silent at work."""
 
-    def order(sign):
+    def order(sign: Any) -> tuple[Any, ...]:
         is_waiting, is_alone = sign.phase in WAITING, sign.phase in ALONE
         return not sign.is_stopped, is_waiting, not is_alone, -sign.silent
 
@@ -358,12 +381,12 @@ def _who_hangs(signs, seconds):
     )
 
 
-def _is_stopped(pid):
+def _is_stopped(pid: int) -> bool:
     """Whether a process has been stopped, by SIGSTOP, say (proc_pid_stat(5))."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
 
 
-def title(rank, workers, nodes):
+def title(rank: int, workers: int, nodes: Nodes) -> str:
     """The name of a rank in messages."""
     name = f"worker {rank} (rank {rank})" if rank < workers else f"server (rank {rank})"
     return name if nodes.count == 1 else f"{name} on node {nodes.node} ({platform.node()})"

@@ -1,11 +1,15 @@
 """World: this process among those of its run."""
 
+from __future__ import annotations
+
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +19,10 @@ from allcores.parallel.barrier import Barrier
 from allcores.parallel.nodes import INTERFACE
 from allcores.parallel.pause import Pause
 from allcores.parallel.shared_memory import SharedMemory
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 # Timeout of gloo and the barrier: in effect none. The parent ends a run that makes no progress.
 COLLECTIVE_TIMEOUT = timedelta(days=7)
@@ -48,30 +56,31 @@ class World:
     pins: list[int] | None = None
     nodes: int = 1
     clock: Clock = field(default_factory=Clock)
-    shared: SharedMemory | None = None
-    worker_barrier: Barrier | None = None
-    pause: Pause | None = None
-    worker_group: dist.ProcessGroup | None = None
-    across_group: dist.ProcessGroup | None = None
+    # A World without others, as of a test or a single process, has none of these.
+    shared: SharedMemory = None  # type: ignore[assignment]
+    worker_barrier: Barrier = None  # type: ignore[assignment]
+    pause: Pause = None  # type: ignore[assignment]
+    worker_group: Any = None
+    across_group: Any = None
 
     @property
-    def size(self):
+    def size(self) -> int:
         return self.workers + self.servers
 
     @property
-    def is_server(self):
+    def is_server(self) -> bool:
         return self.rank >= self.workers
 
     @property
-    def workers_on_node(self):
+    def workers_on_node(self) -> int:
         return self.workers // self.nodes
 
     @property
-    def rank_on_node(self):
+    def rank_on_node(self) -> int:
         """The rank of a worker among the workers of its node."""
         return self.rank % self.workers_on_node
 
-    def all_reduce(self, tensor, group=None):
+    def all_reduce(self, tensor: Tensor, group: Any = None) -> Tensor:
         """Sum a tensor over the workers, in place, and return it.
 
         Args:
@@ -81,22 +90,22 @@ class World:
             dist.all_reduce(tensor, group=group or self.worker_group)
         return tensor
 
-    def new_group(self, ranks, backend="gloo"):
+    def new_group(self, ranks: Iterable[int], backend: str = "gloo") -> Any:
         """A further process group of torch's, in whose making every process takes part."""
         return dist.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT, backend=backend)
 
-    def sum(self, number):
+    def sum(self, number: float) -> float:
         """The sum of a float over the workers."""
         return float(self.all_reduce(torch.tensor([number], dtype=torch.float64)))
 
-    def begin_all_reduce_across_nodes(self, tensor):
+    def begin_all_reduce_across_nodes(self, tensor: Tensor) -> Any:
         """Begin to sum a tensor, in place, over the workers with this rank on their nodes.
 
         Each worker of a node uses separate connections; wait() on what this returns.
         """
         return dist.all_reduce(tensor, group=self.across_group, async_op=True)
 
-    def sent_between_nodes(self):
+    def sent_between_nodes(self) -> int:
         """Bytes that all workers and servers together have sent to other nodes so far."""
         sent, received = _traffic_between_machines()
         # Where there are servers, one end of each connection is a worker's; what workers send each
@@ -104,7 +113,7 @@ class World:
         count = sent + (received if self.servers else 0)
         return int(self.all_reduce(torch.tensor([count])))
 
-    def average(self, tensors):
+    def average(self, tensors: Iterable[Tensor]) -> None:
         """Average tensors over the workers, in place, in one exchange."""
         tensors = list(tensors)
         if self.workers == 1 or not tensors:
@@ -115,50 +124,50 @@ class World:
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.detach().copy_(part.view_as(tensor))
 
-    def broadcast(self, value):
+    def broadcast(self, value: Any) -> Any:
         """The `value` of rank 0, tensors and plain values, on every worker."""
         box = [value]
         if self.workers > 1:
             dist.broadcast_object_list(box, src=0, group=self.worker_group)
         return box[0]
 
-    def gather(self, value):
+    def gather(self, value: Any) -> list[Any] | None:
         """On rank 0 the `value` of every worker, in their order; None on the others."""
         values = [value] * self.workers if self.rank == 0 else None
         if self.workers > 1:
             dist.gather_object(value, values, dst=0, group=self.worker_group)
         return values
 
-    def send(self, tensor, rank, tag=0):
+    def send(self, tensor: Tensor, rank: int, tag: int = 0) -> Any:
         """Begin to send a tensor to a rank; wait() on what this returns before changing it."""
-        return dist.group.WORLD.send([tensor], rank, tag)
+        return _all().send([tensor], rank, tag)
 
-    def receive(self, tensor, rank, tag=0):
+    def receive(self, tensor: Tensor, rank: int, tag: int = 0) -> Any:
         """Begin to receive a tensor from a rank; wait() on what this returns before using it.
 
         Tensors of one sender and tag arrive in the order in which they were sent.
         """
-        return dist.group.WORLD.recv([tensor], rank, tag)
+        return _all().recv([tensor], rank, tag)
 
-    def receive_from_any(self, tensor):
+    def receive_from_any(self, tensor: Tensor) -> int:
         """Receive a tensor with tag 0 from whoever sends one, and return that rank."""
         return dist.recv(tensor)
 
-    def send_value(self, value, rank):
+    def send_value(self, value: Any, rank: int) -> None:
         """Send plain values and tensors."""
         dist.send_object_list([value], rank)
 
-    def receive_value(self, rank):
+    def receive_value(self, rank: int) -> Any:
         box = [None]
         dist.recv_object_list(box, rank)
         return box[0]
 
-    def barrier_on_node(self):
+    def barrier_on_node(self) -> None:
         """Wait for the workers of this node; all see afterwards what each has written to shared
         memory."""
         self.worker_barrier.wait(self.rank_on_node)
 
-    def barrier(self):
+    def barrier(self) -> None:
         """Wait for every worker; those of a node see what each has written to shared memory."""
         self.barrier_on_node()
         if self.nodes > 1:
@@ -166,7 +175,7 @@ class World:
                 dist.barrier(self.across_group)
             self.barrier_on_node()
 
-    def join(self, rendezvous):
+    def join(self, rendezvous: Any) -> None:
         """Form the gloo process groups, on ports chosen by the system.
 
         Args:
@@ -195,7 +204,12 @@ class World:
         dist.barrier()
 
 
-def _traffic_between_machines():
+def _all() -> Any:
+    """The process group of all ranks."""
+    return dist.group.WORLD
+
+
+def _traffic_between_machines() -> tuple[int, int]:
     """(sent, received): bytes over all open TCP connections of this process that lead to another
     machine, as the kernel counts them."""
     sent = received = 0

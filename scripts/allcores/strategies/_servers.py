@@ -1,9 +1,20 @@
 """What the parameter servers share: slices of the vector, requests, saving and restoring."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from allcores.parallel.flat import Flat, places
 from allcores.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
+
 
 # The kinds of request that a worker makes to a server.
 PUSH, PULL, REPORT, STATE, STOP = range(5)
@@ -19,7 +30,11 @@ class ServedStrategy(Strategy):
     of the weights.
     """
 
-    def __init__(self, model, make_optimizer, world, servers):
+    flat: Flat
+
+    def __init__(
+        self, model: nn.Module, make_optimizer: OptimizerMaker, world: World, servers: int
+    ) -> None:
         self.flat = Flat(model)
         self.servers = list(range(world.workers, world.size))
         weights, gradient = self.flat.weights, self.flat.gradient
@@ -35,26 +50,26 @@ class ServedStrategy(Strategy):
         parts = [part for _, part in self.flat.cut(mine, self.gradient)]
         super().__init__(model, make_optimizer(parts, self._add_up_slices), world)
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         return {
             "model": self.module.state_dict(),
             "servers": [self.ask(server, STATE) for server in self.servers],
         }
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         self.module.load_state_dict(state["model"])
         if self.world.is_server:
             self.restore_server(state["servers"][self.world.rank - self.world.workers])
 
-    def state_of_server(self):
+    def state_of_server(self) -> dict[str, Any]:
         """The state that only this server has."""
         return {"optimizer": self.optimizer.state_dict()}
 
-    def restore_server(self, state):
+    def restore_server(self, state: dict[str, Any]) -> None:
         """Load what state_of_server() returned."""
         self.optimizer.load_state_dict(state["optimizer"])
 
-    def _add_up_slices(self, squares):
+    def _add_up_slices(self, squares: Tensor) -> Any:
         """On a server: the sum over the slices of all servers, which make one update together."""
         all_squares = squares.repeat(len(self.servers))
         exchanges = [
@@ -70,22 +85,22 @@ class ServedStrategy(Strategy):
             exchange.wait()
         return all_squares.sum()
 
-    def close(self):
+    def close(self) -> None:
         if self.world.rank == 0:
             for server in self.servers:
                 self.request(server, STOP)
 
-    def request(self, server, kind, lr=0.0, version=0):
+    def request(self, server: int, kind: int, lr: float = 0.0, version: int = 0) -> None:
         """Send a request to a server."""
         message = torch.tensor([kind, lr, version], dtype=torch.float64)
         self.world.send(message, server).wait()
 
-    def ask(self, server, kind):
+    def ask(self, server: int, kind: int) -> Any:
         """Send a request to a server and return the value that it answers."""
         self.request(server, kind)
         return self.world.receive_value(server)
 
-    def requests(self):
+    def requests(self) -> Any:
         """Yield (worker, kind, lr, version) of each request until one is STOP; answer STATE."""
         message = torch.empty(3, dtype=torch.float64)
         while True:

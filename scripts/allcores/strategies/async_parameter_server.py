@@ -15,11 +15,22 @@ How many updates others made between pull and push, the staleness, is counted by
 Dean et al. 2012, "Large Scale Distributed Deep Networks".
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from allcores.parallel.flat import split
-from allcores.parallel.staleness import Staleness, as_list
 from allcores.strategies._servers import GRADIENT, PULL, PUSH, REPORT, ServedStrategy
+from allcores.strategies._staleness import Staleness, as_list
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
+
 
 ALLOWED = {"servers": 1, "n_push": 1, "n_pull": 1}
 # The state of a worker, besides its weights.
@@ -34,7 +45,16 @@ class AsyncParameterServer(ServedStrategy):
     element_wise = True
     asynchronous = True
 
-    def __init__(self, model, make_optimizer, world, *, servers=1, n_push=1, n_pull=1):
+    def __init__(
+        self,
+        model: nn.Module,
+        make_optimizer: OptimizerMaker,
+        world: World,
+        *,
+        servers: int = 1,
+        n_push: int = 1,
+        n_pull: int = 1,
+    ) -> None:
         # Servers update at different times: a gradient is clipped before it is cut.
         super().__init__(model, make_optimizer.without_clipping, world, servers)
         self.clip = make_optimizer.clip
@@ -45,7 +65,7 @@ class AsyncParameterServer(ServedStrategy):
         # Used by servers only.
         self.version, self.staleness = torch.zeros(1, dtype=torch.int64), Staleness()
 
-    def step(self, lr):
+    def step(self, lr: float) -> None:
         self.world.clock.enter("push")
         self.accrued.add_(self.gradient)
         self.accrued_steps += 1
@@ -60,7 +80,7 @@ class AsyncParameterServer(ServedStrategy):
             self.flat.weights.add_(self.gradient, alpha=-lr / self.world.workers)
         self.gradient.zero_()
 
-    def _push(self):
+    def _push(self) -> None:
         """Send the mean of the accrued gradients, with the learning rate times their number."""
         self.accrued.div_(self.accrued_steps)
         self.clip([self.accrued])
@@ -74,7 +94,7 @@ class AsyncParameterServer(ServedStrategy):
         self.accrued_steps = 0
         self.pushed += 1
 
-    def _pull(self):
+    def _pull(self) -> None:
         self.world.clock.enter("wait")
         answers, pulls = [], []
         for (server, weights, _), version in zip(self.slices, self.versions, strict=True):
@@ -88,7 +108,7 @@ class AsyncParameterServer(ServedStrategy):
             pull.wait()
         self.steps_since_pull = 0
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         if self.accrued_steps:
             self._push()
         # A push returns once it is received, and a server applies it before its next request.
@@ -98,31 +118,31 @@ class AsyncParameterServer(ServedStrategy):
         self.pushed_by_all = int(self.world.all_reduce(torch.tensor([self.pushed])))
         self.pushed = 0
 
-    def record(self):
+    def record(self) -> dict[str, Any]:
         """How many gradients were pushed, and applied with each staleness; every server counts."""
         counts = sum(self.ask(server, REPORT) for server in self.servers)
         return {"pushed": self.pushed_by_all * len(self.servers), "staleness": as_list(counts)}
 
-    def state_of_worker(self):
+    def state_of_worker(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in WORKER_STATE}
         return super().state_of_worker() | state | {"weights": self.flat.weights}
 
-    def restore_worker(self, state):
+    def restore_worker(self, state: dict[str, Any]) -> None:
         super().restore_worker(state)
         for name in WORKER_STATE:
             setattr(self, name, state[name])
         self.flat.weights.copy_(state["weights"])
 
-    def state_of_server(self):
+    def state_of_server(self) -> dict[str, Any]:
         state = {"weights": self.weights, "version": self.version, "counts": self.staleness.counts}
         return super().state_of_server() | state
 
-    def restore_server(self, state):
+    def restore_server(self, state: dict[str, Any]) -> None:
         super().restore_server(state)
         self.weights.copy_(state["weights"])
         self.version, self.staleness.counts = state["version"], state["counts"]
 
-    def serve(self):
+    def serve(self) -> None:
         for worker, kind, lr, pulled_version in self.requests():
             if kind == PUSH:
                 self.world.receive(self.gradient, worker, GRADIENT).wait()

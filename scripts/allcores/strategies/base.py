@@ -21,11 +21,23 @@ may use of `world` (parallel.world.World):
 parallel.flat.Flat makes one vector of all weights, and one of all gradients.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import itertools
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from allcores.parallel.flat import Flat
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
+
 
 # What torch's optimizers keep as a tensor of no dimension; a parameter may have none, either.
 NUMBERS = {"step", "mu_product", "eta", "mu"}
@@ -36,7 +48,7 @@ class Strategy:
 
     Constructor: Strategy(model, make_optimizer, world, *, options...), called on every rank with
     equal weights; make_optimizer(parameters) gives the optimizer that the config asks for, which
-    clips gradients if the config says so: loop/optimizers.py says how if a process has only a
+    clips gradients if the config says so: parallel/optimizers.py says how if a process has only a
     part of the gradient. The loss of each worker is weighted by its share of the batch, so
     that the *average* of the workers' gradients is the gradient of the global batch.
 
@@ -70,23 +82,25 @@ class Strategy:
     read from the strategy's own file without importing it; they are not inherited.
     """
 
-    flat = None
-    look = None
+    flat: Flat | None = None
+    look: tuple[str, str] | None = None
     one_node = False
     one_worker = False
-    equals_serial = None
+    equals_serial: str | None = None
     element_wise = False
     reference = False
     asynchronous = False
 
-    def __init__(self, model, optimizer, world):
+    def __init__(self, model: nn.Module, optimizer: Any, world: World) -> None:
         self.model = model
         self.module = self.trained = model
         self.optimizer = optimizer
         self.world = world
 
     @classmethod
-    def create(cls, model, make_optimizer, world, **options):
+    def create(
+        cls, model: nn.Module, make_optimizer: OptimizerMaker, world: World, **options: Any
+    ) -> Strategy:
         """Make the strategy; Alone, if it equals serial training and has nobody to exchange with.
 
         So a lone worker pays for no vector of gradients, no bucket and no copy. With options the
@@ -97,13 +111,13 @@ class Strategy:
         return cls(model, make_optimizer, world, **options)
 
     @classmethod
-    def is_alone(cls, processes, options):
+    def is_alone(cls, processes: int, options: Any) -> bool:
         """Whether create() gives Alone for so many processes."""
         can_be = cls.equals_serial and not cls.asynchronous and not cls.one_worker
-        return processes == 1 and can_be and not options
+        return bool(processes == 1 and can_be and not options)
 
     @classmethod
-    def refusal(cls, model, **options):
+    def refusal(cls, model: nn.Module, **options: Any) -> str | None:
         """Why this strategy cannot train a model, in words; None: no reason is known.
 
         Args:
@@ -129,13 +143,13 @@ class Strategy:
         return None
 
     @classmethod
-    def option_for_missing_gradients(cls, **options):
+    def option_for_missing_gradients(cls, **options: Any) -> str | None:
         """Which option allows weights without a gradient, in words; None: none is needed, their
         gradient counts as zero. Momentum and weight decay then go on, where serial training would
         leave such a weight alone."""
         return None
 
-    def step(self, lr):
+    def step(self, lr: float) -> None:
         """Gradient in, next weights out: update with learning rate lr and clear the gradient.
 
         By default what backward() leaves is the gradient to apply.
@@ -143,22 +157,22 @@ class Strategy:
         self.update(lr)
         self.clear()
 
-    def accumulating(self):
+    def accumulating(self) -> AbstractContextManager[Any]:
         """Context in which backward() only adds to the gradient that a later step() applies."""
         return contextlib.nullcontext()
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         """At the end of an epoch, make this worker's weights the final ones, equal on all workers.
 
         Batch-norm statistics are averaged over the workers: each has seen its own shards only.
         """
         self.world.average(buffer for buffer in self.module.buffers() if buffer.is_floating_point())
 
-    def record(self):
+    def record(self) -> dict[str, Any]:
         """Further plain values to record of the epoch that ended; called on rank 0 only."""
         return {}
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         """All that a resumed run needs, as tensors and plain values; called on rank 0 only.
 
         "optimizer" has what the optimizer keeps of each parameter, by the parameter's name and in
@@ -166,12 +180,12 @@ class Strategy:
         """
         return {"model": self.module.state_dict(), "optimizer": self.optimizer_state()}
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         """Load what state() returned; called on every rank, servers included."""
         self.module.load_state_dict(state["model"])
         self.restore_optimizer(state["optimizer"])
 
-    def optimizer_state(self):
+    def optimizer_state(self) -> dict[str, Any]:
         """Name of each parameter -> key -> value; tensors in the parameter's shape, or of one."""
         states = self.optimizer.state
         return {
@@ -180,7 +194,7 @@ class Strategy:
             if part in states
         }
 
-    def restore_optimizer(self, states):
+    def restore_optimizer(self, states: dict[str, Any]) -> None:
         """Load what optimizer_state() returned."""
         for name, parameter, part in self._updated():
             if name in states:
@@ -189,7 +203,7 @@ class Strategy:
                     for key, value in states[name].items()
                 }
 
-    def _updated(self):
+    def _updated(self) -> list[tuple[str, Tensor, Tensor]]:
         """(name of a parameter, the parameter, the tensor that the optimizer updates) of all."""
         named = dict(self.trained.named_parameters())
         if self.flat is None:
@@ -199,43 +213,43 @@ class Strategy:
         pairs = zip(filled, self.flat.parts, strict=False)  # of no weights there is an empty part
         return [(names[parameter], parameter, part) for parameter, part in pairs]
 
-    def state_of_worker(self):
+    def state_of_worker(self) -> dict[str, Any]:
         """The state that only this worker has, in the middle of an epoch."""
         return {"buffers": dict(self.module.named_buffers())}
 
-    def restore_worker(self, state):
+    def restore_worker(self, state: dict[str, Any]) -> None:
         """Load what state_of_worker() returned, after restore()."""
         for name, buffer in self.module.named_buffers():
             buffer.copy_(state["buffers"][name])
 
-    def serve(self):
+    def serve(self) -> None:
         """Run a server process until close(); called on the ranks after the workers."""
         raise NotImplementedError
 
-    def close(self):
+    def close(self) -> None:
         """Stop the servers; called on every worker after the last epoch."""
 
-    def update(self, lr):
+    def update(self, lr: float) -> None:
         """Step the optimizer with learning rate lr, timed as the phase "update"."""
         self.world.clock.enter("update")
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.step()
 
-    def collect(self):
+    def collect(self) -> None:
         """Before step(): have the gradient where step() looks for it, though somebody has called
         zero_grad(), as the training loop does not."""
         if self.flat:
             self.flat.collect()
 
-    def clear(self):
+    def clear(self) -> None:
         """Have no gradient, as zero_grad() does in more time."""
         groups = [self.flat.parameters] if self.flat else []
         groups = groups or [group["params"] for group in self.optimizer.param_groups]
         for parameter in itertools.chain(*groups):
             parameter.grad = None
 
-    def state_per_weight(self):
+    def state_per_weight(self) -> list[Tensor]:
         """The tensors in the optimizer's state that hold a number per weight."""
         values = [value for state in self.optimizer.state.values() for value in state.values()]
         return [value for value in values if torch.is_tensor(value) and value.dim()]
@@ -245,14 +259,14 @@ class Alone(Strategy):
     """Apply the gradient to the weights. Sends nothing."""
 
     @classmethod
-    def is_alone(cls, processes, options):
+    def is_alone(cls, processes: int, options: Any) -> bool:
         return processes == 1
 
-    def __init__(self, model, make_optimizer, world):
+    def __init__(self, model: nn.Module, make_optimizer: OptimizerMaker, world: World) -> None:
         super().__init__(model, make_optimizer(model.parameters()), world)
 
 
-def shaped_as(parameter, value):
+def shaped_as(parameter: Tensor, value: Any) -> Any:
     """What an optimizer keeps of a parameter's part of a vector, as a view in its shape; other
     values as they are."""
     if torch.is_tensor(value) and value.shape == (parameter.numel(),):
@@ -260,7 +274,7 @@ def shaped_as(parameter, value):
     return value
 
 
-def lined_up(parameter, key, value):
+def lined_up(parameter: Tensor, key: str, value: Any) -> Any:
     """A copy of what shaped_as() gave as it was, (n,) in the order of the parameter's memory.
 
     Args:

@@ -7,9 +7,19 @@ strategy is here to show just that.
 https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from allcores.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
 
 
 class DataParallel(Strategy):
@@ -19,6 +29,6 @@ class DataParallel(Strategy):
     look = ("#949494", "D")
     equals_serial = "with one worker"
 
-    def __init__(self, model, make_optimizer, world):
+    def __init__(self, model: nn.Module, make_optimizer: OptimizerMaker, world: World) -> None:
         super().__init__(model, make_optimizer(model.parameters()), world)
         self.model = torch.nn.DataParallel(model)

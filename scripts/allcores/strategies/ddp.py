@@ -17,10 +17,22 @@ without a hook those of serial training up to rounding.
 Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
 """
 
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from allcores.parallel.process_group import of_workers
 from allcores.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
+
 
 ALLOWED = {
     "backend": ("gloo", "shm"),
@@ -48,16 +60,16 @@ class DDP(Strategy):
 
     def __init__(
         self,
-        model,
-        make_optimizer,
-        world,
+        model: nn.Module,
+        make_optimizer: OptimizerMaker,
+        world: World,
         *,
-        backend="gloo",
-        bucket_mb=25,
-        hook="none",
-        powersgd_rank=1,
-        find_unused_parameters=False,
-    ):
+        backend: str = "gloo",
+        bucket_mb: float = 25,
+        hook: Any = "none",
+        powersgd_rank: int = 1,
+        find_unused_parameters: bool = False,
+    ) -> None:
         super().__init__(model, make_optimizer(model.parameters()), world)
         # forward_sync_buffers=False: batch-norm statistics stay the worker's until synchronize().
         self.model = torch.nn.parallel.DistributedDataParallel(
@@ -77,11 +89,11 @@ class DDP(Strategy):
         self.model.register_forward_pre_hook(self._begin_forward)
         self.is_exchanged = False
 
-    def _begin_forward(self, model, inputs):
+    def _begin_forward(self, model: Any, inputs: Any) -> None:
         if torch.is_grad_enabled():
             self.is_exchanged = model.require_backward_grad_sync
 
-    def _arrange_buckets(self):
+    def _arrange_buckets(self) -> None:
         """Run one backward(), of a loss that is always 0.
 
         DDP rearranges its buckets after the first backward(), and the place of a gradient decides
@@ -100,10 +112,10 @@ class DDP(Strategy):
             self.module.forward = own
         self.clear()
 
-    def accumulating(self):
-        return self.model.no_sync()
+    def accumulating(self) -> AbstractContextManager[Any]:
+        return self.model.no_sync()  # type: ignore[operator]
 
-    def step(self, lr):
+    def step(self, lr: float) -> None:
         if not self.is_exchanged:
             raise ValueError(
                 "the gradient was not averaged over the workers: call forward() of the strategy's "
@@ -113,11 +125,13 @@ class DDP(Strategy):
         super().step(lr)
 
     @classmethod
-    def option_for_missing_gradients(cls, *, find_unused_parameters=False, **options):
+    def option_for_missing_gradients(
+        cls, *, find_unused_parameters: bool = False, **options: Any
+    ) -> str | None:
         return None if find_unused_parameters else "expected find_unused_parameters: true"
 
 
-def _hook(name, rank):
+def _hook(name: Any, rank: int) -> Any:
     """The state and the function of one of torch's communication hooks."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 

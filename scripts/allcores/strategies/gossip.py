@@ -12,9 +12,19 @@ is serial training.
 Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?" (D-PSGD).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from allcores.strategies._local import LocalStrategy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
 
 
 class Gossip(LocalStrategy):
@@ -24,7 +34,7 @@ class Gossip(LocalStrategy):
     equals_serial = "with one worker"
     element_wise = True
 
-    def __init__(self, model, make_optimizer, world):
+    def __init__(self, model: nn.Module, make_optimizer: OptimizerMaker, world: World) -> None:
         super().__init__(model, make_optimizer, world)
         ranks = {(world.rank - 1) % world.workers, (world.rank + 1) % world.workers}
         self.neighbours = sorted(ranks - {world.rank})
@@ -32,7 +42,7 @@ class Gossip(LocalStrategy):
             len(self.neighbours), len(self.flat.weights), dtype=self.flat.weights.dtype
         )
 
-    def step(self, lr):
+    def step(self, lr: float) -> None:
         self.update(lr)
         self.flat.gradient.zero_()
         self.world.clock.enter("communicate")

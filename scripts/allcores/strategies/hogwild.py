@@ -24,13 +24,23 @@ How many updates others began between reading weights and updating them, the sta
 Recht et al. 2011, "Hogwild!: A Lock-Free Approach to Parallelizing Stochastic Gradient Descent".
 """
 
+from __future__ import annotations
+
 import contextlib
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from allcores.parallel.flat import Flat
-from allcores.parallel.staleness import Staleness, as_list
+from allcores.strategies._staleness import Staleness, as_list
 from allcores.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
+
 
 ALLOWED = {"state": ("own", "shared")}
 
@@ -44,7 +54,17 @@ class Hogwild(Strategy):
     asynchronous = True
     one_node = True
 
-    def __init__(self, model, make_optimizer, world, *, locked=False, state="own"):
+    flat: Flat
+
+    def __init__(
+        self,
+        model: nn.Module,
+        make_optimizer: OptimizerMaker,
+        world: World,
+        *,
+        locked: bool = False,
+        state: str = "own",
+    ) -> None:
         self.flat = Flat(model, weights=world.shared.zeros)
         super().__init__(model, make_optimizer(self.flat.parts), world)
         self.lock = world.shared.lock if locked else contextlib.nullcontext
@@ -56,7 +76,7 @@ class Hogwild(Strategy):
         self.updates_read = 0
         world.barrier()  # every worker has written the initial weights
 
-    def step(self, lr):
+    def step(self, lr: float) -> None:
         if self.to_share and self.world.rank > 0:
             self._share_state()
         self.world.clock.enter("wait")
@@ -69,7 +89,7 @@ class Hogwild(Strategy):
         self.updates_read = int(self.updates.sum())
         self.flat.gradient.zero_()
 
-    def _share_state(self):
+    def _share_state(self) -> None:
         """Put the optimizer's state into shared memory.
 
         torch's optimizers make it in their first update, here that of rank 0; the others wait.
@@ -82,7 +102,7 @@ class Hogwild(Strategy):
         self.world.barrier()
         self.to_share = False
 
-    def synchronize(self):
+    def synchronize(self) -> None:
         self.world.barrier()  # all updates have been made
         self.updates_read = int(self.updates.sum())
         if self.has_own_state:
@@ -90,22 +110,22 @@ class Hogwild(Strategy):
         super().synchronize()
         self.counts = self.world.all_reduce(self.staleness.take())
 
-    def record(self):
+    def record(self) -> dict[str, Any]:
         return {"staleness": as_list(self.counts)}
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         if self.to_share:
             self._share_state()
         self.world.barrier()  # every worker has written the restored weights
 
-    def state_of_worker(self):
-        state = {"staleness": self.staleness.counts}
+    def state_of_worker(self) -> dict[str, Any]:
+        state: dict[str, Any] = {"staleness": self.staleness.counts}
         if self.has_own_state:
             state["optimizer"] = self.optimizer.state_dict()
         return super().state_of_worker() | state
 
-    def restore_worker(self, state):
+    def restore_worker(self, state: dict[str, Any]) -> None:
         super().restore_worker(state)
         self.staleness.counts = state["staleness"]
         if self.has_own_state:

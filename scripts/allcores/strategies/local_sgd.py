@@ -18,8 +18,19 @@ Stich 2019, "Local SGD Converges Fast and Communicates Little"; Lin et al. 2020,
 Mini-Batches, Use Local SGD" (post-local).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from allcores.parallel.process_group import of_workers
 from allcores.strategies._local import LocalStrategy
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
+
 
 ALLOWED = {"backend": ("gloo", "shm"), "every": 1, "post_local": 0}
 
@@ -31,15 +42,24 @@ class LocalSGD(LocalStrategy):
     equals_serial = "with one worker"
     element_wise = True
 
-    def __init__(self, model, make_optimizer, world, *, backend="gloo", every=8, post_local=0):
+    def __init__(
+        self,
+        model: nn.Module,
+        make_optimizer: OptimizerMaker,
+        world: World,
+        *,
+        backend: str = "gloo",
+        every: int = 8,
+        post_local: int = 0,
+    ) -> None:
         super().__init__(model, make_optimizer, world)
         self.every, self.post_local = every, post_local
         self.steps, self.group = 0, of_workers(world, backend)
 
-    def average(self, vector):
+    def average(self, vector: Tensor) -> None:
         self.world.all_reduce(vector, self.group).div_(self.world.workers)
 
-    def step(self, lr):
+    def step(self, lr: float) -> None:
         self.update(lr)
         self.flat.gradient.zero_()
         self.steps += 1
@@ -47,9 +67,9 @@ class LocalSGD(LocalStrategy):
             self.world.clock.enter("communicate")
             self.average(self.flat.weights)
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         return super().state() | {"steps": self.steps}
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         self.steps = state.get("steps", 0)  # other strategies count none

@@ -12,9 +12,20 @@ rounding.
 Li et al. 2014, "Scaling Distributed Machine Learning with the Parameter Server".
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
 
 from allcores.strategies._servers import GRADIENT, PUSH, ServedStrategy
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
+
 
 ALLOWED = {"servers": 1}
 
@@ -26,12 +37,14 @@ class ParameterServer(ServedStrategy):
     equals_serial = "always"
     element_wise = True
 
-    def __init__(self, model, make_optimizer, world, *, servers=1):
+    def __init__(
+        self, model: nn.Module, make_optimizer: OptimizerMaker, world: World, *, servers: int = 1
+    ) -> None:
         super().__init__(model, make_optimizer, world, servers)
         # A number sent before the weights, to time waiting and receiving separately.
         self.answers = torch.empty(servers, 1)
 
-    def step(self, lr):
+    def step(self, lr: float) -> None:
         world = self.world
         world.clock.enter("push")
         answers, pulls, pushes = [], [], []
@@ -51,7 +64,7 @@ class ParameterServer(ServedStrategy):
             pull.wait()
         self.gradient.zero_()
 
-    def serve(self):
+    def serve(self) -> None:
         world, answer = self.world, torch.zeros(1)
         inbox = torch.empty(world.workers, len(self.gradient), dtype=self.gradient.dtype)
         for _, _, lr, _ in self.requests():

@@ -13,10 +13,21 @@ Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters o
 Baidu 2017, "Bringing HPC techniques to deep learning".
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from allcores.parallel.flat import Flat
 from allcores.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
+
 
 # A larger chunk goes in pieces, so that one is added while the next arrives. Smaller pieces do not
 # pay: each is a message more, 0.1 ms on a machine where 16 MiB take 14.
@@ -32,13 +43,13 @@ class RingAverage:
         piece_bytes: most bytes to send at a time.
     """
 
-    def __init__(self, vector, world, piece_bytes=PIECE_BYTES):
+    def __init__(self, vector: Tensor, world: World, piece_bytes: int = PIECE_BYTES) -> None:
         self.world = world
         self.right = (world.rank + 1) % world.workers
         self.left = (world.rank - 1) % world.workers
         piece = piece_bytes // vector.element_size()
 
-        def pieces(tensor):
+        def pieces(tensor: Tensor) -> list[list[Tensor]]:
             return [
                 [part for part in chunk.split(piece) if len(part)]
                 for chunk in tensor.tensor_split(world.workers)
@@ -48,9 +59,11 @@ class RingAverage:
         self.inbox = pieces(torch.empty_like(vector))
         # Handles are kept until the next exchange: freeing each as it ends would double the time of
         # a small exchange.
-        self.to_add, self.to_gather, self.sends = [], [], []
+        self.to_add: list[Any] = []
+        self.to_gather: list[Any] = []
+        self.sends: list[Any] = []
 
-    def reduce_scatter(self):
+    def reduce_scatter(self) -> None:
         """Afterwards the chunk to the right of mine, which arrived last, holds the average."""
         rank, workers = self.world.rank, self.world.workers
         # All receives are posted before anything is sent, so that no send waits for its receiver.
@@ -63,13 +76,13 @@ class RingAverage:
         for piece in self.chunks[(rank + 1) % workers]:
             piece.div_(workers)
 
-    def all_gather(self):
+    def all_gather(self) -> None:
         """Afterwards all chunks hold the average."""
         self._pass_around(self.world.rank + 1, self.to_gather)
         for send in self.sends:
             send.wait()
 
-    def _receive(self, first, inbox):
+    def _receive(self, first: int, inbox: Any) -> Any:
         """Post the receives of a phase that starts by sending chunk `first`.
 
         Returns, per chunk that comes from the left and per piece of it, (my part, where theirs
@@ -85,7 +98,7 @@ class RingAverage:
             for chunk in arriving
         ]
 
-    def _pass_around(self, first, receives):
+    def _pass_around(self, first: int, receives: Any) -> None:
         """Send my chunk `first` to the right, then forward each chunk that comes from the left."""
         if receives:  # alone there is nobody to send to
             for piece in self.chunks[first % self.world.workers]:
@@ -106,12 +119,14 @@ class Ring(Strategy):
     equals_serial = "always"
     element_wise = True
 
-    def __init__(self, model, make_optimizer, world):
+    flat: Flat
+
+    def __init__(self, model: nn.Module, make_optimizer: OptimizerMaker, world: World) -> None:
         self.flat = Flat(model)
         super().__init__(model, make_optimizer(self.flat.parts), world)
         self.ring = RingAverage(self.flat.gradient, world)
 
-    def step(self, lr):
+    def step(self, lr: float) -> None:
         self.world.clock.enter("reduce_scatter")
         self.ring.reduce_scatter()
         self.world.clock.enter("all_gather")

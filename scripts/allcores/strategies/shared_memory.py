@@ -22,13 +22,22 @@ The optimizer's work is divided as in Rajbhandari et al. 2020, "ZeRO: Memory Opt
 Training Trillion Parameter Models", stage 1, whose all-gather is not needed here.
 """
 
+from __future__ import annotations
+
 import copy
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from allcores.parallel.flat import Flat, places
 from allcores.strategies.base import NUMBERS, Strategy, lined_up, shaped_as
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from allcores.parallel.optimizers import OptimizerMaker
+    from allcores.parallel.world import World
+
 
 # Small enough to stay in cache, large enough that what an optimizer does once per call is little.
 BLOCK_BYTES = 2 << 20
@@ -48,7 +57,7 @@ class Block(NamedTuple):
     cuts: list[tuple[slice, torch.nn.Parameter]]
 
     @property
-    def parts(self):
+    def parts(self) -> Any:
         return [part for _, part in self.cuts]
 
 
@@ -59,10 +68,12 @@ class SharedMemory(Strategy):
     equals_serial = "always"
     element_wise = True
 
-    def __init__(self, model, make_optimizer, world):
+    flat: Flat
+
+    def __init__(self, model: nn.Module, make_optimizer: OptimizerMaker, world: World) -> None:
         self.world = world
 
-        def row(shape, dtype):
+        def row(shape: Any, dtype: torch.dtype) -> Any:
             self.gradients = world.shared.zeros((world.workers_on_node, *shape), dtype)
             return self.gradients[world.rank_on_node]
 
@@ -83,7 +94,7 @@ class SharedMemory(Strategy):
         self.to_share = True
         world.barrier_on_node()  # every worker has written the initial weights
 
-    def _blocks(self, rank, workers):
+    def _blocks(self, rank: int, workers: int) -> Any:
         weights = self.flat.weights
         length = BLOCK_BYTES // weights.element_size()
         mine = places(weights, workers)[rank]
@@ -101,7 +112,7 @@ class SharedMemory(Strategy):
             blocks.append(Block(gradients, average, self.flat.cut(where, average)))
         return blocks
 
-    def _show(self, parameter):
+    def _show(self, parameter: Any) -> None:
         """Write a gradient to shared memory as soon as backward() has computed it.
 
         Letting autograd accumulate the first one there would cost a pass to read what is there, and
@@ -114,7 +125,7 @@ class SharedMemory(Strategy):
             part.copy_(parameter.grad.detach())
             parameter.grad = part
 
-    def step(self, lr):
+    def step(self, lr: float) -> None:
         self.flat.collect()  # backward() gives some weights no gradient
         self.world.clock.enter("wait")
         self.world.barrier_on_node()  # all gradients are there
@@ -131,7 +142,7 @@ class SharedMemory(Strategy):
         self.world.barrier_on_node()  # all weights are there
         self.clear()
 
-    def _averaged(self):
+    def _averaged(self) -> Any:
         """My blocks, each once its gradient is the average of all workers'."""
         sums = []
         for block in self.blocks:
@@ -147,11 +158,11 @@ class SharedMemory(Strategy):
             sum_over_nodes.wait()
             yield block
 
-    def _add_up_slices(self, squares):
+    def _add_up_slices(self, squares: Tensor) -> Any:
         """The sum over the slices, of which every node has all."""
         return self.world.all_reduce(squares).div_(self.world.nodes)
 
-    def _share_state(self):
+    def _share_state(self) -> None:
         """Move the optimizer's state to shared memory, where rank 0 can read every worker's part.
 
         torch's optimizers create it in their first update.
@@ -162,10 +173,10 @@ class SharedMemory(Strategy):
                 state[name] = vector[where].copy_(state[name])
         self.to_share = False
 
-    def _cuts(self):
+    def _cuts(self) -> Any:
         return [cut for block in self.blocks for cut in block.cuts]
 
-    def optimizer_state(self):
+    def optimizer_state(self) -> dict[str, Any]:
         if self.to_share:  # there is none before the first update
             return {}
         _, part = self._cuts()[0]
@@ -180,11 +191,11 @@ class SharedMemory(Strategy):
             for parameter, place in self.flat.places.items()
         }
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
         self.world.barrier_on_node()  # every worker has written the restored weights
 
-    def restore_optimizer(self, states):
+    def restore_optimizer(self, states: dict[str, Any]) -> None:
         if not states:  # saved before the first step
             return
         names = {parameter: name for name, parameter in self.module.named_parameters()}
@@ -207,7 +218,7 @@ class SharedMemory(Strategy):
         self._share_state()
 
 
-def _add_up(gradients, total):
+def _add_up(gradients: Any, total: Any) -> None:
     """Faster than torch.sum(), which goes through several vectors at a time."""
     if len(gradients) == 1:
         total.copy_(gradients[0])
@@ -217,7 +228,7 @@ def _add_up(gradients, total):
         total.add_(gradient)
 
 
-def _state_of_a_weight(make_optimizer, dtype):
+def _state_of_a_weight(make_optimizer: OptimizerMaker, dtype: torch.dtype) -> Any:
     """What an optimizer keeps of a single weight after an update without a gradient."""
     weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
     weight.grad = torch.zeros_like(weight)

@@ -247,6 +247,7 @@ def _parsed(path):
         tree = ast.parse(content)
     except (SyntaxError, ValueError):  # its importer may handle that
         return {"hash": hashlib.sha256(content).hexdigest(), "imports": []}
+    tree.body = [statement for statement in tree.body if not _is_for_types(statement)]
     imports = []
     for node in ast.walk(tree):
         if isinstance(getattr(node, "body", None), list):
@@ -257,6 +258,12 @@ def _parsed(path):
             imports.append([node.level, node.module, [alias.name for alias in node.names]])
     text = "\n".join(map(ast.dump, tree.body))
     return {"hash": text and hashlib.sha256(text.encode()).hexdigest(), "imports": imports}
+
+
+def _is_for_types(statement):
+    """Whether a statement is for type checkers only: what it imports is not loaded."""
+    is_if = isinstance(statement, ast.If) and isinstance(statement.test, ast.Name)
+    return is_if and statement.test.id == "TYPE_CHECKING"
 
 
 def _is_text(node):

@@ -6,7 +6,7 @@ of the others nothing changes.
 
 import torch
 
-from allcores.loop.optimizers import LEAST_NORM
+from allcores.parallel.optimizers import LEAST_NORM
 
 DEFAULTS = {
     "SGD": {"momentum": 0.0, "nesterov": False},

@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch.optim import swa_utils
 
-from allcores.loop.optimizers import OptimizerMaker
+from allcores.parallel.optimizers import OptimizerMaker
 from allcores_study.config import registry
 
 # Optimizers of which torch has a kernel for a whole update on a CPU, and options that exclude it.

@@ -1,10 +1,17 @@
 """Optimizers, each of all weights or of a part of them, and the norm of the whole gradient."""
 
+from __future__ import annotations
+
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 # How many numbers of a gradient are squared at a time, in double precision.
 PART = 1 << 18
@@ -29,7 +36,9 @@ class OptimizerMaker:
     make: Callable
     clip_norm: float | None = None
 
-    def __call__(self, parameters, add_up=None):
+    def __call__(
+        self, parameters: Iterable[Tensor], add_up: Callable[[Tensor], Tensor] | None = None
+    ) -> torch.optim.Optimizer:
         """Make an optimizer of these parameters.
 
         Args:
@@ -43,11 +52,13 @@ class OptimizerMaker:
         return optimizer
 
     @property
-    def without_clipping(self):
+    def without_clipping(self) -> OptimizerMaker:
         """The maker for gradients that are clipped elsewhere."""
         return dataclasses.replace(self, clip_norm=None)
 
-    def clip(self, gradients, add_up=None):
+    def clip(
+        self, gradients: Iterable[Tensor], add_up: Callable[[Tensor], Tensor] | None = None
+    ) -> None:
         """Scale a gradient down to clip_norm, in place.
 
         Args:
@@ -68,6 +79,6 @@ class OptimizerMaker:
                 gradient.mul_(self.clip_norm / (norm + LEAST_NORM))
 
 
-def _gradients(optimizer):
+def _gradients(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return [parameter.grad for parameter in parameters if parameter.grad is not None]
