@@ -118,7 +118,7 @@ def test_why_a_run_would_run_again(tmp_path):
     assert "weights.pt is gone, or is not what this version writes" in status(project, "--why")
     (project.folder / "weights.pt").rename(weights)
     ddp = "scripts/allcores/strategies/ddp.py"
-    project.edit(ddp, "def _arrange_buckets(self):", "def _arrange_buckets(self, on=0):")
+    project.edit(ddp, "def _arrange_buckets(self) ->", "def _arrange_buckets(self, on=0) ->")
     why = status(project, "--why")
     assert "ddp/w2t1/fold0of2/nall_seed0 and 1 more:" in why
     assert "code: allcores/strategies/ddp.py\n" in why

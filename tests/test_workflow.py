@@ -99,7 +99,12 @@ PACKAGES = "scripts/"
 @pytest.mark.parametrize(
     ("path", "old", "new", "runs"),
     [
-        (f"{PACKAGES}allcores/strategies/ddp.py", "bucket_mb=25", "bucket_mb=26", RUNS / 2),
+        (
+            f"{PACKAGES}allcores/strategies/ddp.py",
+            "bucket_mb: float = 25",
+            "bucket_mb: float = 26",
+            RUNS / 2,
+        ),
         (f"{PACKAGES}allcores_study/training/loop.py", "The training loop", "The loop", 0),
         ("workflow/rules/train.smk", "exec {CALL.launcher}", "exec  {CALL.launcher}", 0),
     ],
