@@ -52,6 +52,7 @@ def main(flags):
         chosen_config = choose.with_saved(config, file, flags.cores)
         config = chosen_config or choose.choose(config, planner, flags.cores, file)
     if flags.choose:
+        end_line()
         return
     table = grid.expand(config).to_plan()
     command = sys.executable, preflight.PROGRAM
@@ -70,8 +71,7 @@ def main(flags):
     file = Path(folder.plan_file("plan.csv"))
     file.parent.mkdir(parents=True, exist_ok=True)
     setups.to_csv(file, index=False)
-    if sys.stderr.isatty():
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    end_line()
     for note in dict.fromkeys(note for name in table.studies for note in fit.notes(config, name)):
         print(f"NOTE: {note}")
     print(*choose.report_lines(config), sep="\n")
@@ -94,6 +94,12 @@ def end(folder):
     """End all processes that were started, and remove their folder."""
     lifetime.end_descendants()
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def end_line():
+    """On a terminal, clear the line in which say() has shown what is measured."""
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def say(line):

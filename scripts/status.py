@@ -28,8 +28,8 @@ def main(flags):
         raise ValueError(finding)
     config = choose.with_saved(config, folder.plan_file(choose.FILE), None)
     if config is None:
-        is_choosing = "a call is just choosing how to train"
-        what = is_choosing if journal.is_held(folder) else "no way of training has been chosen yet"
+        is_early = "the call that is going on has chosen no strategy yet"
+        what = is_early if journal.is_held(folder) else "no strategy has been chosen yet"
         raise ValueError(f"`strategies: [auto]`: {what}")
     table = suggestions.table(config, folder)
     if not Path(name).is_dir():

@@ -62,3 +62,18 @@ def test_each_job_has_runs_of_several_sizes():
     # Of few runs each job has those of one size, for the larger a stack, the faster.
     (first, *_) = dealing.deal(runs, lambda run: 0.01, 8, 10)
     assert len({sizes[run.path] for run in first}) == 1
+
+
+def test_strips_make_no_job_longer(monkeypatch):
+    """Nor larger than `runs_per_job`; a few long runs among short ones are dealt out as before."""
+    runs = runs_of("mlp") + runs_of("lenet")
+    runs = [dataclasses.replace(run, seed=run.seed + 8 * n) for n in range(2) for run in runs]
+    one_kind = [run for run in runs if run.model.name == "mlp"]
+    for per_job in (3, 7, 33):
+        groups = dealing.deal(one_kind, lambda run: 0.01, 2, 10, runs_per_job=per_job)
+        assert max(map(len, groups)) <= per_job
+    seconds = {run.path: 3.0 if place % 20 == 0 else 0.1 for place, run in enumerate(one_kind)}
+    groups = dealing.deal(one_kind, lambda run: seconds[run.path], 2, 100)
+    took = [sum(seconds[run.path] for run in group) for group in groups]
+    assert len(took) == 2 and abs(took[0] - took[1]) <= 3.1
+    assert sum(map(len, groups)) == len(one_kind)

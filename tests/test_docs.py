@@ -139,3 +139,14 @@ def test_what_is_left_to_longer_tests_is_there():
     """Names of tests that have others since would be of tests that run always."""
     texts = "".join(file.read_text() for file in (ROOT / "tests").glob("test_*.py"))
     assert [name for name in LONG if f"def {name}(" not in texts] == []
+
+
+def test_the_strategy_of_the_page_passes_the_type_checker(tmp_path):
+    """Else who adds it, as the page says, has `make lint` fail."""
+    page = (ROOT / "docs" / "reading.md").read_text()
+    (strategy,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "sign_sgd.py").write_text(strategy)
+    settings = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", tmp_path]
+    command = [sys.executable, "-m", "mypy", *settings, tmp_path / "sign_sgd.py"]
+    told = subprocess.run(list(map(str, command)), cwd=ROOT, text=True, capture_output=True)
+    assert told.returncode == 0, told.stdout + told.stderr

@@ -41,6 +41,22 @@ OF_STUDY = {
     "watching": {"config", "records", "data", "planning", "training", "analysis"},
     "campaign": {"config", "records", "data", "planning", "training", "analysis", "watching"},
 }
+# Folder of the study -> those of the engine that it may import from; nobody imports a strategy.
+OF_STUDY_IN_ENGINE = {
+    "config": {"loop"},
+    "records": {"machine"},
+    "tasks": set(),
+    "data": {"machine", "loop"},
+    "models": {"machine"},
+    "datasets": {"machine"},
+    "training": {"machine", "parallel", "loop"},
+    "analysis": {"machine"},
+    "stacking": {"machine", "parallel", "loop"},
+    "serving": set(),
+    "planning": {"machine", "parallel", "loop"},
+    "watching": {"machine"},
+    "campaign": {"machine"},
+}
 # Files beside the folders that all may import.
 FOR_ALL = {"files", "options", "version", "programs", "yaml_files"}
 # The smaller the count of what is within sight, the sooner a thing is found.
@@ -140,6 +156,10 @@ def test_the_rooms_import_in_one_direction():
             if (room := room_of(file)) in arrows:
                 found = rooms_imported(file, package) - {room} - FOR_ALL
                 assert found <= arrows[room], f"{file} imports {found - arrows[room]}"
+    for file in STUDY:
+        if (room := room_of(file)) in OF_STUDY_IN_ENGINE:
+            found = rooms_imported(file, "allcores") - FOR_ALL - OF_STUDY_IN_ENGINE[room]
+            assert not found, f"{file} imports {found} of the engine"
 
 
 def test_what_is_needed_before_torch_imports_no_torch():

@@ -258,12 +258,15 @@ def test_a_link_counts_by_its_own_name_and_a_neighbour_by_where_it_is(tmp_path, 
 
 def test_what_is_imported_for_types_alone_is_no_part_of_the_code(tmp_path):
     plain = "def step(lr: Flat) -> None:\n    lr.go()\n"
-    files = [tmp_path / "plain.py", tmp_path / "typed.py", tmp_path / "other.py"]
+    names = ("plain.py", "typed.py", "other.py", "else.py")
+    files = [tmp_path / name for name in names]
     files[0].write_text(plain)
     files[1].write_text(f"if TYPE_CHECKING:\n    from flat import Flat\n{plain}")
     files[2].write_text(f"if IS_FAST:\n    from flat import Flat\n{plain}")
-    first, typed, other = map(fingerprint._parsed, files)
+    files[3].write_text(f"if TYPE_CHECKING:\n    pass\nelse:\n    from flat import Flat\n{plain}")
+    first, typed, other, otherwise = map(fingerprint._parsed, files)
     assert first == typed
+    assert otherwise["hash"] != first["hash"] and otherwise["imports"] == [[0, "flat", ["Flat"]]]
     assert other["hash"] != first["hash"] and other["imports"] == [[0, "flat", ["Flat"]]]
 
 

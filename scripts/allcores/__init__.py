@@ -1,5 +1,5 @@
-"""Train on every core, and measure which way of using them is fastest. docs/adding.md says what
-each folder is for, and which others it may import; docs/loop.md what is for loops of one's own."""
+"""Processes that train one network together on the cores of a machine, or of several: the engine of
+allcores_study, and for training loops of your own (docs/loop.md)."""
 
 from __future__ import annotations
 

@@ -34,13 +34,20 @@ def load(name: str) -> type[Strategy]:
     return [one for one in own if not one.__name__.startswith("_")][-1]
 
 
-def options(cls: type[Strategy]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(name -> default of each option of a strategy's class, ... if it has none; name -> what is
-    allowed, as its file says)."""
+def options(cls: type[Strategy]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """What options a strategy's class has.
+
+    Returns:
+        (name -> default, ... if it has none; None: it takes any), (name -> what is allowed, as the
+        class or its file says).
+    """
     parameters = inspect.signature(cls).parameters.items()
+    allowed = vars(cls).get("ALLOWED") or getattr(inspect.getmodule(cls), "ALLOWED", {})
+    if any(parameter.kind is parameter.VAR_KEYWORD for _, parameter in parameters):
+        return None, allowed
     defaults = {
         name: ... if parameter.default is parameter.empty else parameter.default
         for name, parameter in parameters
         if name not in GIVEN
     }
-    return defaults, getattr(inspect.getmodule(cls), "ALLOWED", {})
+    return defaults, allowed

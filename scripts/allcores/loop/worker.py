@@ -18,7 +18,7 @@
 
     losses = allcores.run(train, strategy, workers=8)
 
-It uses what the workflow trains with: parallel/launch.py, data/batches.py, strategies/. The
+It uses what the workflow trains with: parallel/launch.py, loop/sharding.py, strategies/. The
 workflow's own loop, training/loop.py, does besides what needs a Run: resuming in the middle of an
 epoch, early stopping, averages of weights, times per phase.
 """
@@ -335,9 +335,10 @@ def _strategy(
     defaults, allowed = named.options(cls)
     if "servers" in options:
         raise ValueError(f"expected run(..., servers={options['servers']}), not an option here")
-    for (*_, option), problem in check((strategy,), options, defaults, allowed):
+    given = {} if defaults is None else options
+    for (*_, option), problem in check((strategy,), given, defaults or {}, allowed):
         raise ValueError(f"{option} of {strategy}: {problem}")
-    has_servers = "servers" in defaults
+    has_servers = "servers" in (defaults or {})
     if has_servers != bool(world.servers):
         expected = "run(..., servers=1) or more" if has_servers else "no servers"
         raise ValueError(f"{strategy} expects {expected}; found {world.servers}")

@@ -116,9 +116,8 @@ class Supervisor:
         self.have_ended = False
         self.woken = os.eventfd(0, os.EFD_CLOEXEC)  # by a signal
         self.furthest: dict[int, int] = {}  # node -> step, of those who have answered to a Pause
-        self.pausing: set[int] = (
-            set()
-        )  # nodes with a pause; node 0 lists all, another node only itself
+        # Nodes with a pause; node 0 lists all, another node only itself.
+        self.pausing: set[int] = set()
         self.signal: str | None = None  # name of the one that stops the run
         self.stop_until = math.inf
 

@@ -14,7 +14,7 @@ A file says everything about its product in literals, so that adding one changes
   three are optional.
 * sentences(...) -> iterable of str for the verdict; optional.
 
-The arguments of these functions are named after their data: a tidy CSV (TIDY in config.py), a table
+The arguments of these functions are named after their data: a tidy CSV (TIDY in study.py), a table
 (`speed_table`), either of them of the study that this one is compared with (`against_runs`),
 `predictions` of the runs, or `facts`. A figure whose first argument, a
 frame, is empty is drawn without content. A table that is made from another one has the larger

@@ -1,1 +1,1 @@
-"""A call of snakemake, while it lasts and after: what is done, what failed, what runs again."""
+"""A call of snakemake: what its rules ask."""

@@ -187,8 +187,6 @@ class Call:
 
     def targets(self, wildcards):
         """The files of every study, and lost runs and data that this call makes beside them."""
-        if self.undecided and not internals.ends_with(self.workflow, "prepare_dataset"):
-            self._choose()
         members = self.selections.members(self.table.selections.values())
         members = dict.fromkeys((*self.table.required, *members))
         datas = (self.ledger.data(run) for run in self.table.runs.values())
@@ -204,27 +202,34 @@ class Call:
         cores, is_spread = self.most_cores, self.is_on_cluster
         return Ledger(self.config, self.table, self.folder, cores, is_spread, tell)
 
-    def _choose(self):
-        """Choose what `auto` stands for, and call snakemake again with it; a dry run says so."""
+    @functools.cache  # noqa: B019
+    def choose(self):
+        """Where `auto` is undecided, decide it and call snakemake again; a dry run says so. It may
+        need data, which are prepared without."""
+        if not self.undecided or internals.ends_with(self.workflow, "prepare_dataset"):
+            return
         if not self.executes:
-            what = "what `auto` stands for is chosen before the first job; until then it is serial"
+            what = "`auto` is decided when a call begins; here its runs are shown as serial ones"
             print(f"NOTE: {what}", file=sys.stderr)
             return
         if self.local_cores is None:
             files = " ".join(os.path.relpath(file) for file in self.files)
             plan = f"{programs.plan()} --configfile {files} --cores N"
             stop_at([f"`strategies: [auto]`: first call {plan}, with N the cores of a node"])
-        self._hold()
-        print("Choosing what `auto` stands for: each way is timed", file=sys.stderr, flush=True)
+        self.try_out_models()
+        print("Choosing a strategy for `auto`: timing each one", file=sys.stderr, flush=True)
         self._write_config(self.merged_config)
         command = [
             *warm_start.command(choose.PROGRAM, None),
             *["--choose", self.folder.path, "--cores", self.most_cores],
             *["--configfile", self.folder.config(self.merged_config)],
         ]
-        # If this process is ended meanwhile, that one ends by itself.
+        # If this process is killed while it waits, plan.py ends by itself.
         if subprocess.Popen(list(map(str, command))).wait():
             sys.exit(1)
+        config, file = sweeps.expanded(self.merged_config), self.folder.plan_file(choose.FILE)
+        if not choose.with_saved(config, file, self.cores_of_a_run):
+            sys.exit(f"{file} has no strategy for `auto` with this config")
         self.goes_on = True
         sys.exit(0)
 

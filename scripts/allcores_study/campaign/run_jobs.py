@@ -153,6 +153,7 @@ class RunJobs:
         Args:
             members: paths of the runs, and Slots.
         """
+        self.call.choose()
         members = list(dict.fromkeys(members))
         new = [m for m in members if m not in self.mark_of and self._is_to_train(m)]
         if new:

@@ -1,4 +1,1 @@
-"""From a config to runs, which are checked, named and identified. No torch.
-
-It imports no other folder; the components that a config names are loaded by registry.py.
-"""
+"""From YAML to Runs: schema, checks, grid, components, candidates. No torch."""

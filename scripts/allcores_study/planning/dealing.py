@@ -14,8 +14,8 @@ LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
 # at the end, but each takes at least so many seconds: a job costs most of a second to start, and
 # one that is submitted takes SLURM some to notice.
 JOBS_PER_CORE, LEAST, LEAST_SUBMITTED = 4, 2.0, 30.0
-# Each job has runs of several networks, in so many strips of so many runs at least: how much faster
-# a stack is, is not known, so that of two jobs with other networks one may take much longer.
+# Each job gets runs of networks of all sizes, in so many strips of so many runs at least: it is not
+# known how much faster a stack is, and a job of networks that are too large for one takes longest.
 STRIPS, LEAST_IN_STRIP = 4, 8
 
 
@@ -65,18 +65,24 @@ def deal(runs, seconds_of, cores, wanted, jobs=1, runs_per_job=None):
         if runs_per_job:
             count = math.ceil(len(members) / runs_per_job)
         members.sort(key=lambda run: (repr(run.model.options), run.path))
-        weight = seconds_of if not runs_per_job else lambda _: 1.0
-        strips = max(1, min(STRIPS, len(members) // (count * LEAST_IN_STRIP)))
-        parts = _equal_parts(members, count * strips, weight)
+        if runs_per_job:
+            groups += _equal_parts(members, count, lambda _: 1.0)
+            continue
+        longest = max(map(seconds_of, members))
+        strips = min(
+            STRIPS, len(members) // (count * LEAST_IN_STRIP), work[key] // (count * longest)
+        )
+        strips = max(1, int(strips))
+        parts = _equal_parts(members, count * strips, seconds_of)
         groups += [list(itertools.chain(*parts[job::count])) for job in range(count)]
     return [group for group in groups if group]
 
 
 def _equal_parts(members, count, seconds_of):
-    """A list of Runs cut into so many parts of about equal expected seconds."""
-    parts, total = defaultdict(list), math.fsum(map(seconds_of, members))
+    """A list of Runs cut into so many parts of about equal expected seconds; some may be empty."""
+    parts, total = [[] for _ in range(count)], math.fsum(map(seconds_of, members))
     ended = itertools.accumulate(map(seconds_of, members))
     for run, end in zip(members, ended, strict=True):
         middle = end - seconds_of(run) / 2
         parts[int(count * middle / total)].append(run)
-    return list(parts.values())
+    return parts

@@ -1,7 +1,4 @@
-"""When runs will have ended that Snakemake's greedy scheduler packs onto cores and memory.
-
-No torch.
-"""
+"""Predicts when runs end that Snakemake's greedy scheduler packs onto cores and memory."""
 
 from dataclasses import dataclass
 
@@ -32,7 +29,8 @@ def pack(jobs, cores, memory=float("inf")):
     Returns:
         (seconds until the last run has ended, the most memory that is claimed at the same time)
     """
-    waiting, running = list(jobs), []  # of running: (when its cores are free, cores, memory)
+    waiting = list(jobs)
+    running = []  # (when its cores are free, the cores and the memory that it has, what it claims)
     now = makespan = peak = 0.0
     free_cores, free_memory = cores, memory
     while waiting:
@@ -44,13 +42,14 @@ def pack(jobs, cores, memory=float("inf")):
             claims = min(job.cores, cores), min(job.memory, memory)
             if claims[0] <= free_cores and claims[1] <= free_memory:
                 free_cores, free_memory = free_cores - claims[0], free_memory - claims[1]
-                running.append((now + job.seconds + job.after, *claims))
+                running.append((now + job.seconds + job.after, *claims, job.memory))
                 makespan = max(makespan, now + job.seconds)
             else:
                 still_waiting.append(job)
         waiting = still_waiting
-        peak = max(peak, sum(claimed for _, _, claimed in running))
-        ended = min(running)
-        running.remove(ended)
-        now, free_cores, free_memory = ended[0], free_cores + ended[1], free_memory + ended[2]
+        peak = max(peak, sum(claimed for *_, claimed in running))
+        now = min(end for end, *_ in running)
+        for run in [run for run in running if run[0] == now]:
+            running.remove(run)
+            free_cores, free_memory = free_cores + run[1], free_memory + run[2]
     return makespan, peak

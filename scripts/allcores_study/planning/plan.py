@@ -80,7 +80,7 @@ class Planned:
         """The share of the other cores that other runs keep busy meanwhile, 0..1.
 
         Args:
-            busy: cores that all runs would take that are packed; see packed_cores().
+            busy: cores that all packed runs would take together; see packed_cores().
             available: number of cores.
         """
         if self.exclusive or available <= self.run.cores:
@@ -88,7 +88,8 @@ class Planned:
         return min(1.0, (busy - self.run.cores) / (available - self.run.cores))
 
     def seconds(self, busy, available):
-        """Seconds from its start to its end, slowed down by the others; as crowd()."""
+        """Seconds from its start to its end, slowed down by the others; arguments as for
+        crowd()."""
         return self.prediction.seconds_among(self.crowd(busy, available))
 
 

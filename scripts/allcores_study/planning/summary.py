@@ -108,7 +108,7 @@ def report_lines(setups, studies, available, cores_here):
         yield (
             f"{row['study']}: {row['runs']} runs, {duration(row['seconds'])} on {available} "
             f"core{'s' if available > 1 else ''} ({row['core_hours']:.2g} core-hours), "
-            f"{row['memory_mb']:,.0f} MB of memory at most, {row['disk_mb']:,.0f} MB on disk"
+            f"{row['memory_mb']:,.0f} MB of memory claimed, {row['disk_mb']:,.0f} MB on disk"
         )
         yield f"    longest run: {duration(row['longest_seconds'])}, {row['longest_run']}"
     for (dataset, model, size), group in setups.groupby(SETUP[:3], sort=False):

@@ -69,7 +69,7 @@ def _line_of_user(error):
 
 def _users_line(frames):
     """The last of these (file, line) in code that is neither ours nor installed, in brackets."""
-    ours = str(programs.PROGRAMS), str(registry.LIBRARY)
+    ours = map(str, (programs.PROGRAMS, registry.ENGINE, registry.LIBRARY))
     known = *ours, *map(sysconfig.get_path, ("purelib", "stdlib"))
     lines = [(file, line) for file, line in frames if not file.startswith((*known, "<"))]
     return " ({}, line {})".format(*lines[-1]) if lines else ""

@@ -1,1 +1,1 @@
-"""What there is of the results of a config, and the marks by which Snakemake sees it."""
+"""What identifies a run; records and stores of results; marks, by which Snakemake sees them."""

@@ -143,7 +143,8 @@ def _users_files(modules, folder):
         for place in places
         if place.endswith(".py") and not is_installed(place)
     }
-    ours = programs.PROGRAMS.resolve(), registry.LIBRARY.resolve()
+    places_of_ours = programs.PROGRAMS, registry.ENGINE, registry.LIBRARY
+    ours = [place.resolve() for place in places_of_ours]
     return {
         os.path.relpath(file) if file.is_relative_to(folder.parent) else str(file): file
         for file in sorted(users)
@@ -247,7 +248,7 @@ def _parsed(path):
         tree = ast.parse(content)
     except (SyntaxError, ValueError):  # its importer may handle that
         return {"hash": hashlib.sha256(content).hexdigest(), "imports": []}
-    tree.body = [statement for statement in tree.body if not _is_for_types(statement)]
+    tree.body = [part for statement in tree.body for part in _what_runs(statement)]
     imports = []
     for node in ast.walk(tree):
         if isinstance(getattr(node, "body", None), list):
@@ -260,10 +261,11 @@ def _parsed(path):
     return {"hash": text and hashlib.sha256(text.encode()).hexdigest(), "imports": imports}
 
 
-def _is_for_types(statement):
-    """Whether a statement is for type checkers only: what it imports is not loaded."""
+def _what_runs(statement):
+    """A statement as a list; of `if TYPE_CHECKING:` what comes after `else:`."""
     is_if = isinstance(statement, ast.If) and isinstance(statement.test, ast.Name)
-    return is_if and statement.test.id == "TYPE_CHECKING"
+    is_for_types = is_if and statement.test.id == "TYPE_CHECKING"
+    return statement.orelse if is_for_types else [statement]
 
 
 def _is_text(node):

@@ -52,7 +52,7 @@ class StackedSamples:
 
 
 def orders(prepared_runs, epochs, steps, width):
-    """The samples of each network at each step of its next epoch, in the order of batches.shards().
+    """The samples of each network at each step of its next epoch, ordered as by sharding.shards().
 
     Args:
         epochs: number of the epoch of each of K prepared_runs, from 0; None: it takes no part.

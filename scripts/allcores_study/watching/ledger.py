@@ -236,7 +236,7 @@ class Current:
         self.folder, self.table = folder, table
         folder.store.read_again()
         self.data_made_of = {}  # label of a dataset -> what it is made of
-        self.recipes_now = {}  # what decides the recipe of a run -> it, on that processor
+        self.recipes_now = {}  # see recipe_differs()
 
     def __call__(self, path):
         run, record = self.table.runs[path], self.folder.record(path)
@@ -269,9 +269,11 @@ class Current:
         if not run.has_auto:
             return None
         file, processor = self.folder.recipe_of(run, self.table), record.content["processor"]
-        key = file, processor, *run.recipe.values(), run.processes, run.nodes
+        file = Path(file)
+        # A file that is written again has its folder changed.
+        changed = file.parent.stat().st_mtime_ns if file.parent.exists() else None
+        key = file, changed, processor, *run.recipe.values(), run.processes, run.nodes
         if key not in self.recipes_now:
-            file = Path(file)
             files = [file, *file.parent.glob(f"{file.stem}_{'[0-9a-f]' * 8}.json")]
             self.recipes_now[key] = [
                 recipes.fill_in(run, file, run.cores_on_node).recipe | ANY_THREADS
