@@ -134,6 +134,7 @@ if __name__ == "__main__":
 
     def stop(number, frame):
         if os.getpid() == process:  # not a process that it has forked
+            print("plan.py: stopped; what is measured is kept", file=sys.stderr, flush=True)
             end(folder)
         os._exit(128 + number)  # Python drops exceptions in callbacks of fork()
 
@@ -141,6 +142,9 @@ if __name__ == "__main__":
         signal.signal(number, stop)
     try:
         main(flags)
+        print(end="", flush=True)
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError) as error:
         sys.exit(f"plan.py: {error}")
     finally:

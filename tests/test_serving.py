@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from conftest import ENVIRONMENT, LENET, RUN, Laboratory, program, vary
 from PIL import Image
+from project import copy
 
 from allcores_study.config.run import Choice
 from allcores_study.data import storage
@@ -15,6 +16,20 @@ from allcores_study.serving import ensemble, output, samples
 from allcores_study.serving.predictor import Predictor
 
 CHANNELS_LAST = {"memory_format": "channels_last"}
+NET = """
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self, classes, width=4):
+        super().__init__()
+        self.first = torch.nn.Linear(192, width)
+        self.last = torch.nn.Linear(width, classes)
+
+    def forward(self, images):
+        return self.last(torch.relu(self.first(images.flatten(1))))
+"""
+SGD = {"name": "sgd", "lr": 0.05}
 
 
 @pytest.fixture(scope="module")
@@ -223,3 +238,22 @@ def test_a_folder_without_a_run_is_told(tmp_path):
     assert process.returncode == 1
     assert process.stderr.startswith("predict.py: ")
     assert "holds no results of a run" in process.stderr
+
+
+def test_a_model_that_was_edited_since_is_told(tmp_path):
+    project = copy(tmp_path)
+    (tmp_path / "nets.py").write_text(NET)
+    model = {"import": "nets:Net", "batch_size": 16, "epochs": 1, "optimizer": SGD}
+    project.configure(lambda config: config.update(models={"mine": model}))
+    study = {"models": ["mine"], "strategies": ["serial"]}
+    project.configure(lambda config: config["studies"]["first"].update(study))
+    project.call("--until", "train", "train_several")
+    arguments = project.results / "runs", project.results / "data" / "tiny"
+    assert "nets.py" not in predict(tmp_path, *arguments).stdout
+    project.edit("nets.py", "torch.relu", "torch.sigmoid")
+    said = predict(tmp_path, *arguments).stdout
+    assert "NOTE: nets.py differ from what the runs were trained with" in said
+    project.edit("nets.py", "width=4", "width=40")
+    said = predict(tmp_path, *arguments).stderr
+    assert "its weights do not fit the model; edited since: nets.py" in said
+    assert "Traceback" not in said

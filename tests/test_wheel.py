@@ -25,12 +25,13 @@ memory_format: contiguous
 
 IMPORT_ALONE = """
 import sys
-for name in ("snakemake", "pandas", "matplotlib", "yaml", "sklearn", "jsonschema"):
+for name in ("allcores_study", "snakemake", "pandas", "yaml", "sklearn", "torchvision"):
     sys.modules[name] = None
+import allcores.backend  # before torch, which asks for it by the entry point
 import allcores, torch
-from allcores_study.config import registry
-for component in registry.strategies().values():
-    component.load()
+from allcores.loop import named
+for name in named.names():
+    assert named.options(named.load(name))
 
 def train(worker):
     shared = worker.share(

@@ -5,8 +5,18 @@ import allcores.backend          # not needed where the package is installed
 dist.init_process_group("shm")
 """
 
-from allcores.parallel.process_group import register
-
 __all__ = ["register"]
+
+
+def register() -> None:
+    """Tell torch of the backend, once."""
+    from allcores.parallel import process_group
+
+    process_group.register()
+
+
+# Where the package is installed, `import torch` asks this module for register(): it has to be there
+# by then, and torch before process_group.
+import torch  # noqa: E402, F401
 
 register()

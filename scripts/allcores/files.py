@@ -128,7 +128,8 @@ class KeptDigests:
     """
 
     def __init__(self, file: Any, digest: Callable[[str], Any] = sha256) -> None:
-        self.file, self.digest = Path(file), digest
+        # Absolute, as the working directory may be another one when they are saved.
+        self.file, self.digest = Path(file).absolute(), digest
         try:
             self.entries = read_json(self.file)
         except (OSError, ValueError):

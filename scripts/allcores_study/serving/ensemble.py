@@ -129,6 +129,8 @@ def notes(predictors, inputs, folder):
         )
     for files in _diverged(folder):
         yield f"{files} is left out: it diverged"
+    if edited := sorted({name for predictor in predictors for name in predictor.edited}):
+        yield f"{', '.join(edited)} differ from what the runs were trained with"
     trained = np.zeros(len(inputs), bool)
     for predictor in predictors:
         trained |= _is_trained(predictor, inputs)

@@ -12,7 +12,7 @@ from allcores_study.config.run import Run
 from allcores_study.data.batches import Batches
 from allcores_study.data.scaling import Scaling
 from allcores_study.data.tokens import Vocabulary
-from allcores_study.records import run_files
+from allcores_study.records import fingerprint, run_files
 from allcores_study.tasks import base as tasks
 from allcores_study.training import evaluation, models
 
@@ -33,6 +33,7 @@ class Predictor:
         unseen: positions of the columns of categories that no training sample had.
         data: the SHA-256 of the inputs of its dataset.
         targets: a text that identifies the targets, see identity.
+        edited: files and packages, which the run had loaded, that are others now.
 
     Raises:
         ValueError: there is no such run, its files were changed, or it diverged.
@@ -64,7 +65,16 @@ class Predictor:
         size = self.vocabulary and self.vocabulary.size
         self.model = models.build(self.run, inputs, self.task.outputs, size)
         weights = io.BytesIO(run_files.checked(files, metrics, "weights.pt"))
-        self.model.load_state_dict(torch.load(weights, weights_only=True))
+        now = fingerprint.loaded()  # with what the model has imported
+        then = metrics["loaded"].items()
+        self.edited = [name for name, digest in then if now.get(name, digest) != digest]
+        try:
+            self.model.load_state_dict(torch.load(weights, weights_only=True))
+        except RuntimeError as error:
+            edited = f"; edited since: {', '.join(self.edited)}" if self.edited else ""
+            raise ValueError(
+                f"{files}: its weights do not fit the model{edited}: {error}"
+            ) from None
         self.model.eval()
         self.task = self.task.given_by(self.model)
 
