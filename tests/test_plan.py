@@ -70,7 +70,7 @@ def test_a_prediction_adds_up():
         ([job(1, 10), job(2, 5), job(1, 4)], 2, 15),
         ([job(4, 10)], 2, 10),
         # Cores that are free at the same time are free for a wide one.
-        ([job(1, 10), job(1, 10), job(2, 5), job(1, 4)], 2, 19),
+        ([job(1, 10)] * 3 + [job(2, 10), job(1, 5), job(1, 5)], 3, 20),
     ],
 )
 def test_runs_are_packed_as_snakemake_does(jobs, on, makespan):

@@ -22,7 +22,7 @@ def check(
         options: name -> value.
         defaults: name -> default of each option that there is; ...: it has none.
         allowed_values: name -> what is allowed, see _check_value(); of others it is not known.
-        other_keys: listed as known, too.
+        other_keys: further names to list as known.
     """
     for key, value in options.items():
         if key not in defaults:
