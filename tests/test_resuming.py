@@ -68,7 +68,7 @@ def test_a_killed_run_of_shared_memory_ends_with_the_weights_of_one_never_killed
 def record(epochs):
     """What a checkpoint says of so many epochs."""
     phases = {"loss": 1.0, "lr": 0.1, "phases": {"compute": 1.0}}
-    return {"epochs": [phases] * epochs, "strategy": {}, "schedule": {}, "start_up_seconds": 0.0}
+    return {"epochs": [phases] * epochs, "shared": {}, "schedule": {}, "start_up_seconds": 0.0}
 
 
 def resumed_epochs(folder, identity="mine", every_epoch=False, epochs=9):

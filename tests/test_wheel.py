@@ -31,7 +31,7 @@ import allcores.backend  # before torch, which asks for it by the entry point
 import allcores, torch
 from allcores.loop import named
 for name in named.names():
-    assert named.options(named.load(name))
+    assert named.options_of(named.load(name))
 
 def train(worker):
     shared = worker.share(

@@ -7,7 +7,10 @@ import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allcores.options import check
+
 if TYPE_CHECKING:
+    from allcores.parallel.world import World
     from allcores.strategies.base import Strategy
 
 
@@ -34,7 +37,7 @@ def load(name: str) -> type[Strategy]:
     return [one for one in own if not one.__name__.startswith("_")][-1]
 
 
-def options(cls: type[Strategy]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+def options_of(cls: type[Strategy]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """What options a strategy's class has.
 
     Returns:
@@ -51,3 +54,42 @@ def options(cls: type[Strategy]) -> tuple[dict[str, Any] | None, dict[str, Any]]
         if name not in GIVEN
     }
     return defaults, allowed
+
+
+def chosen(strategy: str | type[Strategy], options: dict[str, Any], world: World) -> type[Strategy]:
+    """The class of a strategy, once its options are known to be right.
+
+    Args:
+        options: given; the number of servers is added where the strategy has some.
+
+    Raises:
+        ValueError: there is no such strategy or option, or it cannot use these workers.
+    """
+    known = names()
+    if isinstance(strategy, type) and hasattr(strategy, "create"):
+        _check_numbers(strategy, strategy.__name__, world)
+        return strategy
+    if not isinstance(strategy, str) or strategy not in known:
+        raise ValueError(f"expected a strategy of {', '.join(known)}; found {strategy!r}")
+    cls = load(strategy)
+    defaults, allowed = options_of(cls)
+    if "servers" in options:
+        raise ValueError(f"expected run(..., servers={options['servers']}), not an option here")
+    given = {} if defaults is None else options
+    for (*_, option), problem in check((strategy,), given, defaults or {}, allowed):
+        raise ValueError(f"{option} of {strategy}: {problem}")
+    has_servers = "servers" in (defaults or {})
+    if has_servers != bool(world.servers):
+        expected = "run(..., servers=1) or more" if has_servers else "no servers"
+        raise ValueError(f"{strategy} expects {expected}; found {world.servers}")
+    if has_servers:
+        options["servers"] = world.servers
+    _check_numbers(cls, strategy, world)
+    return cls
+
+
+def _check_numbers(cls: type[Strategy], name: str, world: World) -> None:
+    if cls.one_worker and world.workers > 1:
+        raise ValueError(f"{name} uses one worker; found {world.workers}")
+    if cls.one_node and world.nodes > 1:
+        raise ValueError(f"{name} uses one machine; found {world.nodes}")

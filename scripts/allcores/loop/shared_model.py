@@ -108,15 +108,22 @@ class SharedModel:
             further: what else a resumed run needs, such as the number of the next epoch.
         """
         if self._world.rank == 0:
-            state = {"strategy": self.strategy.state(), "servers": self._world.servers}
-            state |= {"optimizer": type(self.strategy.optimizer).__name__, "further": further}
-            # An optimizer may count there, too; and strategies may update with a part of lr.
-            lr = self.optimizer.param_groups[0]["lr"]
-            state["settings"] = _settings(self.strategy.optimizer) | self._changed() | {"lr": lr}
             _check_further(further)
             with whole(file) as part:
-                torch.save(state, part)
+                torch.save(self.state() | {"further": further}, part)
         self._world.barrier()
+
+    def state(self) -> dict[str, Any]:
+        """What share() resumes from, as tensors and plain values; called on rank 0 only."""
+        # An optimizer may count in its settings; and strategies may update with a part of lr.
+        lr = self.optimizer.param_groups[0]["lr"]
+        return {
+            "strategy": self.strategy.state(),
+            "servers": self._world.servers,
+            "optimizer": type(self.strategy.optimizer).__name__,
+            "settings": _settings(self.strategy.optimizer) | self._changed() | {"lr": lr},
+            "further": {},
+        }
 
 
 class _Front(torch.optim.Optimizer):
@@ -159,14 +166,19 @@ def _check_further(further: dict[str, Any]) -> None:
         ) from None
 
 
-def restored(strategy: Strategy, file: str | Path, servers: int) -> dict[str, Any]:
-    """Restore the state in a file; returns the further values in it.
+def restored(
+    strategy: Strategy, source: str | Path | dict[str, Any], servers: int
+) -> dict[str, Any]:
+    """Restore a state(), or the one in a file; returns the further values in it.
 
     Raises:
         ValueError: it is not of save(), or of another optimizer, other servers or a strategy whose
             state this one cannot take.
     """
-    saved = torch.load(file, map_location="cpu", weights_only=True)
+    if isinstance(source, dict):
+        saved, file = source, "the state"
+    else:
+        saved, file = torch.load(source, map_location="cpu", weights_only=True), str(source)
     if not isinstance(saved, dict) or "further" not in saved:
         raise ValueError(f"{file} was not written by save()")
     optimizer = type(strategy.optimizer).__name__

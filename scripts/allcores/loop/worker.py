@@ -18,9 +18,9 @@
 
     losses = allcores.run(train, strategy, workers=8)
 
-It uses what the workflow trains with: parallel/launch.py, loop/sharding.py, strategies/. The
-workflow's own loop, training/loop.py, does besides what needs a Run: resuming in the middle of an
-epoch, early stopping, averages of weights, times per phase.
+The workflow is the first user: its loop shares a model by Worker.share() and saves the state that
+SharedModel.save() writes to files. It adds what needs a Run: resuming in the middle of an epoch,
+early stopping, averages of weights, times per phase.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from allcores.loop import named
 from allcores.loop.parts import parts
 from allcores.loop.shared_model import SharedModel, pickled, restored
 from allcores.machine import cores, leases
-from allcores.options import check
 from allcores.parallel import launch, nodes
 from allcores.parallel.combining import is_moved_here
 from allcores.parallel.failures import RankFailedError
@@ -128,15 +127,34 @@ def run(
         )
     if threads > 1:
         _check_threads_after_fork()
-    target = partial(_call, partial(function, **options), arguments)
     # Every optimizer imports it when it is made: 1.2 s, here once and not in each worker.
     importlib.import_module("torch._dynamo")
     with nodes.meet(count_nodes, node, rendezvous) as met:
         here = len(launch.ranks_of(met, workers, servers)) * threads
         with leases.leased(here) if pinning else nullcontext() as pins:
-            values = launch.run_ranks(
-                target, workers, servers, threads, pins=pins, timeout=timeout, nodes=met
+            return run_workers(
+                lambda worker: function(worker, *arguments, **options),
+                workers,
+                servers,
+                threads,
+                pins=pins,
+                timeout=timeout,
+                nodes=met,
             )
+
+
+def run_workers(
+    function: Callable[[Worker], Any], workers: int, servers: int, threads: int, **how: Any
+) -> list[Any]:
+    """Call function(worker) in forked ranks, on cores and nodes that the caller has.
+
+    Args:
+        workers, servers, threads, how: as in launch.run_ranks(), which says what it raises.
+
+    Returns:
+        What the function returned on each worker of this node, in their order.
+    """
+    values = launch.run_ranks(partial(_call, function), workers, servers, threads, **how)
     return [pickle.loads(value) for value in values if value is not None]
 
 
@@ -165,10 +183,10 @@ def _use_threads() -> None:
     os._exit(0)
 
 
-def _call(function: Callable[..., Any], arguments: tuple[Any, ...], world: World) -> bytes | None:
+def _call(function: Callable[[Worker], Any], world: World) -> bytes | None:
     worker = Worker(world)
     try:
-        value = function(worker, *arguments)
+        value = function(worker)
     except _ServedError:
         return None
     if world.is_server:
@@ -186,10 +204,11 @@ class Worker:
     Attributes:
         rank: its number, from 0.
         workers: how many there are.
+        world: the World, which a strategy sees; no promise is made for it.
     """
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self.world = world
         self._shared: list[SharedModel] = []
         self.rank, self.workers = world.rank, world.workers
 
@@ -200,7 +219,7 @@ class Worker:
         strategy: str | type[Strategy],
         *,
         clip_norm: float | None = None,
-        resume: str | Path | None = None,
+        resume: str | Path | dict[str, Any] | None = None,
         **options: Any,
     ) -> SharedModel:
         """Have all workers train one model; called by every worker, with equal models.
@@ -212,14 +231,15 @@ class Worker:
                 of that: right for optimizers that treat every weight by itself.
             strategy: the name of one, or a class with the contract of strategies/base.py.
             clip_norm: gradients of a larger Euclidean norm are scaled down to it.
-            resume: file that SharedModel.save() wrote, with any number of workers.
+            resume: file that SharedModel.save() wrote, with any number of workers; or what
+                SharedModel.state() returned.
             options: of the strategy.
 
         Raises:
             ValueError: there is no such strategy or option, or it cannot train this model.
         """
-        cls = _strategy(strategy, options, self._world)
-        if self._shared and self._world.servers:
+        cls = named.chosen(strategy, options, self.world)
+        if self._shared and self.world.servers:
             raise ValueError("expected one share() in a run with servers, which serve one model")
         mine, of_shared = set(model.parameters()), [one.strategy.module for one in self._shared]
         if mine & {parameter for module in of_shared for parameter in module.parameters()}:
@@ -229,15 +249,15 @@ class Worker:
         if sparse and self.workers > 1:
             found = f"{sparse[0] or type(model).__name__} with sparse=True"
             raise ValueError(f"strategies exchange dense gradients; found {found}")
-        if self._world.size > 1:
+        if self.world.size > 1:
             _take_first(model)
-        made = cls.create(model, OptimizerMaker(make_optimizer, clip_norm), self._world, **options)
+        made = cls.create(model, OptimizerMaker(make_optimizer, clip_norm), self.world, **options)
         _check_optimizer(made)
-        saved = restored(made, resume, self._world.servers) if resume else {}
-        if self._world.is_server:
+        saved = restored(made, resume, self.world.servers) if resume else {}
+        if self.world.is_server:
             made.serve()
             raise _ServedError
-        self._shared.append(SharedModel(made, self._world, saved))
+        self._shared.append(SharedModel(made, self.world, saved))
         return self._shared[-1]
 
     def batches(
@@ -266,7 +286,7 @@ class Worker:
         Raises:
             ValueError: the batch size is missing, or given twice.
         """
-        clock = self._world.clock
+        clock = self.world.clock
         clock.enter("data")
         for batch in parts(data, batch_size, epoch, seed, shuffle, self):
             clock.enter("compute")
@@ -275,7 +295,7 @@ class Worker:
 
     def sum(self, number: float) -> float:
         """The sum of a number over the workers."""
-        total = torch.tensor([0.0 if self._world.is_server else number], dtype=torch.float64)
+        total = torch.tensor([0.0 if self.world.is_server else number], dtype=torch.float64)
         with self._waiting("sum"):
             dist.all_reduce(total, group=self._group)
         return float(total)
@@ -303,15 +323,15 @@ class Worker:
         Args:
             phase: one of supervision.TOGETHER.
         """
-        self._world.clock.enter(phase)
+        self.world.clock.enter(phase)
         yield
-        self._world.clock.enter("compute")
+        self.world.clock.enter("compute")
 
     @property
     def _group(self) -> Any:
         """The process group of the workers, and until they share a model of the servers, too, which
         go through the same lines until then."""
-        return self._world.worker_group if self._shared else dist.group.WORLD
+        return self.world.worker_group if self._shared else dist.group.WORLD
 
     def close(self) -> None:
         """End the servers once no worker needs them; run() calls it."""
@@ -319,40 +339,6 @@ class Worker:
             dist.barrier(self._group)
         for shared in self._shared:
             shared.strategy.close()
-
-
-def _strategy(
-    strategy: str | type[Strategy], options: dict[str, Any], world: World
-) -> type[Strategy]:
-    """The class of a strategy, once its options are known to be right."""
-    known = named.names()
-    if isinstance(strategy, type) and issubclass(strategy, Strategy):
-        _check_numbers(strategy, strategy.__name__, world)
-        return strategy
-    if strategy not in known:
-        raise ValueError(f"expected a strategy of {', '.join(known)}; found {strategy!r}")
-    cls = named.load(strategy)
-    defaults, allowed = named.options(cls)
-    if "servers" in options:
-        raise ValueError(f"expected run(..., servers={options['servers']}), not an option here")
-    given = {} if defaults is None else options
-    for (*_, option), problem in check((strategy,), given, defaults or {}, allowed):
-        raise ValueError(f"{option} of {strategy}: {problem}")
-    has_servers = "servers" in (defaults or {})
-    if has_servers != bool(world.servers):
-        expected = "run(..., servers=1) or more" if has_servers else "no servers"
-        raise ValueError(f"{strategy} expects {expected}; found {world.servers}")
-    if has_servers:
-        options["servers"] = world.servers
-    _check_numbers(cls, strategy, world)
-    return cls
-
-
-def _check_numbers(cls: type[Strategy], name: str, world: World) -> None:
-    if cls.one_worker and world.workers > 1:
-        raise ValueError(f"{name} uses one worker; found {world.workers}")
-    if cls.one_node and world.nodes > 1:
-        raise ValueError(f"{name} uses one machine; found {world.nodes}")
 
 
 def _check_optimizer(strategy: Strategy) -> None:

@@ -119,11 +119,11 @@ def build(run, outputs):
     return FittedEstimator(estimator, outputs)
 
 
-def train(run, dataset, scaling, samples, validation, checkpoints, record, world):
-    """Fit as the only rank of a run; the arguments are those of loop.train()."""
+def train(run, dataset, scaling, samples, validation, checkpoints, record, worker):
+    """Fit as the only worker of a run; the arguments are those of loop.train()."""
     if checkpoints.latest():
         return
-    clock = world.clock
+    world, clock = worker.world, worker.world.clock
     model = models.build(run, dataset.shape, dataset.task.outputs)
     progress = Progress(run, len(samples), 1, world, record)
     clock.enter("data")

@@ -15,8 +15,9 @@ from pathlib import Path
 import psutil
 import torch
 
+from allcores.loop.worker import run_workers
 from allcores.machine import costs, leases, lifetime
-from allcores.parallel import launch, nodes
+from allcores.parallel import nodes
 from allcores.parallel.failures import DivergedError
 from allcores_study.config import registry
 from allcores_study.config.run import Conditions
@@ -186,7 +187,7 @@ def assist(run, node, data_folder, fold_file, checkpoint_folder, execution):
 def _train(prepared, checkpoints, record, watch, execution, peers):
     """Train in forked processes; returns the DivergedError that ended the training, or None."""
     run = prepared.run
-    target = partial(
+    train = partial(
         importlib.import_module(registry.trainer(run)).train,
         run,
         prepared.dataset,
@@ -199,8 +200,8 @@ def _train(prepared, checkpoints, record, watch, execution, peers):
     registry.optimizers()  # before forking, as the model in PreparedRun.of()
     registry.losses()
     try:
-        launch.run_ranks(
-            target,
+        run_workers(
+            train,
             run.workers,
             run.servers,
             run.threads_per_worker,

@@ -12,14 +12,14 @@ from allcores_study.data import targets as targets_of
 from allcores_study.data.batches import Batches, loaded, seed_all, seed_dropout
 from allcores_study.training import losses, models
 from allcores_study.training.evaluation import evaluate, is_over
-from allcores_study.training.optimizers import WeightAverage, maker_of
+from allcores_study.training.optimizers import WeightAverage, make_chosen
 from allcores_study.training.progress import Progress
 from allcores_study.training.resuming import Saver
 from allcores_study.training.schedules import Schedule
 
 
-def train(run, dataset, scaling, samples, validation, checkpoints, record, world):
-    """Train as one rank of a run; its weights and a record per epoch go to the checkpoints.
+def train(run, dataset, scaling, samples, validation, checkpoints, record, worker):
+    """Train as one worker of a run; its weights and a record per epoch go to the checkpoints.
 
     Args:
         run: the Run, without `auto`.
@@ -28,23 +28,24 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         samples, validation: positions in the dataset of the samples to train on, and of those to
             validate each epoch on, if any; (n,) int64 each.
         checkpoints: Checkpoints, to resume from and save to.
-        record: progress.EpochFiles, used by rank 0.
-        world: world.World: this rank, the others and how to reach them.
+        record: progress.EpochsFile, used by rank 0.
+        worker: the loop.worker.Worker: this process, the others and how to reach them.
 
     Raises:
         DivergedError: the loss is no longer finite.
     """
     seed_all(run.seed)
     model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
-    make_optimizer = maker_of(run)
-    strategy = registry.strategies()[run.strategy.name].load()
-    strategy = strategy.create(model, make_optimizer, world, **run.strategy.options)
     checkpoint = checkpoints.latest()
-    if checkpoint:
-        strategy.restore(checkpoint["strategy"])
-    if world.is_server:
-        strategy.serve()
-        return
+    shared = worker.share(  # a server serves here, until the workers have ended
+        model,
+        partial(make_chosen, run.optimizer),
+        registry.strategies()[run.strategy.name].load(),
+        clip_norm=run.clip_norm,
+        resume=checkpoint and checkpoint["shared"],
+        **run.strategy.options,
+    )
+    strategy, world = shared.strategy, worker.world
 
     criterion = losses.of_run(run, dataset, samples)
     augment = augmentation.of_run(run)
@@ -55,7 +56,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
     progress, clock = Progress(run, len(samples), batches, world, record), world.clock
     average = WeightAverage(run, strategy.trained, world.rank)
     validate = partial(evaluate, run, dataset, scaling, samples, validation)
-    saver = Saver(checkpoints, strategy, schedule, average, progress, batches, world)
+    saver = Saver(checkpoints, shared, schedule, average, progress, batches, world)
     epochs = saver.resume(checkpoint)
     allocator.keep_freed_memory()
 
@@ -88,7 +89,6 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
             total_loss += loss_value * shard.batch
             progress.batch()
             if saver.after_step(epochs, step, lr, total_loss):
-                strategy.close()
                 progress.close()
                 return
         clock.enter("wait")
@@ -102,5 +102,4 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, world
         epochs.append({"loss": mean_loss, "lr": lr, "phases": clock.take()})
         if saver.after_epoch(epochs, model, validate if len(validation) else None):
             break
-    strategy.close()
     progress.close()

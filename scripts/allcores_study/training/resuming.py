@@ -1,8 +1,8 @@
 """What a checkpoint holds of a training, and how the training continues from it, bit for bit.
 
-The strategy's state (model and optimizer), the schedule, the average of the weights and the epochs
-so far; in the middle of an epoch also the step, and of each worker its buffers, random numbers,
-loss so far and clock.
+The state of the shared model (weights and optimizer), the schedule, the average of the weights
+and the epochs so far; in the middle of an epoch also the step, and of each worker its buffers,
+random numbers, loss so far and clock.
 Whether a checkpoint may be used is decided in checkpoints.py.
 """
 
@@ -21,19 +21,21 @@ class Saver:
 
     Args:
         checkpoints: Checkpoints.
-        strategy, schedule, average, progress: of this worker.
+        shared: the SharedModel.
+        schedule, average, progress: of this worker.
         batches: number of batches in an epoch.
         world: world.World.
     """
 
-    def __init__(self, checkpoints, strategy, schedule, average, progress, batches, world):
-        self.checkpoints, self.strategy, self.schedule = checkpoints, strategy, schedule
+    def __init__(self, checkpoints, shared, schedule, average, progress, batches, world):
+        self.checkpoints, self.shared, self.schedule = checkpoints, shared, schedule
+        self.strategy = shared.strategy
         self.average, self.progress = average, progress
         self.batches, self.world = batches, world
         self.middle, self.pauses, self.sent, self.saving = None, False, 0, 0.0
 
     def resume(self, checkpoint):
-        """Restore all but the strategy from a checkpoint, if any; returns the epochs so far."""
+        """Restore all but the shared model from a checkpoint, if any; returns the epochs so far."""
         if not checkpoint:
             return []
         self.schedule.restore(checkpoint["schedule"])
@@ -126,7 +128,7 @@ class Saver:
         began = time.perf_counter()
         self.checkpoints.save(
             {
-                "strategy": self.strategy.state(),
+                "shared": self.shared.state(),
                 "schedule": self.schedule.state(),
                 "average": self.average.state(),
                 "epochs": epochs,
