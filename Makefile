@@ -51,7 +51,7 @@ lint: $(READY)
 
 # As on every processor that this one can be told to be like.
 test-processors: $(READY)
-	PROCESSORS=all $(BIN)/python -m pytest -m long tests/test_processors.py
+	PROCESSORS=all $(BIN)/python -m pytest -m long tests/project/test_processors.py
 
 # The tests that only repeat at length what others hold, then MINUTES=60 of disturbances, beside the
 # two or three that the undisturbed campaigns take; SEED=1 does what another call with that seed has

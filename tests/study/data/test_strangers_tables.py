@@ -1,14 +1,13 @@
 """Tables as strangers write them: words for nothing, codes, row numbers, other separators."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
 
 from allcores_study.datasets import npz, table, text
 
-INPUTS = Path(__file__).parent / "inputs"
+INPUTS = ROOT / "tests" / "inputs"
 
 
 def loaded(name, **options):

@@ -1,12 +1,10 @@
 """Sequences of tokens: texts and numbers of the user's own, of different lengths."""
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import DDP, same_weights, using, vary
+from conftest import DDP, ROOT, same_weights, using, vary
 from test_any_data import PLAIN
 
 from allcores_study.config import checks, registry
@@ -386,7 +384,7 @@ def test_tokens_that_int32_cannot_hold_are_refused_before_they_are_cast(tmp_path
 
 
 def test_texts_that_are_one_word_each_are_noted():
-    file = str(Path(__file__).parent / "inputs" / "zh2.csv")
+    file = str(ROOT / "tests" / "inputs" / "zh2.csv")
     notes = text.load(None, path=file, text="v2", target="v1").notes
     assert any("`tokens: characters`" in note for note in notes)
     assert not text.load(None, path=file, text="v2", target="v1", tokens="characters").notes

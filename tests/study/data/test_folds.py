@@ -2,12 +2,11 @@
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import vary
+from conftest import ROOT, vary
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedKFold, TimeSeriesSplit
@@ -152,7 +151,7 @@ def test_as_many_folds_as_groups_hold_out_each_group(groups):
 
 
 def test_leave_one_hospital_out_of_a_strangers_table():
-    file = Path(__file__).parent / "inputs" / "logo.csv"
+    file = ROOT / "tests" / "inputs" / "logo.csv"
     made = table.load(None, path=str(file), target="y", groups="hospital")
     assert len(set(Assignable(made.targets, made.groups).folds(7, 0))) == 7
 
@@ -187,6 +186,6 @@ def test_all_that_is_wrong_with_a_table_is_told_at_once(tmp_path):
 
 
 def test_a_forgotten_regression_is_suggested(tmp_path):
-    file = str(Path(__file__).parent / "inputs" / "floatcls.csv")
+    file = str(ROOT / "tests" / "inputs" / "floatcls.csv")
     said = problems(tmp_path, {"folds": 5}, path=file, target="price")
     assert any("has 1 sample," in text and "`task: regression`" in text for text in said)

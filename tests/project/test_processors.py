@@ -19,8 +19,16 @@ from conftest import ENVIRONMENT, ROOT
 # The other tests run with what this machine has.
 USUAL = ("default",)
 TESTS = {
-    "equal weights with one worker": ["test_strategies.py", "-k", "with_one_worker"],
-    "resumed bit for bit": ["test_resuming.py", "-k", "never_killed and (serial or shared)"],
+    "equal weights with one worker": [
+        "engine/strategies/test_strategies.py",
+        "-k",
+        "with_one_worker",
+    ],
+    "resumed bit for bit": [
+        "study/training/test_resuming.py",
+        "-k",
+        "never_killed and (serial or shared)",
+    ],
 }
 
 

@@ -137,7 +137,7 @@ def test_the_commands_of_the_pages_are_there():
 
 def test_what_is_left_to_longer_tests_is_there():
     """Names of tests that have others since would be of tests that run always."""
-    texts = "".join(file.read_text() for file in (ROOT / "tests").glob("test_*.py"))
+    texts = "".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
     assert [name for name in LONG if f"def {name}(" not in texts] == []
 
 
