@@ -1,7 +1,11 @@
 """Gather the results of a study's runs, and refuse those of other runs."""
 
+from __future__ import annotations
+
 import io
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -10,11 +14,17 @@ from allcores_study.analysis import metrics, selection, tidy
 from allcores_study.data import folds, storage
 from allcores_study.records import fingerprint, identity, run_files
 
+if TYPE_CHECKING:
+    from allcores_study.analysis.study import Study
+    from allcores_study.config.run import Conditions, Run
+    from allcores_study.records.run_files import RunFolder, StoredRun
+
 # Datasets and folds of samples, which many runs share, by the folder that they come from.
-_datasets, _folds = {}, {}
+_datasets: dict[Path, storage.Dataset] = {}
+_folds: dict[tuple[Path, str | None, int | None], np.ndarray | None] = {}
 
 
-def of_study(study):
+def of_study(study: Study) -> dict[str, pd.DataFrame]:
     """Name -> frame of each tidy CSV of a study, made from the results of its runs, and
     `predictions`: a frame of what they have predicted."""
     all_metrics, all_files, missing = [], [], list(study.missing)
@@ -42,7 +52,9 @@ def of_study(study):
     return selection.by_family(study, frames)
 
 
-def read(files, run, data_folder, conditions):
+def read(
+    files: RunFolder | StoredRun, run: Run, data_folder: str | Path, conditions: Conditions
+) -> dict[str, Any]:
     """The metrics of a run.
 
     Args:
@@ -71,7 +83,9 @@ def read(files, run, data_folder, conditions):
     return metrics
 
 
-def wanted_identity(run, data_folder, actual):
+def wanted_identity(
+    run: Run, data_folder: str | Path, actual: dict[str, str | None]
+) -> dict[str, str | None]:
     """The identity that a run should have on the prepared data, or, if these are gone, on the data
     that it had.
 
@@ -88,7 +102,7 @@ def wanted_identity(run, data_folder, actual):
     return identity.of_run(run, dataset.record, fold_of)
 
 
-def _dataset_and_folds(run, folder):
+def _dataset_and_folds(run: Run, folder: Path) -> tuple[storage.Dataset, np.ndarray | None]:
     """The storage.Dataset in a folder, and the fold of each sample."""
     if folder not in _datasets:
         _datasets[folder] = storage.open_dataset(folder)
@@ -101,7 +115,10 @@ def _dataset_and_folds(run, folder):
     return dataset, _folds[key]
 
 
-def of_all(runs, read):
+def of_all(
+    runs: Iterable[tuple[dict[str, Any], RunFolder | StoredRun]],
+    read: Callable[[dict[str, Any], RunFolder | StoredRun], pd.DataFrame],
+) -> pd.DataFrame:
     """What read(run, files) gives of all runs, a frame, with columns that name the run.
 
     Args:
@@ -113,7 +130,9 @@ def of_all(runs, read):
     )
 
 
-def predictions_of_all(runs):
+def predictions_of_all(
+    runs: Iterable[tuple[dict[str, Any], RunFolder | StoredRun]],
+) -> pd.DataFrame:
     """The metrics.predictions() of all runs, probabilities as float64.
 
     Args:
@@ -126,6 +145,6 @@ def predictions_of_all(runs):
     return frame
 
 
-def utilisation(run, files):
+def utilisation(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFrame:
     """CPU seconds over time of a run."""
     return pd.read_csv(io.BytesIO(run_files.checked(files, run, "utilisation.csv")))

@@ -1,12 +1,19 @@
 """Do scores differ? A paired test that is right for cross-validation. No torch."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
 from allcores_study.analysis import tidy
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.metrics import Metric
 
 SIGNIFICANT = 0.05
 # What is trained, however it is done.
@@ -19,7 +26,9 @@ DIFFERS, NOT_SIGNIFICANT = "differs", "no significant difference"
 IDENTICAL, UNKNOWN = "identical in every pair", "cannot be tested: no spread"
 
 
-def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
+def corrected_t_test(
+    differences: np.ndarray | pd.Series, held_out_per_trained: float, confidence: float = 0.95
+) -> tuple[float, float, float, float]:
     """Nadeau and Bengio's corrected resampled t-test of paired differences.
 
     The folds of a cross-validation share most of their training samples, so that an ordinary
@@ -46,7 +55,7 @@ def corrected_t_test(differences, held_out_per_trained, confidence=0.95):
     return mean, mean - reach, mean + reach, p
 
 
-def interval(runs, metric):
+def interval(runs: pd.DataFrame, metric: Metric) -> tuple[float, float]:
     """(low, high), the 95 % interval of the mean score of repeated runs; NaN for one run.
 
     The same correction as for differences: folds share training samples.
@@ -60,7 +69,9 @@ def interval(runs, metric):
     return within(mean, high - mean, *metric.bounds)
 
 
-def within(mean, reach, least, most):
+def within(
+    mean: float, reach: float, least: float | None, most: float | None
+) -> tuple[float, float]:
     """(low, high), about mean -+ reach, between bounds; each may be None.
 
     The interval is one of the logit of the mean, or of its logarithm where there is one bound, by
@@ -70,6 +81,7 @@ def within(mean, reach, least, most):
     if least is None and most is None:
         return mean - reach, mean + reach
     if most is None:
+        assert least is not None  # see above
         above = mean - least
         factor = math.exp(min(reach / above, LARGEST))
         return least + above / factor, least + above * factor
@@ -80,16 +92,16 @@ def within(mean, reach, least, most):
     odds = share / (1 - share)
     factor = math.exp(min(reach / (most - least) / (share * (1 - share)), LARGEST))
     shares = [value / (1 + value) for value in (odds / factor, odds * factor)]
-    return tuple(least + (most - least) * share for share in shares)
+    return tuple(least + (most - least) * share for share in shares)  # type: ignore[return-value]
 
 
-def held_out_per_trained(runs):
+def held_out_per_trained(runs: pd.DataFrame) -> float:
     """n_test / n_train of runs; 0 where a fixed test set is held out."""
     resampled = runs["split"].iloc[0].startswith("fold")
     return runs["held_out_samples"].sum() / runs["train_samples"].sum() if resampled else 0.0
 
 
-def holm(p_values):
+def holm(p_values: Sequence[float] | np.ndarray | pd.Series) -> np.ndarray:
     """p values corrected for multiple comparisons (Holm: A simple sequentially rejective multiple
     test procedure, 1979); NaN stays NaN and does not count."""
     p_values = np.asarray(p_values, dtype=float)
@@ -102,7 +114,7 @@ def holm(p_values):
     return corrected
 
 
-def of_baseline(runs, baseline):
+def of_baseline(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """The runs of the baseline strategy on its fewest cores, of each dataset, model, schedule and
     training-set size; of several setups with as many, the one with most runs."""
     candidates = runs[runs["strategy"] == baseline]
@@ -114,7 +126,9 @@ def of_baseline(runs, baseline):
     return candidates[pd.MultiIndex.from_frame(candidates[tidy.SETTINGS]).isin(chosen)]
 
 
-def compare(runs, base, same, metric):
+def compare(
+    runs: pd.DataFrame, base: pd.DataFrame, same: Sequence[str], metric: Metric
+) -> pd.DataFrame:
     """How scores differ from those of a baseline.
 
     Args:
@@ -152,7 +166,7 @@ def compare(runs, base, same, metric):
     return table
 
 
-def without_rounding(scores, base, metric):
+def without_rounding(scores: pd.Series, base: pd.Series | float, metric: Metric) -> pd.Series:
     """The differences of scores; 0 where they are equal up to rounding.
 
     The scale of an error is its own size, since it has the unit of the targets, or is near 0 where
@@ -163,7 +177,7 @@ def without_rounding(scores, base, metric):
     return differences.where(differences.abs() > ROUNDING * scale, 0.0)
 
 
-def finding(row):
+def finding(row: pd.Series) -> str:
     """In words, whether the difference in a row is significant."""
     if not np.isnan(row["p_corrected"]):
         return DIFFERS if row["p_corrected"] < SIGNIFICANT else NOT_SIGNIFICANT

@@ -4,7 +4,11 @@ It takes arrays (n,) of true and predicted values, (n, T) of T numbers or labels
 probability of every class or label, (n, classes), or None where the targets are numbers.
 """
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from sklearn import metrics as sklearn_metrics
@@ -14,28 +18,32 @@ from allcores_study.tasks import base, segmentation
 
 
 @metric(title="accuracy", in_percent=True, bounds=(0, 1))
-def accuracy(true, predicted, probabilities):
+def accuracy(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     return sklearn_metrics.accuracy_score(true, predicted)
 
 
 @metric(title="balanced accuracy", in_percent=True, bounds=(0, 1))
-def balanced_accuracy(true, predicted, probabilities):
+def balanced_accuracy(
+    true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None
+) -> float:
     return sklearn_metrics.balanced_accuracy_score(true, predicted)
 
 
 @metric(title="macro F1", targets=("classes", "labels"), in_percent=True, bounds=(0, 1))
-def macro_f1(true, predicted, probabilities):
+def macro_f1(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     return sklearn_metrics.f1_score(true, predicted, average="macro", zero_division=0.0)
 
 
 @metric(title="micro F1", targets=("labels",), in_percent=True, bounds=(0, 1))
-def micro_f1(true, predicted, probabilities):
+def micro_f1(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     """Of all labels of all samples together."""
     return sklearn_metrics.f1_score(true, predicted, average="micro", zero_division=0.0)
 
 
 @metric(title="mean average precision", targets=("labels",), in_percent=True, bounds=(0, 1))
-def mean_average_precision(true, predicted, probabilities):
+def mean_average_precision(
+    true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray
+) -> float:
     """The mean over the labels; not defined if one holds for no sample."""
     if not true.any(axis=0).all():
         return math.nan
@@ -43,7 +51,7 @@ def mean_average_precision(true, predicted, probabilities):
 
 
 @metric(title="ROC AUC", in_percent=True, bounds=(0, 1))
-def roc_auc(true, predicted, probabilities):
+def roc_auc(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
     """With more than two classes, the mean over each class against all others."""
     return _mean(
         lambda k: sklearn_metrics.roc_auc_score(true == k, probabilities[:, k]),
@@ -52,7 +60,7 @@ def roc_auc(true, predicted, probabilities):
 
 
 @metric(title="PR AUC", in_percent=True, bounds=(0, 1))
-def pr_auc(true, predicted, probabilities):
+def pr_auc(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
     """Average precision; with more than two classes, the mean over each against all others."""
     return _mean(
         lambda k: sklearn_metrics.average_precision_score(true == k, probabilities[:, k]),
@@ -61,26 +69,26 @@ def pr_auc(true, predicted, probabilities):
 
 
 @metric(title="sensitivity", in_percent=True, bounds=(0, 1))
-def sensitivity(true, predicted, probabilities):
+def sensitivity(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
     """The share of the positive samples that are found: recall."""
     return _mean(lambda k: (predicted[true == k] == k).mean(), true, probabilities)
 
 
 @metric(title="specificity", in_percent=True, bounds=(0, 1))
-def specificity(true, predicted, probabilities):
+def specificity(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
     """The share of the negative samples that are told to be negative."""
     return _mean(lambda k: (predicted[true != k] != k).mean(), true, probabilities)
 
 
 @metric(title="F1", in_percent=True, bounds=(0, 1))
-def f1(true, predicted, probabilities):
+def f1(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
     return _mean(
         lambda k: sklearn_metrics.f1_score(true == k, predicted == k, zero_division=0.0),
         *(true, probabilities),
     )
 
 
-def _mean(of_class, true, probabilities):
+def _mean(of_class: Callable[[int], float], true: np.ndarray, probabilities: np.ndarray) -> float:
     """Of two classes the value for the positive one, which is the last; of more the mean over each
     against all others; NaN where a class is absent."""
     labels = range(probabilities.shape[1])
@@ -90,12 +98,12 @@ def _mean(of_class, true, probabilities):
 
 
 @metric(title="log loss", less_is_better=True, bounds=(0, None))
-def log_loss(true, predicted, probabilities):
+def log_loss(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
     return sklearn_metrics.log_loss(true, probabilities, labels=np.arange(probabilities.shape[1]))
 
 
 @metric(title="Brier score", less_is_better=True, bounds=(0, 2))
-def brier(true, predicted, probabilities):
+def brier(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
     """Of two classes the mean squared distance of a probability from certainty, 0 to 1; of more the
     sum of that over the classes, 0 to 2 (Brier 1950)."""
     labels = np.arange(probabilities.shape[1])
@@ -103,38 +111,42 @@ def brier(true, predicted, probabilities):
 
 
 @metric(title="mean IoU", targets=("pixels",), in_percent=True, bounds=(0, 1))
-def mean_iou(true, predicted, probabilities):
+def mean_iou(
+    true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None
+) -> float | None:
     """Of the classes that there are, the mean intersection over union of their pixels."""
     return _of_pixels(true, predicted)["mean_iou"]
 
 
 @metric(title="pixel accuracy", targets=("pixels",), in_percent=True, bounds=(0, 1))
-def pixel_accuracy(true, predicted, probabilities):
+def pixel_accuracy(
+    true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None
+) -> float | None:
     return _of_pixels(true, predicted)["pixel_accuracy"]
 
 
-def _of_pixels(true, predicted):
+def _of_pixels(true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
     has_class = true != base.WITHOUT_CLASS
     classes = int(max(true[has_class].max(initial=0), predicted.max(initial=0))) + 1
     return segmentation.Segmentation(classes).measured(true, predicted)
 
 
 @metric(title="mean squared error", targets=("inputs",), less_is_better=True, bounds=(0, None))
-def mse(true, predicted, probabilities):
+def mse(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     """The mean over samples of the mean squared error of the scaled input."""
     return float(np.mean(predicted))
 
 
 @metric(title="R²", targets=("numbers",), bounds=(None, 1))
-def r2(true, predicted, probabilities):
+def r2(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     return sklearn_metrics.r2_score(true, predicted) if np.ptp(true) else math.nan
 
 
 @metric(title="RMSE", targets=("numbers",), less_is_better=True, bounds=(0, None))
-def rmse(true, predicted, probabilities):
+def rmse(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     return sklearn_metrics.root_mean_squared_error(true, predicted)
 
 
 @metric(title="MAE", targets=("numbers",), less_is_better=True, bounds=(0, None))
-def mae(true, predicted, probabilities):
+def mae(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     return sklearn_metrics.mean_absolute_error(true, predicted)

@@ -1,8 +1,13 @@
 """How a study was made, as a table of facts. No torch."""
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -13,6 +18,11 @@ from allcores_study.analysis import tidy
 from allcores_study.analysis.selection import SWEPT_COLUMN
 from allcores_study.analysis.wording import comma_separated, count
 from allcores_study.config import grid, registry
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.metrics import Metric
+    from allcores_study.analysis.products import Facts
+    from allcores_study.config.run import Run
 
 MOST_CLASSES = 12  # that are listed
 STANDARDISED = "standardised by mean and standard deviation of the training part"
@@ -27,7 +37,9 @@ BIBTEX = f"""@misc{{allcores,
 }}"""
 
 
-def table(frames, runs, facts, infos):
+def table(
+    frames: dict[str, pd.DataFrame], runs: list[Run], facts: Facts, infos: dict[str, dict[str, Any]]
+) -> list[tuple[str, str]]:
     """[(name of a fact, the fact), ...]: what was trained on what, how it was compared and timed,
     with what and when.
 
@@ -53,7 +65,7 @@ def table(frames, runs, facts, infos):
     ]
 
 
-def _splits(rows, runs, facts):
+def _splits(rows: pd.DataFrame, runs: list[Run], facts: Facts) -> Iterator[tuple[str, str]]:
     """How the samples of each dataset are divided."""
     choices = {run.dataset.label: run.dataset for run in runs}
     for label, of_dataset in rows.groupby("dataset", sort=False):
@@ -65,7 +77,7 @@ def _splits(rows, runs, facts):
         yield f"split: {label}", "; ".join(facts_of_one)
 
 
-def _models(rows, runs):
+def _models(rows: pd.DataFrame, runs: list[Run]) -> Iterator[tuple[str, str]]:
     """Each model with its parameters and how it is trained."""
     by_label = {run.model.label: run for run in runs}
     # The rows of chosen candidates have the name of the sweep; each has a row, unless some failed.
@@ -76,7 +88,7 @@ def _models(rows, runs):
         yield f"model: {label}", of_model(run) + _of_parameters(counts, label)
 
 
-def _of_networks(networks):
+def _of_networks(networks: list[Run]) -> Iterator[tuple[str, str]]:
     """Schedules and setups, if there are networks."""
     schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in networks)
     setups = dict.fromkeys(map(_setup, networks))
@@ -87,7 +99,7 @@ def _of_networks(networks):
         yield "equal in all setups", "initial weights, samples and their order, global batches"
 
 
-def _of_parameters(counts, label):
+def _of_parameters(counts: pd.DataFrame, label: str) -> str:
     """How many parameters a model has, in words; "": that is not known.
 
     Args:
@@ -98,7 +110,7 @@ def _of_parameters(counts, label):
     return f", {_range(counts.loc[label].astype(int))} parameters"
 
 
-def _of_data(info):
+def _of_data(info: dict[str, Any]) -> str:
     """The samples of a dataset and how networks get them, in words."""
     samples, *shape = info["shape"]
     kinds = [column["category"] is not None for column in info["columns"] or []]
@@ -122,7 +134,7 @@ def _of_data(info):
     return inputs + how + _of_targets(info)
 
 
-def _of_targets(info):
+def _of_targets(info: dict[str, Any]) -> str:
     """The targets of a dataset, in words."""
     if not info["classes"]:
         is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
@@ -139,7 +151,7 @@ def _of_targets(info):
     return f"; {len(info['classes'])} classes ({comma_separated(listed)})"
 
 
-def of_model(run):
+def of_model(run: Run) -> str:
     """What the model of a Run is and how it is trained, in words."""
     augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
     augmentation += ["random flips"] if run.flip else []
@@ -150,6 +162,7 @@ def of_model(run):
     name = run.model.name.replace(":", ".")
     if run.is_estimator:
         return ", ".join([name, *options])
+    assert run.optimizer is not None  # that of a network
     parts = [
         name,
         *options,
@@ -163,14 +176,14 @@ def of_model(run):
     return ", ".join(parts)
 
 
-def _named(name, options):
+def _named(name: str, options: dict[str, Any]) -> str:
     """Something and its options, in words."""
     words = {"lr": "learning rate", "weight": "class weights"}
-    options = [f"{words.get(key, key.replace('_', ' '))} {value}" for key, value in options.items()]
+    options = [f"{words.get(key, key.replace('_', ' '))} {value}" for key, value in options.items()]  # type: ignore[assignment]
     return f"{name} with {comma_separated(options)}" if options else name
 
 
-def _additions(run):
+def _additions(run: Run) -> Iterator[str]:
     if run.clip_norm is not None:
         yield f"gradients clipped at a norm of {run.clip_norm:g}"
     if run.ema is not None:
@@ -182,7 +195,7 @@ def _additions(run):
         yield f"stopped after {count(run.patience, 'epoch')} without improvement"
 
 
-def _setup(run):
+def _setup(run: Run) -> str:
     threads = run.threads_per_worker
     return (
         f"{run.strategy.label} with {count(run.workers, 'worker')}"
@@ -192,7 +205,7 @@ def _setup(run):
     )
 
 
-def _split(rows, facts, groups=None):
+def _split(rows: pd.DataFrame, facts: Facts, groups: str | None = None) -> str:
     """How the samples are divided, in words.
 
     Args:
@@ -213,12 +226,14 @@ def _split(rows, facts, groups=None):
     return f"{how}; {trained} samples to train on, {scored} held out"
 
 
-def _range(values):
+def _range(values: pd.Series) -> str:
     least, most = values.min(), values.max()
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
-def _selections(candidates, rows, runs, facts):
+def _selections(
+    candidates: pd.DataFrame, rows: pd.DataFrame, runs: list[Run], facts: Facts
+) -> Iterator[tuple[str, str]]:
     """How candidates were chosen within each fold.
 
     Args:
@@ -254,7 +269,7 @@ def _selections(candidates, rows, runs, facts):
         yield f"choice: {model}{where}", "; ".join(parts)
 
 
-def _comparison(frames, facts):
+def _comparison(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[tuple[str, str]]:
     compared = []
     if "models_table" in frames and frames["models_table"]["pairs"].notna().any():
         compared.append("each model and schedule with the best one")
@@ -267,14 +282,14 @@ def _comparison(frames, facts):
         yield "intervals", f"95 %, which allow for shared training samples{_scale(facts.metric)}"
 
 
-def _scale(metric):
+def _scale(metric: Metric) -> str:
     """On which scale the interval of a score is symmetric: see comparison.within()."""
     if metric.bounds == (None, None):
         return ""
     return f", on a {'logit' if None not in metric.bounds else 'logarithmic'} scale"
 
 
-def _timing(rows):
+def _timing(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
     alone = rows["exclusive"].astype(bool)
     yield "times", "training only, without start-up, evaluation and checkpoints"
     yield "speeds", "median of the epochs after the first, and over runs"
@@ -293,7 +308,7 @@ def _timing(rows):
         yield "precision, memory format", listed
 
 
-def _machines(rows):
+def _machines(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
     """Machines, software and dates."""
     machines = rows.drop_duplicates(["machine_host", "machine_processor"])
     for _, row in machines.iterrows():
@@ -316,22 +331,22 @@ def _machines(rows):
     yield "trained", " to ".join(dict.fromkeys(days))
 
 
-def _recipe(group):
+def _recipe(group: tuple[str, pd.DataFrame]) -> str:
     model, rows = group
     pairs = zip(rows["precision"], rows["memory_format"].str.replace("_", " "), strict=True)
     formats = dict.fromkeys(map(comma_separated, pairs))
     return f"{' or '.join(formats)} ({model})"
 
 
-def version():
+def version() -> str:
     """The version, and the commit where this is a clone: "0.1.0 (commit 1a2b3c4)"."""
     commit = _commit()
     return f"{allcores.__version__} (commit {commit})" if commit else allcores.__version__
 
 
-def _commit():
+def _commit() -> str:
     """With -dirty if files have changed since; "": this is no clone, or there is no git."""
     if not (programs.PROJECT / ".git").exists() or shutil.which("git") is None:
         return ""
-    command = ["git", "-C", programs.PROJECT, "describe", "--always", "--dirty"]
+    command: list[str | Path] = ["git", "-C", programs.PROJECT, "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()

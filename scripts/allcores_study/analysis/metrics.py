@@ -1,18 +1,33 @@
 """How good predictions are, by the metrics in measures.py or a user's."""
 
+from __future__ import annotations
+
 import io
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from allcores_study.config import fit, registry
 from allcores_study.records.run_files import checked
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from allcores_study.records.run_files import RunFolder, StoredRun
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
 
 def metric(
-    title, targets=("classes",), in_percent=False, less_is_better=False, bounds=(None, None)
-):
+    title: str,
+    targets: tuple[str, ...] = ("classes",),
+    in_percent: bool = False,
+    less_is_better: bool = False,
+    bounds: tuple[float | None, float | None] = (None, None),
+) -> Callable[[Function], Function]:
     """Decorate the function of a metric with its traits, which Metric.of() reads from the file.
 
     Args:
@@ -37,13 +52,13 @@ class Metric:
 
     name: str
     title: str
-    targets: tuple = ("classes",)
+    targets: tuple[str, ...] = ("classes",)
     in_percent: bool = False
     less_is_better: bool = False
-    bounds: tuple = (None, None)
+    bounds: tuple[float | None, float | None] = (None, None)
 
     @classmethod
-    def of(cls, name):
+    def of(cls, name: str) -> Metric:
         """The Metric with a name; its module is not imported.
 
         Raises:
@@ -54,41 +69,41 @@ class Metric:
         traits = {key: function.constants[key] for key in names if key in function.constants}
         return cls(name, **{"title": function.attribute} | traits)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.title
 
-    def measure(self, *predictions):
+    def measure(self, *predictions: np.ndarray | None) -> float:
         """Its value for predictions, a number; see measures.py for the arguments."""
         return float(registry.metric(self.name).load()(*predictions))
 
     @property
-    def scale(self):
+    def scale(self) -> float:
         """The factor by which values are multiplied to be shown."""
         return 100.0 if self.in_percent else 1.0
 
     @property
-    def unit(self):
+    def unit(self) -> str:
         return "%" if self.in_percent else ""
 
     @property
-    def sign(self):
+    def sign(self) -> int:
         """1 where more is better, else -1."""
         return -1 if self.less_is_better else 1
 
     @property
-    def axis(self):
+    def axis(self) -> str:
         """The label of an axis."""
         return f"{self} (%)" if self.unit else str(self)
 
-    def text(self, value, digits=2):
+    def text(self, value: float, digits: int = 2) -> str:
         """A value in words: "96.33%", "0.4821"."""
         return f"{value:.{digits}%}" if self.unit else f"{value:.4g}"
 
-    def points(self, difference, digits=2):
+    def points(self, difference: float, digits: int = 2) -> str:
         """A difference in words: "1.20 points", "0.012"."""
         return f"{100 * difference:.{digits}f} points" if self.unit else f"{difference:.3g}"
 
-    def interval(self, low, high):
+    def interval(self, low: float, high: float) -> str:
         """The ends of an interval in words: "91.2 to 97.5", "0.41 to 0.523"."""
         digits = ".1f" if self.unit else ".3g"
         return f"{self.scale * low:{digits}} to {self.scale * high:{digits}}"
@@ -97,7 +112,7 @@ class Metric:
 ACCURACY = Metric.of("accuracy")
 
 
-def of_study(config, study):
+def of_study(config: dict[str, Any], study: str) -> tuple[Metric, ...]:
     """The Metrics that a config's study is about, the leading one first."""
     settings = config["studies"][study]
     task = fit.task_of_study(config, settings).constants
@@ -107,7 +122,7 @@ def of_study(config, study):
     return tuple(map(Metric.of, settings.get("metrics", usual)))
 
 
-def predictions(run, files):
+def predictions(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFrame:
     """The predictions of a run: a frame of sample, true, predicted, and scores or probabilities of
     classes and labels; of several numbers lists in true and predicted, and their names in `output`.
 
@@ -125,7 +140,9 @@ def predictions(run, files):
     return frame.assign(output=[names] * len(frame)) if names else frame
 
 
-def measured(run, files, metrics):
+def measured(
+    run: dict[str, Any], files: RunFolder | StoredRun, metrics: Sequence[Metric]
+) -> dict[str, float]:
     """Name -> value of each Metric of a run; NaN where it diverged or the value is undefined.
 
     Args:
@@ -140,7 +157,7 @@ def measured(run, files, metrics):
     missing = [metric for metric in metrics if metric.name not in values]
     if missing:
         frame = predictions(run, files)
-        answers = [frame[name].to_numpy() for name in ("true", "predicted")]
+        answers: Any = [frame[name].to_numpy() for name in ("true", "predicted")]
         if answers[0].dtype == object:  # lists of several numbers
             answers = map(np.stack, answers)
         arguments = *answers, probabilities(frame)
@@ -148,7 +165,7 @@ def measured(run, files, metrics):
     return {name: math.nan if values[name] is None else values[name] for name in names}
 
 
-def probabilities(frame):
+def probabilities(frame: pd.DataFrame) -> np.ndarray | None:
     """The probabilities of the classes or labels, (n, outputs), as an estimator gave them; of a
     network the softmax of its scores, or the sigmoid for labels, float64. None: there are none.
 

@@ -23,16 +23,24 @@ ORDER. A figure is shown above the table of the same name.
 The files are read and not imported: the workflow asks for all of this without pandas.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import importlib
 from collections import Counter
 from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from allcores_study.analysis import metrics
 from allcores_study.analysis.metrics import ACCURACY, Metric
 from allcores_study.config import component, fit, grid, registry, schema, sweeps
 from allcores_study.config.run import AUTO
+
+if TYPE_CHECKING:
+    from allcores_study.config.component import Component
+    from allcores_study.config.run import Choice
 
 FOLDERS = {"tables": "table", "figures": "figure"}
 LEAST_CANDIDATES = 8  # of which it can be told which of their keys mattered
@@ -62,11 +70,11 @@ class Product:
     leading: int | None
     when: str | None
     order: int
-    inputs: tuple
-    inputs_of_sentences: tuple | None
+    inputs: tuple[str, ...]
+    inputs_of_sentences: tuple[str, ...] | None
 
     @property
-    def files(self):
+    def files(self) -> list[str]:
         """The names of its files; the first is shown in a report."""
         suffixes = ("html", "csv") if self.kind == "table" else ("png", "svg")
         return [f"{self.name}.{suffix}" for suffix in suffixes]
@@ -94,26 +102,26 @@ class Facts:
     study: str
     baseline: str
     target: float | None
-    references: tuple
-    metrics: tuple = (ACCURACY,)
+    references: tuple[dict[str, Any], ...]
+    metrics: tuple[Metric, ...] = (ACCURACY,)
     curve: Metric = ACCURACY
     stratified: str = "stratified "
-    drawn: tuple = ()
+    drawn: tuple[tuple[str, str], ...] = ()
     base: str = ""
-    alone: tuple = ()
+    alone: tuple[str, ...] = ()
 
     @property
-    def metric(self):
+    def metric(self) -> Metric:
         """The leading metric: that of the scores."""
         return self.metrics[0]
 
-    def filled(self, text):
+    def filled(self, text: str) -> str:
         """A caption or a title with these facts filled in."""
         return text.format(**vars(self), metric=self.metric)
 
 
 @functools.cache
-def by_name():
+def by_name() -> dict[str, Product]:
     """Name -> Product, in the order of the report."""
     products = []
     for folder, kind in FOLDERS.items():
@@ -139,15 +147,17 @@ def by_name():
     return {product.name: product for product in products}
 
 
-def load(name):
+def load(name: str) -> ModuleType:
     """The module of a product."""
     return importlib.import_module(by_name()[name].module)
 
 
-def of_study(config, study):
+def of_study(config: dict[str, Any], study: str) -> list[Product]:
     """The products of a study."""
     settings = config["studies"][study]
-    is_met = {name: condition(config, settings) for name, condition in CONDITIONS.items()}
+    is_met: dict[str | None, bool] = {
+        name: condition(config, settings) for name, condition in CONDITIONS.items()
+    }
     is_met[None] = True
     filled = facts_of(config, study).filled
     return [
@@ -157,7 +167,7 @@ def of_study(config, study):
     ]
 
 
-def facts_of(config, study):
+def facts_of(config: dict[str, Any], study: str) -> Facts:
     """The Facts of a study."""
     settings = schema.defaults("studies") | config["studies"][study]
     study_metrics, task = metrics.of_study(config, study), fit.task_of_study(config, settings)
@@ -182,7 +192,7 @@ def facts_of(config, study):
     )
 
 
-def _fewest_cores(config, settings, baseline):
+def _fewest_cores(config: dict[str, Any], settings: dict[str, Any], baseline: str) -> str:
     """The least cores of a strategy's setups, in words."""
     cores = [
         (workers + servers) * threads
@@ -194,7 +204,7 @@ def _fewest_cores(config, settings, baseline):
     return "1 core" if min(cores) == 1 else f"{min(cores)} cores"
 
 
-def _is_serial_alone(choice):
+def _is_serial_alone(choice: Choice) -> bool:
     """Whether a lone worker of a strategy does nothing but serial training; see
     strategies.base.Strategy.is_alone()."""
     constants = registry.strategies()[choice.name].constants
@@ -202,25 +212,25 @@ def _is_serial_alone(choice):
     return bool(constants.get("equals_serial")) and not is_other
 
 
-def _is_asynchronous(config, settings):
+def _is_asynchronous(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether workers of one of its strategies do not wait for each other."""
     choices, components = grid.strategies(config, settings), registry.strategies()
     return any(_constant(components, choice, "asynchronous", False) for choice in choices)
 
 
-def _is_learnable(config, settings):
+def _is_learnable(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether the labels of its datasets have to do with the images."""
     choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
     components = registry.datasets()
     return any(_constant(components, choice, "LEARNABLE", True) for choice in choices)
 
 
-def _is_of_classes(config, settings):
+def _is_of_classes(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether classes are predicted, which have to do with the images."""
     return _is_learnable(config, settings) and _targets(config, settings) == "classes"
 
 
-def _is_of_several_numbers(config, settings):
+def _is_of_several_numbers(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
     known = [registry.metadata(choice) for choice in choices]
     return _targets(config, settings) == "numbers" and any(
@@ -229,20 +239,22 @@ def _is_of_several_numbers(config, settings):
     )
 
 
-def _targets(config, settings):
+def _targets(config: dict[str, Any], settings: dict[str, Any]) -> str:
     return fit.task_of_study(config, settings).constants["TARGETS"]
 
 
-def _constant(components, choice, constant, default):
+def _constant(
+    components: dict[str, Component], choice: Choice, constant: str, default: bool
+) -> Any:
     return components[choice.name].constants.get(constant, default)
 
 
-def _has_several_setups(config, settings):
+def _has_several_setups(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether there are speeds to compare."""
     return len(list(grid.layouts(config, schema.defaults("studies") | settings))) > 1
 
 
-def _has_several_models(config, settings):
+def _has_several_models(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether there are models or schedules whose scores can be compared."""
     schedules = (schema.defaults("studies") | settings)["schedules"]
     models = settings["models"]
@@ -251,17 +263,17 @@ def _has_several_models(config, settings):
     return _is_learnable(config, settings) and len(models) * len(schedules) > 1
 
 
-def _has_networks(config, settings):
+def _has_networks(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether anything is trained in epochs."""
     entries = (config["models"][label] for label in settings["models"])
     return not all(map(component.is_estimator, entries))
 
 
-def _has_references(settings, key):
+def _has_references(settings: dict[str, Any], key: str) -> bool:
     return any(key in reference for reference in settings.get("references", []))
 
 
-def _is_swept_widely(config, settings):
+def _is_swept_widely(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether enough candidates of a model differ in several keys to tell which mattered."""
     swept = config.get(schema.SWEPT, {})
     entries = [swept[model] for model in settings["models"] if model in swept]

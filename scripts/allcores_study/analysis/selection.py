@@ -1,8 +1,11 @@
 """Nested cross-validation: choose candidates by scores on the training part only."""
 
+from __future__ import annotations
+
 import json
 import math
 import statistics
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -11,11 +14,22 @@ from allcores_study.config import ranges, schema, sweeps
 from allcores_study.records import run_files
 from allcores_study.records.identity import Record
 
+if TYPE_CHECKING:
+    from allcores_study.analysis.metrics import Metric
+    from allcores_study.analysis.study import Study
+    from allcores_study.config.candidates import Selection
+    from allcores_study.records.run_files import RunFolder, StoredRun
+
 # Prefix of the name of each swept key where those are columns.
 SWEPT_COLUMN = "swept_"
 
 
-def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
+def choose(
+    inner: dict[str, list[RunFolder | StoredRun]],
+    keeps: int = 1,
+    rung: int = 1,
+    metric: Metric = metrics.ACCURACY,
+) -> dict[str, Any]:
     """The candidates with the best mean score over inner folds, the first of equal ones.
 
     As in scikit-learn's GridSearchCV, inside each outer fold: the held-out part is not used.
@@ -41,7 +55,13 @@ def choose(inner, keeps=1, rung=1, metric=metrics.ACCURACY):
     return {"kept": _best(candidates, metric, keeps), "candidates": candidates}
 
 
-def choose_in_search(choice, inner, values, earlier, metric):
+def choose_in_search(
+    choice: Selection,
+    inner: dict[str, list[RunFolder | StoredRun]],
+    values: dict[str, dict[str, Any]],
+    earlier: dict[str, dict[str, Any]],
+    metric: Metric,
+) -> dict[str, Any]:
     """What a candidates.Selection of a search keeps, or suggests at the end of a round.
 
     Args:
@@ -68,6 +88,7 @@ def choose_in_search(choice, inner, values, earlier, metric):
     if not is_end_of_round:
         return {"kept": best, "candidates": candidates}
     if choice.suggests:
+        assert choice.search is not None
         new = suggestions.suggest(
             choice.search, candidates.values(), metric.sign, len(choice.suggests)
         )
@@ -77,7 +98,9 @@ def choose_in_search(choice, inner, values, earlier, metric):
     return {"kept": _best(whole, metric, 1), "candidates": candidates}
 
 
-def scored(inner, rung, metric):
+def scored(
+    inner: dict[str, list[RunFolder | StoredRun]], rung: int, metric: Metric
+) -> dict[str, dict[str, Any]]:
     """Candidate -> its entry, as of choose()."""
     candidates = {}
     for label, all_files in inner.items():
@@ -94,21 +117,23 @@ def scored(inner, rung, metric):
     return candidates
 
 
-def _best(candidates, metric, count):
+def _best(candidates: dict[str, dict[str, Any]], metric: Metric, count: int) -> list[str]:
     best = best_first(candidates, metric)[:count]
     if not best:
         raise ValueError(f"all candidates diverged, or have no {metric}: {', '.join(candidates)}")
     return best
 
 
-def best_first(candidates, metric):
+def best_first(candidates: dict[str, dict[str, Any]], metric: Metric) -> list[str]:
     """The candidates that have a score, the best one first; of equal ones the first."""
     means = {label: entry["mean"] for label, entry in candidates.items()}
     finite = [label for label, mean in means.items() if mean is not None]
     return sorted(finite, key=lambda label: -metric.sign * means[label])
 
 
-def candidates(study, all_metrics, measured):
+def candidates(
+    study: Study, all_metrics: list[dict[str, Any]], measured: list[dict[str, float]]
+) -> pd.DataFrame:
     """One row per run, or per choice, and candidate of a sweep: its values and its score.
 
     score: where the study selects, the mean over the inner folds; else the held-out score. chosen:
@@ -164,7 +189,7 @@ def candidates(study, all_metrics, measured):
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=names)
 
 
-def _values(values):
+def _values(values: dict[str, Any]) -> dict[str, Any]:
     """The columns of swept values; an empty one is of a model that lacks the key."""
     return {
         f"{SWEPT_COLUMN}{key}": str(value) if isinstance(value, list | None) else value
@@ -172,7 +197,7 @@ def _values(values):
     }
 
 
-def by_family(study, frames):
+def by_family(study: Study, frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """The frames of a study, with the family in place of the candidate if it selects."""
     if not study.selections:
         return frames

@@ -1,12 +1,16 @@
 """The results of a study: from which runs, in which files, and what the config says of it."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.files import read_json, sha256
 from allcores_study.analysis import products
@@ -15,6 +19,12 @@ from allcores_study.config.run import digest
 from allcores_study.data import storage
 from allcores_study.records import fingerprint
 from allcores_study.records.identity import Record
+
+if TYPE_CHECKING:
+    from allcores_study.config.candidates import Selection
+    from allcores_study.config.grid import Table
+    from allcores_study.config.run import Run
+    from allcores_study.records.results_folder import ResultsFolder
 
 # The file in which a study notes what the others were made of.
 MADE = "made.json"
@@ -34,7 +44,7 @@ TIDY = (
 
 
 @functools.cache
-def _templates():
+def _templates() -> str:
     """The SHA-256 of the pages' templates."""
     files = sorted((registry.LIBRARY / "analysis" / "templates").iterdir())
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
@@ -54,42 +64,44 @@ class Study:
         facts: products.Facts.
     """
 
-    def __init__(self, config, table, folder, name):
+    def __init__(
+        self, config: dict[str, Any], table: Table, folder: ResultsFolder, name: str
+    ) -> None:
         self.config, self.table, self.folder, self.name = config, table, folder, name
         self.products = products.of_study(config, name)
         self.facts = products.facts_of(config, name)
 
     @property
-    def place(self):
+    def place(self) -> str:
         return self.folder.study(self.name)
 
     @property
-    def data(self):
+    def data(self) -> str:
         """The folder of the prepared datasets."""
         return self.folder.dataset("")
 
     @property
-    def selections(self):
+    def selections(self) -> list[Selection]:
         return self.table.selections_of(self.name)
 
     @property
-    def paths(self):
+    def paths(self) -> list[str]:
         """Paths of the runs of the study; where it selects, of the final ones known so far."""
         if self.selections:
             return [path for path in map(self.folder.chosen_path, self.selections) if path]
         return self.table.studies[self.name]
 
     @property
-    def runs(self):
+    def runs(self) -> list[Run]:
         return [self.table.runs[path] for path in self.paths]
 
     @property
-    def missing(self):
+    def missing(self) -> list[str]:
         """Paths of failed runs, in a call that continues without them."""
         return self.table.missing.get(self.name, [])
 
     @property
-    def named_runs(self):
+    def named_runs(self) -> list[Run]:
         """As `runs`; the label of a candidate that was searched for says its values, no number."""
         labels = {}
         for selection in (one for one in self.selections if one.search):
@@ -100,7 +112,7 @@ class Study:
         return [_relabelled(run, labels.get(run.path, run.model.label)) for run in self.runs]
 
     @property
-    def config_part(self):
+    def config_part(self) -> dict[str, Any]:
         """The part of the config that it is about: enough to train it again."""
         written = self.config | {
             "models": self.config["models"] | self.config.get(schema.WRITTEN, {})
@@ -124,13 +136,13 @@ class Study:
         }
         return {key: value for key, value in parts.items() if value != {}}
 
-    def _as_written(self, study):
+    def _as_written(self, study: dict[str, Any]) -> dict[str, Any]:
         """The entry of a study, with the swept models instead of their candidates."""
         models = dict.fromkeys(sweeps.family_of(self.config, label) for label in study["models"])
         return study | {"models": list(models)}
 
     @property
-    def notes(self):
+    def notes(self) -> list[str]:
         """Sentences on what may be wrong with its data or the way they are split."""
         notes = list(fit.notes(self.config, self.name))
         for label, info in self.infos.items():
@@ -138,7 +150,7 @@ class Study:
         return list(dict.fromkeys(notes))
 
     @property
-    def infos(self):
+    def infos(self) -> dict[str, dict[str, Any]]:
         """Label -> content of dataset.json, for its datasets that are prepared."""
         infos = {}
         for label in self.config["studies"][self.name]["datasets"]:
@@ -146,7 +158,7 @@ class Study:
                 infos[label] = storage.read_record(self.folder.dataset(label)).content
         return infos
 
-    def log(self, path):
+    def log(self, path: str) -> str | None:
         """The log of a run, or of the choice between candidates that was not made; None: it does
         not exist."""
         if run := self.table.runs.get(path):
@@ -154,12 +166,12 @@ class Study:
         return self.folder.log("select_candidate", path)
 
     @property
-    def predictions(self):
+    def predictions(self) -> str:
         """The file of the predictions of all its runs."""
         return f"{self.place}/predictions.parquet"
 
     @property
-    def csvs_of_other(self):
+    def csvs_of_other(self) -> dict[str, str]:
         """Argument -> CSV of the study that this one is compared with."""
         other = self.config["studies"][self.name].get("against")
         names = {name for product in self.products for name in product.inputs}
@@ -170,16 +182,16 @@ class Study:
         }
 
     @property
-    def tidy(self):
+    def tidy(self) -> dict[str, str]:
         """Name -> file of each tidy CSV."""
         return {name: self.folder.csv(self.name, name) for name in TIDY}
 
     @property
-    def page(self):
+    def page(self) -> str:
         return f"{self.place}/report.html"
 
     @property
-    def report_items(self):
+    def report_items(self) -> Iterator[tuple[str, Path, dict[str, str]]]:
         """(file, file of its caption, labels) of each item of Snakemake's report."""
         for product in self.products:
             caption = Path.cwd() / self.place / "captions" / f"{product.name}.rst"
@@ -187,7 +199,7 @@ class Study:
             yield f"{self.place}/{product.files[0]}", caption, labels
 
     @property
-    def files(self):
+    def files(self) -> list[str]:
         """All files of the study."""
         names = ["verdict.rst", "predictions.parquet", MADE]
         for product in self.products:
@@ -195,7 +207,7 @@ class Study:
         return [*self.tidy.values(), self.page, *(f"{self.place}/{name}" for name in names)]
 
     @property
-    def made_of(self):
+    def made_of(self) -> str:
         """A digest of all that decides the content of these files."""
         choices = [self.folder.selection(selection.path) for selection in self.selections]
         read = [*choices, *self.csvs_of_other.values()]
@@ -204,7 +216,7 @@ class Study:
         return digest(json.dumps(parts, sort_keys=True))
 
     @property
-    def known(self):
+    def known(self) -> str:
         """A digest of what of it is known before anything is trained."""
         metric_modules = {registry.metric(metric.name).module for metric in self.facts.metrics}
         modules = (*(product.module for product in self.products), *sorted(metric_modules))
@@ -214,11 +226,11 @@ class Study:
         parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
         return digest(json.dumps(parts, sort_keys=True))
 
-    def _digest(self, file):
+    def _digest(self, file: str) -> str | None:
         """The digest of a file; None: there is none."""
         return self.folder.digests.of(file) if Path(file).is_file() else None
 
-    def write_made(self, made_of):
+    def write_made(self, made_of: str) -> None:
         """Record what the files were made of, and their digests.
 
         Args:
@@ -229,7 +241,7 @@ class Study:
         Record(made_of, digests, fingerprint.loaded()).write(f"{self.place}/{MADE}")
 
     @property
-    def is_outdated(self):
+    def is_outdated(self) -> bool:
         """Whether a file is gone, has changed, or was made of something else."""
         try:
             record = Record.read(f"{self.place}/{MADE}")
@@ -243,11 +255,11 @@ class Study:
         )
 
 
-def _relabelled(run, label):
+def _relabelled(run: Run, label: str) -> Run:
     return dataclasses.replace(run, model=dataclasses.replace(run.model, label=label))
 
 
-def log_of_failure(folder, run):
+def log_of_failure(folder: ResultsFolder, run: Run) -> str | None:
     """The log that says why a Run has no results; None: there is none.
 
     Its own, or that of the job that it shared, or that of its dataset if that was not prepared.
@@ -266,7 +278,7 @@ def log_of_failure(folder, run):
     return next(filter(None, logs), None)
 
 
-def _is_among(path, job):
+def _is_among(path: str, job: Path) -> bool:
     """Whether a job that several runs share, by its file, has the one with a path."""
     try:
         return path in read_json(job)["runs"]

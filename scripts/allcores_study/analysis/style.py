@@ -1,6 +1,11 @@
 """Style of the figures: one colour and marker per strategy everywhere, readable in greyscale."""
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -13,6 +18,14 @@ from scipy.optimize import isotonic_regression
 
 from allcores_study.analysis import tidy
 from allcores_study.config import registry
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis, YAxis
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
 # Of labels that are not the name of a strategy with a look of its own.
@@ -48,7 +61,7 @@ sns.set_theme(
 )
 
 
-def strategies(names):
+def strategies(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """Strategy -> (colour, marker): in every figure of every study those that its file gives.
 
     Other labels follow in the order in which the study lists them.
@@ -62,18 +75,24 @@ def strategies(names):
     return {name: known.get(name) or next(free) for name in dict.fromkeys(names)}
 
 
-def phases(names):
+def phases(names: Iterable[str]) -> dict[str, tuple[tuple[float, float, float], str]]:
     """Phase -> (colour, hatch)."""
     pairs = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)
     return dict(zip(names, pairs, strict=False))
 
 
-def dash(value, values):
+def dash(value: object, values: Iterable[object]) -> str:
     """The line style of one of several values."""
     return DASHES[list(values).index(value) % len(DASHES)]
 
 
-def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
+def panels(
+    count: int,
+    width: float = PANEL_WIDTH,
+    height: float = PANEL_HEIGHT,
+    columns: int = 4,
+    **options: Any,
+) -> tuple[Figure, list[Axes]]:
     """A figure with count panels in rows of at most `columns`; returns it and the list of axes.
 
     Args:
@@ -94,7 +113,7 @@ def panels(count, width=PANEL_WIDTH, height=PANEL_HEIGHT, columns=4, **options):
     return figure, list(axes.flat[:count])
 
 
-def leave_out_farthest(panel, values):
+def leave_out_farthest(panel: Axes, values: pd.Series) -> None:
     """Have the vertical axis of a panel leave out values that are very far from most others: one
     of a run that nearly diverged would make all others look alike.
 
@@ -108,7 +127,13 @@ def leave_out_farthest(panel, values):
         panel.set_ylim(near.min() - margin, near.max() + margin)
 
 
-def panels_of(frame, more=("dataset", "train_size"), each=1, most=None, **options):
+def panels_of(
+    frame: pd.DataFrame,
+    more: Sequence[str] = ("dataset", "train_size"),
+    each: int = 1,
+    most: int | None = None,
+    **options: Any,
+) -> tuple[Figure, list[tuple[Any, pd.DataFrame]]]:
     """A figure with panels for each model, and each value of other columns where these vary.
 
     Args:
@@ -130,18 +155,22 @@ def panels_of(frame, more=("dataset", "train_size"), each=1, most=None, **option
     return figure, [(own if each > 1 else own[0], rows) for own, (_, rows) in pairs]
 
 
-def panels_of_samples(predictions, baseline, height):
+def panels_of_samples(
+    predictions: pd.DataFrame, baseline: str, height: float
+) -> tuple[Figure, list[tuple[list[Axes], pd.DataFrame]]]:
     """The same with panels of a height for the best and the worst samples of the baseline's runs.
 
     Args:
         predictions: as of metrics.predictions(), below each other.
     """
     pooled = predictions[predictions["strategy"] == baseline]
-    size = {"width": 2.4, "height": height, "columns": 2 * SHOWN}
+    size: dict[str, Any] = {"width": 2.4, "height": height, "columns": 2 * SHOWN}
     return panels_of(pooled, each=2 * SHOWN, most=MOST_PANELS // 2, **size)
 
 
-def draw_best_and_worst(panels, ranked, draw):
+def draw_best_and_worst(
+    panels: list[Axes], ranked: list[Any], draw: Callable[[Axes, Any], str]
+) -> None:
     """Draw the first and the last of ranked samples, each on a panel; the others stay empty.
 
     Args:
@@ -156,7 +185,7 @@ def draw_best_and_worst(panels, ranked, draw):
         panel.set_title("")
 
 
-def band(panel, x, curve, scale=1.0, **look):
+def band(panel: Axes, x: pd.Series, curve: pd.DataFrame, scale: float = 1.0, **look: Any) -> None:
     """Draw the mean of repeats, and their range as a band.
 
     Args:
@@ -170,9 +199,9 @@ def band(panel, x, curve, scale=1.0, **look):
     )
 
 
-def legend_below(figure):
+def legend_below(figure: Figure) -> None:
     """One legend for all panels, below them, each label once."""
-    entries = {}
+    entries: dict[str, Artist] = {}
     for panel in figure.axes:
         entries |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
     if entries:
@@ -183,14 +212,14 @@ def legend_below(figure):
         figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
 
 
-def keep_apart(figure):
+def keep_apart(figure: Figure) -> None:
     """Move the texts of each panel up or down, as little as needed, until none covers another.
 
     They are annotations with offsets in points; to be called when the layout is final.
     """
     figure.draw_without_rendering()
     for panel in figure.axes:
-        columns = []  # texts that share some horizontal extent
+        columns: list[list[Text]] = []  # texts that share some horizontal extent
         for text in sorted(panel.texts, key=lambda text: text.get_window_extent().x0):
             box = text.get_window_extent()
             if columns and box.x0 < max(other.get_window_extent().x1 for other in columns[-1]):
@@ -209,18 +238,18 @@ def keep_apart(figure):
                 text.set_position((x, y + pixels * 72 / figure.dpi))
 
 
-def name_rows(panel, labels):
+def name_rows(panel: Axes, labels: Sequence[str]) -> None:
     """Name the rows 0, 1, ... of a panel, the first at the top."""
     panel.set_yticks(range(len(labels)), labels=labels)
     panel.set_ylim(len(labels) - 0.5, -0.5)
 
 
-def explain_hollow(panel):
+def explain_hollow(panel: Axes) -> None:
     """Add a legend entry for hollow marks, which have a note."""
     panel.plot([], [], "o", mfc="white", mec="0.3", ls="", label="hollow: see the note")
 
 
-def plain_logarithmic(axis, digits=(1, 2, 5)):
+def plain_logarithmic(axis: XAxis | YAxis, digits: Sequence[float] = (1, 2, 5)) -> None:
     """A logarithmic axis with plain numbers, 0.02 and not 2 x 10^-2, that begin with these."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_major_locator(ticker.LogLocator(subs=digits))
@@ -228,7 +257,7 @@ def plain_logarithmic(axis, digits=(1, 2, 5)):
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def empty(reason="no run came to an end without diverging"):
+def empty(reason: str = "no run came to an end without diverging") -> Figure:
     """A figure that says why there is nothing to draw."""
     figure, (panel,) = panels(1)
     panel.set_axis_off()
@@ -236,7 +265,7 @@ def empty(reason="no run came to an end without diverging"):
     return figure
 
 
-def save(figure, stem):
+def save(figure: Figure, stem: str | Path) -> None:
     """Write a figure as PNG and SVG, with the same layout."""
     figure.savefig(f"{stem}.png")
     # None, not "none": an engine that does nothing would have the figure drawn once more.
@@ -246,7 +275,7 @@ def save(figure, stem):
     plt.close(figure)
 
 
-def setup_text(row):
+def setup_text(row: pd.Series) -> str:
     """A strategy with its workers and threads in words: "ddp, 2 workers"."""
     text = row["strategy"]
     if row["workers"] > 1:
@@ -258,7 +287,7 @@ def setup_text(row):
     return text
 
 
-def title(columns, values):
+def title(columns: Sequence[str], values: Iterable[object]) -> str:
     """The title of a panel: "lenet" or "lenet, 1000 samples"."""
     return ", ".join(
         f"{value} samples" if column == "train_size" and value != "all" else str(value)

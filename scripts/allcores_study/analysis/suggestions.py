@@ -6,17 +6,29 @@ identifies a run: sweeps know the labels of all candidates, and a label gets its
 Bergstra, Bardenet, Bengio and Kegl: Algorithms for Hyper-Parameter Optimization, NeurIPS 2011.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import json
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from allcores_study.config import grid, ranges, sweeps
 from allcores_study.config.run import digest
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import TrialState
+
+    from allcores_study.config.candidates import Search, Selection
+    from allcores_study.records.results_folder import ResultsFolder
 
 # How often a sampler may repeat itself in a round, before others are drawn: it knows no "tried".
 MOST_REPEATS = 100
 
 
-def table(config, folder):
+def table(config: dict[str, Any], folder: ResultsFolder) -> grid.Table:
     """The grid.Table of an expanded config, with the values that are suggested so far.
 
     Args:
@@ -28,7 +40,9 @@ def table(config, folder):
     return table
 
 
-def fill_in(config, table, choice, folder):
+def fill_in(
+    config: dict[str, Any], table: grid.Table, choice: Selection, folder: ResultsFolder
+) -> None:
     """Give the runs of a grid.Table that a candidates.Selection compares their suggested values."""
     if not choice.suggested_by:
         return
@@ -42,7 +56,9 @@ def fill_in(config, table, choice, folder):
             table.runs[path] = dataclasses.replace(run, **settings)
 
 
-def suggest(search, candidates, sign, count):
+def suggest(
+    search: Search, candidates: Iterable[dict[str, Any]], sign: int, count: int
+) -> list[dict[str, Any]]:
     """Values of new candidates, none of which has been tried: a list of {name: value}.
 
     Args:
@@ -85,7 +101,7 @@ def suggest(search, candidates, sign, count):
     return new + others[: count - len(new)]
 
 
-def _told(entry, sign, states):
+def _told(entry: dict[str, Any], sign: int, states: type[TrialState]) -> dict[str, Any]:
     """A candidate's score as Optuna is told it: of a pruned one it takes the score after as many
     epochs; one that diverged counts as worse than any."""
     if entry["mean"] is None:
@@ -98,7 +114,7 @@ def _told(entry, sign, states):
     return {"state": states.COMPLETE, "value": sign * entry["mean"]}
 
 
-def _key(values):
+def _key(values: dict[str, Any]) -> str:
     return json.dumps(values, sort_keys=True)
 
 
@@ -111,12 +127,12 @@ class _Coded:
         encode: function of a value of the config: Optuna's; decode: the reverse.
     """
 
-    distribution: object
-    encode: object
-    decode: object
+    distribution: BaseDistribution
+    encode: Callable[[Any], Any]
+    decode: Callable[[Any], Any]
 
     @classmethod
-    def of(cls, axis, distributions):
+    def of(cls, axis: ranges.Values | ranges.Range, distributions: ModuleType) -> _Coded:
         """A list is a choice, a range without gaps numbers, another the numbers of its values.
 
         Args:

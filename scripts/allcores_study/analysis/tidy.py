@@ -1,5 +1,11 @@
 """Tidy tables of a study's runs: a row per run, epoch or class; and what is often asked of them."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -28,7 +34,7 @@ SETUP = [column for column in SPEED_SETTINGS if column != "train_size"]
 PAUSE = 30  # seconds without any run: a pause between two calls of snakemake, cut out
 
 
-def read(path):
+def read(path: str | Path) -> pd.DataFrame:
     """A CSV that this workflow wrote; labels are texts, also those that look like numbers."""
     labels = dict.fromkeys(LABELS, str)
     frame = pd.read_csv(path, dtype=labels, keep_default_na=False, na_values=[""])
@@ -37,7 +43,7 @@ def read(path):
     return frame
 
 
-def identify(metrics):
+def identify(metrics: dict[str, Any]) -> dict[str, Any]:
     """The columns that say which run a row is of."""
     settings = metrics["settings"]
     folds = settings["folds"]
@@ -55,7 +61,7 @@ def identify(metrics):
     }
 
 
-def runs(all_metrics, measured):
+def runs(all_metrics: list[dict[str, Any]], measured: list[dict[str, float]]) -> pd.DataFrame:
     """One row per run, identify() first; times in seconds, started and ended since 1970.
 
     Args:
@@ -105,7 +111,7 @@ def runs(all_metrics, measured):
     )
 
 
-def _diverged(metrics):
+def _diverged(metrics: dict[str, Any]) -> str | None:
     """Where a run diverged, in words; None: it did not."""
     where = metrics["diverged"]
     if where is None:
@@ -114,7 +120,7 @@ def _diverged(metrics):
     return f"epoch {where['epoch']}{step}, learning rate {where['lr']:.3g}"
 
 
-def epochs(all_metrics):
+def epochs(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
     """One row per epoch of each run that did not diverge, of networks; a column of seconds per
     phase."""
     rows = [
@@ -128,7 +134,7 @@ def epochs(all_metrics):
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=[*RUN, *EPOCH])
 
 
-def staleness(all_metrics):
+def staleness(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
     """One row per run and staleness: how many updates of an asynchronous strategy had it.
 
     With several servers, each of them counts its part of an update.
@@ -143,7 +149,7 @@ def staleness(all_metrics):
     return pd.DataFrame(rows, columns=[*names, "updates"]).groupby(names).sum().reset_index()
 
 
-def classes(all_metrics):
+def classes(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
     """One row per class of each run that ended well."""
     parts = [
         _of_run(
@@ -160,7 +166,7 @@ def classes(all_metrics):
     return _below_each_other(parts, ["class", "samples", "correct"])
 
 
-def outputs(all_metrics):
+def outputs(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
     """One row per number or label of each run that predicts several and ended well."""
     parts = [
         _of_run(metrics, {"output": metrics["output_names"], **_columns(metrics["of_each"])})
@@ -170,11 +176,11 @@ def outputs(all_metrics):
     return _below_each_other(parts, ["output"])
 
 
-def _columns(records):
+def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return {name: [record[name] for record in records] for name in records[0]}
 
 
-def confusion(all_metrics):
+def confusion(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
     """One row per run, true and predicted class; pairs without samples only where they agree."""
     parts = []
     for metrics in all_metrics:
@@ -187,15 +193,15 @@ def confusion(all_metrics):
     return _below_each_other(parts, ["true", "predicted", "samples"])
 
 
-def _of_run(metrics, columns):
+def _of_run(metrics: dict[str, Any], columns: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame(identify(metrics) | columns)
 
 
-def _below_each_other(parts, columns):
+def _below_each_other(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
     return pd.concat(parts) if parts else pd.DataFrame(columns=[*RUN, *columns])
 
 
-def conditions(runs):
+def conditions(runs: pd.DataFrame) -> list[str]:
     """The conditions under which each run was timed, in words; only equal ones compare."""
     alone = np.where(runs["exclusive"].astype(bool), "alone", "packed")
     alone = np.where(runs["stacked"].astype(bool), "stacked", alone)
@@ -207,12 +213,12 @@ def conditions(runs):
     ]
 
 
-def without_warm_up(epochs):
+def without_warm_up(epochs: pd.DataFrame) -> pd.DataFrame:
     """The epochs of each run without the first one, unless that is the only one."""
     return epochs[(epochs["epoch"] > 1) | (epochs.groupby(RUN)["epoch"].transform("max") == 1)]
 
 
-def timed(runs, epochs):
+def timed(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
     """runs with the columns epoch_seconds and samples_per_second, warm-up left out.
 
     Of the epochs the median: one in which the process was stopped, or disturbed, does not count.
@@ -222,12 +228,12 @@ def timed(runs, epochs):
     return merged.assign(samples_per_second=merged["train_samples"] / merged["epoch_seconds"])
 
 
-def with_elapsed(epochs):
+def with_elapsed(epochs: pd.DataFrame) -> pd.DataFrame:
     """epochs with the column elapsed: seconds of training of the run until the epoch's end."""
     return epochs.assign(elapsed=epochs.groupby(RUN)["seconds"].cumsum())
 
 
-def learning_curve(epochs, column):
+def learning_curve(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
     """A row per epoch: mean elapsed seconds; mean, low and high of a column over repeated runs.
 
     Args:
@@ -242,13 +248,15 @@ def learning_curve(epochs, column):
     ).reset_index()
 
 
-def without_pauses(intervals):
+def without_pauses(intervals: Iterable[tuple[float, ...]]) -> Callable[[float | pd.Series], Any]:
     """A function from seconds since 1970 to seconds since the start, with the pauses cut out.
 
     Args:
         intervals: (start, end) of each run, in seconds since 1970; gaps of more than PAUSE between
             them are cut out.
     """
+    real: list[float]
+    shown: list[float]
     real, shown = [], []
     for start, stop in sorted(intervals):
         if not real:
@@ -262,7 +270,7 @@ def without_pauses(intervals):
     return lambda time: np.interp(time, real, shown)
 
 
-def makespan(runs):
+def makespan(runs: pd.DataFrame) -> float:
     """Seconds from the start of the first run to the end of the last, pauses cut out."""
     intervals = [
         tuple(map(float, session.split("-")))
@@ -272,17 +280,17 @@ def makespan(runs):
     return float(without_pauses(intervals)(runs["ended"].max()))
 
 
-def cores_available(runs):
+def cores_available(runs: pd.DataFrame) -> int:
     """How many cores the call could use, added up over the machines."""
     return int(runs.groupby("machine_host")["cores_of_call"].max().sum())
 
 
-def ordered(frame):
+def ordered(frame: pd.DataFrame) -> pd.DataFrame:
     """The combinations of settings, in the order in which they first appear: the config's."""
     return frame.drop_duplicates(SETTINGS)[SETTINGS].reset_index(drop=True)
 
 
-def varying(frame, columns=SETTINGS):
+def varying(frame: pd.DataFrame, columns: Iterable[str] = SETTINGS) -> list[str]:
     """The columns with more than one value; the others need not be shown. That an estimator has no
     schedule is no other one."""
     values = {column: frame[column] for column in columns}
@@ -291,6 +299,6 @@ def varying(frame, columns=SETTINGS):
     return [column for column, of_column in values.items() if of_column.nunique() > 1]
 
 
-def _cores(metrics):
+def _cores(metrics: dict[str, Any]) -> int:
     processes = metrics["settings"]["workers"] + metrics["settings"]["servers"]
     return processes * metrics["recipe"]["threads_per_worker"]

@@ -1,5 +1,10 @@
 """The findings of a study in sentences made from its tables, the bottom line first. No torch."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
 from allcores_study.analysis import comparison, products, style, tidy
@@ -19,6 +24,10 @@ from allcores_study.analysis.wording import (
     possible,
 )
 from allcores_study.config import grid
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.metrics import Metric
+    from allcores_study.analysis.products import Facts
 
 # Columns of runs.csv that make timings incomparable where they differ -> in words.
 MIXED = {
@@ -43,7 +52,7 @@ MOST_NAMES = 6  # for each finding
 DISTURBED = "the runs were disturbed"
 
 
-def of_conditions(runs):
+def of_conditions(runs: pd.DataFrame) -> Iterator[str]:
     """Sentences on conditions that differ between runs."""
     for column, condition in MIXED.items():
         counts = runs[column].value_counts(sort=False)
@@ -75,7 +84,7 @@ def of_conditions(runs):
         )
 
 
-def of_missing(missing, runs):
+def of_missing(missing: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
     """Sentences on the runs that failed and on those that diverged."""
     if len(missing):
         yield (
@@ -94,19 +103,21 @@ def of_missing(missing, runs):
         yield f"DIVERGED (the loss became infinite or NaN) and left out below: {listed}."
 
 
-def _why_missing(row):
+def _why_missing(row: pd.Series) -> str:
     if isinstance(row["log"], str):
         return f"its log says why: {row['log']}"
     return "it was not started, because something that it needs had failed"
 
 
-def lead(frames, facts):
+def lead(frames: dict[str, pd.DataFrame], facts: Facts) -> list[str]:
     """What is missing or diverged, and the bottom line."""
     missing = of_missing(frames["missing"], frames["runs"])
     return [*missing, *bottom_line(frames, facts)]
 
 
-def sentences(frames, names, facts, notes=()):
+def sentences(
+    frames: dict[str, pd.DataFrame], names: Iterable[str], facts: Facts, notes: Iterable[str] = ()
+) -> list[str]:
     """The sentences, those of lead() first.
 
     Args:
@@ -122,19 +133,19 @@ def sentences(frames, names, facts, notes=()):
     ]
     for name in names:
         inputs = frames | {"facts": facts}
-        arguments = {key: inputs[key] for key in products.by_name()[name].inputs_of_sentences}
+        arguments = {key: inputs[key] for key in products.by_name()[name].inputs_of_sentences}  # type: ignore[union-attr]
         lines += products.load(name).sentences(**arguments)
     return lines
 
 
-def as_rst(study, lines):
+def as_rst(study: str, lines: Iterable[str]) -> str:
     """For the report's first page."""
     # A backslash before characters that reStructuredText would take for markup.
     plain = [sentence.translate({ord(c): f"\\{c}" for c in "\\*`|_"}) for sentence in lines]
     return f"**{study}**\n\n" + "\n".join(f"* {sentence}" for sentence in plain) + "\n"
 
 
-def bottom_line(frames, facts):
+def bottom_line(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
     """What was chosen; per model the fastest setups for one run and for many, and what that costs;
     best scores.
 
@@ -149,7 +160,7 @@ def bottom_line(frames, facts):
         yield from _best_scores(frames["runs"], facts.metric)
 
 
-def _speeds(frames, facts):
+def _speeds(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
     differences = frames.get("comparison_table")
     for names, rows in by_model(frames["speed_table"]):
         base = base_of(rows, facts)
@@ -173,7 +184,7 @@ def _speeds(frames, facts):
         yield f"{names}: {for_one}{cost} {_for_many_runs(efficient, base, group)}"
 
 
-def _best_models(table, metric):
+def _best_models(table: pd.DataFrame, metric: Metric) -> Iterator[str]:
     """The best model and schedule on each dataset, and which others differ from it."""
     shown = tidy.varying(table, ["dataset", "train_size"])
     named = ["model", *tidy.varying(table, ["schedule"])]  # as "lenet with cosine"
@@ -198,26 +209,26 @@ def _best_models(table, metric):
         yield " ".join([*parts, *([OPTIMISTIC] if is_chosen else [])])
 
 
-def _title(names):
+def _title(names: Iterable[str]) -> str:
     """A model, with its schedule where it is named: an estimator has none."""
     return " with ".join(name for name in names if name != grid.NO_SCHEDULE.label)
 
 
-def _score(row, metric):
+def _score(row: pd.Series, metric: Metric) -> str:
     if pd.isna(row["score"]):
         is_diverged = row["finding"] == NOT_RANKED
         return "none: all runs diverged" if is_diverged else "none: not defined in any run"
     return metric.text(row["score"], 1) + _interval(row["low_95"], row["high_95"], metric)
 
 
-def _interval(low, high, metric):
+def _interval(low: float, high: float, metric: Metric) -> str:
     """In brackets; "": there is none, or it says nothing."""
     if pd.isna(low) or (metric.unit and high - low > WIDEST):
         return ""
     return f" (95 % interval: {metric.interval(low, high)})"
 
 
-def _difference(row, metric):
+def _difference(row: pd.Series, metric: Metric) -> str:
     """How far a model is from the best one, in brackets; "": that was not tested."""
     if pd.isna(row["p_corrected"]):
         return ""
@@ -227,7 +238,7 @@ def _difference(row, metric):
     return f" ({text})"
 
 
-def _best_scores(runs, metric):
+def _best_scores(runs: pd.DataFrame, metric: Metric) -> Iterator[str]:
     """The best score of each model, and the schedules and setups that reach it."""
     models = ["dataset", "model", "train_size"]
     groups = runs[runs["score"].notna()].groupby(tidy.SETTINGS, sort=False)
@@ -252,7 +263,7 @@ def _best_scores(runs, metric):
         ties = group[comparison.without_rounding(group["score"], best, metric) == 0]
         first = ties.iloc[0]
         setups = [_setup(row) for _, row in ties.iterrows()]
-        title, interval = style.title(shown, first[shown]), _interval(*first["interval"], metric)
+        title, interval = style.title(shown, first[shown]), _interval(*first["interval"], metric)  # type: ignore[call-arg]
         listed.append(f"{title} {metric.text(best, 1)}{interval} with {one_of(setups)}")
     if len(table) == 1:
         yield f"Held-out {metric}: {listed[0]}."
@@ -261,12 +272,12 @@ def _best_scores(runs, metric):
     yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
 
 
-def _setup(row):
+def _setup(row: pd.Series) -> str:
     is_estimator = row["schedule"] == grid.NO_SCHEDULE.label
     return style.setup_text(row) if is_estimator else f"{row['schedule']}, {style.setup_text(row)}"
 
 
-def _for_one_run(fastest, base, group, others):
+def _for_one_run(fastest: pd.Series, base: pd.Series, group: pd.DataFrame, others: str) -> str:
     """The fastest setup for a single run.
 
     Args:
@@ -282,11 +293,11 @@ def _for_one_run(fastest, base, group, others):
     )
 
 
-def _named(row):
+def _named(row: pd.Series) -> str:
     return f"{style.setup_text(row)}{mark(row)}"
 
 
-def _doubt(better, base, divisor, base_divisor):
+def _doubt(better: pd.Series, base: pd.Series, divisor: float, base_divisor: float) -> str:
     """Why it is uncertain that a setup beats the baseline in samples/s per divisor; or ""."""
     if min(better["runs"], base["runs"]) == 1:
         return " (uncertain: too few runs)"
@@ -296,7 +307,7 @@ def _doubt(better, base, divisor, base_divisor):
     return "" if is_apart else " (uncertain: the ranges of the runs overlap)"
 
 
-def _for_many_runs(efficient, base, group):
+def _for_many_runs(efficient: pd.Series, base: pd.Series, group: pd.DataFrame) -> str:
     doubt = _doubt_of_many(group)
     if efficient.name == base.name:
         return (
@@ -311,7 +322,7 @@ def _for_many_runs(efficient, base, group):
     )
 
 
-def _doubt_of_many(group):
+def _doubt_of_many(group: pd.DataFrame) -> str:
     """Why it is uncertain what holds of many runs side by side; or ""."""
     if (group["note"] == tidy.CONTENDED).any():
         return f" (uncertain: {DISTURBED})"
@@ -320,7 +331,7 @@ def _doubt_of_many(group):
     return ""
 
 
-def _cost(differences, fastest, facts):
+def _cost(differences: pd.DataFrame, fastest: pd.Series, facts: Facts) -> str:
     """How the leading metric of the fastest setup differs from the baseline's."""
     metric = facts.metric
     columns = tidy.SPEED_SETTINGS

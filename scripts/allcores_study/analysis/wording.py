@@ -1,13 +1,21 @@
 """How names and numbers are written, in sentences and in tables. No torch."""
 
+from __future__ import annotations
+
 import functools
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from allcores_study.analysis import style, tidy
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.metrics import Metric
+    from allcores_study.analysis.products import Facts
 
 # A possible difference, or an interval, that covers more of all scores than this says nothing.
 WIDEST = 0.5
@@ -24,15 +32,15 @@ class Number:
     unit: str = ""
     factor: float = 1.0
 
-    def write(self, value):
+    def write(self, value: float) -> str:
         return self.pattern.format(self.factor * value)
 
 
-def percent(digits, sign=""):
+def percent(digits: int, sign: str = "") -> Number:
     return Number(f"{{:{sign}z.{digits}f}}", "points" if sign else "%", 100.0)
 
 
-def number(metric, sign=""):
+def number(metric: Metric, sign: str = "") -> Number:
     """How values of a metrics.Metric are written, or, with a sign, differences of them.
 
     Args:
@@ -43,7 +51,7 @@ def number(metric, sign=""):
     return Number(f"{{:{sign}z.2f}}", "points" if sign else "%", metric.scale)
 
 
-def seconds(digits):
+def seconds(digits: int) -> Number:
     return Number(f"{{:,.{digits}f}}", "s")
 
 
@@ -56,7 +64,7 @@ SIDES = re.compile("^(one_by_one|packed|predicted|measured|training|core)_")
 # How the numbers of columns without a kind of their own are written.
 OTHERS = Number("{:.4g}")
 # Column -> how its numbers are written, in all tables, or a function of the leading Metric.
-NUMBERS = {
+NUMBERS: dict[str, Number | Callable[[Metric], Number]] = {
     **dict.fromkeys(("nodes", "workers", "cores", "runs", "pairs", "samples"), WHOLE),
     **dict.fromkeys(("folds", "chosen", "diverged", "reached"), WHOLE),
     **dict.fromkeys(("score", "standard_deviation", "low_95", "high_95"), number),
@@ -76,7 +84,12 @@ NUMBERS = {
 }
 
 
-def formats(table, metrics, own=None, others=OTHERS):
+def formats(
+    table: pd.DataFrame,
+    metrics: Sequence[Metric],
+    own: dict[str, Number | Callable[[Metric], Number]] | None = None,
+    others: Number = OTHERS,
+) -> dict[str, Number]:
     """How the numbers of a table are written: {column: Number}; other columns are texts.
 
     Args:
@@ -95,30 +108,30 @@ def formats(table, metrics, own=None, others=OTHERS):
     return found
 
 
-def _is_of_numbers(values):
+def _is_of_numbers(values: pd.Series) -> bool:
     """Whether a column has numbers; an empty one is taken for one of texts."""
     return is_numeric_dtype(values) and not is_bool_dtype(values) and values.notna().any()
 
 
-def p_value(value):
+def p_value(value: float) -> str:
     return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
 
 
-def comma_separated(values):
+def comma_separated(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def one_of(values, most=3):
+def one_of(values: list[str], most: int = 3) -> str:
     """Equally good alternatives in words: "a, or b, or 3 others"."""
     others = [f"{len(values) - most} others"] if len(values) > most + 1 else values[most:]
     return ", or ".join([*values[:most], *others])
 
 
-def count(number, noun):
+def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def by_model(table):
+def by_model(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """(what is trained, its rows) for each model, dataset, schedule and size in the table."""
     columns = [c for c in ("model", "dataset", "schedule", "train_size") if c in table]
     shown = ["model", *tidy.varying(table, [c for c in columns if c != "model"])]
@@ -126,31 +139,31 @@ def by_model(table):
         yield style.title(shown, names), group
 
 
-def mark(row):
+def mark(row: pd.Series) -> str:
     return "" if pd.isna(row["note"]) else f" ({row['note']})"
 
 
-def base_of(group, facts):
+def base_of(group: pd.DataFrame, facts: Facts) -> pd.Series | None:
     """The row of the baseline with the fewest cores; None: it is missing."""
     base = group[group["strategy"] == facts.baseline].sort_values("cores", kind="stable")
     return None if base.empty else base.iloc[0]
 
 
-def possible(limit, metric):
+def possible(limit: float, metric: Metric) -> str:
     """How large a difference is possible, in words: they say nothing of one that no score has."""
     least, most = (0, 1) if metric.unit else metric.bounds
-    if None not in (least, most) and limit > WIDEST * (most - least):
+    if None not in (least, most) and limit > WIDEST * (most - least):  # type: ignore[operator]
         return "the runs are too few to say how much it may differ"
     return f"the 95 % interval reaches {metric.points(limit, 1)}"
 
 
-def comparable(group, base, facts):
+def comparable(group: pd.DataFrame, base: pd.Series, facts: Facts) -> pd.DataFrame:
     """The rows of a model that compare with a baseline: timed under the same conditions, and other
     than those that compute just what the baseline does."""
     return group[(group["note"] != tidy.OTHER_CONDITIONS) & ~_repeats(group, base, facts)]
 
 
-def _repeats(group, base, facts):
+def _repeats(group: pd.DataFrame, base: pd.Series, facts: Facts) -> pd.Series:
     """Which rows compute just what the baseline does: a lone worker of a strategy that then has
     nobody to exchange with, with as many threads."""
     if base["strategy"] not in facts.alone or base["workers"] > 1:
@@ -159,7 +172,7 @@ def _repeats(group, base, facts):
     return is_lone & (group["threads"] == base["threads"]) & (group.index != base.name)
 
 
-def left_out(group, base, facts, fastest):
+def left_out(group: pd.DataFrame, base: pd.Series, facts: Facts, fastest: pd.Series) -> str:
     """A sentence on rows that were timed to be faster than the fastest of comparable(); or ""."""
     faster = group[group["samples_per_second"] > fastest["samples_per_second"]]
     is_other = faster["note"] == tidy.OTHER_CONDITIONS

@@ -1,14 +1,18 @@
 """Write the files of a study: tidy CSVs, tables and figures, and pages, each self-contained."""
 
+from __future__ import annotations
+
 import functools
 import os
 import re
 import time
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from html import escape
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import pandas as pd
@@ -18,6 +22,11 @@ from allcores.machine import lifetime
 from allcores_study.analysis import collect, methods, products, style, tidy, verdict, wording
 from allcores_study.analysis.selection import SWEPT_COLUMN
 
+if TYPE_CHECKING:
+    from allcores_study.analysis.products import Facts, Product
+    from allcores_study.analysis.study import Study
+    from allcores_study.analysis.wording import Number
+
 TEMPLATES = Path(__file__).parent / "templates"
 # The page opens with at most so many sentences and figures.
 LEAD, LEADING = 4, 3
@@ -25,7 +34,7 @@ LEAD, LEADING = 4, 3
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
 
 
-def write(study, again, cores=1):
+def write(study: Study, again: str, cores: int = 1) -> None:
     """Write all files of a Study: tidy CSVs, tables, figures, and a page that shows them.
 
     Args:
@@ -62,7 +71,7 @@ def write(study, again, cores=1):
     study.write_made(made_of)
 
 
-def _write_table(product, frames, folder):
+def _write_table(product: Product, frames: dict[str, Any], folder: Path) -> pd.DataFrame:
     """Write a table as CSV and HTML; returns it as it is read."""
     table = products.load(product.name).table(**{name: frames[name] for name in product.inputs})
     stem = folder / product.name
@@ -71,7 +80,9 @@ def _write_table(product, frames, folder):
     return tidy.read(f"{stem}.csv")
 
 
-def _write_figures(figures, frames, folder, cores):
+def _write_figures(
+    figures: list[Product], frames: dict[str, Any], folder: Path, cores: int
+) -> None:
     """Write figures as PNG and SVG, in as many processes forked from this one as there are cores.
 
     Raises:
@@ -90,16 +101,16 @@ def _write_figures(figures, frames, folder, cores):
         raise ValueError("a process that drew figures was killed; is memory short?") from None
 
 
-DRAWN = {}  # the frames and the folder, in a process that draws
+DRAWN: dict[str, Any] = {}  # the frames and the folder, in a process that draws
 
 
-def _keep(frames, folder, parent):
+def _keep(frames: dict[str, Any], folder: Path, parent: int) -> None:
     """Begin a process that draws figures from these frames."""
     lifetime.die_with_parent(parent)
     DRAWN.update(frames=frames, folder=folder)
 
 
-def _write_figure(product):
+def _write_figure(product: Product) -> float:
     """Write a figure as PNG and SVG; returns the seconds that it took."""
     began = time.perf_counter()
     inputs = {name: DRAWN["frames"][name] for name in product.inputs}
@@ -109,7 +120,7 @@ def _write_figure(product):
     return time.perf_counter() - began
 
 
-def _write_report(study, frames, again):
+def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]:
     """Write the page of a study.Study; its figures must already be there as SVG.
 
     Args:
@@ -147,18 +158,20 @@ def _write_report(study, frames, again):
     return sentences
 
 
-def _section_names(leading, others):
+def _section_names(leading: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[str]:
     """The sections of the other blocks, that of the first leading block before the others."""
     names = {block["section"] for block in others}
     first = [block["section"] for block in leading[:1] if block["section"] in names]
     return list(dict.fromkeys([*first, *sorted(names)]))
 
 
-def _in_html(sentence):
+def _in_html(sentence: str) -> str:
     return re.sub("`(.+?)`", r"<code>\1</code>", escape(sentence, quote=False))
 
 
-def _blocks(folder, frames, study_products, facts):
+def _blocks(
+    folder: Path, frames: dict[str, Any], study_products: list[Product], facts: Facts
+) -> list[dict[str, Any]]:
     """The blocks of the page: figures with the tables they show, and tables without a figure."""
     sheets = {
         product.name: sheet(product, frames[product.name], facts)
@@ -177,7 +190,7 @@ def _blocks(folder, frames, study_products, facts):
     return sorted([*blocks, *alone], key=lambda block: block["order"])
 
 
-def described(product, facts):
+def described(product: Product, facts: Facts) -> dict[str, Any]:
     """What a page says of a product: its title, section and caption; for a paper also a label that
     no other study has, and the first sentence of the caption."""
     plain = facts.filled(product.caption)
@@ -191,7 +204,9 @@ def described(product, facts):
     return described | {"caption": caption, "label": label, "paper": paper.rstrip(".")}
 
 
-def sheet(product, frame, facts, is_whole=False):
+def sheet(
+    product: Product, frame: pd.DataFrame, facts: Facts, is_whole: bool = False
+) -> dict[str, Any]:
     """The argument of the templates' macro `sheet`: a table with its title and caption.
 
     Args:
@@ -208,7 +223,9 @@ def sheet(product, frame, facts, is_whole=False):
     return described(product, facts) | cells(frame, formats, None if is_whole else compared)
 
 
-def cells(frame, formats, compared=None):
+def cells(
+    frame: pd.DataFrame, formats: dict[str, Number], compared: Iterable[str] | None = None
+) -> dict[str, Any]:
     """Heads and rows of a table in HTML.
 
     Args:
@@ -239,7 +256,7 @@ def cells(frame, formats, compared=None):
     }
 
 
-def _cells(values, number):
+def _cells(values: pd.Series, number: Number | None) -> list[dict[str, Any]]:
     """The text of each value, and the value to sort by."""
     return [
         {"text": "", "value": ""}
@@ -250,21 +267,21 @@ def _cells(values, number):
 
 
 @functools.cache
-def _templates():
+def _templates() -> jinja2.Environment:
     return jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True)
 
 
-def _page(template, **values):
+def _page(template: str, **values: Any) -> str:
     """A self-contained page made from one of the templates."""
     return _templates().get_template(f"{template}.html").render(**values)
 
 
-def of_table(product, frame, facts):
+def of_table(product: Product, frame: pd.DataFrame, facts: Facts) -> str:
     """The page of one table."""
     return _page("page", title=product.title, table=sheet(product, frame, facts, is_whole=True))
 
 
-def _inline(svg, name):
+def _inline(svg: str, name: str) -> str:
     """An SVG file as part of a page with others: its ids get the name as a prefix."""
     svg = re.sub("<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
