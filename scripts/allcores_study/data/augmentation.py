@@ -4,13 +4,20 @@ Its draws for a sample depend on (seed, epoch, sample) alone, so that neither th
 nor a resume changes them.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from allcores_study.config import component
 from allcores_study.data.batches import AUGMENTATION
+
+if TYPE_CHECKING:
+    from allcores_study.config.run import Run
 
 
 class SampleGenerator:
@@ -25,17 +32,17 @@ class SampleGenerator:
         samples: positions in the dataset, (n,) int64.
     """
 
-    def __init__(self, key, samples):
+    def __init__(self, key: np.ndarray, samples: np.ndarray) -> None:
         self._streams = [
             np.random.Generator(np.random.Philox(key=key, counter=[0, 0, 0, sample]))
             for sample in samples
         ]
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Callable[..., torch.Tensor]:
         if name.startswith("_"):
             raise AttributeError(name)
 
-        def draw(*args, **options):
+        def draw(*args: Any, **options: Any) -> torch.Tensor:
             rows = [getattr(stream, name)(*args, **options) for stream in self._streams]
             values = torch.from_numpy(np.stack(rows))
             return values.float() if values.is_floating_point() else values
@@ -43,7 +50,7 @@ class SampleGenerator:
         return draw
 
 
-def of_run(run):
+def of_run(run: Run) -> Callable[[torch.Tensor, int, int, np.ndarray], torch.Tensor] | None:
     """A function of inputs (n, ...) float32, seed, epoch and samples (n,) int64 that returns the
     augmented inputs; None: the Run has no augmentation of the user's."""
     if run.augmentation is None:
@@ -52,7 +59,13 @@ def of_run(run):
     return partial(_augmented, partial(own, **run.augmentation.options))
 
 
-def _augmented(own, inputs, seed, epoch, samples):
+def _augmented(
+    own: Callable[[torch.Tensor, SampleGenerator], Any],
+    inputs: torch.Tensor,
+    seed: int,
+    epoch: int,
+    samples: np.ndarray,
+) -> torch.Tensor:
     """What a user's function returns.
 
     Raises:

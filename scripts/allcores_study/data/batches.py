@@ -6,9 +6,13 @@ neither the number of workers nor a resume changes what is trained on, and no ra
 saved.
 """
 
+from __future__ import annotations
+
 import math
 import random
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.random  # at the first use, numpy would import it in each rank
@@ -16,13 +20,18 @@ import torch
 
 from allcores_study.tasks.base import WITHOUT_CLASS
 
+if TYPE_CHECKING:
+    from allcores.loop.sharding import Shard
+
 # Second words of the seeds, so that no two streams are the same.
 AUGMENTATION, DROPOUT = 2, 3  # 1: allcores.loop.sharding.ORDER
 # How much is gathered at a time: bytes of inputs that stay in a core's cache until they are used.
 CHUNK_BYTES = 1 << 18
 
 
-def loaded(shards, source, targets):
+def loaded(
+    shards: Iterable[Shard], source: Batches, targets: Any
+) -> Iterator[tuple[Shard, torch.Tensor, torch.Tensor]]:
     """Yield (shard, its augmented inputs, its targets) of each Shard.
 
     Of small ones calls cost more than the work in them, so several are gathered in one.
@@ -38,21 +47,21 @@ def loaded(shards, source, targets):
         samples = np.concatenate([shard.samples for shard in group])
         inputs = source.augmented(samples)
         # Copies, each of which begins at a cache line: what is computed depends on that.
-        parts = torch.split_with_sizes_copy(inputs, sizes) if len(group) > 1 else [inputs]
+        parts: Any = torch.split_with_sizes_copy(inputs, sizes) if len(group) > 1 else [inputs]  # type: ignore[func-returns-value]
         yield from zip(group, parts, targets.augmented(samples).split(sizes), strict=True)
 
 
-def dropout_seed(seed, epoch, rank):
+def dropout_seed(seed: int, epoch: int, rank: int) -> int:
     """A seed for torch's generators during one epoch on one rank."""
     return int(np.random.SeedSequence([seed, DROPOUT, epoch, rank]).generate_state(1)[0])
 
 
-def seed_dropout(seed, epoch, rank):
+def seed_dropout(seed: int, epoch: int, rank: int) -> None:
     """Seed the generators of random numbers for one epoch on one rank."""
     seed_all(dropout_seed(seed, epoch, rank))
 
 
-def seed_all(seed):
+def seed_all(seed: int) -> None:
     """Seed the generators that a network may draw from: torch's, numpy's and Python's."""
     # Without a device, torch.manual_seed() keeps a traceback for each kind that may yet appear.
     has_device = torch.accelerator.is_available()
@@ -74,7 +83,15 @@ class Batches:
         augment: of augmentation.of_run().
     """
 
-    def __init__(self, inputs, mean, std, crop=0, flip=False, augment=None):
+    def __init__(
+        self,
+        inputs: np.ndarray,
+        mean: np.ndarray,
+        std: np.ndarray,
+        crop: int = 0,
+        flip: bool = False,
+        augment: Callable[[torch.Tensor, int, int, np.ndarray], torch.Tensor] | None = None,
+    ) -> None:
         self.inputs = inputs
         self.may_be_missing = inputs.dtype != np.uint8
         self.are_tokens = inputs.dtype.kind == "i"
@@ -85,7 +102,7 @@ class Batches:
         self.scale = torch.tensor(scale, dtype=torch.float32).view(per_channel)
         self.crop, self.flip, self.augment = crop, flip, augment
 
-    def start_epoch(self, seed, epoch):
+    def start_epoch(self, seed: int, epoch: int) -> None:
         """Draw crops and flips for every sample of the dataset."""
         self.epoch = seed, epoch
         if not (self.crop or self.flip):
@@ -97,37 +114,37 @@ class Batches:
         if self.flip:
             self.flips = drawn.random(len(self.inputs), dtype=np.float32) < 0.5
 
-    def bytes_of(self, samples):
+    def bytes_of(self, samples: np.ndarray) -> int:
         """The size of the float32 inputs of samples."""
         return 4 * math.prod(self.inputs.shape[1:]) * len(samples)
 
-    def plain(self, samples):
+    def plain(self, samples: np.ndarray) -> torch.Tensor:
         """The inputs of samples as they are: (n,) int64 to (n, C, ...) float32."""
         return self._scaled(self.inputs[samples])
 
-    def augmented(self, samples):
+    def augmented(self, samples: np.ndarray) -> torch.Tensor:
         """The inputs of samples, cropped, flipped and augmented as drawn for this epoch."""
         inputs = self.moved(samples)
         return self.augment(inputs, *self.epoch, samples) if self.augment else inputs
 
-    def moved(self, samples):
+    def moved(self, samples: np.ndarray) -> torch.Tensor:
         """The same, cropped and flipped only."""
         return self._scaled(self._moved(self.inputs[samples], samples))
 
-    def moved_masks(self, masks, samples):
+    def moved_masks(self, masks: np.ndarray, samples: np.ndarray) -> np.ndarray:
         """The masks of samples, (N, H, W) uint8 to (n, H, W), cropped and flipped as their images
         are; pixels outside of them have no class."""
         return self._moved(masks[samples][:, None], samples, WITHOUT_CLASS)[:, 0]
 
-    def _moved(self, pixels, samples, outside=0):
+    def _moved(self, pixels: np.ndarray, samples: np.ndarray, outside: int = 0) -> np.ndarray:
         if self.crop:
-            pixels = _crop(pixels, self.crop, *self.corners[:, samples], outside)
+            pixels = _crop(pixels, self.crop, *self.corners[:, samples], outside)  # type: ignore[call-arg]
         if self.flip:
             mirrored = self.flips[samples]
             pixels[mirrored] = pixels[mirrored, :, :, ::-1]
         return pixels
 
-    def _scaled(self, values):
+    def _scaled(self, values: np.ndarray) -> torch.Tensor:
         if self.are_tokens:
             return torch.from_numpy(values).to(torch.int64)
         # A copy, which begins at a cache line, as numpy's memory need not.
@@ -137,7 +154,9 @@ class Batches:
         return scaled.nan_to_num_(nan=0.0) if self.may_be_missing else scaled
 
 
-def _crop(pixels, margin, top, left, outside):
+def _crop(
+    pixels: np.ndarray, margin: int, top: np.ndarray, left: np.ndarray, outside: int
+) -> np.ndarray:
     """Cut a window from each padded image.
 
     Args:

@@ -1,14 +1,23 @@
 """Folds and splits: arrays with a number per sample; no data are copied to make one."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from allcores_study.data import labels
 from allcores_study.records import fingerprint
 from allcores_study.records.identity import Record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from allcores_study.config.run import Run
+    from allcores_study.data.storage import Dataset
 
 # Instead of a fold: in no part; the first part in time, which is only trained on.
 NOWHERE, FIRST = -1, -2
@@ -30,24 +39,24 @@ class Assignable:
     times: np.ndarray | None = None
 
     @classmethod
-    def of(cls, dataset):
+    def of(cls, dataset: Dataset) -> Assignable:
         """The Assignable of an opened storage.Dataset."""
         return cls(dataset.targets[: dataset.info["train"]], dataset.groups, dataset.times)
 
     @property
-    def arrays(self):
+    def arrays(self) -> list[np.ndarray]:
         return [array for array in (self.targets, self.groups, self.times) if array is not None]
 
-    def part(self, is_chosen):
+    def part(self, is_chosen: np.ndarray) -> Assignable:
         """The Assignable of some samples.
 
         Args:
             is_chosen: (N,) bool.
         """
         arrays = (self.targets, self.groups, self.times)
-        return Assignable(*(array if array is None else array[is_chosen] for array in arrays))
+        return Assignable(*(array if array is None else array[is_chosen] for array in arrays))  # type: ignore[arg-type]
 
-    def folds(self, count, seed):
+    def folds(self, count: int, seed: int) -> np.ndarray:
         """The fold in which each sample is held out: (N,) int64, seeded.
 
         Of labels it spreads each evenly (labels.py), unless there are groups; else it uses
@@ -78,7 +87,7 @@ class Assignable:
             fold_of = self._fold_of(by_group)
         return self._checked(fold_of, count)
 
-    def _fold_of(self, splitter):
+    def _fold_of(self, splitter: Any) -> np.ndarray:
         """The fold in which a splitter of scikit-learn's holds out each sample."""
         fold_of = np.empty(len(self.targets), np.int64)
         parts = splitter.split(np.zeros(len(self.targets)), self.targets, self.groups)
@@ -87,16 +96,16 @@ class Assignable:
         return fold_of
 
     @property
-    def _has_labels(self):
+    def _has_labels(self) -> bool:
         return self.targets.ndim == 2 and self.targets.dtype.kind == "i"
 
     @staticmethod
-    def _checked(fold_of, count):
+    def _checked(fold_of: np.ndarray, count: int) -> np.ndarray:
         if len(np.unique(fold_of)) < count:
             raise ValueError(f"{count} folds leave one of them empty: there are too few groups")
         return fold_of
 
-    def draw(self, part, seed):
+    def draw(self, part: float, seed: int) -> np.ndarray:
         """Draw a part of the samples: (N,) bool.
 
         It uses scikit-learn's StratifiedShuffleSplit for classes, ShuffleSplit for numbers or
@@ -125,8 +134,9 @@ class Assignable:
         ((_, chosen),) = splitter.split(np.zeros(len(self.targets)), self.targets, self.groups)
         return np.isin(np.arange(len(self.targets)), chosen)
 
-    def _parts_of_time(self, count):
+    def _parts_of_time(self, count: int) -> np.ndarray:
         """FIRST, then the folds in order of time, as equal in size as possible and not empty."""
+        assert self.times is not None
         times, of_sample, sizes = np.unique(self.times, return_inverse=True, return_counts=True)
         if len(times) < count + 1:
             raise ValueError(
@@ -143,7 +153,7 @@ class Assignable:
         return np.where(parts == 0, FIRST, parts - 1)[of_sample]
 
 
-def before(fold_of, fold, ordered):
+def before(fold_of: np.ndarray, fold: int, ordered: bool) -> np.ndarray:
     """Which samples may be trained on when a fold is held out: (N,) bool.
 
     Args:
@@ -153,7 +163,7 @@ def before(fold_of, fold, ordered):
     return (fold_of != NOWHERE) & (fold_of < fold if ordered else fold_of != fold)
 
 
-def of_run(run, assignable, file=None):
+def of_run(run: Run, assignable: Assignable, file: str | Path | None = None) -> np.ndarray | None:
     """The fold of each training sample in a Run, (N,) int64; None: it has no folds.
 
     Args:
@@ -172,21 +182,21 @@ def of_run(run, assignable, file=None):
     return fold_of[run.fold or 0] if run.inner_folds else fold_of
 
 
-def assign(assignable, folds, inner, seed):
+def assign(assignable: Assignable, folds: int, inner: int | None, seed: int) -> np.ndarray:
     """The fold of each sample, or, if `inner` is not 0, assign_inner_folds()."""
     if inner:
         return assign_inner_folds(assignable, folds, inner, seed)
     return assignable.folds(folds, seed)
 
 
-def write(path, assignable, folds, inner, seed):
+def write(path: str | Path, assignable: Assignable, folds: int, inner: int, seed: int) -> None:
     """Save what assign() returns as a Record."""
     fold_of = assign(assignable, folds, inner, seed)
     made_of = _made_of(assignable, folds, inner, seed)
     Record(made_of, content={"fold_of": fold_of.tolist()}).write(path)
 
 
-def read(path, assignable, folds, inner, seed):
+def read(path: str | Path, assignable: Assignable, folds: int, inner: int, seed: int) -> np.ndarray:
     """What write() has saved with the same arguments, int64.
 
     Raises:
@@ -202,13 +212,13 @@ def read(path, assignable, folds, inner, seed):
     return np.array(record.content["fold_of"], np.int64)
 
 
-def _made_of(assignable, folds, inner, seed):
+def _made_of(assignable: Assignable, folds: int, inner: int, seed: int) -> str:
     arrays = [hashlib.sha256(array.tobytes()).hexdigest() for array in assignable.arrays]
     numbers = {"folds": folds, "inner": inner, "seed": seed}
     return json.dumps(numbers | {"code": fingerprint.of_folds(), "arrays": arrays})
 
 
-def assign_inner_folds(assignable, folds, inner, seed):
+def assign_inner_folds(assignable: Assignable, folds: int, inner: int, seed: int) -> np.ndarray:
     """For each of the folds, the inner fold of each sample of its training part, else NOWHERE.
 
     Args:
@@ -228,7 +238,9 @@ def assign_inner_folds(assignable, folds, inner, seed):
     return inner_of
 
 
-def hold_back(assignable, samples, part, seed):
+def hold_back(
+    assignable: Assignable, samples: np.ndarray, part: float | None, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Hold back a part of the training samples to validate the weights during training.
 
     It is stratified, or has whole groups, or is the latest in time.
@@ -253,7 +265,14 @@ def hold_back(assignable, samples, part, seed):
     return samples[~is_held_back], samples[is_held_back]
 
 
-def split(info, fold_of, fold, train_size, seed, ordered=False):
+def split(
+    info: dict[str, Any],
+    fold_of: np.ndarray | None,
+    fold: int | None,
+    train_size: int | None,
+    seed: int,
+    ordered: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
     """Which samples a run trains on and which it is scored on.
 
     Args:
@@ -275,7 +294,7 @@ def split(info, fold_of, fold, train_size, seed, ordered=False):
     if fold_of is None:
         train, held_out = samples, np.arange(info["train"], info["shape"][0])
     else:
-        train, held_out = samples[before(fold_of, fold, ordered)], samples[fold_of == fold]
+        train, held_out = samples[before(fold_of, fold, ordered)], samples[fold_of == fold]  # type: ignore[arg-type]
     if train_size is not None:
         shuffled = np.random.default_rng([seed, info["train"]]).permutation(samples)
         if train_size > len(train):

@@ -1,9 +1,11 @@
 """Parts of the samples that have equal shares of each of several labels."""
 
+from __future__ import annotations
+
 import numpy as np
 
 
-def spread(labels, shares, seed):
+def spread(labels: np.ndarray, shares: list[float], seed: int) -> np.ndarray:
     """The part of each sample: (N,) int64, seeded.
 
     Iterative stratification of Sechidis, Tsoumakas and Vlahavas 2011, "On the Stratification of
@@ -29,7 +31,13 @@ def spread(labels, shares, seed):
     return part_of
 
 
-def _put(sample, lack, part_of, room, random):
+def _put(
+    sample: int,
+    lack: np.ndarray,
+    part_of: np.ndarray,
+    room: np.ndarray,
+    random: np.random.Generator,
+) -> None:
     """Put a sample into the part that lacks most, of equal ones into that with most room."""
     best = np.flatnonzero(np.isclose(lack, lack.max()))
     best = best[np.isclose(room[best], room[best].max())]

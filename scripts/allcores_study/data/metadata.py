@@ -1,11 +1,18 @@
 """Facts about a dataset that are known before it is loaded: configs are checked by them."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from allcores_study.data.folds import Assignable, assign
 from allcores_study.tasks import base as tasks
+
+if TYPE_CHECKING:
+    from allcores_study.data.storage import Samples
 
 
 @dataclass(frozen=True)
@@ -35,13 +42,13 @@ class Metadata:
     train: int
     test: int
     smallest_class: int | None
-    shape: tuple
+    shape: tuple[int, ...]
     classes: int | None
     groups: int | None = None
     times: int | None = None
     same_class_start: int = 0
-    notes: tuple = ()
-    examples: list | None = None
+    notes: tuple[str, ...] = ()
+    examples: list[Any] | None = None
     numbers: int = 1
     own_task: tasks.Task | None = None
     vocabulary: int | None = None
@@ -50,16 +57,17 @@ class Metadata:
     assignable: Assignable | None = field(default=None, compare=False)
 
     @property
-    def task(self):
+    def task(self) -> tasks.Task:
         """The tasks.base.Task, by the classes or numbers unless own_task says it."""
         return self.own_task or tasks.usual(self.classes, self.numbers)
 
-    def unassignable(self, folds, inner, seed):
+    def unassignable(self, folds: int, inner: int, seed: int) -> str | None:
         """Why samples in groups cannot be assigned to folds, in words; None: they can.
 
         Args:
             folds, inner, seed: as of folds.assign().
         """
+        assert self.assignable is not None
         try:
             assign(self.assignable, folds, inner, seed)
         except ValueError as error:
@@ -67,7 +75,7 @@ class Metadata:
         return None
 
     @classmethod
-    def of(cls, samples):
+    def of(cls, samples: Samples) -> Metadata:
         """The Metadata of Samples."""
         counts = None
         if samples.classes is not None:
@@ -76,8 +84,8 @@ class Metadata:
             train=samples.train,
             test=samples.shape[0] - samples.train,
             smallest_class=None if counts is None else int(counts.min()),
-            rarest="" if counts is None else str(samples.classes[counts.argmin()]),
-            are_numbers=counts is not None and _look_like_numbers(samples.classes, samples.train),
+            rarest="" if counts is None else str(samples.classes[counts.argmin()]),  # type: ignore[index]
+            are_numbers=counts is not None and _look_like_numbers(samples.classes, samples.train),  # type: ignore[arg-type]
             assignable=None
             if samples.groups is None
             else Assignable(samples.targets[: samples.train], samples.groups),
@@ -89,11 +97,11 @@ class Metadata:
             notes=tuple(samples.notes),
             numbers=len(samples.output_names or [None]),
             own_task=samples.own_task,
-            vocabulary=samples.vocabulary and samples.vocabulary.most_known,
+            vocabulary=samples.vocabulary and samples.vocabulary.most_known,  # type: ignore[arg-type]
         )
 
 
-def _look_like_numbers(classes, count):
+def _look_like_numbers(classes: list[Any], count: int) -> bool:
     """Whether the names of classes are numbers, of which some are no whole ones, or there are many
     for so many samples."""
     try:
@@ -103,7 +111,9 @@ def _look_like_numbers(classes, count):
     return not all(number.is_integer() for number in numbers) or len(numbers) > count / 4
 
 
-def notes_on_groups(groups, targets, classes, **_):
+def notes_on_groups(
+    groups: np.ndarray | None, targets: np.ndarray, classes: list[Any] | bool | None, **_: Any
+) -> Iterator[str]:
     """Yield a sentence if the groups of samples are their classes; of fields of Samples."""
     if groups is None or classes is None:
         return
@@ -112,7 +122,7 @@ def notes_on_groups(groups, targets, classes, **_):
         yield "the groups are the classes: no class that is held out is trained on"
 
 
-def _same_class_start(samples):
+def _same_class_start(samples: Samples) -> int:
     """Metadata.same_class_start of Samples."""
     if samples.times is None or samples.classes is None:
         return 0

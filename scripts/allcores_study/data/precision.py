@@ -1,5 +1,7 @@
 """Which numbers float32 can hold, tell apart and scale."""
 
+from __future__ import annotations
+
 import numpy as np
 
 # Rounding errors that a computed column may have, in steps between floats of its size.
@@ -8,7 +10,7 @@ ROUNDING = 64
 LARGEST = 1e30
 
 
-def unfit(values):
+def unfit(values: np.ndarray) -> tuple[int, str] | None:
     """(column, reason) of the first column that does not fit into float32; None: all fit.
 
     Args:

@@ -1,9 +1,13 @@
 """Prepare a dataset, unless it exists and was made from the same options, code and files."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from allcores import files
 from allcores.files import KeptDigests, cache_folder, sha256
@@ -11,8 +15,11 @@ from allcores_study.config import registry
 from allcores_study.data import storage
 from allcores_study.records import fingerprint
 
+if TYPE_CHECKING:
+    from allcores_study.config.run import Choice
 
-def prepare(choice, downloads, folder):
+
+def prepare(choice: Choice, downloads: str | Path, folder: str | Path) -> None:
     """Write the dataset of a Choice into a folder, unless it is there; see storage.write().
 
     If several processes need the same dataset, one makes it and the others wait.
@@ -39,7 +46,7 @@ def prepare(choice, downloads, folder):
             storage.write(folder, samples, before, lambda: _refuse_changed(choice, before))
 
 
-def _refuse_changed(choice, before):
+def _refuse_changed(choice: Choice, before: str) -> None:
     """Raise a ValueError if a dataset is made from something else than before it was loaded."""
     if made_of(choice) != before:
         raise ValueError(
@@ -48,12 +55,12 @@ def _refuse_changed(choice, before):
         )
 
 
-def made_of(choice):
+def made_of(choice: Choice) -> str:
     """Options, code and files that the dataset of a Choice is made of, as a text."""
     return f"{choice.to_json()} {fingerprint.of_dataset(choice)} {sources(choice)}"
 
 
-def _is_sound(folder, expected=None):
+def _is_sound(folder: Path, expected: str | None = None) -> bool:
     """Whether a dataset is whole, and made of what is expected, if anything is."""
     try:
         record = storage.open_dataset(folder).record
@@ -62,7 +69,7 @@ def _is_sound(folder, expected=None):
         return False
 
 
-def sources(choice):
+def sources(choice: Choice) -> str:
     """A digest of the files that a dataset of the user's is made from; "": it has none."""
     paths = registry.paths(choice).values()
     if not paths:
@@ -75,7 +82,7 @@ def sources(choice):
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _content(file):
+def _content(file: str) -> str:
     """A file's SHA-256; of a zip, a digest of its members, as numpy.savez stores the time, too."""
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
@@ -84,12 +91,12 @@ def _content(file):
     return sha256(file)
 
 
-def files_below(folder):
+def files_below(folder: str | Path) -> list[Path]:
     """All files in a folder and its subfolders, sorted; links to a parent are not followed."""
     return sorted(_files_below(Path(folder), []))
 
 
-def _files_below(folder, above):
+def _files_below(folder: Path, above: list[Path]) -> Iterator[Path]:
     here = folder.resolve()
     if any(place.is_relative_to(here) for place in above):
         return

@@ -1,8 +1,15 @@
 """Scaling of inputs and targets, by the training samples alone, never by held-out ones."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from allcores_study.data.storage import Dataset
 
 CHUNK = 1 << 24  # values per step
 
@@ -23,7 +30,7 @@ class Scaling:
     spread: float | np.ndarray = 1.0
 
     @classmethod
-    def of(cls, dataset, samples):
+    def of(cls, dataset: Dataset, samples: np.ndarray) -> Scaling:
         """The Scaling of a storage.Dataset.
 
         Args:
@@ -39,22 +46,22 @@ class Scaling:
             statistics = _keep_indicators(*statistics, dataset.columns)
         return cls(*statistics, *dataset.task.scaling(dataset.targets[samples]))
 
-    def to_json(self):
+    def to_json(self) -> dict[str, Any]:
         return {key: np.asarray(value).tolist() for key, value in vars(self).items()}
 
     @classmethod
-    def from_json(cls, values):
+    def from_json(cls, values: dict[str, Any]) -> Scaling:
         mean, std = (np.array(values[name]) for name in ("mean", "std"))
         return cls(mean, std, *(np.array(values[name]) for name in ("centre", "spread")))
 
 
-def _statistics(inputs, samples):
+def _statistics(inputs: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation over all axes but the second, missing values left out."""
     axes = tuple(axis for axis in range(inputs.ndim) if axis != 1)
     rows = max(1, CHUNK // int(np.prod(inputs.shape[1:])))
     parts = [samples[start : start + rows] for start in range(0, len(samples), rows)]
 
-    def mean_of(function):
+    def mean_of(function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         sums, counts = np.zeros(inputs.shape[1]), np.zeros(inputs.shape[1])
         for part in parts:
             values = function(np.moveaxis(inputs[part].astype(np.float64), 1, -1))
@@ -69,7 +76,9 @@ def _statistics(inputs, samples):
     return mean, np.where(std > 1e-7 * np.abs(mean), std, 0.0)
 
 
-def _keep_indicators(mean, std, columns):
+def _keep_indicators(
+    mean: np.ndarray, std: np.ndarray, columns: list[dict[str, Any]]
+) -> tuple[np.ndarray, np.ndarray]:
     """Keep indicators of categories as 0 and 1."""
     is_indicator = np.array([column["category"] is not None for column in columns], bool)
     if not is_indicator.any():
@@ -77,7 +86,9 @@ def _keep_indicators(mean, std, columns):
     return np.where(is_indicator, 0.0, mean), np.where(is_indicator, 1.0, std)
 
 
-def channel_statistics(pixel_sums, shape):
+def channel_statistics(
+    pixel_sums: np.ndarray, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation per channel, of pixels in 0..1.
 
     Args:

@@ -4,9 +4,13 @@ A dataset is a folder of inputs.npy, targets.npy and dataset.json; for images al
 for samples in groups groups.npy, and for samples in order of time times.npy.
 """
 
+from __future__ import annotations
+
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +19,9 @@ from allcores_study.data import tokens
 from allcores_study.data.tokens import Vocabulary
 from allcores_study.records.identity import Record
 from allcores_study.tasks import base as tasks
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 @dataclass
@@ -42,23 +49,23 @@ class Samples:
         vocabulary: the tokens.Vocabulary; None: the inputs are no tokens.
     """
 
-    shape: tuple
-    chunks: object
+    shape: tuple[int, ...]
+    chunks: Iterable[np.ndarray]
     targets: np.ndarray
-    classes: list | None
+    classes: list[Any] | None
     train: int
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
-    columns: list | None = None
-    dtype: type = np.uint8
+    columns: list[dict[str, Any]] | None = None
+    dtype: DTypeLike = np.uint8
     scale: bool = True
-    notes: list = field(default_factory=list)
-    output_names: list | None = None
+    notes: list[str] = field(default_factory=list)
+    output_names: list[str] | None = None
     own_task: tasks.Task | None = None
     vocabulary: Vocabulary | None = None
 
     @property
-    def task(self):
+    def task(self) -> tasks.Task:
         """The tasks.base.Task, by the classes or numbers unless own_task says it."""
         numbers = len(self.output_names or [None])
         return self.own_task or tasks.usual(self.classes and len(self.classes), numbers)
@@ -87,42 +94,42 @@ class Dataset:
     groups: np.ndarray | None
     times: np.ndarray | None
     record: Record
-    unseen: tuple = ()
+    unseen: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
 
     @property
-    def info(self):
+    def info(self) -> dict[str, Any]:
         """What dataset.json says: shape, dtype, train, classes, class_counts, columns, scale,
         vocabulary and notes."""
         return self.record.content
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """The shape of a sample."""
         return self.inputs.shape[1:]
 
     @property
-    def vocabulary_size(self):
+    def vocabulary_size(self) -> int | None:
         """Number of tokens; None: the inputs are no tokens."""
-        return self.vocabulary and self.vocabulary.size
+        return self.vocabulary and self.vocabulary.size  # type: ignore[return-value]
 
     @property
-    def columns(self):
+    def columns(self) -> list[dict[str, Any]]:
         """The features of a table, as in Samples; []: it is no table."""
         columns = self.info["columns"] or []
         return [column for place, column in enumerate(columns) if place not in self.unseen]
 
     @property
-    def classes(self):
+    def classes(self) -> list[str] | None:
         """The names of the classes; None: the targets are numbers."""
         return self.info["classes"]
 
     @property
-    def task(self):
+    def task(self) -> tasks.Task:
         """The tasks.base.Task."""
         return tasks.named(self.info["task"], self.info["outputs"])
 
-    def seen_by(self, samples):
+    def seen_by(self, samples: np.ndarray) -> Dataset:
         """The Dataset without the categories and words that none of its training samples has.
 
         Else a row that is held out would decide how wide the input of the network is, and with it
@@ -142,12 +149,17 @@ class Dataset:
             return self
         return replace(self, inputs=np.delete(self.inputs, unseen, axis=1), unseen=unseen)
 
-    def count_with(self, columns, samples):
+    def count_with(self, columns: list[Any], samples: np.ndarray) -> int:
         """How many of these samples have one of the categories of these columns."""
         return int((self.inputs[np.ix_(samples, columns)] == 1).any(axis=1).sum()) if columns else 0
 
 
-def write(folder, source, made_of="", check=lambda: None):
+def write(
+    folder: str | Path,
+    source: Samples,
+    made_of: str = "",
+    check: Callable[[], object] = lambda: None,
+) -> None:
     """Write a dataset: new files first, which then replace the old ones; dataset.json last.
 
     A process that has the old arrays mapped keeps them.
@@ -169,6 +181,7 @@ def write(folder, source, made_of="", check=lambda: None):
         arrays["groups"] = np.asarray(source.groups, np.int64)
     if source.times is not None:
         arrays["times"] = np.unique(source.times, return_inverse=True)[1].astype(np.int64)
+    file: Any
     parts = {"inputs.npy": folder / "inputs.npy.part"}
     try:
         pixel_sums = _write_inputs(parts["inputs.npy"], source)
@@ -204,7 +217,7 @@ def write(folder, source, made_of="", check=lambda: None):
     Record(made_of, digests, content=info).write(folder / "dataset.json")
 
 
-def _checked_targets(source):
+def _checked_targets(source: Samples) -> np.ndarray:
     """The targets of Samples, with the type in which they are written.
 
     Raises:
@@ -220,13 +233,15 @@ def _checked_targets(source):
     return targets
 
 
-def _write_inputs(path, source):
+def _write_inputs(path: Path, source: Samples) -> np.ndarray | None:
     """Write the inputs of Samples; returns the pixel_sums of images, or None."""
     inputs = np.lib.format.open_memmap(path, mode="w+", dtype=source.dtype, shape=source.shape)
     with path.open("r+b") as file:  # a full disk is an error here, and a bus error in a mapping
         os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     of_images = inputs.dtype == np.uint8
-    pixel_sums = np.empty((source.shape[0], 2, source.shape[1]), np.int64) if of_images else None
+    pixel_sums: Any = (
+        np.empty((source.shape[0], 2, source.shape[1]), np.int64) if of_images else None
+    )
     start = 0
     for chunk in source.chunks:
         rows = slice(start, start + len(chunk))
@@ -241,7 +256,7 @@ def _write_inputs(path, source):
     return pixel_sums
 
 
-def open_dataset(folder):
+def open_dataset(folder: str | Path) -> Dataset:
     """The Dataset that write() made in a folder.
 
     Raises:
@@ -258,7 +273,7 @@ def open_dataset(folder):
     return Dataset(
         # Copy-on-write: torch needs writable memory, and nothing may be written to the file.
         inputs=np.load(folder / "inputs.npy", mmap_mode="c"),
-        **{
+        **{  # type: ignore[arg-type]
             name: np.load(folder / f"{name}.npy") if f"{name}.npy" in record.files else None
             for name in ("targets", "pixel_sums", "groups", "times")
         },
@@ -267,23 +282,23 @@ def open_dataset(folder):
     )
 
 
-def examples(folder, info):
+def examples(folder: str | Path, info: dict[str, Any]) -> list[Any] | None:
     """Metadata.examples of the dataset in a folder, whose dataset.json has this content."""
     if info["scale"]:
         return None
     inputs, vocabulary = np.load(Path(folder, "inputs.npy"), "r"), info["vocabulary"]
     if vocabulary and vocabulary["words"]:
-        inputs = Vocabulary.from_json(vocabulary).known_by(inputs)[1][inputs]
+        inputs = Vocabulary.from_json(vocabulary).known_by(inputs)[1][inputs]  # type: ignore[union-attr]
     return extremes([inputs])
 
 
-def vocabulary_known(info):
+def vocabulary_known(info: dict[str, Any]) -> int | None:
     """Metadata.vocabulary of the dataset whose dataset.json has this content."""
-    vocabulary = Vocabulary.from_json(info["vocabulary"])
+    vocabulary: Any = Vocabulary.from_json(info["vocabulary"])
     return vocabulary and vocabulary.most_known
 
 
-def extremes(chunks):
+def extremes(chunks: Iterable[np.ndarray]) -> list[Any]:
     """The inputs of the samples with the smallest and the largest number, as nested lists: an
     embedding that takes those takes all.
 
@@ -291,14 +306,14 @@ def extremes(chunks):
         chunks: iterable of arrays (N, ...), N > 0.
     """
 
-    def of(samples):
+    def of(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rows = samples.reshape(len(samples), -1)
         return samples[rows.min(axis=1).argmin()], samples[rows.max(axis=1).argmax()]
 
     return np.stack(of(np.stack([sample for chunk in chunks for sample in of(chunk)]))).tolist()
 
 
-def read_record(folder):
+def read_record(folder: str | Path) -> Record:
     """The Record in dataset.json.
 
     Raises:

@@ -1,6 +1,17 @@
 """What the loss compares with: the targets of samples, as they are and as they are augmented."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import torch
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from allcores_study.data.batches import Batches
+    from allcores_study.data.scaling import Scaling
+    from allcores_study.data.storage import Dataset
 
 
 class Fixed:
@@ -11,14 +22,14 @@ class Fixed:
         source: the Batches of their inputs.
     """
 
-    def __init__(self, values, source):
+    def __init__(self, values: np.ndarray, source: Batches) -> None:
         self.values = torch.from_numpy(values)
 
-    def plain(self, samples):
+    def plain(self, samples: np.ndarray) -> torch.Tensor:
         """The targets of samples, (n,) int64, as they are scored."""
         return self.values[samples]
 
-    def augmented(self, samples):
+    def augmented(self, samples: np.ndarray) -> torch.Tensor:
         """The same as they are trained on in this epoch."""
         return self.plain(samples)
 
@@ -26,13 +37,13 @@ class Fixed:
 class Pixels:
     """Masks, which are cropped and flipped as their images are; arguments as of Fixed."""
 
-    def __init__(self, values, source):
+    def __init__(self, values: np.ndarray, source: Batches) -> None:
         self.values, self.source = values, source
 
-    def plain(self, samples):
+    def plain(self, samples: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(self.values[samples]).long()
 
-    def augmented(self, samples):
+    def augmented(self, samples: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(self.source.moved_masks(self.values, samples)).long()
 
 
@@ -40,20 +51,24 @@ class Inputs:
     """The inputs themselves, cropped and flipped, without the user's own augmentation: what that
     adds is to be removed; arguments as of Fixed."""
 
-    def __init__(self, values, source):
+    def __init__(self, values: np.ndarray, source: Batches) -> None:
         self.source = source
 
-    def plain(self, samples):
+    def plain(self, samples: np.ndarray) -> torch.Tensor:
         return self.source.plain(samples)
 
-    def augmented(self, samples):
+    def augmented(self, samples: np.ndarray) -> torch.Tensor:
         return self.source.moved(samples)
 
 
-KINDS = {"fixed": Fixed, "pixels": Pixels, "inputs": Inputs}
+KINDS: dict[str, type[Fixed | Pixels | Inputs]] = {
+    "fixed": Fixed,
+    "pixels": Pixels,
+    "inputs": Inputs,
+}
 
 
-def of(dataset, scaling, source):
+def of(dataset: Dataset, scaling: Scaling, source: Batches) -> Fixed | Pixels | Inputs:
     """The targets of a storage.Dataset whose inputs come from a source.
 
     Args:

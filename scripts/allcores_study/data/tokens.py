@@ -4,12 +4,16 @@ A sequence is a row of token numbers, at its end as many PADDING as it is shorte
 Which words a network knows is decided by the training samples alone.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 import sys
 import unicodedata
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,33 +35,33 @@ class Vocabulary:
 
     kind: str
     size: int
-    words: tuple = ()
+    words: tuple[str, ...] = ()
     most: int = 0
 
     @classmethod
-    def of_texts(cls, texts, kind, most):
+    def of_texts(cls, texts: Iterable[str], kind: str, most: int) -> Vocabulary:
         """The Vocabulary of all words in some texts."""
         words = sorted(Counter(word for text in texts for word in split(text, kind)))
         return cls(kind, len(words) + UNKNOWN + 1, tuple(words), most)
 
     @property
-    def most_known(self):
+    def most_known(self) -> int:
         """The size of the vocabulary of a network at most."""
         return min(self.size, self.most + UNKNOWN + 1) if self.words else self.size
 
     @classmethod
-    def from_json(cls, values):
+    def from_json(cls, values: Any) -> Vocabulary | None:
         """None for None."""
         return values and cls(**values | {"words": tuple(values["words"])})
 
-    def to_json(self):
+    def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"words": list(self.words)}
 
-    def split(self, texts):
+    def split(self, texts: Iterable[str]) -> list[list[str]]:
         """The words of each text, a list of lists."""
         return [split(text, self.kind) for text in texts]
 
-    def numbers(self, texts, longest):
+    def numbers(self, texts: Sequence[str] | np.ndarray, longest: int) -> np.ndarray:
         """Texts as (n, longest) int32; longer ones are cut."""
         number_of = {word: place for place, word in enumerate(self.words, start=UNKNOWN + 1)}
         rows = np.full((len(texts), longest), PADDING, np.int32)
@@ -66,7 +70,7 @@ class Vocabulary:
             row[: len(tokens)] = tokens
         return rows
 
-    def texts(self, rows):
+    def texts(self, rows: np.ndarray) -> np.ndarray:
         """Texts that have these numbers, (n,) objects; (n, L) integers."""
         words = np.array(["", "", *self.words], dtype=object)
         between = " " if self.kind == WORDS else ""
@@ -74,7 +78,7 @@ class Vocabulary:
         texts = [between.join(words[row[:end]]) for row, end in zip(rows, lengths, strict=True)]
         return np.array(texts, dtype=object)
 
-    def known_by(self, rows):
+    def known_by(self, rows: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
         """(the Vocabulary of the words in some rows, its number of each number of this one).
 
         Args:
@@ -92,7 +96,7 @@ class Vocabulary:
         return Vocabulary(self.kind, len(words) + UNKNOWN + 1, words, self.most), renumbered
 
 
-def split(text, kind):
+def split(text: str, kind: str) -> list[str]:
     """The words of a text in lower case, with its punctuation marks; or its characters; both in
     Unicode's composed form (NFC)."""
     text = unicodedata.normalize("NFC", text)
@@ -103,13 +107,13 @@ def split(text, kind):
 
 
 @functools.cache
-def _marks():
+def _marks() -> str:
     """The combining marks of all scripts: parts of words, which `\\w` does not have."""
     letters = map(chr, range(sys.maxunicode + 1))
     return "".join(letter for letter in letters if unicodedata.category(letter)[0] == "M")
 
 
-def longest(rows):
+def longest(rows: np.ndarray) -> int:
     """How many tokens the longest sequence has, 1 at least; (n, L) integers, L > 0."""
     used = np.flatnonzero((rows != PADDING).any(axis=0))
     return int(used[-1]) + 1 if len(used) else 1
