@@ -1,13 +1,16 @@
 """Files that numpy.savez wrote, and folders of files that numpy.save wrote."""
 
+from __future__ import annotations
+
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.lib import format
 
 
-def read_arrays(path, name=None, header_only=False):
+def read_arrays(path: str | Path, name: str | None = None, header_only: bool = False) -> Any:
     """An array of the file, or only its (dtype, shape); without a name, all names."""
     if Path(path).is_dir():
         return _read_folder(Path(path), name, header_only)
@@ -33,7 +36,7 @@ def read_arrays(path, name=None, header_only=False):
         raise ValueError(f"{source} cannot be read as numpy.savez writes it ({error})") from None
 
 
-def _read_folder(folder, name, header_only):
+def _read_folder(folder: Path, name: str | None, header_only: bool) -> Any:
     """_read() for a folder of .npy files, which are memory-mapped."""
     if name is None:
         return [file.stem for file in sorted(folder.glob("*.npy"))]

@@ -1,11 +1,15 @@
 """Common code of the tables that come with scikit-learn."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from allcores_study.data.storage import Samples
 
 
-def load(table, is_regression=False):
+def load(table: Any, is_regression: bool = False) -> Samples:
     """The Samples of a table.
 
     Args:

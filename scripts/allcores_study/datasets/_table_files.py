@@ -1,10 +1,17 @@
 """Read a CSV or Parquet file as a pandas.DataFrame, or say what about it cannot be meant."""
 
+from __future__ import annotations
+
 import csv
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
 # What pandas takes for missing. In a column of words these are words, unless `missing_values`
@@ -24,7 +31,14 @@ HEADERLESS = (
 )
 
 
-def read(path, texts=(), verbatim=(), as_written=(), missing_values=(), header=None):
+def read(
+    path: str | Path,
+    texts: Iterable[str] = (),
+    verbatim: Iterable[str] = (),
+    as_written: Iterable[str] = (),
+    missing_values: Iterable[Any] = (),
+    header: bool | None = None,
+) -> pd.DataFrame:
     """The pandas.DataFrame in a file; columns have names that are texts.
 
     An empty cell is missing. A word that stands for a missing value, such as NA, is one in a column
@@ -66,7 +80,7 @@ def read(path, texts=(), verbatim=(), as_written=(), missing_values=(), header=N
     return frame
 
 
-def _of_parquet(path, missing_values):
+def _of_parquet(path: str | Path, missing_values: Iterable[Any]) -> pd.DataFrame:
     import pandas as pd
 
     frame = pd.read_parquet(path).rename(columns=str)
@@ -77,14 +91,21 @@ def _of_parquet(path, missing_values):
     return frame.reset_index(drop=True)  # an index is what filtering rows leaves, or names them
 
 
-def _of_csv(path, texts, verbatim, as_written, missing_values, header):
+def _of_csv(
+    path: str | Path,
+    texts: set[str],
+    verbatim: set[str],
+    as_written: set[str],
+    missing_values: Iterable[Any],
+    header: bool | None,
+) -> pd.DataFrame:
     import pandas as pd
 
     # Whole columns at once: pandas would infer the type of each part separately.
     options = {"low_memory": False, "header": None if header is False else 0}
     given = [str(value) for value in missing_values]
 
-    def parsed(**further):
+    def parsed(**further: Any) -> pd.DataFrame:
         typed = {"dtype": dict.fromkeys(texts, str), "na_values": given}
         return pd.read_csv(path, **options, **typed, **further).rename(columns=str)
 
@@ -112,23 +133,23 @@ def _of_csv(path, texts, verbatim, as_written, missing_values, header):
     return frame
 
 
-def _has_words(values):
+def _has_words(values: pd.Series) -> bool:
     return values.dtype.kind not in "iufb" and any(isinstance(value, str) for value in values)
 
 
-def has_names(frame):
+def has_names(frame: pd.DataFrame) -> bool:
     """Whether the rows of a table, as read() gives it, have names."""
     import pandas as pd
 
     return not isinstance(frame.index, pd.RangeIndex)
 
 
-def _has_names(path):
+def _has_names(path: str | Path) -> bool:
     """Whether the rows of a CSV have one field more than its header: pandas takes it as index."""
     return len(_first_row(path)) + 1 == len(_first_row(path, 1))
 
 
-def _first_row(path, skip=0):
+def _first_row(path: str | Path, skip: int = 0) -> list[str]:
     """The fields of the first row of a CSV that is not empty, or of one after it; [] if none."""
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a text may be long
     with Path(path).open(newline="", encoding="utf-8-sig") as file:
@@ -138,7 +159,7 @@ def _first_row(path, skip=0):
         return next(rows, [])
 
 
-def _refuse_encoding(path):
+def _refuse_encoding(path: str | Path) -> None:
     """Raise a ValueError unless a CSV is UTF-8; say what to write."""
     with Path(path).open("rb") as file:
         begin = file.read(4)
@@ -157,7 +178,7 @@ def _refuse_encoding(path):
         )
 
 
-def _refuse_separators(path):
+def _refuse_separators(path: str | Path) -> None:
     """Raise a ValueError if the columns of a CSV are not separated by commas."""
     names = _first_row(path)
     if len(names) == 1 and (found := [sign for sign in SEPARATORS if sign in names[0]]):
@@ -168,7 +189,7 @@ def _refuse_separators(path):
         )
 
 
-def _check_header(path, frame, header):
+def _check_header(path: str | Path, frame: pd.DataFrame, header: bool | None) -> None:
     """Raise a ValueError if names occur twice or, unless the config says that they are names, look
     like values."""
     names = [name for name in _first_row(path) if name.strip()]
@@ -185,7 +206,7 @@ def _check_header(path, frame, header):
         )
 
 
-def hint_at_header(frame):
+def hint_at_header(frame: pd.DataFrame) -> str:
     """How to read a table whose names may be the first sample, to end a message; "": they are
     none."""
     is_numbered = [*frame.columns] == [str(number) for number in range(len(frame.columns))]
@@ -193,7 +214,7 @@ def hint_at_header(frame):
     return f"; if these are no names, {HEADERLESS}" if is_a_sample else ""
 
 
-def _looks_like_a_value(name, values):
+def _looks_like_a_value(name: str, values: pd.Series) -> bool:
     """Whether a name could be a value of its own column: a number above numbers, or a text that
     the column has as well."""
     if values.dtype.kind not in "iuf":
@@ -201,7 +222,7 @@ def _looks_like_a_value(name, values):
     return _is_number(name)
 
 
-def _is_number(text):
+def _is_number(text: str) -> bool:
     try:
         float(text)
     except ValueError:

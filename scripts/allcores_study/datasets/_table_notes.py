@@ -1,10 +1,17 @@
 """Sentences on what may be unintended in a table, for plans, logs and reports."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from allcores_study.datasets import _table_files
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # A column of texts of which a larger share looks like numbers was perhaps meant to be numbers.
 MOSTLY = 0.5
@@ -27,7 +34,9 @@ IDENTIFIER = r"^id$|(_id|Id|(?<![A-Z])ID)$"
 NAMED = "its rows have one field more than its header; the first was taken for their name"
 
 
-def of(frame, features, names, codes):
+def of(
+    frame: pd.DataFrame, features: pd.DataFrame, names: list[str], codes: dict[str, pd.Series]
+) -> list[str]:
     """The notes on a table, each in a line.
 
     Args:
@@ -39,7 +48,9 @@ def of(frame, features, names, codes):
     return [" ".join(note.splitlines()) for note in _of(frame, features, names, codes)]
 
 
-def _of(frame, features, names, codes):
+def _of(
+    frame: pd.DataFrame, features: pd.DataFrame, names: list[str], codes: dict[str, pd.Series]
+) -> Iterator[str]:
     from pandas.api.types import is_string_dtype
 
     if _table_files.has_names(frame):
@@ -67,7 +78,7 @@ def _of(frame, features, names, codes):
         yield from _row_numbers(name, values)
 
 
-def of_almost_numbers(texts):
+def of_almost_numbers(texts: pd.Series) -> str:
     """Why a column of texts is not numbers, if most of it are; "": few are."""
     import pandas as pd
 
@@ -91,10 +102,10 @@ def of_almost_numbers(texts):
     return ""
 
 
-def _alike(name, values):
+def _alike(name: str, values: pd.Series) -> Iterator[str]:
     """Yield a note if values differ only in case or blanks, so that one may be written as two."""
     counts = values.astype(str).value_counts()
-    forms = {}
+    forms: dict[str, list[str]] = {}
     for text in sorted(counts.index):
         forms.setdefault(" ".join(text.casefold().split()), []).append(text)
     alike = [texts for texts in forms.values() if len(texts) > 1]
@@ -104,7 +115,7 @@ def _alike(name, values):
         yield f"the column {name} has values that differ only in case or blanks: {shown}{more}"
 
 
-def _codes(name, texts):
+def _codes(name: str, texts: pd.Series) -> Iterator[str]:
     """Yield a note if numbers were written with zeros before them, as codes are."""
     written = texts.str.strip()
     is_code = np.array([bool(re.fullmatch("[-+]?0[0-9]+", text)) for text in written], bool)
@@ -118,7 +129,7 @@ def _codes(name, texts):
         )
 
 
-def _words_for_missing(name, values):
+def _words_for_missing(name: str, values: pd.Series) -> Iterator[str]:
     """Yield a note on words that often stand for missing values, and count as words here."""
     for word, count in values[values.isin(_table_files.NA_WORDS)].value_counts().items():
         yield (
@@ -127,9 +138,9 @@ def _words_for_missing(name, values):
         )
 
 
-def _repeated_extremes(features):
+def _repeated_extremes(features: pd.DataFrame) -> Iterator[str]:
     """Yield a note if numbers that are far from the rest repeat, as codes for missing ones do."""
-    found = {}
+    found: dict[float, list[str]] = {}
     for name, values in features.items():
         if values.dtype.kind in "iuf" and (code := _repeated_extreme(values.dropna().to_numpy())):
             found.setdefault(code, []).append(str(name))
@@ -143,7 +154,7 @@ def _repeated_extremes(features):
         )
 
 
-def _repeated_extreme(values):
+def _repeated_extreme(values: np.ndarray) -> float | None:
     """The least or largest number if it repeats, and is farther from the others than they are from
     each other, or the only negative one; None: neither is so."""
     numbers, counts = np.unique(values, return_counts=True)
@@ -161,7 +172,7 @@ def _repeated_extreme(values):
     return None
 
 
-def _fractions(name, values):
+def _fractions(name: str, values: pd.Series) -> Iterator[str]:
     """Yield a note on classes or groups that are numbers with fractions, as measurements are."""
     if values.dtype.kind == "f" and (values % 1).any():
         example = values[values % 1 != 0].iloc[0]
@@ -171,7 +182,7 @@ def _fractions(name, values):
         )
 
 
-def _row_numbers(name, values):
+def _row_numbers(name: str, values: pd.Series) -> Iterator[str]:
     """Yield a note on whole numbers that count the rows, differ in each, or are called an id."""
     if values.dtype.kind not in "iu" or len(values) < DIFFERENT:
         return
@@ -186,5 +197,5 @@ def _row_numbers(name, values):
     yield f"the column {name} {how}: if it is no feature, write `drop: [{name}]`"
 
 
-def _examples(values):
+def _examples(values: pd.Series) -> str:
     return ", ".join(repr(value) for value in values.astype(str).unique()[:SHOWN])

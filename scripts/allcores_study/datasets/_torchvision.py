@@ -1,5 +1,7 @@
 """Common code of the datasets that torchvision downloads."""
 
+from __future__ import annotations
+
 import gzip
 import hashlib
 import tarfile
@@ -16,7 +18,7 @@ ATTEMPTS = 3
 PAUSE = 5  # seconds between attempts
 
 
-def load(name, folder, files):
+def load(name: str, folder: str | Path, files: str) -> Samples:
     """The Samples of a torchvision dataset, downloaded into a folder unless they are there.
 
     torchvision checks each file that it downloads, and those of CIFAR whenever it reads them,
@@ -59,7 +61,7 @@ def load(name, folder, files):
     )
 
 
-def unpack(folder, contents):
+def unpack(folder: str | Path, contents: dict[str, str]) -> None:
     """Unpack the .gz files that were put into a folder, whoever compressed them.
 
     torchvision accepts the published archives only; here, only their content counts.
@@ -90,7 +92,7 @@ def unpack(folder, contents):
                 part.write_bytes(content)
 
 
-def extract(folder, archive, unpacked):
+def extract(folder: str | Path, archive: str | Path, unpacked: str | Path) -> None:
     """Extract an archive that was put into a folder; torchvision then checks each file in it.
 
     Raises:
@@ -106,5 +108,5 @@ def extract(folder, archive, unpacked):
             raise ValueError(f"{archive}: {error}; delete it or get it again") from None
 
 
-def _channels_first(images):
+def _channels_first(images: np.ndarray) -> np.ndarray:
     return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)

@@ -3,15 +3,24 @@
 The table comes with scikit-learn.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.data.metadata import Metadata
 from allcores_study.datasets import _sklearn
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def metadata():
+    from allcores_study.data.storage import Samples
+
+
+def metadata() -> Metadata:
     return Metadata(train=569, test=0, smallest_class=212, shape=(30,), classes=2)
 
 
-def load(folder):
+def load(folder: Path) -> Samples:
     from sklearn.datasets import load_breast_cancer
 
     return _sklearn.load(load_breast_cancer())

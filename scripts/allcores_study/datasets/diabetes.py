@@ -3,17 +3,26 @@
 The table comes with scikit-learn. The targets are numbers, from 25 to 346.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.data.metadata import Metadata
 from allcores_study.datasets import _sklearn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from allcores_study.data.storage import Samples
 
 TASK = "regression"
 
 
-def metadata():
+def metadata() -> Metadata:
     return Metadata(train=442, test=0, smallest_class=None, shape=(10,), classes=None)
 
 
-def load(folder):
+def load(folder: Path) -> Samples:
     from sklearn.datasets import load_diabetes
 
     return _sklearn.load(load_diabetes(), is_regression=True)

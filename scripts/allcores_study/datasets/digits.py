@@ -3,26 +3,33 @@
 They come with scikit-learn: real data without a download. 8 x 8 pixels, scaled to 32 x 32.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from allcores_study.data.metadata import Metadata
 from allcores_study.data.storage import Samples
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 SIDE = 32
 
 
-def metadata():
+def metadata() -> Metadata:
     return Metadata(train=1797, test=0, smallest_class=174, shape=(1, SIDE, SIDE), classes=10)
 
 
-def load(folder):
+def load(folder: Path) -> Samples:
     from PIL import Image
     from sklearn.datasets import load_digits
 
     digits = load_digits()
     small = (digits.images * (255 / 16)).round().astype(np.uint8)
-    images = np.stack(
-        [Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BILINEAR) for image in small]
+    images: np.ndarray = np.stack(
+        [Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BILINEAR) for image in small]  # type: ignore[misc]
     )
     return Samples(
         shape=(len(images), 1, SIDE, SIDE),

@@ -1,16 +1,30 @@
 """Random images with random labels: only for timing, at any size; ImageNet's by default."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from allcores_study.data.metadata import Metadata
 from allcores_study.data.storage import Samples
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CHUNK = 64  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0}
 LEARNABLE = False
 
 
-def metadata(count=1000, classes=1000, channels=3, size=224, test=0, seed=0):
+def metadata(
+    count: int = 1000,
+    classes: int = 1000,
+    channels: int = 3,
+    size: int = 224,
+    test: int = 0,
+    seed: int = 0,
+) -> Metadata:
     return Metadata(
         train=count,
         test=test,
@@ -20,7 +34,16 @@ def metadata(count=1000, classes=1000, channels=3, size=224, test=0, seed=0):
     )
 
 
-def load(folder, *, count=1000, classes=1000, channels=3, size=224, test=0, seed=0):
+def load(
+    folder: Path,
+    *,
+    count: int = 1000,
+    classes: int = 1000,
+    channels: int = 3,
+    size: int = 224,
+    test: int = 0,
+    seed: int = 0,
+) -> Samples:
     """count training images and test test images of size x size pixels."""
     total = count + test
     random = np.random.default_rng(seed)

@@ -5,14 +5,21 @@ the dataset has no test set. Images may be in subfolders; other files are ignore
 ones. Images are turned as their cameras say, and where they are transparent they are white.
 """
 
+from __future__ import annotations
+
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from allcores_study.data.metadata import Metadata
 from allcores_study.data.preparation import files_below
 from allcores_study.data.storage import Samples
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 CHUNK = 64  # images read at a time
 ALLOWED = {"size": 1}
@@ -24,7 +31,7 @@ UNREADABLE = {".avif", ".cr2", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef",
 PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
-def metadata(path, size=224):
+def metadata(path: str, size: int = 224) -> Metadata | None:
     try:
         parts = _parts(path)
     except (ValueError, OSError):
@@ -39,7 +46,7 @@ def metadata(path, size=224):
     )
 
 
-def load(folder, *, path, size=224):
+def load(folder: Path, *, path: str, size: int = 224) -> Samples:
     """The images in the folder at path, cropped at the centre and scaled to size x size.
 
     Raises:
@@ -63,7 +70,7 @@ def load(folder, *, path, size=224):
     )
 
 
-def _notes(path, images):
+def _notes(path: Path, images: list[Path]) -> Iterator[str]:
     """Yield sentences on what is read otherwise than one may expect, or is not read."""
     others = [file.suffix.lower() for file in _visible(path) if file.suffix.lower() in UNREADABLE]
     if others:
@@ -87,12 +94,12 @@ def _notes(path, images):
         yield f"{deep:,} of {len(images):,} images have 16 bits per channel: 8 are used"
 
 
-def _place_of(file):
+def _place_of(file: Path) -> tuple[int, int]:
     status = file.stat()
     return status.st_dev, status.st_ino
 
 
-def _header(file):
+def _header(file: Path) -> tuple[bool, bool, bool]:
     """(whether an image has several pages or frames, is transparent, has 16 bits per channel).
 
     read_image() reports what cannot be read.
@@ -108,14 +115,14 @@ def _header(file):
         return False, False, False
 
 
-def _is_transparent(image):
+def _is_transparent(image: Image.Image) -> bool:
     """Whether some pixel is not opaque; many images have an alpha channel without one."""
     if not image.has_transparency_data:
         return False
-    return image.convert("RGBA").getchannel("A").getextrema()[0] < 255
+    return image.convert("RGBA").getchannel("A").getextrema()[0] < 255  # type: ignore[operator]
 
 
-def _parts(path):
+def _parts(path: str | Path) -> list[dict[str, list[Path]]]:
     """[{class: its images}, ...]: one for training and, if there is one, one for testing.
 
     Raises:
@@ -140,7 +147,7 @@ def _parts(path):
     return parts
 
 
-def _classes(folder):
+def _classes(folder: Path) -> dict[str, list[Path]]:
     classes = {name: images_below(folder / name) for name in sorted(_folders(folder))}
     unprintable = [name for name in classes if not name.isprintable()]
     if unprintable:
@@ -154,25 +161,25 @@ def _classes(folder):
     return classes
 
 
-def _folders(path):
+def _folders(path: Path) -> set[str]:
     """The names of the folders in a folder, but for hidden ones, such as .ipynb_checkpoints."""
     folders = {entry.name for entry in path.iterdir() if entry.is_dir()}
     return {name for name in folders if not name.startswith(".")}
 
 
-def images_below(folder):
+def images_below(folder: Path) -> list[Path]:
     """The image files in a folder and its subfolders, sorted; none that is hidden."""
     return [file for file in _visible(folder) if file.suffix.lower() in SUFFIXES]
 
 
-def _visible(folder):
-    def is_hidden(file):
+def _visible(folder: Path) -> list[Path]:
+    def is_hidden(file: Path) -> bool:
         return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
     return [file for file in files_below(folder) if not is_hidden(file)]
 
 
-def read_image(file, size):
+def read_image(file: Path, size: int) -> np.ndarray:
     """The image in a file, (3, size, size) uint8.
 
     Raises:
@@ -192,7 +199,7 @@ def read_image(file, size):
     return np.asarray(fitted).transpose(2, 0, 1)
 
 
-def _on_white(image):
+def _on_white(image: Image.Image) -> Image.Image:
     """An image in red, green and blue, with white where it is transparent."""
     from PIL import Image
 

@@ -5,8 +5,11 @@ after the dot. A mask is an image of one channel, or with a palette, whose value
 from 0; 255 stands for no class.
 """
 
+from __future__ import annotations
+
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +27,7 @@ PLAIN_MODES = ("1", "L", "P")
 LOSSY = ("JPEG", "MPO", "JPEG2000", "WEBP", "AVIF")
 
 
-def metadata(path, masks, classes, size=128):
+def metadata(path: str, masks: str, classes: list[Any], size: int = 128) -> Metadata | None:
     names = _names(path, classes)
     try:
         pairs = _pairs(path, masks)
@@ -41,7 +44,7 @@ def metadata(path, masks, classes, size=128):
     )
 
 
-def _names(path, classes):
+def _names(path: str, classes: Any) -> list[str]:
     """The names of the classes.
 
     Raises:
@@ -57,7 +60,7 @@ def _names(path, classes):
     return names
 
 
-def load(folder, *, path, masks, classes, size=128):
+def load(folder: Path, *, path: str, masks: str, classes: list[Any], size: int = 128) -> Samples:
     """The images in the folder at path and their masks, cropped at the centre and scaled to
     size x size, masks without mixing their values.
 
@@ -92,7 +95,7 @@ def load(folder, *, path, masks, classes, size=128):
     )
 
 
-def _pairs(path, masks):
+def _pairs(path: str, masks: str) -> list[tuple[Path, Path]]:
     """[(image, mask), ...] by their names.
 
     Raises:
@@ -118,7 +121,7 @@ def _pairs(path, masks):
     return [(images[name], answers[name]) for name in sorted(images)]
 
 
-def _refuse_other_shape(image, mask):
+def _refuse_other_shape(image: Path, mask: Path) -> None:
     """Check that an image and its mask have one aspect, up to a pixel, both turned as they say."""
     from PIL import Image
 
@@ -138,7 +141,7 @@ def _refuse_other_shape(image, mask):
         )
 
 
-def _read_mask(file, size, classes):
+def _read_mask(file: Path, size: int, classes: int) -> np.ndarray:
     """The mask in a file, (size, size) uint8.
 
     Raises:

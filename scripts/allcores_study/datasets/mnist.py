@@ -3,10 +3,16 @@
 LeCun et al. 1998, through torchvision.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from allcores_study.data.metadata import Metadata
 from allcores_study.datasets import _torchvision
+
+if TYPE_CHECKING:
+    from allcores_study.data.storage import Samples
 
 FILES = "{train,t10k}-{images-idx3,labels-idx1}-ubyte.gz in MNIST/raw"
 # Unpacked file -> MD5 sum.
@@ -18,10 +24,10 @@ CONTENTS = {
 }
 
 
-def metadata():
+def metadata() -> Metadata:
     return Metadata(train=60000, test=10000, smallest_class=5421, shape=(1, 28, 28), classes=10)
 
 
-def load(folder):
+def load(folder: Path) -> Samples:
     _torchvision.unpack(Path(folder) / "MNIST" / "raw", CONTENTS)
     return _torchvision.load("MNIST", folder, FILES)

@@ -11,10 +11,14 @@ samples come after those that are trained on. In a folder every array is a file,
 which is read in parts.
 """
 
+from __future__ import annotations
+
 import difflib
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,14 +54,22 @@ MOST_COLOURS = 4
 MOST_TOKENS = np.iinfo(np.int32).max  # as they are stored
 
 
-def metadata(path, **options):
+def metadata(path: str, **options: Any) -> Metadata | None:
     if not Path(path).exists():
         return None  # another check reports that
     made = load(None, path=path, **options)
     return replace(Metadata.of(made), examples=None if made.scale else extremes(made.chunks))
 
 
-def load(folder, *, path, task="classification", scale=True, inputs="numbers", vocabulary=None):
+def load(
+    folder: Path | None,
+    *,
+    path: str,
+    task: str = "classification",
+    scale: bool = True,
+    inputs: str = "numbers",
+    vocabulary: int | None = None,
+) -> Samples:
     """The arrays in the file at path.
 
     Args:
@@ -94,16 +106,16 @@ def load(folder, *, path, task="classification", scale=True, inputs="numbers", v
     )
 
 
-def _own_task(file, task):
+def _own_task(file: _File, task: str) -> Any:
     """The Task, where classes or numbers do not say it."""
     if task == "reconstruction":
         return tasks.named(task, math.prod(file.shapes[0][1:]))
     if task in ("multilabel", "segmentation"):
-        return tasks.named(task, len(file.output_names()))
+        return tasks.named(task, len(file.output_names()))  # type: ignore[arg-type]
     return None
 
 
-def _vocabulary(file, size):
+def _vocabulary(file: _File, size: int | None) -> tokens.Vocabulary:
     """The Vocabulary of tokens.
 
     Raises:
@@ -118,7 +130,7 @@ def _vocabulary(file, size):
     return tokens.Vocabulary(tokens.OWN, size)
 
 
-def _notes(file, scale):
+def _notes(file: _File, scale: bool) -> Iterator[str]:
     others = [name for name in ANSWERS if name in file.names and name != ANSWER.get(file.task)]
     if unused_names := [*file.unused, *others]:
         yield f"not used: the arrays {', '.join(unused_names)}"
@@ -138,7 +150,7 @@ def _notes(file, scale):
     yield from notes_on_groups(file.groups, file.targets[0], file.is_of_classes or None)
 
 
-def unused(path, names):
+def unused(path: str | Path, names: Iterable[str]) -> list[str]:
     """The names of arrays that are not used.
 
     Raises:
@@ -167,7 +179,7 @@ class _File:
         inputs_dtype: as they are in the file.
     """
 
-    def __init__(self, path, task, are_tokens):
+    def __init__(self, path: str, task: str, are_tokens: bool) -> None:
         if not Path(path).exists():
             raise ValueError(f"{path}: no such file or folder")
         self.path, self.task = path, task
@@ -182,7 +194,7 @@ class _File:
             if name not in names:
                 name += " or inputs" if name == "images" else ""
                 raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
-        self.dtype = np.uint8 if self.kind == "images" else np.float32
+        self.dtype: type[np.generic] = np.uint8 if self.kind == "images" else np.float32
         self.inputs_dtype, shape = read_arrays(path, self.kind, header_only=True)
         self.are_tokens = are_tokens
         if are_tokens:
@@ -207,7 +219,7 @@ class _File:
             for prefix, shape in zip(parts, self.shapes, strict=True)
         ]
         if task == "segmentation":
-            _check_masks(path, self.targets, len(self.output_names()))
+            _check_masks(path, self.targets, len(self.output_names()))  # type: ignore[arg-type]
         if len({targets.shape[1:] for targets in self.targets}) > 1:
             raise ValueError(f"{path}: {answers} and test_{answers} differ in shape")
         if self.is_of_classes:
@@ -217,7 +229,7 @@ class _File:
         if self.groups is not None and self.times is not None:
             raise ValueError(f"{path}: found groups and times; expected one of them")
 
-    def inputs(self, part):
+    def inputs(self, part: int) -> Iterator[np.ndarray]:
         """Yield the inputs of a part, converted to dtype, some samples at a time.
 
         Raises:
@@ -242,7 +254,7 @@ class _File:
                 )
             yield chunk
 
-    def refuse_tokens(self, least, most, size):
+    def refuse_tokens(self, least: int, most: int, size: int) -> None:
         """Check the smallest and the largest token number against the size of a vocabulary."""
         if least < 0 or most >= size:
             raise ValueError(
@@ -250,7 +262,7 @@ class _File:
                 f"{size - 1}, by `vocabulary` or else by the training samples"
             )
 
-    def _refuse_unfit(self, name, samples):
+    def _refuse_unfit(self, name: str, samples: np.ndarray) -> None:
         """Check samples from all over the file, by column, or signals as a whole."""
         columns = samples if samples.ndim == 2 else samples.reshape(-1, 1)
         columns = columns[np.isfinite(columns).all(axis=1)]  # inputs() reports the others
@@ -262,7 +274,7 @@ class _File:
                 "or a common offset to be subtracted"
             )
 
-    def _shape(self, name):
+    def _shape(self, name: str) -> tuple[int, ...]:
         dtype, shape = read_arrays(self.path, name, header_only=True)
         if self.kind == "inputs":
             if dtype.kind not in "fiub" or len(shape) < 2 or 0 in shape:
@@ -284,7 +296,7 @@ class _File:
             )
         return shape if len(shape) == 4 else (shape[0], 1, *shape[1:])
 
-    def _labels(self, name, count):
+    def _labels(self, name: str, count: int) -> np.ndarray:
         labels = read_arrays(self.path, name)
         if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
             raise ValueError(
@@ -295,7 +307,7 @@ class _File:
             raise ValueError(f"{self.path}: {name} up to {labels.max()} for {count} samples")
         return labels.astype(np.int64)
 
-    def output_names(self):
+    def output_names(self) -> list[str] | None:
         """Of several numbers, labels, or classes of pixels that are predicted, else None."""
         if self.task == "segmentation":
             numbers = np.unique(self.targets[0])
@@ -304,7 +316,7 @@ class _File:
         noun = "number" if self.task == "regression" else "label"
         return [f"{noun} {at + 1}" for at in range(first[0])] if first else None
 
-    def _masks(self, name, count):
+    def _masks(self, name: str, count: int) -> np.ndarray:
         masks, expected = read_arrays(self.path, name), (count, *self.shapes[0][2:])
         if masks.shape != expected or len(expected) != 3 or masks.dtype.kind not in "iub":
             raise ValueError(
@@ -321,7 +333,7 @@ class _File:
             )
         return masks.astype(np.uint8)
 
-    def _several_labels(self, name, count):
+    def _several_labels(self, name: str, count: int) -> np.ndarray:
         labels = read_arrays(self.path, name)
         if labels.ndim != 2 or labels.shape[1] < 2 or len(labels) != count:
             raise ValueError(
@@ -333,7 +345,7 @@ class _File:
         except ValueError as error:
             raise ValueError(f"{self.path}: {name}: {error}") from None
 
-    def _numbers(self, name, count):
+    def _numbers(self, name: str, count: int) -> np.ndarray:
         targets = read_arrays(self.path, name)
         is_one = targets.shape == (count,)
         is_several = targets.ndim == 2 and len(targets) == count and targets.shape[1] > 1
@@ -351,7 +363,7 @@ class _File:
             )
         return targets.astype(np.float64)
 
-    def _of_samples(self, name, kinds, expected):
+    def _of_samples(self, name: str, kinds: str, expected: str) -> np.ndarray | None:
         """An array with a value per training sample, or None.
 
         Args:
@@ -371,7 +383,7 @@ class _File:
         return values
 
 
-def _check_masks(path, masks, classes):
+def _check_masks(path: str, masks: list[np.ndarray], classes: int) -> None:
     try:
         for part in masks:
             tasks.named("segmentation", classes).checked(part)
@@ -379,7 +391,7 @@ def _check_masks(path, masks, classes):
         raise ValueError(f"{path}: test_masks, by the classes of the others: {error}") from None
 
 
-def _check_classes(path, labels):
+def _check_classes(path: str, labels: list[np.ndarray]) -> None:
     classes = np.unique(labels[0])
     if len(classes) < 2 or classes[-1] != len(classes) - 1:
         missing = next((k for k, label in enumerate(classes) if k != label), len(classes))

@@ -4,16 +4,31 @@ Each class is a smooth random pattern. An image is its class's pattern, shifted 
 of its size and mixed with noise: easy at noise 0.5, hard at 3.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from allcores_study.data.metadata import Metadata
 from allcores_study.data.storage import Samples
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 CHUNK = 1000  # images made at a time
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0, "noise": 0.0}
 
 
-def metadata(count=10000, classes=10, channels=3, size=32, test=2000, noise=1.0, seed=0):
+def metadata(
+    count: int = 10000,
+    classes: int = 10,
+    channels: int = 3,
+    size: int = 32,
+    test: int = 2000,
+    noise: float = 1.0,
+    seed: int = 0,
+) -> Metadata:
     return Metadata(
         train=count,
         test=test,
@@ -23,7 +38,17 @@ def metadata(count=10000, classes=10, channels=3, size=32, test=2000, noise=1.0,
     )
 
 
-def load(folder, *, count=10000, classes=10, channels=3, size=32, test=2000, noise=1.0, seed=0):
+def load(
+    folder: Path,
+    *,
+    count: int = 10000,
+    classes: int = 10,
+    channels: int = 3,
+    size: int = 32,
+    test: int = 2000,
+    noise: float = 1.0,
+    seed: int = 0,
+) -> Samples:
     """count training images and test test images of size x size pixels.
 
     Args:
@@ -45,7 +70,7 @@ def load(folder, *, count=10000, classes=10, channels=3, size=32, test=2000, noi
     )
 
 
-def _patterns(random, classes, channels, size):
+def _patterns(random: np.random.Generator, classes: int, channels: int, size: int) -> np.ndarray:
     """(classes, channels, size, size) float64, mean 0, standard deviation 1, low frequencies."""
     spectrum = np.zeros((classes, channels, size, size), complex)
     low = min(4, size)
@@ -57,7 +82,9 @@ def _patterns(random, classes, channels, size):
     return patterns / np.where(spread > 0, spread, 1)
 
 
-def _images(random, patterns, labels, noise):
+def _images(
+    random: np.random.Generator, patterns: np.ndarray, labels: np.ndarray, noise: float
+) -> np.ndarray:
     size = patterns.shape[-1]
     reach = size // 8
     images = patterns[labels]

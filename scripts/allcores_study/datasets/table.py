@@ -6,8 +6,12 @@ replaces them by the mean of the training part (texts: by no category). An empty
 and what `missing_values` lists.
 """
 
+from __future__ import annotations
+
 import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +20,9 @@ from allcores_study.data.precision import unfit
 from allcores_study.data.storage import Samples
 from allcores_study.datasets import _table_files, _table_notes
 from allcores_study.tasks import base as tasks
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 ALLOWED = {
     "task": ("classification", "regression", "multilabel"),
@@ -38,8 +45,11 @@ class UnusableFeaturesError(ValueError):
         metadata: Metadata by which splits can be checked nevertheless; metadata() sets it.
     """
 
+    answers: dict[str, Any]
+    metadata: Metadata
 
-def metadata(path, target, **options):
+
+def metadata(path: str, target: Any, **options: Any) -> Metadata | None:
     """The Metadata of a table; None: the file is large and only read by load().
 
     Args:
@@ -59,18 +69,18 @@ def metadata(path, target, **options):
 
 
 def load(
-    folder,
+    folder: Path | None,
     *,
-    path,
-    target,
-    task="classification",
-    drop=(),
-    groups=None,
-    time=None,
-    missing="error",
-    missing_values=(),
-    header=None,
-):
+    path: str,
+    target: Any,
+    task: str = "classification",
+    drop: Sequence[str] = (),
+    groups: str | None = None,
+    time: str | None = None,
+    missing: str = "error",
+    missing_values: Sequence[Any] = (),
+    header: bool | None = None,
+) -> Samples:
     """The table in the file at path.
 
     Args:
@@ -88,7 +98,7 @@ def load(
     """
     names = [target if task == "classification" else None, groups]
     named = [name for name in names if isinstance(name, str)]
-    reading = {"missing_values": missing_values, "header": header}
+    reading: dict[str, Any] = {"missing_values": missing_values, "header": header}
     frame = _table_files.read(path, as_written=named, **reading)
     answers, used = answers_of(path, frame, target, task, groups, time, drop)
     try:
@@ -99,7 +109,16 @@ def load(
         raise unusable from None
 
 
-def _with_features(path, frame, answers, used, named, drop, missing, header):
+def _with_features(
+    path: str,
+    frame: DataFrame,
+    answers: dict[str, Any],
+    used: list[str],
+    named: list[str],
+    drop: Sequence[str],
+    missing: str,
+    header: bool | None,
+) -> Samples:
     """The Samples of rows whose targets are known; arguments as of load() and notes_of()."""
     features = frame.drop(columns=list({*used, *drop}))
     _refuse_unnamed(path, features)
@@ -120,7 +139,9 @@ def _with_features(path, frame, answers, used, named, drop, missing, header):
     )
 
 
-def notes_of(path, frame, features, named, header):
+def notes_of(
+    path: str, frame: DataFrame, features: DataFrame, named: list[str], header: bool | None
+) -> list[str]:
     """The notes on a table, each in a line.
 
     Args:
@@ -132,7 +153,15 @@ def notes_of(path, frame, features, named, header):
     return _table_notes.of(frame, features, named, codes)
 
 
-def answers_of(path, frame, target, task, groups, time, drop=()):
+def answers_of(
+    path: str,
+    frame: DataFrame,
+    target: Any,
+    task: str,
+    groups: str | None,
+    time: str | None,
+    drop: Sequence[str] = (),
+) -> tuple[dict[str, Any], list[str]]:
     """Targets and split of the rows: ({field of Samples: value}, the names of
     the columns that say it).
 
@@ -175,7 +204,7 @@ def answers_of(path, frame, target, task, groups, time, drop=()):
     }, used
 
 
-def _whole_numbers_as_texts(path, frame, header):
+def _whole_numbers_as_texts(path: str, frame: DataFrame, header: bool | None) -> dict[str, Series]:
     """Columns of whole numbers of a CSV, perhaps with gaps -> their values as they are written."""
     import pandas as pd
 
@@ -191,13 +220,13 @@ def _whole_numbers_as_texts(path, frame, header):
     return {name: texts[name].dropna() for name in whole}
 
 
-def _is_whole(values):
+def _is_whole(values: Series) -> bool:
     """Whether a column of floats has gaps, and else whole numbers."""
     present = values.dropna()
     return 0 < len(present) < len(values) and not (present % 1).any()
 
 
-def columns_of(path, features):
+def columns_of(path: str, features: DataFrame) -> list[dict[str, Any]]:
     """The features of the encoded table, see Samples.columns.
 
     Raises:
@@ -230,7 +259,13 @@ def columns_of(path, features):
     return columns
 
 
-def encoded(path, features, columns, unknown_as_none=False, unseen=()):
+def encoded(
+    path: str | Path,
+    features: DataFrame,
+    columns: list[dict[str, Any]],
+    unknown_as_none: bool = False,
+    unseen: Collection[int] = (),
+) -> np.ndarray:
     """The rows of a table as (N, F) float32, NaN where a number is missing.
 
     Args:
@@ -264,7 +299,7 @@ def encoded(path, features, columns, unknown_as_none=False, unseen=()):
     return inputs
 
 
-def _texts(values, known):
+def _texts(values: Series, known: set[str]) -> Series:
     """A column of categories as texts; missing values stay missing."""
     if known <= {"False", "True"} and values.dtype.kind in "iuf":
         names = {0: "False", 1: "True"}
@@ -272,7 +307,7 @@ def _texts(values, known):
     return values.astype(str).where(values.notna())
 
 
-def _refuse_unknown(path, texts, known):
+def _refuse_unknown(path: str | Path, texts: Series, known: set[str]) -> None:
     unknown = texts[texts.notna() & ~texts.isin(known)]
     if len(unknown):
         shown = sorted(set(unknown))
@@ -283,7 +318,7 @@ def _refuse_unknown(path, texts, known):
         )
 
 
-def _times(path, values):
+def _times(path: str, values: Series) -> np.ndarray:
     """A column of numbers or dates as numbers."""
     import pandas as pd
 
@@ -300,7 +335,7 @@ def _times(path, values):
     return times.to_numpy()
 
 
-def _classes(path, values):
+def _classes(path: str, values: Series) -> tuple[np.ndarray, list[str]]:
     """(the class number of each row, the names of the classes)."""
     import pandas as pd
 
@@ -311,7 +346,7 @@ def _classes(path, values):
     return numbers, [str(name) for name in names]
 
 
-def numbers(path, values):
+def numbers(path: str | Path, values: Series) -> np.ndarray:
     """A column as float64; missing values are NaN."""
     import pandas as pd
 
@@ -332,7 +367,7 @@ def numbers(path, values):
     return floats
 
 
-def _refuse_unnamed(path, features):
+def _refuse_unnamed(path: str, features: DataFrame) -> None:
     """Refuse the column that pandas makes of an index in a CSV."""
     for name in features:
         if Path(path).suffix == ".csv" and re.fullmatch(r"Unnamed: \d+", name):
@@ -342,7 +377,7 @@ def _refuse_unnamed(path, features):
             )
 
 
-def _refuse_unfit(path, features, columns):
+def _refuse_unfit(path: str, features: DataFrame, columns: list[dict[str, Any]]) -> None:
     for name in (column["name"] for column in columns if column["category"] is None):
         values = _exact(path, features[name])
         problem = unfit(values[~np.isnan(values)][:, None]) if not np.isnan(values).all() else None
@@ -353,13 +388,13 @@ def _refuse_unfit(path, features, columns):
             )
 
 
-def _exact(path, values):
+def _exact(path: str | Path, values: Series) -> np.ndarray:
     """A column of numbers; integers stay integers, which float64 might round."""
     is_whole = values.dtype.kind in "iu" and isinstance(values.dtype, np.dtype)
     return values.to_numpy() if is_whole else numbers(path, values)
 
 
-def _targets_named(path, target, task):
+def _targets_named(path: str, target: Any, task: str) -> list[str]:
     """The names of the columns that are predicted."""
     if isinstance(target, list):
         names, fits = target, len({*map(str, target)}) == len(target) > 1
@@ -374,7 +409,7 @@ def _targets_named(path, target, task):
     return names
 
 
-def _target(path, values, task):
+def _target(path: str, values: Series, task: str) -> np.ndarray:
     """A column of numbers, or of zeros and ones, that can be predicted."""
     numbers = _exact(path, values)
     try:
@@ -384,7 +419,7 @@ def _target(path, values, task):
     return numbers
 
 
-def refuse_missing(path, frame, remedy):
+def refuse_missing(path: str | Path, frame: DataFrame, remedy: str) -> None:
     """Raise a ValueError that names the columns with missing values, and their first row."""
     gaps = [(name, np.flatnonzero(values.isna())) for name, values in frame.items()]
     listed = [f"{name} in {len(rows)}, first in row {rows[0]}" for name, rows in gaps if len(rows)]

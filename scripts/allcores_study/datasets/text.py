@@ -5,8 +5,11 @@ the training part of each fold: the most frequent ones; the others count as one,
 Another column, or several, are the target.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +17,9 @@ from allcores_study.data.metadata import Metadata, notes_on_groups
 from allcores_study.data.storage import Samples, extremes
 from allcores_study.data.tokens import Vocabulary
 from allcores_study.datasets import _table_files, table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ALLOWED = {
     "task": ("classification", "regression", "multilabel"),
@@ -28,7 +34,7 @@ HINT = "`tokens: characters`"
 LARGE = 1 << 23
 
 
-def metadata(path, text, target, **options):
+def metadata(path: str, text: str, target: Any, **options: Any) -> Metadata | None:
     """The Metadata of texts; None: the file is large and only read by load().
 
     Raises:
@@ -38,24 +44,25 @@ def metadata(path, text, target, **options):
         return None
     samples = load(None, path=path, text=text, target=target, **options)
     (rows,) = samples.chunks
+    assert samples.vocabulary is not None
     _, renumbered = samples.vocabulary.known_by(rows)
     return replace(Metadata.of(samples), examples=extremes([renumbered[rows]]))
 
 
 def load(
-    folder,
+    folder: Path | None,
     *,
-    path,
-    text,
-    target,
-    task="classification",
-    tokens="words",
-    longest=256,
-    vocabulary=10000,
-    groups=None,
-    time=None,
-    header=None,
-):
+    path: str,
+    text: str,
+    target: Any,
+    task: str = "classification",
+    tokens: str = "words",
+    longest: int = 256,
+    vocabulary: int = 10000,
+    groups: str | None = None,
+    time: str | None = None,
+    header: bool | None = None,
+) -> Samples:
     """The texts in the file at path.
 
     Args:
@@ -109,7 +116,7 @@ def load(
     )
 
 
-def of_column(path, values):
+def of_column(path: str | Path, values: pd.Series) -> list[str]:
     """A column as a list of texts.
 
     Raises:

@@ -3,15 +3,24 @@
 The table comes with scikit-learn.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.data.metadata import Metadata
 from allcores_study.datasets import _sklearn
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def metadata():
+    from allcores_study.data.storage import Samples
+
+
+def metadata() -> Metadata:
     return Metadata(train=178, test=0, smallest_class=48, shape=(13,), classes=3)
 
 
-def load(folder):
+def load(folder: Path) -> Samples:
     from sklearn.datasets import load_wine
 
     return _sklearn.load(load_wine())
