@@ -1,11 +1,21 @@
 """AlexNet (Krizhevsky 2014, "One weird trick"), with a stem and a head for small images too."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from torch import nn
 
 ALLOWED = {"width": 0.01, "dropout": [0.0, 1.0]}
 
 
-def alexnet(channels, image_size, classes, width=1.0, dropout=0.5):
+def alexnet(
+    channels: int,
+    image_size: tuple[int, int],
+    classes: int,
+    width: float = 1.0,
+    dropout: float = 0.5,
+) -> nn.Sequential:
     """torchvision's AlexNet for images of 64 pixels and more; smaller ones are not shrunk at once.
 
     Args:
@@ -16,12 +26,12 @@ def alexnet(channels, image_size, classes, width=1.0, dropout=0.5):
     hidden = max(1, round(width * 4096))
     large = min(image_size) >= 64
     side = 6 if large else 2
-    stem = (
+    stem: dict[str, Any] = (
         {"kernel_size": 11, "stride": 4, "padding": 2}
         if large
         else {"kernel_size": 3, "padding": 1}
     )
-    pool = {"kernel_size": 3, "stride": 2, "padding": 0 if large else 1}
+    pool: dict[str, Any] = {"kernel_size": 3, "stride": 2, "padding": 0 if large else 1}
     return nn.Sequential(
         nn.Conv2d(channels, c1, **stem),
         nn.ReLU(),

@@ -1,5 +1,8 @@
 """A small convolutional network for signals (C, L), images or volumes."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from itertools import pairwise
 
 from torch import nn
@@ -7,7 +10,14 @@ from torch import nn
 ALLOWED = {"width": 0.01, "kernel": 1}
 
 
-def convnet(channels, shape, classes, hidden=(16, 32, 64), kernel=5, width=1.0):
+def convnet(
+    channels: int,
+    shape: tuple[int, ...],
+    classes: int,
+    hidden: Sequence[int] = (16, 32, 64),
+    kernel: int = 5,
+    width: float = 1.0,
+) -> nn.Sequential:
     """Convolutions with ReLU, each of which halves the size, then an average over all positions.
 
     Args:
@@ -21,7 +31,7 @@ def convnet(channels, shape, classes, hidden=(16, 32, 64), kernel=5, width=1.0):
         4: (nn.Conv3d, nn.AdaptiveAvgPool3d),
     }[len(shape)]
     units = [channels, *(max(1, round(width * n)) for n in hidden)]
-    layers = []
+    layers: list[nn.Module] = []
     for inputs, outputs in pairwise(units):
         layers += [convolution(inputs, outputs, kernel, stride=2, padding=kernel // 2), nn.ReLU()]
     return nn.Sequential(*layers, average(1), nn.Flatten(), nn.Linear(units[-1], classes))

@@ -1,5 +1,8 @@
 """A multilayer perceptron: the shallow network on which CPUs do well, for samples of any shape."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 
@@ -8,7 +11,13 @@ from torch import nn
 ALLOWED = {"width": 0.01, "hidden": 1, "activation": ("relu", "tanh")}
 
 
-def mlp(shape, classes, hidden=(256, 256), width=1.0, activation="relu"):
+def mlp(
+    shape: tuple[int, ...],
+    classes: int,
+    hidden: Sequence[int] = (256, 256),
+    width: float = 1.0,
+    activation: str = "relu",
+) -> nn.Sequential:
     """Fully connected layers.
 
     Args:
@@ -18,7 +27,7 @@ def mlp(shape, classes, hidden=(256, 256), width=1.0, activation="relu"):
     """
     between = {"relu": nn.ReLU, "tanh": nn.Tanh}[activation]
     units = [prod(shape), *(max(1, round(width * n)) for n in hidden)]
-    layers = [nn.Flatten()]
+    layers: list[nn.Module] = [nn.Flatten()]
     for inputs, outputs in pairwise(units):
         layers += [nn.Linear(inputs, outputs), between()]
     return nn.Sequential(*layers, nn.Linear(units[-1], classes))

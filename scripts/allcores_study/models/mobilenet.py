@@ -1,5 +1,9 @@
 """MobileNet v1 (Howard et al. 2017): depthwise separable convolutions."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from torch import nn
 
 ALLOWED = {"width": 0.01, "stem_stride": (None, 1, 2)}
@@ -18,7 +22,13 @@ BLOCKS = (
 )
 
 
-def mobilenet(channels, image_size, classes, width=1.0, stem_stride=None):
+def mobilenet(
+    channels: int,
+    image_size: tuple[int, int],
+    classes: int,
+    width: float = 1.0,
+    stem_stride: int | None = None,
+) -> nn.Sequential:
     """With the CIFAR stem: images below 64 pixels are not halved at once.
 
     Args:
@@ -37,11 +47,11 @@ def mobilenet(channels, image_size, classes, width=1.0, stem_stride=None):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
 
 
-def _scaled(channels, width):
+def _scaled(channels: int, width: float) -> int:
     return max(8, round(width * channels))
 
 
-def _convolution(inputs, outputs, kernel_size, **options):
+def _convolution(inputs: int, outputs: int, kernel_size: int, **options: Any) -> list[nn.Module]:
     return [
         nn.Conv2d(inputs, outputs, kernel_size, padding=kernel_size // 2, bias=False, **options),
         nn.BatchNorm2d(outputs),

@@ -1,5 +1,7 @@
 """torchvision's MobileNet v2 (Sandler et al. 2018), with a stem for small images."""
 
+from __future__ import annotations
+
 from torch import nn
 
 from allcores.machine.lean_torch import import_torchvision
@@ -9,7 +11,13 @@ models = import_torchvision("models")
 ALLOWED = {"width": 0.01, "dropout": [0.0, 1.0]}
 
 
-def mobilenet_v2(channels, image_size, classes, width=1.0, dropout=0.2):
+def mobilenet_v2(
+    channels: int,
+    image_size: tuple[int, int],
+    classes: int,
+    width: float = 1.0,
+    dropout: float = 0.2,
+) -> nn.Module:
     """With the CIFAR stem: images below 64 pixels are halved three times instead of five times.
 
     Args:

@@ -1,11 +1,18 @@
 """ResNet-9 (Page 2018, "How to Train Your ResNet", DAWNBench): few layers, so it trains fast."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from torch import nn
+
+if TYPE_CHECKING:
+    import torch
 
 ALLOWED = {"width": 0.01, "scale": 0.0}
 
 
-def resnet9(channels, classes, width=1.0, scale=0.125):
+def resnet9(channels: int, classes: int, width: float = 1.0, scale: float = 0.125) -> nn.Sequential:
     """6.6 million weights for 3 x 32 x 32 images and 10 classes.
 
     Args:
@@ -33,28 +40,28 @@ def resnet9(channels, classes, width=1.0, scale=0.125):
 class Residual(nn.Module):
     """x plus two convolutions of it."""
 
-    def __init__(self, channels):
+    def __init__(self, channels: int) -> None:
         super().__init__()
         self.branch = nn.Sequential(
             *_convolution(channels, channels), *_convolution(channels, channels)
         )
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + self.branch(x)
 
 
 class Scale(nn.Module):
     """x times a constant."""
 
-    def __init__(self, factor):
+    def __init__(self, factor: float) -> None:
         super().__init__()
         self.factor = factor
 
-    def forward(self, x):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.factor * x
 
 
-def _convolution(inputs, outputs):
+def _convolution(inputs: int, outputs: int) -> tuple[nn.Module, ...]:
     return (
         nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
         nn.BatchNorm2d(outputs),

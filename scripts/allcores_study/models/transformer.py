@@ -4,12 +4,23 @@ Vaswani et al.: Attention Is All You Need. NeurIPS 2017. Norms come first, as in
 Layer Normalization in the Transformer Architecture. ICML 2020.
 """
 
+from __future__ import annotations
+
 import torch
 from torch import nn
 
 
 class _Transformer(nn.Module):
-    def __init__(self, vocabulary, classes, longest, embedding, layers, heads, dropout):
+    def __init__(
+        self,
+        vocabulary: int,
+        classes: int,
+        longest: int,
+        embedding: int,
+        layers: int,
+        heads: int,
+        dropout: float,
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding, padding_idx=0)
         self.places = nn.Parameter(0.02 * torch.randn(longest, embedding))
@@ -22,7 +33,7 @@ class _Transformer(nn.Module):
         self.norm = nn.LayerNorm(embedding)
         self.head = nn.Linear(embedding, classes)
 
-    def forward(self, tokens, mask):
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         values = self.embedding(tokens) + self.places[: tokens.shape[1]]
         for block in self.blocks:
             values = block(values, src_key_padding_mask=~mask)
@@ -30,5 +41,13 @@ class _Transformer(nn.Module):
         return self.head((self.norm(values) * shares[:, :, None]).sum(dim=1))
 
 
-def transformer(vocabulary, classes, shape, embedding=64, layers=2, heads=4, dropout=0.1):
+def transformer(
+    vocabulary: int,
+    classes: int,
+    shape: tuple[int, ...],
+    embedding: int = 64,
+    layers: int = 2,
+    heads: int = 4,
+    dropout: float = 0.1,
+) -> nn.Module:
     return _Transformer(vocabulary, classes, shape[0], embedding, layers, heads, dropout)

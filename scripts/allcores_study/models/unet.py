@@ -4,6 +4,8 @@ Ronneberger, Fischer, Brox: U-Net: Convolutional Networks for Biomedical Image S
 2015. Group norm stands in for batch norm, so that a pixel's score depends on its image alone.
 """
 
+from __future__ import annotations
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -12,8 +14,8 @@ ALLOWED = {"width": 0.01, "depth": [1, 6]}
 GROUPS = 4  # of the norms
 
 
-def _block(inputs, outputs):
-    layers = []  # without biases, which the norms would take away
+def _block(inputs: int, outputs: int) -> nn.Sequential:
+    layers: list[nn.Module] = []  # without biases, which the norms would take away
     for channels in (inputs, outputs):
         layers += [
             nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
@@ -24,7 +26,7 @@ def _block(inputs, outputs):
 
 
 class _UNet(nn.Module):
-    def __init__(self, channels, classes, width, depth):
+    def __init__(self, channels: int, classes: int, width: float, depth: int) -> None:
         super().__init__()
         first = GROUPS * max(1, round(width * 16 / GROUPS))
         widths = [first * 2**level for level in range(depth + 1)]
@@ -35,8 +37,8 @@ class _UNet(nn.Module):
         self.up = nn.ModuleList(_block(2 * below + below, below) for below in reversed(widths[:-1]))
         self.head = nn.Conv2d(first, classes, 1)
 
-    def forward(self, images):
-        levels = []
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        levels: list[torch.Tensor] = []
         for block in self.down:
             images = block(F.max_pool2d(images, 2, ceil_mode=True) if levels else images)
             levels.append(images)
@@ -46,7 +48,7 @@ class _UNet(nn.Module):
         return self.head(images)
 
 
-def unet(channels, classes, width=1.0, depth=2):
+def unet(channels: int, classes: int, width: float = 1.0, depth: int = 2) -> nn.Module:
     """A U-Net that halves the image `depth` times.
 
     Args:
